@@ -149,6 +149,7 @@ class Engine:
         lora: Scaled | None = None,
         guidance_scale: float = 1.0,
         negative_prompt: str | Ids | None = None,
+        salt: bytes = b"",
     ) -> Handle:
         """Continue a prompt `n` times: ids, or a text that is encoded as `Model.encode` does.
 
@@ -158,7 +159,8 @@ class Engine:
         ends with what there is. overflow, keep: what a full context does, as of `Session.generate`; None: as
         the engine does. lora: LoRA adapters (GGUF), each with its scale, in place of the model's; None: those
         that it was opened with. guidance_scale, negative_prompt: classifier-free guidance away from another
-        prompt, 1: none; see `Model.guided`. UsageError for what could never run, at once.
+        prompt, 1: none; see `Model.guided`. salt: prefixes are shared among
+        requests of equal salt only. UsageError for what could never run, at once.
         """
         params = checked_params(params)
         check_stop(self._tokenizer, params)
@@ -184,7 +186,7 @@ class Engine:
             key=key,
             priority=level,
             deadline=None if deadline is None else time.monotonic() + deadline,
-            extra=source.tobytes() + repr(adapters).encode() if adapters is not None else source.tobytes(),
+            extra=source.tobytes() + (b"" if adapters is None else repr(adapters).encode()) + salt,
             adapters=adapters,
             source=source,
             n=count,
@@ -216,7 +218,8 @@ class Engine:
         if runner is not None and scores is not None:
             runner.prepare_scores()
         self._loop.add(members)
-        return Handle(self, lambda: self._loop.cancel([one for one, _ in members]), stream)
+        sequences = tuple(one for one, _ in members)
+        return Handle(self, sequences, lambda: self._loop.cancel(sequences), stream)
 
     def stats(self) -> EngineStats:
         """What runs and waits now, and counts so far."""
@@ -231,6 +234,11 @@ class Engine:
                 step_p50_s=median(seconds), rows_per_step=fmean(rows),
                 n_drafted=self._loop.speculation.n_drafted, n_accepted=self._loop.speculation.n_accepted,
             )  # fmt: skip
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended its thread; None while it lives."""
+        return self._loop.failure
 
     def snapshot(self) -> EngineSnapshot:
         """Who runs and waits now, and who holds which blocks."""

@@ -12,6 +12,7 @@ from graphml.api.token_stream import Result, TokenStream
 from graphml.api.tokens import Ids, Token
 from graphml.argument_checks import seed_or_random
 from graphml.errors import UsageError
+from graphml.runtime.sequence import Sequence as RunningSequence
 from graphml.sampling import SamplingParams
 
 SCORES = ("mean", "sum")
@@ -32,10 +33,20 @@ class Submits(Protocol):
 
 
 class Handle:
-    """A request: its tokens as they come, each with the `index` of its sequence, and its results."""
+    """A request: its tokens as they come, each with the `index` of its sequence, and its results.
 
-    def __init__(self, engine: object, cancel: Callable[[], None], stream: TokenStream) -> None:
+    sequences: what the engine computes for it; they are the engine's, and others only look at them.
+    """
+
+    def __init__(
+        self,
+        engine: object,
+        sequences: tuple[RunningSequence, ...],
+        cancel: Callable[[], None],
+        stream: TokenStream,
+    ) -> None:
         self._engine = engine  # which ends when nobody holds it
+        self.sequences = sequences
         self._cancel, self._stream = cancel, stream
 
     def __iter__(self) -> Iterator[Token]:
@@ -44,6 +55,11 @@ class Handle:
     async def __aiter__(self) -> AsyncIterator[Token]:
         async for token in self._stream:
             yield token
+
+    async def prompt_progress(self) -> AsyncIterator[tuple[int, int]]:
+        """While its prompt is computed: number of a sequence, and how many ids of the prompt are computed."""
+        async for index, count in self._stream.prompt_progress():
+            yield index, count
 
     @property
     def done(self) -> bool:

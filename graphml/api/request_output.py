@@ -38,6 +38,10 @@ class RequestOutput:
         self._scores: TokenLogprobs | None = None  # of the latest token
         self._logprobs: list[TokenLogprobs] = []
 
+    def prompt_computed(self, count: int) -> None:
+        """See `Listener`."""
+        self._stream.note_progress(self._sequence.index, count)
+
     def sampled(self, token: int) -> str | None:
         """See `Listener`: text that was held back comes with the token that ends it."""
         scores = self._sequence.scores

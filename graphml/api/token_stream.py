@@ -74,12 +74,18 @@ class TokenStream:
     def __init__(self, n_sequences: int) -> None:
         self._tokens: list[Token] = []
         self._results: list[Result | None] = [None] * n_sequences
+        self.progress: list[tuple[int, int]] = []
         self._error: BaseException | None = None
         self._wakers: list[Callable[[], None]] = []
 
     def put(self, token: Token) -> None:
         """One more token."""
         self._tokens.append(token)
+        self._wake()
+
+    def note_progress(self, index: int, count: int) -> None:
+        """So many ids of a sequence's prompt are computed; readers of `progress` see it."""
+        self.progress.append((index, count))
         self._wake()
 
     def end(self, index: int, result: Result) -> None:
@@ -143,6 +149,28 @@ class TokenStream:
         finally:
             self._wakers.remove(wake)
         self._check()
+
+    async def prompt_progress(self) -> AsyncIterator[tuple[int, int]]:
+        """Number of the sequence, and how many ids of its prompt are computed, until there is a token."""
+        loop, woken, position = asyncio.get_running_loop(), asyncio.Event(), 0
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(woken.set)
+
+        self._wakers.append(wake)
+        try:
+            while True:
+                woken.clear()
+                last = self.done or bool(self._tokens)
+                while position < len(self.progress):
+                    yield self.progress[position]
+                    position += 1
+                if last:
+                    break
+                await woken.wait()
+        finally:
+            self._wakers.remove(wake)
 
     @contextlib.contextmanager
     def _waking(self) -> Iterator[SimpleQueue[None]]:

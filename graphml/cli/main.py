@@ -23,9 +23,9 @@ from graphml.cli.console import print_error
 from graphml.errors import GraphmlError, UsageError
 
 COMMANDS = (
-    "run", "chat", "embed", "info", "plan", "placement", "doctor", "pull", "models", "rm", "perplexity",
-    "graph", "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "verify", "new-arch",
-    "test-backend",
+    "run", "chat", "serve", "embed", "info", "plan", "placement", "doctor", "pull", "models", "rm",
+    "perplexity", "graph", "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "verify",
+    "new-arch", "test-backend",
     "report",
 )  # fmt: skip
 
@@ -52,7 +52,9 @@ class Commands(TyperGroup):
         if isinstance(found, typer.Typer):  # a command with commands of its own
             return typer.main.get_group(found)
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        single.command(cmd_name)(found)
+        # Of a command that reads its flags itself.
+        settings = getattr(found, "context_settings", None)
+        single.command(cmd_name, context_settings=settings)(found)
         return typer.main.get_command(single)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

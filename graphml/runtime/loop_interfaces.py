@@ -45,6 +45,9 @@ class Listener(Protocol):
     def appended(self, token: int, last: bool) -> str | None:
         """The token belongs to the sequence, as its last or not; why it is the last all the same, or None."""
 
+    def prompt_computed(self, count: int) -> None:
+        """So many ids of the prompt are computed now; more than one of them in this step, or not the last."""
+
     def ended(self, reason: str) -> None:
         """No token follows."""
 

@@ -98,6 +98,11 @@ class StepLoop:
             self._cancelled += [one for one in sequences if one in self._members]
         self._woken.put(None)
 
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the thread; None while it lives."""
+        return self._failure
+
     def ask_to_close(self) -> None:
         """End all sequences and the thread, soon; takes no lock and waits for nobody."""
         self._closing = True
@@ -221,6 +226,9 @@ class StepLoop:
             for rows in plan.drafted.values():
                 if not computed.further.get(rows.sequence):
                     rows.sequence.draft = []  # none of it is right
+            for rows in done:
+                if rows.start < rows.sequence.request.n_prompt and (rows.count > 1 or not rows.n_outputs):
+                    self._tell_progress(rows.sequence)
             for sequence, token in tokens.items():
                 one = self._members.get(leader_of(sequence))  # None where one of its request has failed
                 if one is not None and token is not None and token is not Waits.WAITS:
@@ -230,6 +238,12 @@ class StepLoop:
             self._hand_out_drafted(plan, computed)
             if self.timeline is not None:
                 self.timeline.ended(plan, computed.seconds, self._clock())
+
+    def _tell_progress(self, sequence: Sequence) -> None:
+        one = self._members.get(sequence)
+        if one is not None:
+            with contextlib.suppress(Exception):  # of the listener alone
+                one.listener.prompt_computed(min(sequence.n_computed, sequence.request.n_prompt))
 
     def _hand_out_drafted(self, plan: StepPlan, computed: Computed) -> None:
         """The tokens behind the first, of sequences with drafts; what was wrong of those is given back."""

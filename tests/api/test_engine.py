@@ -331,3 +331,9 @@ def test_one_left_open_keeps_no_process_alive() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip().isdigit()
+
+
+def test_prefixes_are_shared_among_requests_of_equal_salt_only(engine: Engine) -> None:
+    prompt = [1, *range(300, 370)]
+    cached = [engine.submit(prompt, max_tokens=1, salt=salt).result().n_cached for salt in (b"", b"a", b"a")]
+    assert cached == [0, 0, 64]

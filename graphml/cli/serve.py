@@ -1,0 +1,201 @@
+"""`graphml serve`: a model for clients of OpenAI's, Anthropic's and llama-server's protocols.
+
+Turns flags into options of the model and of the server.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from graphml.api.load_model import load_model
+from graphml.cli.console import Bars, write
+from graphml.errors import UsageError
+from graphml.loading import fetch
+from graphml.runtime.adapters import parse_files
+from graphml.runtime.load_options import LoadOptions
+from graphml.runtime.metadata_overrides import parse_overrides
+from graphml.sampling import SamplingParams
+from graphml.sampling.logit_biases import parse_biases
+from graphml.server.chat_templates import NAMED
+from graphml.server.command_line import Parsed, help_text, parsed
+from graphml.server.server_options import DEFAULT_SAMPLING, Limits, ServerOptions
+
+DEFAULT_PARALLEL = 8
+SAME_OF_LOAD = (
+    "backend", "swa_full", "deterministic", "offline", "rope_scaling", "rope_freq_base", "rope_freq_scale",
+    "yarn_orig_ctx", "yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast",
+)  # fmt: skip
+SAME_OF_SERVER = (
+    "port", "n_predict", "cache_prompt", "ignore_eos", "seed", "slots", "props", "metrics", "page",
+    "reranking", "reasoning", "reasoning_format", "unsafe_bind", "salt_by_key", "log_requests", "verbose",
+    "prefix", "timeout", "ping", "sleep_idle", "drain", "keep", "pooling",
+)  # fmt: skip
+RENAMED = {"embeddings": "embeddings_only", "shift": "context_shift", "prefill": "prefill_assistant"}
+LISTED = {"host": "hosts", "alias": "aliases", "tags": "tags", "cors": "cors_origins"}
+PATHS = ("ssl_key", "ssl_certificate", "slot_save_path")
+
+
+def serve(context: typer.Context) -> None:
+    """Serve a model to clients of OpenAI's, Anthropic's and llama-server's protocols."""
+    given = parsed(context.args)
+    if given.values.get("help"):
+        write(help_text() + "\n")
+        return
+    try:
+        from graphml.server.serving import serve_until_stopped
+    except ModuleNotFoundError as error:
+        raise UsageError(f"serve: {error.name} is missing; pip install '.[server]' in a clone") from None
+    if given.ignored:
+        names = " ".join(dict.fromkeys(given.ignored))
+        print(f"graphml: serve: without a meaning here: {names}", file=sys.stderr, flush=True)
+    options, opening = server_options(given), load_options(given)
+    check_binding(options)
+    with Bars(sys.stderr) as bars:
+        model = load_model(_path(given, opening, bars), opening, bars.report)
+    with model:
+        serve_until_stopped(model, options)
+
+
+serve.context_settings = {  # type: ignore[attr-defined]
+    "ignore_unknown_options": True,
+    "allow_extra_args": True,
+    "help_option_names": [],
+}
+
+
+def check_binding(options: ServerOptions) -> None:
+    """UsageError where others could ask without a key."""
+    if not (options.loopback or options.api_keys or options.unsafe_bind):
+        raise UsageError(
+            f"--host {','.join(options.hosts)}: others can ask there; wanted an --api-key, or --allow-no-key"
+        )
+
+
+def load_options(given: Parsed) -> LoadOptions:
+    """How the model is opened."""
+    values = given.values
+    stated: dict[str, Any] = {name: values[name] for name in SAME_OF_LOAD if name in values}
+    if values.get("threads", 0) > 0:
+        stated["threads"] = values["threads"]
+    if "kv_k" in values or "kv_v" in values:
+        keys, other = values.get("kv_k", "f16"), values.get("kv_v", "f16")
+        stated["kv"] = keys if keys == other else f"{keys}/{other}"
+    batch = min((values[one] for one in ("batch", "ubatch") if one in values), default=512)
+    stated["n_batch"] = max(batch, values.get("parallel", 1), 1)
+    if values.get("gpu_layers", "auto").isdecimal() and values.get("backend", "cpu") != "cpu":
+        stated["gpu_layers"] = int(values["gpu_layers"])
+    if "rope_scale" in values:
+        stated["rope_freq_scale"] = 1 / values["rope_scale"]
+    if "override_kv" in values:
+        stated["override_kv"] = parse_overrides([x for one in values["override_kv"] for x in one.split(",")])
+    if "template_file" in values:
+        stated["template"] = Path(values["template_file"])
+    elif "template" in values:
+        stated["template"] = NAMED.get(values["template"], values["template"])
+    vectors = [x for one in values.get("control_vector", []) for x in one.split(",")]
+    vectors += [x for one in values.get("control_vector_scaled", []) for x in one.split(",")]
+    if vectors:
+        stated["control_vectors"] = parse_files(vectors)
+    return LoadOptions(**stated)
+
+
+def server_options(given: Parsed) -> ServerOptions:
+    """How the server runs."""
+    values = given.values
+    stated: dict[str, Any] = {name: values[name] for name in SAME_OF_SERVER if name in values}
+    stated |= {into: values[name] for name, into in RENAMED.items() if name in values}
+    stated |= {into: _listed(values[name]) for name, into in LISTED.items() if name in values}
+    stated |= {name: Path(values[name]) for name in PATHS if name in values}
+    if values.get("reranking"):
+        stated |= {"embeddings_only": True, "pooling": values.get("pooling", "rank")}
+    stated["parallel"] = parallel = values["parallel"] if values.get("parallel", -1) > 0 else DEFAULT_PARALLEL
+    if values.get("ctx", 0) > 0:
+        shared = values.get("unified", "parallel" not in values)
+        stated["n_ctx"] = values["ctx"] if shared else max(1, values["ctx"] // parallel)
+    if "variables" in values:
+        stated["template_variables"] = _json_object("--chat-template-kwargs", values["variables"])
+    keys, loras = _keys(values), _loras(values)
+    return ServerOptions(
+        **stated, params=_sampling(values), api_keys=keys, loras=loras, limits=_limits(values)
+    )
+
+
+def _limits(values: dict[str, Any]) -> Limits:
+    limits: dict[str, int] = {}
+    if "waiting" in values:
+        limits["waiting"] = values["waiting"]
+    if "body_mib" in values:
+        limits["body_bytes"] = values["body_mib"] << 20
+    return Limits(**limits)
+
+
+def _sampling(values: dict[str, Any]) -> SamplingParams:
+    names = {one.name for one in fields(SamplingParams)}
+    changes = {name: value for name, value in values.items() if name in names}
+    if "logit_bias" in changes:
+        changes["logit_bias"] = parse_biases(changes["logit_bias"])
+    for name, flag in (("grammar", "grammar_file"), ("json_schema", "schema_file")):
+        if flag in values:
+            changes[name] = _text_of(values[flag])
+    return replace(DEFAULT_SAMPLING, **changes)
+
+
+def _keys(values: dict[str, Any]) -> tuple[str, ...]:
+    keys = [key for one in values.get("api_key", []) for key in _listed(one)]
+    if "api_key_file" in values:
+        lines = (line.strip() for line in _text_of(values["api_key_file"]).splitlines())
+        keys += [line for line in lines if line and not line.startswith("#")]
+        if not keys:
+            raise UsageError("--api-key-file: the file has no keys")
+    return tuple(dict.fromkeys(keys))
+
+
+def _loras(values: dict[str, Any]) -> tuple[tuple[Path, float], ...]:
+    files = [x for one in (*values.get("lora", []), *values.get("lora_scaled", [])) for x in one.split(",")]
+    scale = 0.0 if values.get("lora_off") else None
+    return tuple((Path(file), factor if scale is None else scale) for file, factor in parse_files(files))
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",") if one.strip())
+
+
+def _text_of(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+
+
+def _json_object(flag: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}: wanted a JSON object; {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{flag}: wanted a JSON object, got {text!r:.40}")
+    return found
+
+
+def _path(given: Parsed, opening: LoadOptions, bars: Bars) -> Path:
+    """The model's file, downloaded if it must be."""
+    values = given.values
+    named = [one for one in (given.model, values.get("model"), values.get("hf")) if one is not None]
+    if len(named) > 1:
+        raise UsageError(f"serve: wanted one model, got {' and '.join(map(repr, named))}")
+
+    def progress(done: int, total: int | None) -> None:
+        bars.report("download", done, total or 0)
+
+    if "hf" not in values:
+        return fetch.resolve(named[0] if named else None, progress, opening.offline)
+    reference = values["hf"]
+    if "hf_file" in values:
+        reference = f"{reference.split(':')[0]}:{values['hf_file']}"
+    return fetch.fetch_hub(reference, progress=progress, offline=opening.offline)

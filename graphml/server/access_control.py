@@ -1,0 +1,136 @@
+"""Who may ask: keys, hosts, origins and the size of bodies, before anything is routed.
+
+Knows headers; nothing of what requests mean. An ASGI middleware.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from graphml.server.api_errors import ApiError
+from graphml.server.json_response import error_response
+from graphml.server.server_options import ServerOptions
+
+PUBLIC = {"/health", "/v1/health"}
+PAGE = ("/page/",)
+"""What the page itself is made of, besides `/`."""
+LOCAL = {"localhost", "127.0.0.1", "::1"}
+
+
+class AccessControl:
+    """Refuses what may not be asked: 401 without a key, 403 for another host, 413 for a large body."""
+
+    def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
+        self._app, self._options = app, options
+        self._keys = [(hashlib.sha256(one.encode()).digest(), one) for one in options.api_keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, refuse or pass on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope["graphml.arrived"] = time.monotonic()
+        headers, path = Headers(scope=scope), self._path(scope)
+        shared = self._cors(headers)
+        reply = _with_headers(send, shared)
+        if scope["method"] == "OPTIONS":
+            await _options(reply)
+            return
+        try:
+            self._check_host(headers)
+            scope["graphml.key"] = self._key(headers, path)
+            length = headers.get("content-length", "")
+            if length.isdecimal() and int(length) > self._options.limits.body_bytes:
+                raise self._too_large()
+        except ApiError as error:
+            await error_response(error, path.startswith("/v1/messages"))(scope, receive, reply)
+            return
+        await self._app(scope, self._bounded(receive), reply)
+
+    def _path(self, scope: MutableMapping[str, Any]) -> str:
+        path: str = scope["path"]
+        if self._options.prefix and path.startswith(self._options.prefix):
+            scope["path"] = path = path[len(self._options.prefix) :] or "/"
+        return path
+
+    def _check_host(self, headers: Headers) -> None:
+        """A page of another site that names this address by its own name is refused (DNS rebinding)."""
+        if not self._options.loopback or self._options.api_keys:
+            return
+        host = urlsplit(f"//{headers.get('host', 'localhost')}").hostname
+        if host not in LOCAL:
+            raise ApiError(403, "the Host header names another host than this one")
+
+    def _key(self, headers: Headers, path: str) -> str | None:
+        """Whose request it is, a number for each key; ApiError 401 for nobody's."""
+        if not self._keys or path in PUBLIC or path == "/" or path.startswith(PAGE):
+            return None
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        given = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
+        digest, found = hashlib.sha256(given.encode("utf-8", "replace")).digest(), None
+        for number, (known, _) in enumerate(self._keys):  # all of them, whatever is found
+            if hmac.compare_digest(known, digest):
+                found = str(number)
+        if found is None:
+            raise ApiError(401, "Invalid API Key")
+        return found
+
+    def _cors(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        """Headers for pages of other origins. Without keys there are none, as any page could then ask."""
+        origin, allowed = headers.get("origin"), self._options.cors_origins
+        if origin is None:
+            return []
+        if allowed is None:
+            allowed = ("*",) if self._options.api_keys else ()
+        local = "localhost" in allowed and urlsplit(origin).hostname in LOCAL
+        if "*" not in allowed and origin not in allowed and not local:
+            return []
+        return [
+            (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
+            (b"access-control-allow-credentials", b"true"),
+            (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
+            (b"access-control-allow-headers", b"*"),
+            (b"vary", b"Origin"),
+        ]
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """`receive` that raises where a body without a length is too large."""
+        count = 0
+
+        async def bounded() -> Message:
+            nonlocal count
+            message = await receive()
+            count += len(message.get("body", b""))
+            if count > self._options.limits.body_bytes:
+                raise self._too_large()
+            return message
+
+        return bounded
+
+    def _too_large(self) -> ApiError:
+        return ApiError(413, f"the body: at most {self._options.limits.body_bytes} bytes are wanted")
+
+
+def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            every = [*message.get("headers", ()), *more, (b"server", b"graphml")]
+            message["headers"] = [
+                (name.title(), value) for name, value in every
+            ]  # as most servers write them
+        await send(message)
+
+    return sending
+
+
+async def _options(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,66 @@
+"""Errors as clients see them: a status, a type and a message, in llama-server's shape and types.
+
+Knows statuses and graphml's errors; nothing of requests. A message never names a file or a line of code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml.errors import GraphmlError, TemplateError, TokenizerError, UsageError
+
+TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
+ANTHROPIC_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+                   413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error"}  # fmt: skip
+
+
+class ApiError(Exception):
+    """What a client has to know of a request that is not answered.
+
+    status: of HTTP; kind: the type, by default that of the status; more: further fields of the error.
+    """
+
+    def __init__(self, status: int, message: str, kind: str | None = None, **more: Any) -> None:
+        super().__init__(message)
+        self.status, self.message, self.more = status, message, more
+        self.kind = kind or TYPES.get(status, "server_error")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that go with it."""
+        return {"Retry-After": "1"} if self.status in (429, 503) else {}
+
+    def body(self, anthropic: bool = False) -> dict[str, Any]:
+        """The body of the response."""
+        if anthropic:
+            kind = ANTHROPIC_TYPES.get(self.status)
+            kind = kind or ("invalid_request_error" if self.status < 500 else "api_error")
+            return {"type": "error", "error": {"type": kind, "message": self.message}}
+        return {"error": {"code": self.status, "message": self.message, "type": self.kind, **self.more}}
+
+
+def wrong_field(name: str, message: str) -> ApiError:
+    """A field of a request that is wrong; the message and `param` name it, as OpenAI's do."""
+    return ApiError(400, f"Field '{name}': {message}", param=name)
+
+
+def as_api_error(error: BaseException) -> ApiError:
+    """Any error of a request as its client sees it."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, UsageError | TokenizerError | TemplateError):
+        return ApiError(400, str(error))
+    if isinstance(error, GraphmlError):
+        return ApiError(500, f"the model failed: {type(error).__name__}")
+    return ApiError(500, f"internal error: {type(error).__name__}")

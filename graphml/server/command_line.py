@@ -1,0 +1,219 @@
+"""llama-server's command line: flags by their long and short names, read into plain values.
+
+What graphml's own flags are called is accepted too. Knows names and the types of values; what they mean is
+in `graphml.cli.serve`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from graphml.errors import UsageError
+from graphml.server.ignored_flags import ALONE, WITH_VALUE
+from graphml.similar_names import did_you_mean
+
+Reader = Callable[[str], Any]
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in ("on", "off", "true", "false", "1", "0"):
+        raise ValueError(text)
+    return text.lower() in ("on", "true", "1")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag: its names, the value's name, what reads it (None for a switch), and what it is for.
+
+    value: of a switch. repeated: it may be given again; values are collected.
+    """
+
+    names: str
+    into: str
+    read: Reader | None = str
+    help: str = ""
+    value: Any = True
+    repeated: bool = False
+
+
+FLAGS: Final = (
+    Flag("-m --model", "model", help="A GGUF file, as the argument MODEL."),
+    Flag("-hf -hfr --hf-repo --hf", "hf", help="A model of the Hugging Face hub, USER/REPO:QUANT."),
+    Flag("-hff --hf-file", "hf_file", help="The file of that repository."),
+    Flag("--offline", "offline", None, "Ask no server for models."),
+    Flag("--backend", "backend", help="What computes: cpu, or another installed backend."),
+    Flag("-t --threads", "threads", int, "Threads of the CPU backend."),
+    Flag("-c --ctx-size --ctx", "ctx", int, "Tokens of context, of all slots together unless -kvu."),
+    Flag("-np --parallel", "parallel", int, "Slots: requests that are computed at a time."),
+    Flag("-kvu --kv-unified", "unified", None, "Each slot may use all of the context."),
+    Flag("-no-kvu --no-kv-unified", "unified", None, "Slots share the context out.", value=False),
+    Flag("-b --batch-size --batch", "batch", int, "Most tokens of a step."),
+    Flag("-ub --ubatch-size", "ubatch", int, "The same."),
+    Flag("-ctk --cache-type-k", "kv_k", help="Type of keys in the cache."),
+    Flag("-ctv --cache-type-v", "kv_v", help="Type of values in the cache."),
+    Flag("-ngl --gpu-layers --n-gpu-layers", "gpu_layers", help="Layers that the first backend takes."),
+    Flag("--swa-full", "swa_full", None, "Layers with a window keep everything."),
+    Flag("--numa", "numa", help="Where weights are in memory."),
+    Flag("--deterministic", "deterministic", None, "The same bits in any company."),
+    Flag("--override-kv", "override_kv", help="KEY=TYPE:VALUE in the file's metadata.", repeated=True),
+    Flag("--rope-scaling", "rope_scaling", help="none, linear or yarn."),
+    Flag("--rope-scale", "rope_scale", float, "Factor of the context."),
+    Flag("--rope-freq-base", "rope_freq_base", float, "Base of the rotary frequencies."),
+    Flag("--rope-freq-scale", "rope_freq_scale", float, "Factor of the rotary frequencies."),
+    Flag("--yarn-orig-ctx", "yarn_orig_ctx", int, "YaRN's original context."),
+    Flag("--yarn-ext-factor", "yarn_ext_factor", float, "YaRN's mix."),
+    Flag("--yarn-attn-factor", "yarn_attn_factor", float, "YaRN's factor of attention."),
+    Flag("--yarn-beta-slow", "yarn_beta_slow", float, "YaRN's lower end."),
+    Flag("--yarn-beta-fast", "yarn_beta_fast", float, "YaRN's upper end."),
+    Flag("--lora", "lora", help="A LoRA adapter, or several with commas.", repeated=True),
+    Flag("--lora-scaled", "lora_scaled", help="FILE:SCALE, or several with commas.", repeated=True),
+    Flag("--lora-init-without-apply", "lora_off", None, "Adapters wait for POST /lora-adapters."),
+    Flag("--control-vector", "control_vector", help="A control vector.", repeated=True),
+    Flag("--control-vector-scaled", "control_vector_scaled", help="FILE:SCALE.", repeated=True),
+    Flag("--host", "host", help="Address to listen at; several with commas."),
+    Flag("--port", "port", int, "Port to listen at; 0: a free one."),
+    Flag("--api-prefix", "prefix", help="What comes before each path."),
+    Flag("--allow-no-key", "unsafe_bind", None, "Listen beyond this machine without a key."),
+    Flag("-a --alias", "alias", help="Names of the model, with commas."),
+    Flag("--tags", "tags", help="Tags of the model, with commas."),
+    Flag("--api-key", "api_key", help="A key that requests must have; several with commas.", repeated=True),
+    Flag("--api-key-file", "api_key_file", help="A file with a key in each line."),
+    Flag("--cors-origins", "cors", help="Origins whose pages may ask, with commas, or localhost."),
+    Flag("--ssl-key-file", "ssl_key", help="PEM file of the private key."),
+    Flag("--ssl-cert-file", "ssl_certificate", help="PEM file of the certificate."),
+    Flag("-to --timeout", "timeout", float, "Seconds until a client that does not read is left."),
+    Flag("--shutdown-timeout", "drain", float, "Seconds in which requests may end after SIGTERM."),
+    Flag("--sse-ping-interval", "ping", float, "Seconds of silence until a comment is sent; -1: never."),
+    Flag("--sleep-idle-seconds", "sleep_idle", float, "Seconds until an idle server says that it sleeps."),
+    Flag("--max-waiting", "waiting", int, "Requests at a time, answered ones included; one more is 429."),
+    Flag("--max-body", "body_mib", int, "Largest body in MiB; more is 413."),
+    Flag("--salt-by-key", "salt_by_key", None, "Prefixes are not shared between keys."),
+    Flag("--slots", "slots", None, "GET /slots answers (the default)."),
+    Flag("--no-slots", "slots", None, "It does not.", value=False),
+    Flag("--metrics", "metrics", None, "GET /metrics answers."),
+    Flag("--props", "props", None, "POST /props answers."),
+    Flag("--ui --webui", "page", None, "There is a page at / (the default)."),
+    Flag("--no-ui --no-webui", "page", None, "There is none.", value=False),
+    Flag("--slot-save-path", "slot_save_path", help="Folder of saved slots."),
+    Flag("--embedding --embeddings", "embeddings", None, "Embed texts alone."),
+    Flag("--rerank --reranking", "reranking", None, "POST /rerank answers."),
+    Flag("--pooling", "pooling", help="none, mean, cls, last or rank."),
+    Flag("-n --predict --n-predict", "n_predict", int, "Most tokens of an answer; -1: until the model ends."),
+    Flag("--keep", "keep", int, "First tokens that a context shift keeps; -1: the prompt."),
+    Flag("--context-shift", "shift", None, "A full context forgets its older half."),
+    Flag("--no-context-shift", "shift", None, "A full context ends the answer (the default).", value=False),
+    Flag("--cache-prompt", "cache_prompt", None, "Prefixes are found again (the default)."),
+    Flag("--no-cache-prompt", "cache_prompt", None, "They are not.", value=False),
+    Flag("--chat-template", "template", help="Jinja text, or a known template's name."),
+    Flag("--chat-template-file --template", "template_file", help="A file of it."),
+    Flag("--chat-template-kwargs", "variables", help="Variables of the template as JSON."),
+    Flag("--reasoning-format", "reasoning_format", help="none, deepseek, deepseek-legacy or auto."),
+    Flag("-rea --reasoning", "reasoning", help="on, off or auto."),
+    Flag("--prefill-assistant", "prefill", None, "A begun answer is continued (the default)."),
+    Flag("--no-prefill-assistant", "prefill", None, "It is not.", value=False),
+    Flag("-v --verbose --log-verbose", "verbose", None, "Answers say what the prompt was."),
+    Flag("--log-requests", "log_requests", None, "One line for each request on stderr, without contents."),
+    Flag("-s --seed", "seed", int, "Seed of requests that do not say; -1: a random one."),
+    Flag("--ignore-eos", "ignore_eos", None, "Answers go on behind an end token."),
+    Flag("-r --reverse-prompt", "stop", help="A text that ends answers.", repeated=True),
+    Flag("--grammar-file", "grammar_file", help="A file with a GBNF grammar."),
+    Flag("-jf --json-schema-file", "schema_file", help="A file with a JSON schema."),
+    Flag("--samplers", "samplers", help="Names of filters with ; between."),
+    Flag("--sampler-seq --sampling-seq", "samplers", help="Letters of filters."),
+    Flag("--temp --temperature", "temperature", float, "Temperature."),
+    Flag("--top-k", "top_k", int, "Keep the k most likely tokens."),
+    Flag("--top-p", "top_p", float, "Keep the most likely tokens that reach p."),
+    Flag("--min-p", "min_p", float, "Keep tokens at least p times as likely as the first."),
+    Flag("--top-nsigma --top-n-sigma", "top_n_sigma", float, "Keep logits within n standard deviations."),
+    Flag("--xtc-probability", "xtc_probability", float, "Chance of XTC."),
+    Flag("--xtc-threshold", "xtc_threshold", float, "Threshold of XTC."),
+    Flag("--typical --typical-p", "typical_p", float, "Locally typical sampling."),
+    Flag("--repeat-last-n", "repeat_last_n", int, "Window of the penalties."),
+    Flag("--repeat-penalty", "repeat_penalty", float, "Penalty of repeated tokens."),
+    Flag("--presence-penalty", "presence_penalty", float, "Penalty of tokens in the window."),
+    Flag("--frequency-penalty", "frequency_penalty", float, "The same, for each occurrence."),
+    Flag("--dry-multiplier", "dry_multiplier", float, "Strength of DRY."),
+    Flag("--dry-base", "dry_base", float, "Base of DRY."),
+    Flag("--dry-allowed-length", "dry_allowed_length", int, "Shortest repetition that DRY lowers."),
+    Flag("--dry-penalty-last-n", "dry_penalty_last_n", int, "Window of DRY."),
+    Flag("--dry-sequence-breaker", "dry_sequence_breakers", help="Where repetitions end.", repeated=True),
+    Flag("--adaptive-target", "adaptive_target", float, "Target of adaptive-p."),
+    Flag("--adaptive-decay", "adaptive_decay", float, "Memory of adaptive-p."),
+    Flag("--dynatemp-range", "dynatemp_range", float, "Range of the dynamic temperature."),
+    Flag("--dynatemp-exp", "dynatemp_exponent", float, "Its exponent."),
+    Flag("--mirostat", "mirostat", int, "Mirostat 1 or 2."),
+    Flag("--mirostat-lr", "mirostat_eta", float, "Mirostat's learning rate."),
+    Flag("--mirostat-ent", "mirostat_tau", float, "Mirostat's surprise."),
+    Flag("-l --logit-bias", "logit_bias", help="ID+X or ID-X.", repeated=True),
+    Flag("--grammar", "grammar", help="A GBNF grammar."),
+    Flag("-j --json-schema", "json_schema", help="A JSON schema."),
+    Flag("-h --help --usage", "help", None, "This text."),
+)  # fmt: skip
+BY_NAME: Final = {name: flag for flag in FLAGS for name in flag.names.split()}
+
+
+@dataclass
+class Parsed:
+    """What a command line says: values by name, the argument MODEL, and flags that mean nothing here."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    ignored: list[str] = field(default_factory=list)
+
+
+def parsed(arguments: Sequence[str]) -> Parsed:
+    """Read a command line; UsageError for an unknown flag, or a value that is missing or wrong."""
+    found, left = Parsed(), list(arguments)
+    while left:
+        name = left.pop(0)
+        if not name.startswith("-") or name == "-":
+            if found.model is not None:
+                raise UsageError(f"serve: wanted one MODEL, got {found.model!r} and {name!r}")
+            found.model = name
+            continue
+        inline: str | None = None
+        if name.startswith("--") and "=" in name:
+            name, _, inline = name.partition("=")
+        name = name if name in BY_NAME else name.replace("_", "-") if name.startswith("--") else name
+        if name in WITH_VALUE or name in ALONE:
+            found.ignored.append(name)
+            if name in WITH_VALUE and inline is None:
+                _value(name, left)
+            continue
+        flag = BY_NAME.get(name)
+        if flag is None:
+            raise UsageError(f"{name}: serve has no such option.{did_you_mean(name, BY_NAME)}")
+        if flag.read is None:
+            found.values[flag.into] = flag.value
+            continue
+        value = _read(name, flag.read, _value(name, left) if inline is None else inline)
+        if flag.repeated:
+            found.values.setdefault(flag.into, []).append(value)
+        else:
+            found.values[flag.into] = value
+    return found
+
+
+def _value(name: str, left: list[str]) -> str:
+    if not left:
+        raise UsageError(f"{name}: wanted a value")
+    return left.pop(0)
+
+
+def _read(name: str, read: Reader, text: str) -> Any:
+    try:
+        return read(text)
+    except ValueError:
+        raise UsageError(
+            f"{name}: wanted {'a whole number' if read is int else 'a number'}, got {text!r}"
+        ) from None
+
+
+def help_text() -> str:
+    """All flags, one a line."""
+    lines = ["Usage: graphml serve [OPTIONS] [MODEL]", "", "Options are llama-server's, and:", ""]
+    width = max(len(flag.names) for flag in FLAGS) + 2
+    lines += [f"  {flag.names.replace(' ', ', '):<{width + 4}} {flag.help}" for flag in FLAGS]
+    return "\n".join(lines)

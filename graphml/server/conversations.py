@@ -1,0 +1,96 @@
+"""Messages of a request as a prompt: checked, rendered by the model's template, and encoded.
+
+What a user's or the model's message spells of control tokens stays text, so that nobody forges a turn. Knows
+messages and templates; nothing of protocols or of steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml.api.chat_prompt import REASONING_FORMATS, ChatPrompt, chat_prompt
+from graphml.errors import UsageError
+from graphml.sampling import SamplingParams
+from graphml.server.api_errors import wrong_field
+from graphml.server.prompts import text_of_parts
+from graphml.server.request_fields import ChatCompletion
+from graphml.server.service import Service
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+LEGACY = "deepseek-legacy"
+
+
+def conversation_of(
+    service: Service, given: ChatCompletion, params: SamplingParams | None = None
+) -> ChatPrompt:
+    """The prompt that messages become; ApiError 400 naming what is wrong.
+
+    params: how the answer is sampled; the prompt's own may follow a grammar besides.
+    """
+    messages = checked(given.messages, service.options.limits.messages)
+    _check_begun(given, messages)
+    variables = {**service.options.template_variables, **(given.chat_template_kwargs or {})}
+    if service.options.reasoning != "auto":
+        variables.setdefault("enable_thinking", service.options.reasoning == "on")
+    if given.reasoning_effort is not None:
+        variables["reasoning_effort"] = given.reasoning_effort
+    form = given.reasoning_format or service.options.reasoning_format
+    form = "deepseek" if form == LEGACY else form
+    if form not in REASONING_FORMATS:
+        raise wrong_field("reasoning_format", f"wanted one of {', '.join(REASONING_FORMATS)}")
+    tools = given.tools or None
+    choice = given.tool_choice if tools and given.tool_choice is not None else "auto"
+    try:
+        return chat_prompt(
+            service.tokenizer, service.templates, messages, params, tools=tools, tool_choice=choice,
+            parallel_tool_calls=given.parallel_tool_calls is not False, variables=variables,
+            reasoning_format=form,
+        )  # fmt: skip
+    except UsageError as error:
+        name = str(error).split(":")[0].split("[")[0].split(".")[0]
+        raise wrong_field(
+            name if name in ChatCompletion.__struct_fields__ else "messages", str(error)
+        ) from None
+
+
+def prompt_text(service: Service, given: ChatCompletion) -> str:
+    """The text that messages become, without the begin of an answer where that is not wanted."""
+    if given.add_generation_prompt is not False or given.continue_final_message:
+        return conversation_of(service, given).text
+    messages = checked(given.messages, service.options.limits.messages)
+    variables = {**service.options.template_variables, **(given.chat_template_kwargs or {})}
+    template = service.templates["default"]
+    return template.render(messages, tools=given.tools or None, add_generation_prompt=False, **variables)
+
+
+def _check_begun(given: ChatCompletion, messages: list[dict[str, Any]]) -> None:
+    if given.continue_final_message and given.add_generation_prompt:
+        raise wrong_field("continue_final_message", "it excludes add_generation_prompt")
+    if [one["role"] for one in messages[-2:]] == ["assistant", "assistant"]:
+        raise wrong_field("messages", "wanted one message of the assistant at the end, got several")
+
+
+def checked(messages: list[Any], most: int) -> list[dict[str, Any]]:
+    """The messages, each with a role and its content as text."""
+    if len(messages) > most:
+        raise wrong_field("messages", f"at most {most} are wanted, got {len(messages)}")
+    last = len(messages) - 1
+    return [_checked(index, one, index == last) for index, one in enumerate(messages)]
+
+
+def _checked(index: int, message: Any, last: bool) -> dict[str, Any]:
+    where = f"messages[{index}]"
+    if not isinstance(message, dict):
+        raise wrong_field("messages", f"{where}: wanted an object, got {type(message).__name__}")
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str) or role not in ROLES:
+        raise wrong_field("messages", f"{where}.role: wanted one of {', '.join(ROLES)}; got {role!r:.40}")
+    if isinstance(content, list):
+        # As llama-server joins parts; those of an answer that is begun by an empty line.
+        content = text_of_parts(content, "messages", "\n\n" if last and role == "assistant" else "\n")
+    if content is None and role == "assistant":
+        content = ""
+    if not isinstance(content, str):
+        kind = "nothing" if content is None else type(content).__name__
+        raise wrong_field("messages", f"{where}.content: wanted a text or a list of parts, got {kind}")
+    return {**message, "content": content}

@@ -1,0 +1,142 @@
+"""Embeddings and reranking: OpenAI's protocol, llama-server's, Jina's and text-embeddings-inference's.
+
+Texts are embedded one request at a time, in a thread. Knows these protocols; pooling is the model's.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.requests import Request
+from starlette.responses import Response
+
+from graphml.api.embedding import chosen_pooling, embed_ids
+from graphml.server.api_errors import ApiError, wrong_field
+from graphml.server.json_response import json_response
+from graphml.server.prompts import prompts_of
+from graphml.server.request_fields import Embeddings, Rerank, decoded
+from graphml.server.service import Service
+
+Floats = NDArray[np.float32]
+EUCLIDEAN = 2
+
+
+async def embeddings(service: Service, request: Request) -> Response:
+    """`POST /v1/embeddings`."""
+    given = decoded(await request.body(), Embeddings)
+    if given.encoding_format not in (None, "float", "base64"):
+        raise wrong_field("encoding_format", "wanted float or base64")
+    if _pooling(service) == "none":
+        raise ApiError(400, "Pooling type 'none' is not OAI compatible. Please use a different pooling type")
+    every, rows = await _embedded(service, given)
+    if given.dimensions is not None:
+        rows = [one[:, : given.dimensions] for one in rows]
+    rows = [
+        _normalized(one, EUCLIDEAN if given.embd_normalize is None else given.embd_normalize) for one in rows
+    ]
+    count = sum(map(len, every))
+    data = [
+        {"object": "embedding", "index": i, "embedding": _written(row[0], given.encoding_format)}
+        for i, row in enumerate(rows)
+    ]
+    counts = {"prompt_tokens": count, "total_tokens": count}
+    return json_response({"object": "list", "data": data, "model": service.name, "usage": counts})
+
+
+async def llama_embeddings(service: Service, request: Request) -> Response:
+    """`POST /embedding` and `/embeddings`: a list of rows for each text."""
+    given = decoded(await request.body(), Embeddings)
+    _, rows = await _embedded(service, given)
+    if _pooling(service) != "none":
+        kind = EUCLIDEAN if given.embd_normalize is None else given.embd_normalize
+        rows = [_normalized(one, kind) for one in rows]
+    return json_response([{"index": i, "embedding": one.tolist()} for i, one in enumerate(rows)])
+
+
+def _pooling(service: Service) -> str:
+    if service.options.pooling is not None:
+        return service.options.pooling
+    found = service.model.executor.pooling
+    if found == "none" and service.model.executor.architecture.output == "logits":
+        return "last"  # as a decoder's text ends
+    return found
+
+
+async def _embedded(service: Service, given: Embeddings) -> tuple[list[list[int]], list[Floats]]:
+    content = given.content if given.input is None else given.input
+    if content is None:
+        raise wrong_field("input", "it is missing")
+
+    def work() -> tuple[list[list[int]], list[Floats]]:
+        every, _ = prompts_of(content, service.tokenizer, service.options.limits.prompts, "input")
+        return every, _rows(service, every, _pooling(service))
+
+    return await service.access.in_thread(work)
+
+
+def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats]:
+    executor = service.model.executor
+    most = min(executor.n_batch, executor.config.n_ctx)
+    for ids in every:
+        if len(ids) > most:
+            raise ApiError(500, f"input ({len(ids)} tokens) is too large to process: at most {most} are")
+        if not ids:
+            raise wrong_field("input", "a text has no tokens")
+    if pooling != "none":
+        pooling = chosen_pooling(executor, pooling)
+    begin = time.monotonic()
+    rows = embed_ids(executor, every, pooling)
+    service.access.metrics.embedded(sum(map(len, every)), time.monotonic() - begin)
+    return rows
+
+
+def _normalized(rows: Floats, kind: int) -> Floats:
+    """Rows divided by a norm: below 0 by none, 0 so that they fit int16, else by the p-norm."""
+    if kind < 0:
+        return rows
+    wide = rows.astype(np.float64)
+    if kind == 0:
+        norm = np.abs(wide).max(axis=1, keepdims=True) / 32760.0
+    else:
+        norm = (np.abs(wide) ** kind).sum(axis=1, keepdims=True) ** (1.0 / kind)
+    return np.asarray(wide / np.where(norm > 0, norm, 1.0), np.float32)
+
+
+def _written(row: Floats, form: str | None) -> str | list[float]:
+    if form == "base64":
+        return base64.b64encode(row.astype("<f4").tobytes()).decode()
+    found: list[float] = row.tolist()
+    return found
+
+
+async def rerank(service: Service, request: Request) -> Response:
+    """`POST /v1/rerank`, `/rerank`, `/reranking`."""
+    if not service.options.reranking or service.options.pooling not in (None, "rank"):
+        raise ApiError(501, "This server does not support reranking. Start it with `--reranking`")
+    given = decoded(await request.body(), Rerank)
+    plain = given.documents is None
+    documents = given.texts if plain else given.documents
+    if not documents:
+        raise wrong_field("documents", "wanted a list of texts that is not empty")
+    if len(documents) > service.options.limits.prompts:
+        raise wrong_field("documents", f"at most {service.options.limits.prompts} are wanted")
+
+    def work() -> tuple[int, list[float]]:
+        every = [service.tokenizer.pair(given.query, one) for one in documents]
+        return sum(map(len, every)), [float(one[0, 0]) for one in _rows(service, every, "rank")]
+
+    count, scores = await service.access.in_thread(work)
+    order = sorted(range(len(scores)), key=lambda one: -scores[one])
+    order = order[: len(order) if given.top_n is None else given.top_n]
+    if plain:
+        found: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
+        for one in found if given.return_text else ():
+            one["text"] = documents[one["index"]]
+        return json_response(found)
+    results = [{"index": i, "relevance_score": scores[i]} for i in order]
+    counts = {"prompt_tokens": count, "total_tokens": count}
+    return json_response({"model": service.name, "object": "list", "usage": counts, "results": results})

@@ -1,0 +1,237 @@
+"""The engine as handlers use it: prompts go in, tokens come out, and nobody waits in the event loop.
+
+Encoding, templates, grammars and submission run in a pool of threads. What runs is known here, so that a
+disconnect cancels it and `/slots` can show it. Knows the engine and its results; nothing of protocols.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from graphml.api.engine import Engine
+from graphml.api.engine_stats import EngineStats
+from graphml.api.model import Model
+from graphml.api.request_handle import Handle
+from graphml.api.token_stream import Result
+from graphml.api.tokens import Token
+from graphml.server.api_errors import ApiError
+from graphml.server.sampling_settings import Settings
+from graphml.server.server_metrics import ServerMetrics
+from graphml.server.server_options import ServerOptions
+
+T = TypeVar("T")
+POOL_THREADS = 4
+STALLED = 30.0
+"""Seconds without a step, while sequences run, after which a server says that it does not work."""
+
+
+class Generation:
+    """A request that the engine computes: its ids, settings, tokens and results."""
+
+    def __init__(
+        self, access: EngineAccess, handle: Handle, ids: list[int], settings: Settings, arrived: float
+    ) -> None:
+        self._access, self._handle = access, handle
+        self.ids, self.settings = ids, settings
+        self.number = next(access.numbers)
+        self.arrived, self.submitted = arrived, time.monotonic()
+        self.n_generated = 0
+        self.slot = -1
+        self._spaced: dict[int, bool] = {}
+
+    async def tokens(self) -> AsyncIterator[Token]:
+        """Its tokens as they come; it is cancelled where nobody reads to the end."""
+        metrics, last = self._access.metrics, self.arrived
+        try:
+            async for token in self._handle:
+                now = time.monotonic()
+                if not self.n_generated:
+                    metrics.ttft.observe(now - self.arrived)
+                    self.slot = max(self.slot, self._handle.sequences[0].slot)
+                else:
+                    metrics.itl.observe(now - last)
+                last = now
+                self.n_generated += 1
+                yield self._with_space(token)
+            for one in self.results():
+                metrics.ended(one, self.submitted - self.arrived)
+        finally:
+            self.cancel()
+
+    async def prompt_progress(self) -> AsyncIterator[dict[str, Any]]:
+        """What `return_progress` tells: how much of the prompt is computed, at first what was cached."""
+        total, told, begin = len(self.ids), -1, time.monotonic()
+
+        def shown(processed: int, seconds: float) -> dict[str, Any]:
+            cached = max(0, self.sequences[0].n_cached)
+            return {"total": total, "cache": cached, "processed": processed, "time_ms": seconds * 1e3}
+
+        async for index, count in self._handle.prompt_progress():
+            if index == 0 and count > told:
+                if told < 0:
+                    yield shown(max(0, self.sequences[0].n_cached), 0.0)
+                told = count
+                yield shown(count, time.monotonic() - begin)
+        if told < 0:
+            yield shown(max(0, self.sequences[0].n_cached), 0.0)
+        if told < total:
+            yield shown(total, time.monotonic() - begin)
+
+    async def finished(self) -> list[Result]:
+        """What its sequences became, once all have ended."""
+        async for _ in self.tokens():
+            pass
+        return self.results()
+
+    def results(self) -> list[Result]:
+        """What its sequences became; they have ended."""
+        every = self._handle.results(timeout=0)
+        return [replace(one, text=" " + one.text) if self._leads(one.tokens) else one for one in every]
+
+    def _with_space(self, token: Token) -> Token:
+        """A token with the space before an answer's first word, which belongs to a text that goes on."""
+        known = self._spaced.setdefault(token.index, self._leads([token.id]))
+        if not known or not token.piece:
+            return token
+        self._spaced[token.index] = False
+        return replace(token, piece=" " + token.piece)
+
+    def _leads(self, tokens: Sequence[int]) -> bool:
+        """Whether a text of its own would drop the first token's space."""
+        tokenizer = self._access.model.tokenizer
+        if tokenizer is None or not tokens or tokenizer.is_special(tokens[0]):
+            return False
+        return tokenizer.first_bytes(tokens[0]) != tokenizer.piece_bytes(tokens[0])
+
+    @property
+    def sequences(self) -> tuple[Any, ...]:
+        """What the engine computes for it, to be looked at."""
+        return self._handle.sequences
+
+    def cancel(self) -> None:
+        """Nobody wants it any more."""
+        self._access.active.pop(self.number, None)
+        self._handle.cancel()
+
+
+class EngineAccess:
+    """One model's engine, and who uses it."""
+
+    def __init__(self, model: Model, options: ServerOptions) -> None:
+        self.model, self.options = model, options
+        self.metrics = ServerMetrics()
+        self.active: dict[int, Generation] = {}
+        self.numbers = itertools.count()
+        self.pool = ThreadPoolExecutor(POOL_THREADS, "graphml-requests")
+        self.generates = model.executor.architecture.output == "logits" and not options.embeddings_only
+        self.engine: Engine | None = None
+        self.draining = False
+        self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
+        self.last_used = time.monotonic()
+        self._queued = 0
+        self._steps, self._moved = 0, time.monotonic()
+        self.lora_scales = [scale for _, scale in options.loras]
+        if self.generates:
+            overflow = "shift" if options.context_shift else "stop"
+            self.engine = model.engine(
+                max_sequences=options.parallel, n_ctx=self.n_ctx, overflow=overflow, keep=options.keep
+            )
+            self.n_ctx = self.engine.n_ctx
+
+    async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run something that takes time in the pool; 429 where too much waits already."""
+        if self._queued + len(self.active) >= self.options.limits.waiting:
+            raise ApiError(429, "too many requests wait; try again later")
+        self._queued += 1
+        self.last_used = time.monotonic()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
+        finally:
+            self._queued -= 1
+
+    def submit(
+        self,
+        ids: list[int],
+        settings: Settings,
+        arrived: float,
+        *,
+        salt: bytes = b"",
+        key: str | None = None,
+        keep: int | None = None,
+        lora: list[tuple[str, float]] | None = None,
+        priority: int = 0,
+    ) -> Generation:
+        """Have the engine continue a prompt; called in a thread of the pool."""
+        if self.engine is None:
+            raise ApiError(501, "this server embeds texts and generates none")
+        if not ids:
+            raise ApiError(400, "the prompt is empty")
+        if len(ids) >= self.n_ctx:
+            raise ApiError(
+                400, f"request ({len(ids)} tokens) exceeds the available context size ({self.n_ctx} tokens), "
+                "try increasing it", "exceed_context_size_error", n_prompt_tokens=len(ids), n_ctx=self.n_ctx,
+            )  # fmt: skip
+        handle = self.engine.submit(
+            ids, settings.params, settings.max_tokens, settings.seed, settings.n, key, priority,
+            keep=keep, lora=self._adapters(lora), salt=salt,
+        )  # fmt: skip
+        made = Generation(self, handle, ids, settings, arrived)
+        self.active[made.number] = made
+        return made
+
+    def _adapters(self, given: list[tuple[str, float]] | None) -> list[tuple[str, float]] | None:
+        if given is not None:
+            return given
+        if not self.options.loras:
+            return None
+        return [
+            (str(path), scale) for (path, _), scale in zip(self.options.loras, self.lora_scales, strict=True)
+        ]
+
+    @contextlib.contextmanager
+    def all_or_none(self) -> Iterator[list[Generation]]:
+        """Generations of one request; with an error none of them goes on."""
+        made: list[Generation] = []
+        try:
+            yield made
+        except BaseException:
+            for one in made:
+                one.cancel()
+            raise
+
+    def stats(self) -> EngineStats | None:
+        """Counts of the engine, if there is one."""
+        return None if self.engine is None else self.engine.stats()
+
+    def state(self) -> str:
+        """One of ok, draining, and dead: the engine's thread has ended or does not move."""
+        if self.engine is not None and self.engine.failure is not None:
+            return "dead"
+        stats, now = self.stats(), time.monotonic()
+        if stats is not None:
+            if stats.n_steps != self._steps or not stats.running:
+                self._steps, self._moved = stats.n_steps, now
+            elif now - self._moved > STALLED:
+                return "dead"
+        return "draining" if self.draining else "ok"
+
+    @property
+    def sleeping(self) -> bool:
+        """Whether nothing was asked for as long as `--sleep-idle-seconds` says."""
+        limit = self.options.sleep_idle
+        return 0 <= limit <= time.monotonic() - self.last_used and not self.active
+
+    def close(self) -> None:
+        """End what runs, and the threads."""
+        for one in list(self.active.values()):
+            one.cancel()
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        if self.engine is not None:
+            self.engine.close()

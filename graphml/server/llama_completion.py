@@ -1,0 +1,169 @@
+"""llama-server's own `/completion`: prompts in, texts with all that it knows of them out.
+
+Knows that protocol; see tools/server/README.md of llama.cpp.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from graphml.api.token_stream import Result
+from graphml.api.tokens import Token
+from graphml.server.engine_access import Generation
+from graphml.server.event_stream import EventStream, event, unless_left
+from graphml.server.json_response import gone, json_response
+from graphml.server.prompts import prompts_of
+from graphml.server.request_fields import Completion, Sampling, decoded
+from graphml.server.sampling_settings import Settings, described
+from graphml.server.service import STOP_TYPES, Service, all_finished, merged, timings
+from graphml.server.shown_logprobs import entries
+
+
+async def completion(service: Service, request: Request) -> Response | EventStream:
+    """`POST /completion` and `/completions`."""
+    given = decoded(await request.body(), Completion)
+    if not given.n_probs and not given.logprobs:
+        given.logprobs = None  # 0 is for none here
+
+    def prompts() -> tuple[list[list[int]], Settings]:
+        found, _ = prompts_of(given.prompt, service.tokenizer, service.options.limits.prompts)
+        return found, service.settings(given)
+
+    generations = await service.begin(request, given, prompts)
+    return await answered(service, request, given, generations, given.response_fields)
+
+
+async def answered(
+    service: Service,
+    request: Request,
+    given: Sampling,
+    generations: list[Generation],
+    fields: list[str] | None = None,
+) -> Response | EventStream:
+    """The response of llama-server's shape, plain or streamed."""
+    if given.stream:
+        ping = service.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
+        return EventStream(_events(service, given, generations, fields), ping, service.options.timeout)
+
+    def leave() -> None:
+        for one in generations:
+            one.cancel()
+
+    await unless_left(request.receive, all_finished(generations), leave)
+    if await request.is_disconnected():
+        return gone()
+    every = [
+        final(service, given, one, number, index)
+        for number, one in enumerate(generations)
+        for index in range(one.settings.n)
+    ]
+    every = [_chosen(one, fields) for one in every] if fields else every
+    return json_response(every[0] if len(every) == 1 else every)
+
+
+async def _events(
+    service: Service, given: Sampling, generations: list[Generation], fields: list[str] | None
+) -> AsyncGenerator[bytes, None]:
+    held: dict[int, list[Token]] = {}
+    counts: dict[int, int] = {}
+    if given.return_progress and len(generations) == 1:
+        async for told in generations[0].prompt_progress():
+            one = generations[0]
+            yield event({
+                "index": 0, "content": "", "tokens": [], "stop": False, "id_slot": max(0, one.slot),
+                "tokens_predicted": 0, "tokens_evaluated": len(one.ids), "prompt_progress": told,
+                "timings": progress_timings(told),
+            })  # fmt: skip
+    begin = time.monotonic()
+    async for index, token in merged(generations):
+        counts[index] = counts.get(index, 0) + 1
+        held.setdefault(index, []).append(token)
+        if not token.piece:
+            continue  # until its text is certain
+        made = generations[index // generations[0].settings.n]
+        chunk: dict[str, Any] = {
+            "index": index, "content": token.piece, "tokens": [one.id for one in held[index]], "stop": False,
+            "id_slot": made.slot, "tokens_predicted": counts[index], "tokens_evaluated": len(made.ids),
+        }  # fmt: skip
+        scored = [one.logprobs for one in held.pop(index) if one.logprobs is not None]
+        if scored:
+            chunk["completion_probabilities"] = entries(scored, bool(given.post_sampling_probs))
+        if given.timings_per_token:
+            chunk["timings"] = running_timings(made, counts[index], begin)
+        yield event(chunk)
+    for number, one in enumerate(generations):
+        for index in range(one.settings.n):
+            last = final(service, given, one, number, index)
+            last |= {"content": "", "tokens": []}
+            yield event(_chosen(last, fields) if fields else last)
+
+
+def progress_timings(told: dict[str, Any]) -> dict[str, Any]:
+    """Times while a prompt is computed."""
+    new, ms = told["processed"] - told["cache"], told["time_ms"]
+    return {
+        "cache_n": told["cache"], "prompt_n": new, "prompt_ms": ms, "prompt_per_token_ms": ms / max(1, new),
+        "prompt_per_second": 1e3 * new / ms if ms else 0.0, "predicted_n": 0, "predicted_ms": 0.0,
+        "predicted_per_token_ms": 0.0, "predicted_per_second": 0.0,
+    }  # fmt: skip
+
+
+def running_timings(one: Generation, count: int, begin: float) -> dict[str, Any]:
+    """Times of an answer that is not at its end, as far as they are known."""
+    cached = max(0, one.sequences[0].n_cached)
+    new, now = len(one.ids) - cached, time.monotonic()
+    prompt_ms, predicted_ms = (begin - one.submitted) * 1e3, (now - begin) * 1e3
+    return {
+        "cache_n": cached, "prompt_n": new, "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": prompt_ms / max(1, new), "prompt_per_second": 1e3 * new / max(1e-3, prompt_ms),
+        "predicted_n": count, "predicted_ms": predicted_ms,
+        "predicted_per_token_ms": predicted_ms / max(1, count - 1),
+        "predicted_per_second": 1e3 * (count - 1) / max(1e-3, predicted_ms),
+    }  # fmt: skip
+
+
+def final(service: Service, given: Sampling, one: Generation, number: int, index: int) -> dict[str, Any]:
+    """All that is known of an answer at its end."""
+    result, settings = one.results()[index], one.settings
+    n_predict = -1 if settings.max_tokens is None else settings.max_tokens
+    sequence = one.sequences[index]
+    found = {
+        "index": number * settings.n + index, "content": result.text,
+        "tokens": result.tokens if given.return_tokens else [], "id_slot": max(0, one.slot), "stop": True,
+        "model": service.name, "tokens_predicted": result.n_gen, "tokens_evaluated": result.n_prompt,
+        "generation_settings": described(settings, given, n_predict),
+        "prompt": service.tokenizer.decode(one.ids), "has_new_line": "\n" in result.text,
+        "truncated": result.stop_reason == "context" or sequence.n_dropped > 0,
+        "stop_type": STOP_TYPES.get(result.stop_reason, "none"),
+        "stopping_word": stopping_word(service, result, settings),
+        "tokens_cached": result.n_prompt + result.n_gen, "timings": timings(result),
+    }  # fmt: skip
+    if result.logprobs is not None and not given.stream:
+        found["completion_probabilities"] = entries(result.logprobs, bool(given.post_sampling_probs))
+    return found
+
+
+def stopping_word(service: Service, result: Result, settings: Settings) -> str:
+    """The stop string that ended an answer; empty where none did."""
+    if result.stop_reason != "stop":
+        return ""
+    text = service.tokenizer.decode(result.tokens, skip_special=True)
+    found = {word: text.find(word) for word in settings.params.stop if word in text}
+    return min(found, key=lambda word: found[word], default="")
+
+
+def _chosen(answer: dict[str, Any], fields: list[str]) -> dict[str, Any]:
+    """Those fields of an answer; a slash goes into an object, and names that are not there are left out."""
+    found: dict[str, Any] = {}
+    for name in fields:
+        value: Any = answer
+        for part in name.split("/"):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None:
+            found[name] = value
+    return found

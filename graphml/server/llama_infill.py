@@ -1,0 +1,47 @@
+"""llama-server's `/infill`: text between a prefix and a suffix, for models that fill in the middle.
+
+Knows that protocol.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from graphml.server.api_errors import wrong_field
+from graphml.server.event_stream import EventStream
+from graphml.server.llama_completion import answered
+from graphml.server.request_fields import Infill, decoded
+from graphml.server.sampling_settings import Settings
+from graphml.server.service import Service
+
+
+async def infill(service: Service, request: Request) -> Response | EventStream:
+    """`POST /infill`. `prompt` is what the middle begins with."""
+    given = decoded(await request.body(), Infill)
+    extra = [_file(one) for one in given.input_extra or []]
+
+    def prompts() -> tuple[list[list[int]], Settings]:
+        settings, model = service.settings(given), service.model
+        ids = model.fill_ids(
+            given.input_prefix, given.input_suffix, extra, max_tokens=settings.max_tokens,
+            n_ctx=service.access.n_ctx,
+        )  # fmt: skip
+        if given.prompt:
+            ids = [*ids, *model.encode(given.prompt, add_special=False)]
+        return [ids], settings
+
+    return await answered(
+        service, request, given, await service.begin(request, given, prompts), given.response_fields
+    )
+
+
+def _file(given: Any) -> tuple[str, str]:
+    name, text = (
+        (given.get("filename", "tmp"), given.get("text")) if isinstance(given, dict) else (None, None)
+    )
+    if not isinstance(name, str) or not isinstance(text, str):
+        raise wrong_field("input_extra", "wanted objects with a text, and a filename as text")
+    return name, text

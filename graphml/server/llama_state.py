@@ -1,0 +1,170 @@
+"""What a server tells of itself: health, models, properties, slots, adapters and metrics.
+
+Knows the model and the engine's counts; a slot is a sequence's place in the engine. Nothing of prompts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from graphml.server.api_errors import ApiError, wrong_field
+from graphml.server.engine_access import Generation
+from graphml.server.json_response import json_response
+from graphml.server.request_fields import Sampling
+from graphml.server.sampling_settings import described
+from graphml.server.service import FINGERPRINT, Service
+
+
+async def health(service: Service, request: Request) -> Response:
+    """`GET /health`: 200 where requests are answered."""
+    state = service.access.state()
+    if state == "ok":
+        return json_response({"status": "ok"})
+    texts = {"dead": "the engine has ended or does not move", "draining": "the server is shutting down"}
+    raise ApiError(503, texts[state])
+
+
+async def models(service: Service, request: Request) -> Response:
+    """`GET /v1/models`."""
+    model = service.model
+    names = list(service.options.aliases) or [service.name]
+    tensors = model.executor.file.tensors.values()
+    meta = {
+        "vocab_type": 1, "n_vocab": model.n_vocab, "n_ctx": service.access.n_ctx, "n_ctx_train": model.n_ctx,
+        "n_embd": getattr(model.config, "n_embd", 0),
+        "n_params": sum(_count(one.shape) for one in tensors), "size": sum(one.n_bytes for one in tensors),
+    }  # fmt: skip
+    data = {
+        "id": service.name, "aliases": names, "tags": list(service.options.tags), "object": "model",
+        "created": service.began, "owned_by": "graphml", "meta": meta,
+    }  # fmt: skip
+    shown = {"name": service.name, "model": service.name, "type": "model", "capabilities": ["completion"],
+             "details": {"format": "gguf", "family": model.arch}}  # fmt: skip
+    return json_response({"object": "list", "data": [data], "models": [shown]})
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+async def one_model(service: Service, request: Request) -> Response:
+    """`GET /v1/models/NAME`."""
+    if request.path_params["name"] not in {service.name, *service.options.aliases}:
+        raise ApiError(404, "there is no model of this name")
+    found: dict[str, Any] = msgspec.json.decode((await models(service, request)).body)
+    return json_response(found["data"][0])
+
+
+async def props(service: Service, request: Request) -> Response:
+    """`GET /props`."""
+    model, options, tokenizer = service.model, service.options, service.model.tokenizer
+    settings = (
+        {} if tokenizer is None else described(service.settings(Sampling()), Sampling(), options.n_predict)
+    )
+    ends = (None, None) if tokenizer is None else (tokenizer.bos, tokenizer.eos)
+    bos, eos = ("" if one is None or tokenizer is None else tokenizer.piece(one) for one in ends)
+    return json_response({
+        "default_generation_settings": {"params": settings, "n_ctx": service.access.n_ctx},
+        "total_slots": options.parallel, "model_alias": service.name, "model_path": model.path.name,
+        "modalities": {"vision": False, "video": False, "audio": False},
+        "endpoint_slots": options.slots, "endpoint_props": options.props, "endpoint_metrics": options.metrics,
+        "ui": options.page, "chat_template": "" if tokenizer is None else service.templates["default"].source,
+        "bos_token": bos, "eos_token": eos, "build_info": FINGERPRINT,
+        "is_sleeping": service.access.sleeping,
+    })  # fmt: skip
+
+
+async def set_props(service: Service, request: Request) -> Response:
+    """`POST /props`."""
+    if not service.options.props:
+        raise ApiError(
+            501, "This server does not support changing global properties. Start it with `--props`"
+        )
+    return json_response({"success": True})
+
+
+async def slots(service: Service, request: Request) -> Response:
+    """`GET /slots`: each place of the engine, and the sequence that has it."""
+    if not service.options.slots:
+        raise ApiError(501, "This server does not support slots endpoint. Start it with `--slots`")
+    access = service.access
+    shown: list[dict[str, Any]] = [
+        {"id": number, "n_ctx": access.n_ctx, "speculative": False, "is_processing": False}
+        for number in range(service.options.parallel)
+    ]
+    for one in list(access.active.values()):
+        for sequence in one.sequences:
+            number = sequence.slot
+            if 0 <= number < len(shown):
+                shown[number] |= _slot(one, sequence)
+    if request.query_params.get("fail_on_no_slot") == "1" and all(one["is_processing"] for one in shown):
+        raise ApiError(503, "no slot is free")
+    return json_response(shown)
+
+
+def _slot(one: Generation, sequence: Any) -> dict[str, Any]:
+    settings, n_prompt = one.settings, len(one.ids)
+    generated, cached = sequence.n_generated, max(0, sequence.n_cached)
+    most = -1 if settings.max_tokens is None else settings.max_tokens
+    left = -1 if most < 0 else most - generated
+    state = "GENERATING" if generated else "PROCESSING_PROMPT"
+    return {
+        "is_processing": True, "id_task": one.number, "state": state, "n_prompt_tokens": n_prompt,
+        "n_prompt_tokens_processed": min(n_prompt, sequence.n_computed) - cached,
+        "n_prompt_tokens_cache": cached,
+        "params": described(settings, Sampling(), most),
+        "next_token": [
+            {"has_next_token": True, "has_new_line": False, "n_remain": left, "n_decoded": generated}
+        ],
+    }  # fmt: skip
+
+
+async def change_slot(service: Service, request: Request) -> Response:
+    """`POST /slots/N`: save, restore, erase."""
+    if service.options.slot_save_path is None:
+        raise ApiError(501, "This server does not support slots action. Start it with `--slot-save-path`")
+    raise ApiError(501, "slots are not saved here yet: prefixes are shared by all requests")
+
+
+async def lora_adapters(service: Service, request: Request) -> Response:
+    """`GET /lora-adapters`."""
+    loras = zip(service.options.loras, service.access.lora_scales, strict=True)
+    shown = [{"id": i, "path": path.name, "scale": scale} for i, ((path, _), scale) in enumerate(loras)]
+    return json_response(shown)
+
+
+async def set_lora_adapters(service: Service, request: Request) -> Response:
+    """`POST /lora-adapters`: the scales of later requests; adapters that are not named count 0."""
+    try:
+        given = msgspec.json.decode(await request.body(), type=list[dict[str, Any]])
+    except msgspec.DecodeError as error:
+        raise ApiError(400, f"the body: wanted a list of adapters: {error}"[:300]) from None
+    scales = [0.0] * len(service.options.loras)
+    for one in given:
+        number: Any = one.get("id")
+        scale = one.get("scale")
+        whole = isinstance(number, int) and not isinstance(number, bool)
+        if not whole or isinstance(scale, bool) or not isinstance(scale, int | float):
+            raise wrong_field("id", "wanted objects with the id of an adapter and a scale")
+        if not 0 <= number < len(scales):
+            raise wrong_field("id", "wanted objects with the id of an adapter and a scale")
+        scales[number] = float(scale)
+    service.access.lora_scales = scales
+    return json_response({"success": True})
+
+
+async def metrics(service: Service, request: Request) -> Response:
+    """`GET /metrics`: counts in Prometheus' text format."""
+    if not service.options.metrics:
+        raise ApiError(501, "This server does not support metrics endpoint. Start it with `--metrics`")
+    found = service.access.metrics
+    text = found.text(service.access.stats())
+    headers = {"Process-Start-Time-Unix": str(int(found.began))}
+    return Response(text, 200, headers, "text/plain; version=0.0.4")

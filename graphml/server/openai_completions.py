@@ -1,0 +1,144 @@
+"""`/v1/completions`: OpenAI's protocol for prompts that are texts or ids.
+
+Knows that protocol; see https://platform.openai.com/docs/api-reference/completions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from graphml.api.tokens import Token
+from graphml.sampling.logprobs import TokenLogprobs
+from graphml.server.api_errors import ApiError
+from graphml.server.engine_access import Generation
+from graphml.server.event_stream import DONE, EventStream, event, unless_left
+from graphml.server.json_response import gone, json_response
+from graphml.server.llama_completion import final, running_timings
+from graphml.server.prompts import prompts_of
+from graphml.server.request_fields import Completion, decoded
+from graphml.server.sampling_settings import Settings
+from graphml.server.service import FINGERPRINT, Service, all_finished, merged, new_id, timings, usage
+from graphml.server.shown_logprobs import in_lists
+
+
+async def completions(service: Service, request: Request) -> Response | EventStream:
+    """`POST /v1/completions`."""
+    given = decoded(await request.body(), Completion)
+    if given.suffix:
+        raise ApiError(501, "Field 'suffix': use /infill, for models that fill in the middle", param="suffix")
+
+    def prompts() -> tuple[list[list[int]], Settings]:
+        found, _ = prompts_of(given.prompt, service.tokenizer, service.options.limits.prompts)
+        return found, service.settings(given)
+
+    generations = await service.begin(request, given, prompts)
+    shown = {"id": new_id("cmpl-"), "object": "text_completion", "created": int(time.time()),
+             "model": service.name, "system_fingerprint": FINGERPRINT}  # fmt: skip
+    if given.stream:
+        ping = service.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
+        return EventStream(_events(service, given, generations, shown), ping, service.options.timeout)
+
+    def leave() -> None:
+        for one in generations:
+            one.cancel()
+
+    await unless_left(request.receive, all_finished(generations), leave)
+    if await request.is_disconnected():
+        return gone()
+    results = [result for one in generations for result in one.results()]
+    body: dict[str, Any] = {
+        **shown,
+        "choices": [
+            _whole(service, given, one, number, index)
+            for number, one in enumerate(generations)
+            for index in range(one.settings.n)
+        ],
+        "usage": _usage(generations),
+        "timings": timings(results[0]),
+    }
+    if given.verbose or service.options.verbose:
+        body["__verbose"] = final(service, given, generations[0], 0, 0)
+    return json_response(body)
+
+
+async def _events(
+    service: Service, given: Completion, generations: list[Generation], shown: dict[str, Any]
+) -> AsyncGenerator[bytes, None]:
+    begin, begun = time.monotonic(), set[int]()
+    counts: dict[int, int] = {}
+    held: dict[int, list[Token]] = {}
+    told_chars: dict[int, int] = {}
+    async for index, token in merged(generations):
+        counts[index] = counts.get(index, 0) + 1
+        text = token.piece
+        held.setdefault(index, []).append(token)
+        if index not in begun:
+            begun.add(index)
+            text = _echoed(service, given, generations, index) + text
+        if not text:
+            continue
+        scored = [one for one in held.pop(index) if one.logprobs is not None]
+        raw = [service.tokenizer.piece_bytes(one.id) for one in scored]
+        scores = in_lists([one.logprobs for one in scored], raw, told_chars.get(index, 0)) if scored else None
+        told_chars[index] = told_chars.get(index, 0) + len(text)
+        chunk = {**shown, "choices": [choice(index, text, None, scores)]}
+        if given.timings_per_token:
+            made = generations[index // generations[0].settings.n]
+            chunk["timings"] = running_timings(made, counts[index], begin)
+        yield event(chunk)
+    results = [result for one in generations for result in one.results()]
+    told = given.stream_options is not None and given.stream_options.include_usage
+    for index, result in enumerate(results):
+        last = {**shown, "choices": [choice(index, "", reason(result.stop_reason))]}
+        yield event(last if told else {**last, "timings": timings(result)})
+    if told:
+        yield event({**shown, "choices": [], "usage": _usage(generations), "timings": timings(results[0])})
+    yield DONE
+
+
+def reason(stop_reason: str) -> str:
+    """Why an answer ended, as OpenAI says it."""
+    return "stop" if stop_reason in ("end", "stop") else "length"
+
+
+def choice(
+    index: int, text: str, finish_reason: str | None, scores: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """One answer, or a part of it."""
+    return {"text": text, "index": index, "logprobs": scores, "finish_reason": finish_reason}
+
+
+def _whole(service: Service, given: Completion, one: Generation, number: int, index: int) -> dict[str, Any]:
+    """An answer at its end."""
+    result = one.results()[index]
+    echoed = service.tokenizer.decode(one.ids, skip_special=True) if given.echo else ""
+    scores = None
+    if result.logprobs is not None:
+        ids, found = list(result.tokens), list[TokenLogprobs | None](result.logprobs)
+        if given.echo and result.prompt_logprobs is not None:
+            ids, found = [*one.ids, *ids], [*result.prompt_logprobs, *found]
+        scores = in_lists(found, [service.tokenizer.piece_bytes(id) for id in ids], 0)
+    where = number * one.settings.n + index
+    return choice(where, echoed + result.text, reason(result.stop_reason), scores)
+
+
+def _echoed(service: Service, given: Completion, generations: list[Generation], index: int) -> str:
+    if not given.echo:
+        return ""
+    one = generations[index // generations[0].settings.n]
+    return service.tokenizer.decode(one.ids, skip_special=True)
+
+
+def _usage(generations: list[Generation]) -> dict[str, Any]:
+    every = [usage(one.results()) for one in generations]
+    total = {
+        name: sum(one[name] for one in every)
+        for name in ("completion_tokens", "prompt_tokens", "total_tokens")
+    }
+    cached = sum(one["prompt_tokens_details"]["cached_tokens"] for one in every)
+    return {**total, "prompt_tokens_details": {"cached_tokens": cached}}

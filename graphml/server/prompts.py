@@ -1,0 +1,85 @@
+"""Prompts of requests as token ids: a text, ids, both mixed, an object, or a list of these.
+
+Knows a tokenizer and the forms of prompts; nothing of sampling or of steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml.server.api_errors import ApiError, wrong_field
+from graphml.text.tokenizer import Tokenizer
+
+Ids = list[int]
+MEDIA = "<__media__>"
+
+
+def prompts_of(given: Any, tokenizer: Tokenizer, most: int, name: str = "prompt") -> tuple[list[Ids], bool]:
+    """The ids of each prompt, and whether they were given as a list of several.
+
+    A list of texts and ids is one prompt where it has ids of its own; ApiError 400 for other values.
+    """
+    if isinstance(given, list) and not _is_mixed(given):
+        if not given:
+            raise wrong_field(name, "wanted a text or token ids, got an empty list")
+        if len(given) > most:
+            raise wrong_field(name, f"at most {most} prompts are wanted, got {len(given)}")
+        return [ids_of(one, tokenizer, name) for one in given], True
+    return [ids_of(given, tokenizer, name)], False
+
+
+def ids_of(given: Any, tokenizer: Tokenizer, name: str, parse_special: bool = True) -> Ids:
+    """The ids of one prompt."""
+    if isinstance(given, str):
+        return tokenizer.encode(given, parse_special=parse_special)
+    if isinstance(given, dict):
+        return tokenizer.encode(_text_of(given, name), parse_special=parse_special)
+    if not isinstance(given, list) or not given:
+        raise wrong_field(name, f"wanted a text or token ids, got {type(given).__name__}")
+    ids: Ids = []
+    for index, part in enumerate(given):
+        if isinstance(part, str):
+            ids += tokenizer.encode(part, add_special=index == 0, parse_special=parse_special)
+        elif isinstance(part, int) and not isinstance(part, bool):
+            if not 0 <= part < tokenizer.n_vocab:
+                raise wrong_field(name, f"wanted ids from 0 to {tokenizer.n_vocab - 1}, got {part}")
+            ids.append(part)
+        else:
+            raise wrong_field(name, f"wanted texts and ids in a list, got {type(part).__name__}")
+    return ids
+
+
+def _is_mixed(given: list[Any]) -> bool:
+    return any(isinstance(one, int) and not isinstance(one, bool) for one in given)
+
+
+def _text_of(given: dict[str, Any], name: str) -> str:
+    if given.get("multimodal_data"):
+        raise ApiError(400, "this model reads no images or sounds")
+    text = given.get("prompt_string")
+    if isinstance(text, str):
+        return text
+    parts = given.get("content")
+    if isinstance(parts, list):
+        return text_of_parts(parts, name)
+    raise wrong_field(name, "wanted an object with prompt_string, or with content as a list of parts")
+
+
+def text_of_parts(parts: list[Any], name: str, between: str = "") -> str:
+    """The text of a list of content parts; ApiError for parts that are no text."""
+    texts: list[str] = []
+    for part in parts:
+        if not isinstance(part, dict):
+            raise wrong_field(name, f"wanted parts as objects, got {type(part).__name__}")
+        kind = part.get("type")
+        if kind in ("image_url", "image", "input_image"):
+            raise ApiError(500, "image input is not supported: this model reads text alone")
+        if kind in ("input_audio", "input_video", "video_url", "audio", "file", "input_file", "document"):
+            raise ApiError(501, f"{kind} input is not supported: this model reads text alone")
+        if kind not in ("text", "input_text", "output_text", "refusal"):
+            raise wrong_field(name, f"wanted parts of the type text, got {kind!r:.40}")
+        text = part.get("refusal" if kind == "refusal" else "text")
+        if not isinstance(text, str):
+            raise wrong_field(name, f"wanted a text in a part, got {type(text).__name__}")
+        texts.append(text)
+    return between.join(texts)

@@ -1,0 +1,101 @@
+"""What a request to `/v1/responses` says, as a conversation.
+
+Knows that protocol's input items; nothing of answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml.server.api_errors import ApiError, wrong_field
+from graphml.server.request_fields import AtLeastOne, ChatCompletion, Sampling
+
+
+class Responses(Sampling, kw_only=True):
+    """The fields of a request."""
+
+    input: str | list[Any] = ""
+    instructions: str | None = None
+    max_output_tokens: AtLeastOne | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    metadata: dict[str, Any] | None = None
+    text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+
+
+def as_chat(given: Responses, before: list[Any]) -> tuple[ChatCompletion, list[Any]]:
+    """The request as a chat completion; and its messages without instructions, for later ones."""
+    items = [{"role": "user", "content": given.input}] if isinstance(given.input, str) else given.input
+    messages = [*before, *_messages(items)]
+    system = [{"role": "system", "content": given.instructions}] if given.instructions else []
+    chat = ChatCompletion(
+        messages=[*system, *messages], max_tokens=given.max_output_tokens,
+        response_format=_response_format(given.text), tools=_tools(given.tools),
+        tool_choice=_tool_choice(given.tool_choice), parallel_tool_calls=given.parallel_tool_calls,
+        reasoning_effort=(given.reasoning or {}).get("effort"),
+    )  # fmt: skip
+    for name in Sampling.__struct_fields__:
+        if getattr(chat, name) is None:
+            setattr(chat, name, getattr(given, name))
+    return chat, messages
+
+
+def _messages(items: list[Any]) -> list[Any]:
+    """Items as messages: calls and reasoning join the message of the assistant that they belong to."""
+    found: list[dict[str, Any]] = []
+    for item in items:
+        if not isinstance(item, dict):
+            raise wrong_field("input", f"wanted items as objects, got {type(item).__name__}")
+        kind = item.get("type", "message")
+        if kind == "message":
+            found.append({"role": item.get("role"), "content": item.get("content")})
+        elif kind == "function_call":
+            function = {"name": item.get("name"), "arguments": item.get("arguments", "{}")}
+            call = {"id": item.get("call_id"), "type": "function", "function": function}
+            _assistant(found).setdefault("tool_calls", []).append(call)
+        elif kind == "function_call_output":
+            output = item.get("output", "")
+            found.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
+        elif kind == "reasoning":
+            parts = [one.get("text", "") for one in item.get("content") or [] if isinstance(one, dict)]
+            found.append({"role": "assistant", "content": "", "reasoning_content": "".join(parts)})
+        else:
+            raise ApiError(
+                501, f"Field 'input': items of the type {kind!r:.40} are not supported", param="input"
+            )
+    return found
+
+
+def _assistant(found: list[dict[str, Any]]) -> dict[str, Any]:
+    if not found or found[-1].get("role") != "assistant":
+        found.append({"role": "assistant", "content": ""})
+    return found[-1]
+
+
+def _response_format(text: dict[str, Any] | None) -> dict[str, Any] | None:
+    form = (text or {}).get("format")
+    if not isinstance(form, dict) or form.get("type") == "text":
+        return None
+    if form.get("type") == "json_schema":
+        return {"type": "json_schema", "json_schema": {"schema": form.get("schema", {})}}
+    return form
+
+
+def _tools(given: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    if not given:
+        return None
+    for one in given:
+        if one.get("type") != "function":
+            raise ApiError(501, "Field 'tools': functions alone are supported", param="tools")
+    keys = ("name", "description", "parameters", "strict")
+    return [{"type": "function", "function": {key: one[key] for key in keys if key in one}} for one in given]
+
+
+def _tool_choice(given: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+    if isinstance(given, dict) and given.get("type") == "function":
+        return {"type": "function", "function": {"name": given.get("name")}}
+    return given

@@ -1,0 +1,213 @@
+"""What a request says of sampling, as the engine wants it: its own settings over those of the server.
+
+Knows fields and sampling parameters; nothing of prompts or streams.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphml.errors import UsageError
+from graphml.sampling import SamplingParams
+from graphml.server.api_errors import ApiError, wrong_field
+from graphml.server.request_fields import ChatCompletion, Completion, Sampling
+from graphml.server.server_options import Limits, ServerOptions
+from graphml.text.tokenizer import Tokenizer
+
+SAME = (
+    "temperature", "top_p", "min_p", "typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold",
+    "dynatemp_range", "dynatemp_exponent", "repeat_last_n", "repeat_penalty", "presence_penalty",
+    "frequency_penalty", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "mirostat",
+    "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay", "min_keep", "regex",
+)  # fmt: skip
+"""Fields that have the same name and meaning in `SamplingParams`."""
+FORBIDDEN = -math.inf
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a prompt is continued. seed: None for a random one; max_tokens: None: until the model ends."""
+
+    params: SamplingParams
+    seed: int | None
+    max_tokens: int | None
+    n: int
+    ignore_eos: bool
+
+
+def settings_of(given: Sampling, options: ServerOptions, tokenizer: Tokenizer) -> Settings:
+    """The settings of a request; ApiError 400 naming the field that is wrong."""
+    changes: dict[str, Any] = {name: value for name in SAME if (value := getattr(given, name)) is not None}
+    if given.top_k is not None:
+        changes["top_k"] = max(0, given.top_k)
+    if given.samplers is not None:
+        changes["samplers"] = given.samplers if isinstance(given.samplers, str) else ";".join(given.samplers)
+    if given.dry_sequence_breakers is not None:
+        changes["dry_sequence_breakers"] = tuple(given.dry_sequence_breakers)
+    if given.stop is not None:
+        changes["stop"] = _stops(given.stop, options.limits)
+    ignore_eos = options.ignore_eos if given.ignore_eos is None else given.ignore_eos
+    biases = _biases(given.logit_bias, options.limits, tokenizer)
+    if ignore_eos:
+        biases |= dict.fromkeys(sorted(tokenizer.end_tokens), FORBIDDEN)
+    if biases:
+        changes["logit_bias"] = {**options.params.logit_bias, **biases}
+    changes |= _structure(given, options.limits)
+    changes |= _logprobs(given, options.limits)
+    params = _checked(options.params, changes)
+    seed = options.seed if given.seed is None else given.seed
+    limits = (given.n_predict, given.max_completion_tokens, given.max_tokens)
+    most = next((one for one in limits if one is not None), options.n_predict)
+    return Settings(params, None if seed == -1 else seed % 2**32, None if most < 0 else most,
+                    _count(given, options.limits), ignore_eos)  # fmt: skip
+
+
+def _count(given: Sampling, limits: Limits) -> int:
+    count = given.n_cmpl or given.n or 1
+    if count > limits.n:
+        raise wrong_field("n", f"at most {limits.n} are wanted, got {count}")
+    if (given.best_of or count) != count:
+        raise ApiError(501, "Field 'best_of': it is not supported here", param="best_of")
+    return count
+
+
+def _logprobs(given: Sampling, limits: Limits) -> dict[str, Any]:
+    """How many of the most likely tokens are told with each: none is for none, 0 for the token alone."""
+    wanted = getattr(given, "logprobs", None)
+    if isinstance(given, ChatCompletion):
+        if given.top_logprobs and not given.logprobs:
+            raise wrong_field("top_logprobs", "wanted logprobs: true with it")
+        wanted = (given.top_logprobs or 0) if given.logprobs else None
+    count = given.n_probs or wanted
+    if count is None:
+        return {}
+    if count > limits.logprobs:
+        raise wrong_field("logprobs", f"at most {limits.logprobs} are wanted, got {count}")
+    echoed = isinstance(given, Completion) and given.echo
+    after = bool(given.post_sampling_probs)
+    return {"logprobs": count, "post_sampling_probs": after, "prompt_logprobs": count if echoed else None}
+
+
+def _stops(stop: str | list[str], limits: Limits) -> tuple[str, ...]:
+    texts = [stop] if isinstance(stop, str) else stop
+    if len(texts) > limits.stops or any(len(one) > limits.stop_chars for one in texts):
+        most = f"at most {limits.stops} texts of at most {limits.stop_chars} characters"
+        raise wrong_field("stop", f"{most} are wanted")
+    return tuple(one for one in texts if one)
+
+
+def _biases(
+    given: dict[str, float | bool] | list[Any] | None, limits: Limits, tokenizer: Tokenizer
+) -> dict[int, float]:
+    """Token id -> what is added to its logit. A token is an id, or a text with all its tokens."""
+    if given is None:
+        return {}
+    pairs = list(given.items()) if isinstance(given, Mapping) else given
+    if len(pairs) > limits.logit_biases:
+        raise wrong_field("logit_bias", f"at most {limits.logit_biases} are wanted, got {len(pairs)}")
+    found: dict[int, float] = {}
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise wrong_field("logit_bias", "wanted pairs of a token and its bias")
+        token, bias = pair
+        if bias is False:
+            bias = FORBIDDEN
+        if isinstance(bias, bool) or not isinstance(bias, int | float):
+            raise wrong_field("logit_bias", f"wanted a number, or false, as a bias; got {bias!r:.40}")
+        for one in _tokens(token, tokenizer):
+            found[one] = float(bias)
+    return found
+
+
+def _tokens(token: object, tokenizer: Tokenizer) -> list[int]:
+    if isinstance(token, str) and token.lstrip("-").isdecimal():
+        token = int(token)
+    if isinstance(token, str):
+        return tokenizer.encode(token, add_special=False)
+    if isinstance(token, bool) or not isinstance(token, int):
+        raise wrong_field("logit_bias", f"wanted a token's id or text, got {token!r:.40}")
+    return (
+        [token] if 0 <= token < tokenizer.n_vocab else []
+    )  # ids of others are ignored, as llama-server does
+
+
+def _structure(given: Sampling, limits: Limits) -> dict[str, Any]:
+    """The grammar or schema that the text follows; of several the request's own field counts first."""
+    if given.regex:
+        return {"grammar": "", "json_schema": "", "regex": given.regex}
+    if given.json_schema is not None and not given.grammar:
+        schema = given.json_schema
+        if schema == {}:
+            schema = {"type": "object"}
+        return {"json_schema": _schema("json_schema", schema, limits)}
+    if given.grammar:
+        if len(given.grammar) > limits.grammar_chars:
+            raise wrong_field("grammar", f"at most {limits.grammar_chars} characters are wanted")
+        return {"grammar": given.grammar}
+    return {} if given.response_format is None else _response_format(given.response_format, limits)
+
+
+def _response_format(given: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    kind = given.get("type")
+    if kind == "text":
+        return {}
+    if kind == "json_object":
+        schema = given.get("schema")
+        return {
+            "json_schema": _schema(
+                "response_format", {"type": "object"} if schema is None else schema, limits
+            )
+        }
+    if kind == "json_schema":
+        stated = given.get("json_schema")
+        if not isinstance(stated, dict):
+            raise wrong_field("response_format", "wanted an object as json_schema")
+        return {"json_schema": _schema("response_format", stated.get("schema", {}), limits)}
+    raise wrong_field("response_format", f"wanted text, json_object or json_schema as type; got {kind!r:.40}")
+
+
+def _schema(name: str, schema: object, limits: Limits) -> str:
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except (ValueError, RecursionError):
+            raise wrong_field(name, "wanted a JSON schema") from None
+    if not isinstance(schema, dict | bool):
+        raise wrong_field(name, f"wanted a JSON schema as an object; got {type(schema).__name__}")
+    text = json.dumps(schema)
+    if len(text) > limits.grammar_chars:
+        raise wrong_field(name, f"at most {limits.grammar_chars} characters are wanted")
+    return text
+
+
+def _checked(base: SamplingParams, changes: dict[str, Any]) -> SamplingParams:
+    make: Callable[..., SamplingParams] = replace
+    try:
+        return make(base, **changes)
+    except UsageError as error:
+        name = str(error).split(":")[0]
+        raise wrong_field(name, str(error).partition(": ")[2]) from None
+
+
+def described(settings: Settings, given: Sampling, n_predict: int) -> dict[str, Any]:
+    """The settings as llama-server's `generation_settings` writes them."""
+    params = settings.params
+    same = {name: getattr(params, name) for name in SAME if name != "regex"}
+    return {
+        "seed": 2**32 - 1 if settings.seed is None else settings.seed, **same, "top_k": params.top_k,
+        "dry_sequence_breakers": params.dry_sequence_breakers, "stop": params.stop,
+        "max_tokens": n_predict, "n_predict": n_predict, "n_keep": given.n_keep or 0, "n_discard": 0,
+        "ignore_eos": settings.ignore_eos, "stream": bool(given.stream),
+        "logit_bias": [{"bias": bias, "token": token} for token, bias in params.logit_bias.items()],
+        "n_probs": given.n_probs or 0, "grammar": params.grammar, "grammar_lazy": False,
+        "grammar_triggers": [], "preserved_tokens": [], "chat_format": "Content-only",
+        "reasoning_format": "none", "reasoning_in_content": False, "generation_prompt": "",
+        "samplers": params.samplers.split(";") if params.samplers else [],
+        "speculative.types": "none", "timings_per_token": bool(given.timings_per_token),
+        "post_sampling_probs": bool(given.post_sampling_probs), "backend_sampling": False,
+        "lora": given.lora or [],
+    }  # fmt: skip

@@ -1,0 +1,123 @@
+"""The application: which handler answers which path, and how errors become responses.
+
+Knows routes; the protocols are in files of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from graphml.api.model import Model
+from graphml.inspect.viewer.page import render
+from graphml.inspect.without_weights import describe_model
+from graphml.server import (
+    anthropic_messages,
+    embeddings,
+    llama_completion,
+    llama_infill,
+    llama_state,
+    llama_tokens,
+    openai_chat,
+    openai_responses,
+)
+from graphml.server import openai_completions as completions
+from graphml.server.access_control import AccessControl
+from graphml.server.api_errors import ApiError, as_api_error
+from graphml.server.engine_view import EngineView
+from graphml.server.json_response import error_response, gone
+from graphml.server.page import page_routes
+from graphml.server.service import Service
+
+LOG = logging.getLogger(__name__)
+Handler = Callable[[Service, Request], Awaitable[Any]]
+HANDLERS: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/health /v1/health", llama_state.health),
+    ("GET", "/models /v1/models", llama_state.models),
+    ("GET", "/models/{name:path} /v1/models/{name:path}", llama_state.one_model),
+    ("POST", "/v1/chat/completions /chat/completions", openai_chat.chat),
+    ("POST", "/v1/chat/completions/input_tokens /chat/completions/input_tokens", openai_chat.input_tokens),
+    ("POST", "/v1/completions", completions.completions),
+    ("POST", "/completion /completions", llama_completion.completion),
+    ("POST", "/infill", llama_infill.infill),
+    ("POST", "/apply-template", openai_chat.apply_template),
+    ("POST", "/predict", openai_chat.predict),
+    ("POST", "/v1/responses /responses", openai_responses.responses),
+    ("POST", "/v1/responses/input_tokens /responses/input_tokens", openai_responses.input_tokens),
+    ("GET", "/v1/responses/{id}", openai_responses.stored_response),
+    ("DELETE", "/v1/responses/{id}", openai_responses.delete_response),
+    ("POST", "/v1/messages", anthropic_messages.messages),
+    ("POST", "/v1/messages/count_tokens", anthropic_messages.count_tokens),
+    ("POST", "/tokenize", llama_tokens.tokenize),
+    ("POST", "/detokenize", llama_tokens.detokenize),
+    ("POST", "/v1/embeddings", embeddings.embeddings),
+    ("POST", "/embedding /embeddings", embeddings.llama_embeddings),
+    ("POST", "/v1/rerank /rerank /reranking /v1/reranking", embeddings.rerank),
+    ("GET", "/props", llama_state.props),
+    ("POST", "/props", llama_state.set_props),
+    ("GET", "/slots", llama_state.slots),
+    ("POST", "/slots/{slot:int}", llama_state.change_slot),
+    ("GET", "/lora-adapters", llama_state.lora_adapters),
+    ("POST", "/lora-adapters", llama_state.set_lora_adapters),
+    ("GET", "/metrics", llama_state.metrics),
+)
+"""Method, paths and handler of each endpoint."""
+
+
+class Endpoint:
+    """A handler as an ASGI application: whatever it raises becomes a response."""
+
+    def __init__(self, service: Service, handler: Handler) -> None:
+        self._service, self._handler = service, handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request = Request(scope, receive)
+        try:
+            response = await self._handler(self._service, request)
+        except ClientDisconnect:
+            response = gone()
+        except Exception as error:
+            known = as_api_error(error)
+            if known.status >= 500 and not isinstance(error, ApiError):
+                LOG.exception("%s %s", scope["method"], scope["path"])
+            response = error_response(known, scope["path"].startswith("/v1/messages"))
+        await response(scope, receive, send)
+
+
+def server_app(service: Service) -> Starlette:
+    """The application that serves a model."""
+    routes = [
+        Route(path, Endpoint(service, handler), methods=[method])
+        for method, paths, handler in HANDLERS
+        for path in paths.split()
+    ]
+    if service.options.page:
+        routes += page_routes()
+        if service.access.engine is not None:
+            names = service.name, service.model.executor.backend.name
+            routes += EngineView(service.access.engine, *names, lambda: graph_page(service.model)).routes()
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(AccessControl, options=service.options)],
+        exception_handlers={HTTPException: _not_found},
+    )
+
+
+def graph_page(model: Model) -> str:
+    """The page that shows the graph of a step of one token."""
+    return render(describe_model(model.executor, 1))
+
+
+async def _not_found(request: Request, error: Exception) -> Any:
+    assert isinstance(error, HTTPException)
+    texts = {404: "File Not Found", 405: "this path does not answer that method"}
+    return error_response(ApiError(error.status_code, texts.get(error.status_code, error.detail)))

@@ -1,0 +1,174 @@
+"""Counts of a server, in the names of llama-server's and vLLM's metrics, as Prometheus reads them.
+
+Clocks are monotonic; a time to the first token counts from when the request came. No name of a user or key
+is in a label. Knows numbers; nothing of requests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+
+from graphml.api.engine_stats import EngineStats
+from graphml.api.token_stream import Result
+
+SECONDS = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+    20,
+    40,
+    80,
+    160,
+)
+TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+FINISHED = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
+
+
+@dataclass
+class Totals:
+    """Sums since the server began."""
+
+    prompt: int = 0
+    cached: int = 0
+    prompt_s: float = 0.0
+    predicted: int = 0
+    predicted_s: float = 0.0
+    longest: int = 0
+    decodes: int = 0
+    """Steps besides those of the engine: of embeddings."""
+
+
+@dataclass
+class Window:
+    """What happened since the last scrape."""
+
+    prompt: int = 0
+    prompt_s: float = 0.0
+    predicted: int = 0
+    predicted_s: float = 0.0
+
+
+@dataclass
+class ServerMetrics:
+    """Counts and histograms; changed by the event loop's thread alone."""
+
+    totals: Totals = field(default_factory=Totals)
+    window: Window = field(default_factory=Window)
+    began: float = field(default_factory=time.time)
+
+    def __post_init__(self) -> None:
+        self._registry = CollectorRegistry()
+
+        def histogram(name: str, about: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
+            return Histogram(f"vllm:{name}", about, buckets=buckets, registry=self._registry)
+
+        self.finished = Counter(
+            "vllm:request_success",
+            "Requests by why they ended.",
+            ["finished_reason"],
+            registry=self._registry,
+        )
+        self.ttft = histogram("time_to_first_token_seconds", "From arrival.")
+        self.itl = histogram("inter_token_latency_seconds", "Between two tokens of a request.")
+        self.e2e = histogram("e2e_request_latency_seconds", "From arrival to end.")
+        self.prefill = histogram("request_prefill_time_seconds", "From submission to the first token.")
+        self.decode = histogram("request_decode_time_seconds", "From the first token to the end.")
+        self.n_prompt = histogram("request_prompt_tokens", "Tokens of a prompt.", TOKENS)
+        self.n_generated = histogram("request_generation_tokens", "Tokens of an answer.", TOKENS)
+
+    def ended(self, result: Result, waited: float) -> None:
+        """A sequence has ended, that arrived `waited` seconds before it was submitted."""
+        timings, n_new = result.timings, result.n_prompt - result.n_cached
+        rest = timings.total_s - timings.ttft_s
+        for sums in (self.totals, self.window):
+            sums.prompt += n_new
+            sums.prompt_s += timings.ttft_s
+            sums.predicted += result.n_gen
+            sums.predicted_s += rest
+        self.totals.cached += result.n_cached
+        self.totals.longest = max(self.totals.longest, result.n_prompt + result.n_gen)
+        self.finished.labels(FINISHED.get(result.stop_reason, "abort")).inc()
+        self.e2e.observe(waited + timings.total_s)
+        self.prefill.observe(timings.ttft_s)
+        self.decode.observe(rest)
+        self.n_prompt.observe(result.n_prompt)
+        self.n_generated.observe(result.n_gen)
+
+    def embedded(self, n_tokens: int, seconds: float) -> None:
+        """Texts were embedded, in a step or more."""
+        for sums in (self.totals, self.window):
+            sums.prompt += n_tokens
+            sums.prompt_s += seconds
+        self.totals.decodes += 1
+
+    def text(self, stats: EngineStats | None) -> str:
+        """All of them; rates are of the time since the last scrape."""
+        window, self.window = self.window, Window()
+        lines: list[str] = []
+        for name, kind, about, value in (*self._llama(window, stats), *_vllm(self.totals, stats)):
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", f"{name} {value:.10g}"]
+        return "\n".join(lines) + "\n" + generate_latest(self._registry).decode()
+
+    def _llama(self, window: Window, stats: EngineStats | None) -> Iterator[tuple[str, str, str, float]]:
+        totals = self.totals
+        steps = totals.decodes + (stats.n_steps if stats else 0)
+        counters: tuple[tuple[str, str, float], ...] = (
+            ("prompt_tokens_total", "Number of prompt tokens computed, without cached ones.", totals.prompt),
+            ("prompt_tokens_cached_total", "Number of prompt tokens found in the cache.", totals.cached),
+            ("prompt_seconds_total", "Seconds in which prompts were computed.", totals.prompt_s),
+            ("tokens_predicted_total", "Number of generated tokens.", totals.predicted),
+            ("tokens_predicted_seconds_total", "Seconds in which tokens were generated.", totals.predicted_s),
+            ("n_decode_total", "Number of steps.", steps),
+            ("n_tokens_max", "Largest sequence so far, prompt and answer.", totals.longest),
+            ("spec_decode_num_draft_tokens_total", "Draft tokens.", 0),
+            ("spec_decode_num_accepted_tokens_total", "Draft tokens that were accepted.", 0),
+            ("spec_decode_num_drafts_total", "Drafts.", 0),
+        )
+        for name, about, value in counters:
+            yield f"llamacpp:{name}", "counter", about, value
+        running, waiting = (stats.running, stats.waiting) if stats else (0, 0)
+        generated = _rate(window.predicted, window.predicted_s)
+        gauges: tuple[tuple[str, str, float], ...] = (
+            ("prompt_tokens_seconds", "Prompt tokens per second.", _rate(window.prompt, window.prompt_s)),
+            ("predicted_tokens_seconds", "Generated tokens per second.", generated),
+            ("requests_processing", "Sequences that run.", running),
+            ("requests_deferred", "Sequences that wait.", waiting),
+            ("n_busy_slots_per_decode", "Mean rows of a step.", stats.rows_per_step if stats else 0),
+        )  # fmt: skip
+        for name, about, value in gauges:
+            yield f"llamacpp:{name}", "gauge", about, value
+
+
+def _vllm(totals: Totals, stats: EngineStats | None) -> Iterator[tuple[str, str, str, float]]:
+    if stats is None:
+        return
+    blocks = stats.blocks_used + stats.blocks_free
+    yield "vllm:num_requests_running", "gauge", "Sequences that run.", stats.running
+    yield "vllm:num_requests_waiting", "gauge", "Sequences that wait.", stats.waiting
+    yield "vllm:kv_cache_usage_perc", "gauge", "Share of blocks in use.", stats.blocks_used / max(1, blocks)
+    yield "vllm:num_preemptions_total", "counter", "Preemptions.", stats.n_preempted
+    yield "vllm:prefix_cache_queries_total", "counter", "Tokens looked for.", totals.prompt + totals.cached
+    yield "vllm:prefix_cache_hits_total", "counter", "Tokens found.", totals.cached
+    yield "vllm:prompt_tokens_total", "counter", "Prompt tokens.", totals.prompt + totals.cached
+    yield "vllm:generation_tokens_total", "counter", "Generated tokens.", totals.predicted
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds > 0 else 0.0

@@ -1,0 +1,100 @@
+"""How a server runs: one value, which the command line fills.
+
+Knows names, defaults and ranges; nothing of sockets or models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphml.sampling import SamplingParams
+
+DEFAULT_SAMPLING = SamplingParams(
+    temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, dry_penalty_last_n=64, rng="llama.cpp"
+)
+"""llama-server's, with its random numbers."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may ask for; more is 400, a larger body 413."""
+
+    body_bytes: int = 32 << 20
+    n: int = 128
+    prompts: int = 256
+    messages: int = 4096
+    stops: int = 64
+    stop_chars: int = 4096
+    logit_biases: int = 4096
+    logprobs: int = 64
+    grammar_chars: int = 256 << 10
+    waiting: int = 1024
+    """Requests that wait for an answer, those being answered included; one more is 429."""
+    stored_responses: int = 256
+    """Responses that `previous_response_id` finds, the latest ones."""
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Where a server listens, what it serves, and how.
+
+    parallel: requests that are computed at a time. n_ctx: tokens of each; None: all that the model was
+    trained for. n_predict: most tokens of an answer that does not say. params, seed: likewise.
+    api_keys: any of them opens the server; none: nobody is asked. slots, metrics, props: whether these
+    endpoints answer. loras: adapters (file, scale), by number. timeout: seconds until a client that does not
+    read is left. ping: seconds of silence after which a stream sends a comment. drain: seconds in which
+    requests may end after SIGTERM.
+    """
+
+    hosts: tuple[str, ...] = ("127.0.0.1",)
+    port: int = 8080
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    parallel: int = 4
+    n_ctx: int | None = None
+    n_predict: int = -1
+    keep: int = 0
+    context_shift: bool = False
+    cache_prompt: bool = True
+    ignore_eos: bool = False
+    params: SamplingParams = DEFAULT_SAMPLING
+    seed: int = -1
+    slots: bool = True
+    props: bool = False
+    metrics: bool = False
+    page: bool = True
+    embeddings_only: bool = False
+    reranking: bool = False
+    pooling: str | None = None
+    template_variables: dict[str, Any] = field(default_factory=dict)
+    reasoning: str = "auto"
+    reasoning_format: str = "deepseek"
+    prefill_assistant: bool = True
+    loras: tuple[tuple[Path, float], ...] = ()
+    api_keys: tuple[str, ...] = ()
+    unsafe_bind: bool = False
+    cors_origins: tuple[str, ...] | None = None
+    slot_save_path: Path | None = None
+    salt_by_key: bool = False
+    log_requests: bool = False
+    verbose: bool = False
+    ssl_key: Path | None = None
+    ssl_certificate: Path | None = None
+    prefix: str = ""
+    timeout: float = 3600.0
+    ping: float = 30.0
+    sleep_idle: float = -1.0
+    drain: float = 30.0
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def n_ctx_said(self) -> str:
+        """The context as a line for people."""
+        return "as trained" if self.n_ctx is None else str(self.n_ctx)
+
+    @property
+    def loopback(self) -> bool:
+        """Whether it listens to this machine alone."""
+        return all(one in ("127.0.0.1", "::1", "localhost") for one in self.hosts)

@@ -1,0 +1,191 @@
+"""What all handlers share: the model's engine, its name, its template, and the way from a request to tokens.
+
+Knows requests' common fields; nothing of a protocol's answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+
+import graphml
+from graphml.api.model import Model
+from graphml.api.token_stream import Result
+from graphml.api.tokens import Token
+from graphml.errors import TokenizerError
+from graphml.server.api_errors import ApiError, wrong_field
+from graphml.server.chat_templates import CHATML
+from graphml.server.engine_access import EngineAccess, Generation
+from graphml.server.request_fields import Sampling
+from graphml.server.sampling_settings import Settings, settings_of
+from graphml.server.server_options import ServerOptions
+from graphml.server.stored_responses import StoredResponses
+from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
+from graphml.text.tokenizer import Tokenizer
+
+FINGERPRINT = f"b1-graphml-{graphml.__version__}"
+STOP_TYPES = {"end": "eos", "stop": "word", "length": "limit", "context": "limit", "deadline": "limit"}
+ALNUM = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_SALTS = itertools.count()
+
+
+def new_id(prefix: str) -> str:
+    """An id that nobody can guess."""
+    return prefix + "".join(secrets.choice(ALNUM) for _ in range(32))
+
+
+class Service:
+    """A model that is served."""
+
+    def __init__(self, model: Model, options: ServerOptions) -> None:
+        self.model, self.options = model, options
+        self.access = EngineAccess(model, options)
+        self.name = sorted(options.aliases)[0] if options.aliases else model.path.name
+        self.began = int(time.time())
+        self.responses = StoredResponses(options.limits.stored_responses)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer; TokenizerError without one."""
+        if self.model.tokenizer is None:
+            raise TokenizerError("the model has no vocabulary")
+        return self.model.tokenizer
+
+    @property
+    def templates(self) -> Mapping[str, ChatTemplate]:
+        """The model's chat templates by name, or ChatML for a model without one."""
+        if self.model.has_template:
+            return self.model.templates
+        tokenizer = self.tokenizer
+        bos, eos = (None if one is None else tokenizer.piece(one) for one in (tokenizer.bos, tokenizer.eos))
+        return {DEFAULT_NAME: ChatTemplate(CHATML, bos, eos)}
+
+    def salt_of(self, request: Request, given: Sampling) -> bytes:
+        """What keeps a request's prefixes apart from those of others."""
+        cached = self.options.cache_prompt if given.cache_prompt is None else given.cache_prompt
+        if not cached:
+            return b"request %d" % next(_SALTS)
+        key = request.scope.get("graphml.key")
+        return b"key " + key.encode() if self.options.salt_by_key and key else b""
+
+    async def begin(
+        self,
+        request: Request,
+        given: Sampling,
+        prompts: Callable[[], tuple[list[list[int]], Settings]],
+    ) -> list[Generation]:
+        """Have the engine continue what a request asks for; `prompts` runs in a thread."""
+        arrived = request.scope.get("graphml.arrived", time.monotonic())
+        if self.access.draining:
+            raise ApiError(503, "the server is shutting down")
+        lora = self.lora_of(given)
+
+        def submit() -> list[Generation]:
+            every, settings = prompts()
+            key, salt = request.scope.get("graphml.key"), self.salt_of(request, given)
+            with self.access.all_or_none() as made:
+                for ids in every:
+                    made.append(
+                        self.access.submit(
+                            ids, settings, arrived, salt=salt, key=key, keep=given.n_keep, lora=lora,
+                            priority=given.priority or 0,
+                        )
+                    )  # fmt: skip
+            return made
+
+        return await self.access.in_thread(submit)
+
+    def settings(self, given: Sampling) -> Settings:
+        """How a request wants its text sampled."""
+        return settings_of(given, self.options, self.tokenizer)
+
+    def lora_of(self, given: Sampling) -> list[tuple[str, float]] | None:
+        """The adapters that a request names by number, each with its scale; others of the server count 0."""
+        if given.lora is None:
+            return None
+        scales = dict.fromkeys(range(len(self.options.loras)), 0.0)
+        for one in given.lora:
+            number, scale = one.get("id"), one.get("scale")
+            if number not in scales or isinstance(scale, bool) or not isinstance(scale, int | float):
+                raise wrong_field("lora", "wanted objects with the id of an adapter and a scale")
+            scales[number] = float(scale)
+        return [(str(self.options.loras[number][0]), scale) for number, scale in scales.items()]
+
+
+async def merged(generations: Sequence[Generation]) -> AsyncIterator[tuple[int, Token]]:
+    """Tokens of several prompts as they come, each with the number of its answer."""
+    if len(generations) == 1:
+        async for token in generations[0].tokens():
+            yield token.index, token
+        return
+    queue: asyncio.Queue[tuple[int, Token] | BaseException | None] = asyncio.Queue(maxsize=256)
+
+    async def read(number: int, one: Generation) -> None:
+        try:
+            async for token in one.tokens():
+                await queue.put((number * one.settings.n + token.index, token))
+            await queue.put(None)
+        except Exception as error:
+            await queue.put(error)
+
+    readers = [asyncio.ensure_future(read(i, one)) for i, one in enumerate(generations)]
+    try:
+        left = len(readers)
+        while left:
+            found = await queue.get()
+            if isinstance(found, BaseException):
+                raise found
+            if found is None:
+                left -= 1
+            else:
+                yield found
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        for one in generations:
+            one.cancel()
+
+
+async def all_finished(generations: Sequence[Generation]) -> None:
+    """Return once all have ended; raises what one failed with."""
+    async for _ in merged(generations):
+        pass
+
+
+def timings(result: Result) -> dict[str, Any]:
+    """Times of an answer as llama-server writes them.
+
+    The first token comes from the prompt's last step, so rates are of the others.
+    """
+    new, prompt_ms = result.n_prompt - result.n_cached, result.timings.ttft_s * 1e3
+    rest, predicted_ms = result.n_gen - 1, (result.timings.total_s - result.timings.ttft_s) * 1e3
+    return {
+        "cache_n": result.n_cached,
+        "prompt_n": new, "prompt_ms": prompt_ms, "prompt_per_token_ms": _ratio(prompt_ms, new),
+        "prompt_per_second": _ratio(1e3 * new, prompt_ms),
+        "predicted_n": result.n_gen, "predicted_ms": predicted_ms,
+        "predicted_per_token_ms": _ratio(predicted_ms, rest),
+        "predicted_per_second": _ratio(1e3 * rest, predicted_ms),
+    }  # fmt: skip
+
+
+def usage(results: Sequence[Result]) -> dict[str, Any]:
+    """Counts of tokens as OpenAI writes them; a prompt of several answers counts once."""
+    prompt, generated = results[0].n_prompt, sum(one.n_gen for one in results)
+    return {
+        "completion_tokens": generated,
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + generated,
+        "prompt_tokens_details": {"cached_tokens": max(0, results[0].n_cached)},
+    }
+
+
+def _ratio(one: float, other: float) -> float:
+    return one / other if one > 0 and other > 0 else 0.0

@@ -1,0 +1,109 @@
+"""Runs the server: sockets, the ready line, and its end by SIGTERM or Ctrl-C.
+
+After SIGTERM new requests are refused with 503, and old ones may end for a while. Knows uvicorn and signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from graphml.api.model import Model
+from graphml.errors import BackendError, UsageError
+from graphml.server.server_app import server_app
+from graphml.server.server_options import ServerOptions
+from graphml.server.service import Service
+
+BACKLOG = 2048
+POLL = 0.05
+
+
+def serve_until_stopped(model: Model, options: ServerOptions) -> None:
+    """Serve until SIGTERM or Ctrl-C; BackendError where the engine has ended before."""
+    service = Service(model, options)
+    try:
+        sockets = [_socket(host, options.port) for host in options.hosts]
+        asyncio.run(_serve(service, sockets))
+        if service.access.state() == "dead":
+            raise BackendError("serve: the engine has ended; see the log")
+    finally:
+        service.access.close()
+
+
+async def _serve(service: Service, sockets: list[socket.socket]) -> None:
+    options = service.options
+    config = uvicorn.Config(
+        server_app(service), log_level="warning", access_log=False, lifespan="off", server_header=False,
+        h11_max_incomplete_event_size=64 << 10, timeout_keep_alive=75,
+        ssl_keyfile=_text(options.ssl_key), ssl_certfile=_text(options.ssl_certificate),
+        timeout_graceful_shutdown=1,
+    )  # fmt: skip
+    server = _Server(config)
+    running = asyncio.ensure_future(server.serve(sockets))
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    while not server.started and not running.done():
+        await asyncio.sleep(0.005)
+    if not running.done():
+        print(_ready_line(service, sockets), file=sys.stderr, flush=True)
+    stopped = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    service.access.draining = True
+    end = time.monotonic() + options.drain
+    while service.access.active and time.monotonic() < end:
+        await asyncio.sleep(POLL)
+    for one in list(service.access.active.values()):
+        one.cancel()
+    server.should_exit = True
+    await running
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: SIGTERM drains first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _socket(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(address)
+        made.listen(BACKLOG)
+    except OSError as error:
+        raise UsageError(f"--host {host} --port {port}: cannot be listened at: {error.strerror}") from None
+    return made
+
+
+def _ready_line(service: Service, sockets: list[socket.socket]) -> str:
+    options, access = service.options, service.access
+    scheme = "http" if options.ssl_certificate is None else "https"
+    where = []
+    for one in sockets:
+        host, port = one.getsockname()[:2]
+        where.append(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{options.prefix}")
+    what = f"{options.parallel} slots of {access.n_ctx} tokens" if access.engine else "embeddings"
+    stats = access.stats()
+    room = f", room for {(stats.blocks_free + stats.blocks_used) * 32} tokens" if stats else ""
+    return f"graphml: {service.name} at {' '.join(where)} ({what}{room})"
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,56 @@
+"""Log-probabilities as clients want them: llama-server's entries, OpenAI's for chats, and for completions.
+
+A probability of 0 is -9999 there, as JSON has no infinite numbers. Knows values and these forms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from graphml.sampling.logprobs import TokenLogprobs
+
+LEAST = -9999.0
+
+
+def entries(given: Iterable[TokenLogprobs | None], after_sampling: bool = False) -> list[dict[str, Any]]:
+    """One entry for each token, in llama-server's form, of which OpenAI's for chats is a part."""
+    value, top = ("prob", "top_probs") if after_sampling else ("logprob", "top_logprobs")
+
+    def one(id: int, raw: bytes, logprob: float) -> dict[str, Any]:
+        number = math.exp(logprob) if after_sampling else max(LEAST, logprob)
+        return {"id": id, "token": raw.decode("utf-8", "ignore"), "bytes": list(raw), value: number}
+
+    return [
+        {
+            **one(entry.id, entry.bytes, entry.logprob),
+            "entropy": entry.entropy,
+            top: [one(*best) for best in entry.top if not after_sampling or math.exp(best.logprob) > 0],
+        }
+        for entry in given
+        if entry is not None
+    ]
+
+
+def in_lists(given: Sequence[TokenLogprobs | None], ids: Sequence[bytes], begin: int) -> dict[str, Any]:
+    """OpenAI's form for completions: lists of all tokens. ids: each token's bytes; begin: the first's place.
+
+    text_offset counts characters of the answer's text.
+    """
+    texts = [raw.decode("utf-8", "replace") for raw in ids]
+    offsets: list[int] = []
+    for text in texts:
+        offsets.append(begin)
+        begin += len(text)
+    return {
+        "tokens": texts,
+        "token_logprobs": [None if one is None else max(LEAST, one.logprob) for one in given],
+        "top_logprobs": [None if one is None else _best(one) for one in given],
+        "text_offset": offsets,
+        "content": entries(given),
+    }
+
+
+def _best(one: TokenLogprobs) -> dict[str, float]:
+    return {best.bytes.decode("utf-8", "replace"): max(LEAST, best.logprob) for best in one.top}

@@ -1,0 +1,74 @@
+"""A server of a tiny model in a thread of the test's process, and its address."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import uvicorn
+
+import graphml
+from graphml.server.server_app import server_app
+from graphml.server.server_options import ServerOptions
+from graphml.server.service import Service
+
+STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+
+
+@dataclass
+class Running:
+    """A server that runs: its service, its address and a client of it."""
+
+    service: Service
+    address: str
+    http: httpx2.Client
+
+    def post(self, path: str, body: Any, **more: Any) -> httpx2.Response:
+        return self.http.post(path, json=body, **more)
+
+    def events(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """The data of a stream's events, without its end mark."""
+        with self.http.stream("POST", path, json={**body, "stream": True}) as response:
+            assert response.status_code == 200, response.read()
+            lines = [line[6:] for line in response.iter_lines() if line.startswith("data: ")]
+        return [json.loads(line) for line in lines if line != "[DONE]"]
+
+    def at_rest(self, seconds: float = 10.0) -> bool:
+        """Whether nothing runs, waits or holds a block, soon."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            stats = self.service.access.stats()
+            assert stats is not None
+            if not (stats.running or stats.waiting or stats.blocks_used or self.service.access.active):
+                return True
+            time.sleep(0.01)
+        return False
+
+
+@contextmanager
+def running(options: ServerOptions, model: graphml.Model) -> Iterator[Running]:
+    service = Service(model, options)
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(server_app(service), log_level="error", lifespan="off", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.005)
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with httpx2.Client(base_url=address, timeout=60) as http:
+            yield Running(service, address, http)
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join()
+        listening.close()
+        service.access.close()

@@ -1,0 +1,111 @@
+"""Who may ask, how much, and what is left behind by those who leave."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+
+import graphml
+from graphml.server.server_options import Limits, ServerOptions
+from tests.server.running_server import Running, running
+
+KEY = {"Authorization": "Bearer secret"}
+ROUTES = ["/v1/models", "/props", "/slots", "/metrics", "/lora-adapters", "/nothing", "/engine/state"]
+
+
+@pytest.fixture(scope="module")
+def guarded(stories: graphml.Model) -> Iterator[Running]:
+    limits = Limits(body_bytes=10_000, waiting=3)
+    options = ServerOptions(
+        parallel=2, n_ctx=256, metrics=True, api_keys=("other", "secret"), limits=limits, salt_by_key=True
+    )
+    with running(options, stories) as found:
+        yield found
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_without_a_key_nothing_is_routed(guarded: Running, path: str) -> None:
+    for headers in ({}, {"Authorization": "Bearer secre"}, {"X-Api-Key": "Secret"}):
+        refused = guarded.http.get(path, headers=headers)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
+    assert guarded.http.get(path, headers=KEY).status_code != 401
+
+
+def test_health_and_the_page_need_no_key(guarded: Running) -> None:
+    assert guarded.http.get("/health").status_code == 200
+    assert "<!doctype html>" in guarded.http.get("/").text.lower()
+
+
+def test_a_large_body_is_refused_with_and_without_its_length(guarded: Running) -> None:
+    body = b'{"prompt": "' + b"a" * 20_000 + b'"}'
+    assert guarded.http.post("/completion", content=body, headers=KEY).status_code == 413
+    chunks = (body[i : i + 4_000] for i in range(0, len(body), 4_000))
+    assert guarded.http.post("/completion", content=chunks, headers=KEY).status_code == 413
+
+
+def test_prefixes_are_not_shared_between_keys(guarded: Running) -> None:
+    def cached(key: str) -> int:
+        body = {"prompt": "Once upon a time there was " * 8, "n_predict": 1}
+        found = guarded.post("/completion", body, headers={"X-Api-Key": key}).json()
+        count: int = found["timings"]["cache_n"]
+        return count
+
+    assert cached("secret") == 0
+    assert cached("secret") > 0
+    assert cached("other") == 0
+
+
+def test_pages_of_other_origins_may_ask_only_where_a_key_is_needed(guarded: Running, server: Running) -> None:
+    origin = {"Origin": "http://elsewhere.example"}
+    allowed = guarded.http.options("/completions", headers=origin).headers["Access-Control-Allow-Origin"]
+    assert allowed == origin["Origin"]
+    assert "Access-Control-Allow-Origin" not in server.http.options("/completions", headers=origin).headers
+
+
+def test_another_host_is_refused(server: Running) -> None:
+    assert server.http.get("/props", headers={"Host": "evil.example"}).status_code == 403
+    assert server.http.get("/props", headers={"Host": "localhost:8080"}).status_code == 200
+
+
+def test_requests_beyond_the_queue_are_told_to_come_later(
+    guarded: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"prompt": "a", "n_predict": 1}
+    assert guarded.post("/completion", body, headers=KEY).status_code == 200
+    with monkeypatch.context() as patched:
+        patched.setattr(guarded.service.access, "_queued", 3)
+        refused = guarded.post("/completion", body, headers=KEY)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+    assert guarded.post("/completion", body, headers=KEY).status_code == 200
+
+
+def test_clients_that_leave_leave_nothing_behind(server: Running) -> None:
+    address = urlsplit(server.address)
+    rng = random.Random(1)
+    for index in range(24):
+        stream = b"true" if index % 2 else b"false"
+        body = b'{"prompt": "Once upon a time", "n_predict": -1, "ignore_eos": true, "stream": %s}' % stream
+        head = b"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+        with socket.create_connection((address.hostname or "", address.port or 0)) as client:
+            client.sendall((head + body)[: rng.choice([len(head), 9999, 9999, 9999])])
+            client.settimeout(rng.choice([0.001, 0.01, 0.03]))
+            with contextlib.suppress(TimeoutError):
+                client.recv(rng.choice([1, 4000]))
+    assert server.at_rest()
+    assert server.post("/completion", {"prompt": "Once", "n_predict": 1}).status_code == 200
+
+
+def test_a_dead_engine_is_told(stories: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(replace(ServerOptions(), parallel=1, n_ctx=64), stories) as found:
+        access = found.service.access
+        monkeypatch.setattr(access, "state", lambda: "dead")
+        assert found.http.get("/health").status_code == 503
+        access.draining = True
+        refused = found.post("/completion", {"prompt": "a"})
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")

@@ -1,0 +1,223 @@
+"""OpenAI's own client, which checks each response against its types, plain and streamed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.server.running_server import Running
+
+MESSAGES: list[Any] = [{"role": "system", "content": "Book"}, {"role": "user", "content": "Once upon a time"}]
+SCHEMA = {"enum": ["yes", "no"]}
+
+
+@pytest.fixture(scope="module")
+def client(server: Running) -> openai.OpenAI:
+    return openai.OpenAI(
+        api_key="none", base_url=f"{server.address}/v1", max_retries=0, _strict_response_validation=True
+    )
+
+
+def test_a_chat_is_answered_alike_plain_and_streamed(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 12, "seed": 7}
+    plain = client.chat.completions.create(**asked)
+    chunks = list(
+        client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    )
+    content = plain.choices[0].message.content
+    assert content
+    assert plain.choices[0].finish_reason == "length"
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[0].choices[0].delta.content is None
+    assert "".join(one.choices[0].delta.content or "" for one in chunks if one.choices) == content
+    assert [one.choices[0].finish_reason for one in chunks if one.choices][-1] == "length"
+    assert len({one.id for one in chunks}) == 1
+    usage = chunks[-1].usage
+    assert usage is not None
+    assert plain.usage is not None
+    assert not chunks[-1].choices
+    assert (usage.prompt_tokens, usage.completion_tokens) == (plain.usage.prompt_tokens, 12)
+    assert usage.prompt_tokens_details is not None
+    assert usage.prompt_tokens_details.cached_tokens >= 32
+
+
+def test_choices_differ_by_seed_and_are_the_same_again(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 8, "seed": 3, "n": 3}
+    texts = [one.message.content for one in client.chat.completions.create(**asked).choices]
+    assert len(set(texts)) > 1
+    assert texts == [one.message.content for one in client.chat.completions.create(**asked).choices]
+    streamed = ["", "", ""]
+    for chunk in client.chat.completions.create(**asked, stream=True):
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.delta.content or ""
+    assert streamed == texts
+
+
+def test_logprobs_join_to_the_text(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 6, "temperature": 0}
+    plain = client.chat.completions.create(**asked, logprobs=True, top_logprobs=3).choices[0]
+    assert plain.logprobs is not None
+    assert plain.logprobs.content is not None
+    assert "".join(one.token for one in plain.logprobs.content) == plain.message.content
+    for one in plain.logprobs.content:
+        assert len(one.top_logprobs) == 3
+        assert one.logprob == one.top_logprobs[0].logprob <= 0
+    told = []
+    for chunk in client.chat.completions.create(**asked, logprobs=True, top_logprobs=3, stream=True):
+        scores = chunk.choices[0].logprobs
+        told += [] if scores is None else scores.content or []
+    assert [one.token for one in told] == [one.token for one in plain.logprobs.content]
+
+
+def test_an_answer_follows_its_schema(client: openai.OpenAI) -> None:
+    form: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA, "strict": True}}
+    asked = client.chat.completions.create(
+        model="any", messages=MESSAGES, response_format=form, max_tokens=40, temperature=0
+    )
+    assert asked.choices[0].message.content in ('"yes"', '"no"')
+    assert asked.choices[0].finish_reason == "stop"
+
+
+def _lenient(client: openai.OpenAI) -> openai.OpenAI:
+    return openai.OpenAI(api_key="none", base_url=client.base_url, max_retries=0)
+
+
+def test_completions(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "any", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+    plain = client.completions.create(**asked)
+    assert plain.choices[0].text == ", there was a little girl"
+    # The type of a chunk has no null for its reason, though OpenAI sends that.
+    streamed = [one.choices[0].text for one in _lenient(client).completions.create(**asked, stream=True)]
+    assert "".join(streamed) == plain.choices[0].text
+    several = client.completions.create(**{**asked, "prompt": ["Once upon a time", [1, 410]], "n": 1})
+    assert [one.index for one in several.choices] == [0, 1]
+    assert several.choices[0].text == plain.choices[0].text
+    stopped = client.completions.create(**asked, stop=" there").choices[0]
+    assert (stopped.text, stopped.finish_reason) == (",", "stop")
+    echoed = _lenient(client).completions.create(**asked, echo=True, logprobs=2).choices[0]
+    assert echoed.text.strip().startswith("Once upon a time,")
+    assert echoed.logprobs is not None
+    scores = echoed.logprobs.token_logprobs
+    assert scores is not None
+    assert scores[0] is None
+    assert all(one is not None for one in scores[1:])
+    assert echoed.logprobs.tokens is not None
+    assert len(scores) == len(echoed.logprobs.tokens)
+
+
+def test_responses_go_on_from_one_another(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "any", "max_output_tokens": 8, "temperature": 0}
+    first = client.responses.create(**asked, input="Once upon a time", instructions="Book")
+    assert first.id.startswith("resp_")
+    assert first.status == "incomplete"
+    assert first.output_text
+    second = client.responses.create(**asked, input="and then", previous_response_id=first.id)
+    assert first.usage is not None
+    assert second.usage is not None
+    assert second.usage.input_tokens > first.usage.input_tokens
+    assert client.responses.retrieve(second.id).output_text == second.output_text
+    client.responses.delete(second.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(second.id)
+
+
+def test_responses_are_streamed_in_order(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "any", "input": "Once", "max_output_tokens": 6}
+    events = list(client.responses.create(**asked, stream=True))
+    kinds = [one.type for one in events]
+    deltas = [one for one in kinds if one == "response.output_text.delta"]
+    assert kinds == [
+        "response.created", "response.in_progress", "response.output_item.added",
+        "response.content_part.added", *deltas, "response.output_text.done", "response.content_part.done",
+        "response.output_item.done", "response.incomplete",
+    ]  # fmt: skip
+    assert [one.sequence_number for one in events] == list(range(len(events)))
+    text = "".join(one.delta for one in events if one.type == "response.output_text.delta")
+    last = events[-1]
+    assert last.type == "response.incomplete"
+    assert last.response.output_text == text
+
+
+def test_embeddings_of_a_decoder(client: openai.OpenAI) -> None:
+    # By default the client asks for base64, which its own strict validation refuses.
+    rows = _lenient(client).embeddings.create(model="any", input=["Once", "Once", "dog"]).data
+    assert rows[0].embedding == rows[1].embedding != rows[2].embedding
+    assert abs(sum(x * x for x in rows[0].embedding) - 1) < 1e-3
+    floats = client.embeddings.create(model="any", input="Once", encoding_format="float", dimensions=8).data[
+        0
+    ]
+    assert len(floats.embedding) == 8
+    assert abs(sum(x * x for x in floats.embedding) - 1) < 1e-3
+
+
+def test_models(client: openai.OpenAI) -> None:
+    assert [one.id for one in client.models.list()] == ["stories"]
+    assert client.models.retrieve("stories").owned_by == "graphml"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("other")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("temperature", -1), ("n", 0), ("max_tokens", -5), ("top_p", 2), ("stop", 5), ("messages", "text"),
+     ("messages", [{"role": "robot", "content": ""}]), ("logit_bias", {"5": "much"}), ("top_logprobs", 2),
+     ("response_format", {"type": "sound"})],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_wrong_field_is_named(client: openai.OpenAI, field: str, value: object) -> None:
+    asked: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 2}
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.chat.completions.create(**asked, extra_body={field: value})
+    assert field in str(raised.value)
+    assert raised.value.param == field
+
+
+TOOL: Any = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "parameters": {
+            "type": "object",
+            "properties": {"at": {"enum": ["sun"]}},
+            "required": ["at"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+def test_a_forced_call_of_a_tool_is_told_alike_plain_and_streamed(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 150, "seed": 5}
+    asked |= {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "look"}}}
+    asked |= {"parallel_tool_calls": False}
+    plain = client.chat.completions.create(**asked).choices[0]
+    calls = plain.message.tool_calls
+    assert calls is not None
+    assert plain.finish_reason == "tool_calls"
+    assert calls[0].type == "function"
+    assert (calls[0].function.name, json.loads(calls[0].function.arguments)) == ("look", {"at": "sun"})
+    deltas = [
+        call
+        for chunk in client.chat.completions.create(**asked, stream=True)
+        for call in chunk.choices[0].delta.tool_calls or []
+    ]
+    assert deltas[0].id
+    assert deltas[0].function is not None
+    assert deltas[0].function.name == "look"
+    assert all(one.id is None and one.index == 0 for one in deltas[1:])
+    texts = [one.function.arguments or "" for one in deltas if one.function is not None]
+    assert "".join(texts) == calls[0].function.arguments
+
+
+def test_results_of_tools_are_part_of_the_prompt(client: openai.OpenAI) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": "sun"}'}}
+    messages = [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    messages.append({"role": "tool", "tool_call_id": "1", "content": "bright"})
+    found = client.chat.completions.create(model="any", messages=messages, tools=[TOOL], max_tokens=1)
+    short = client.chat.completions.create(model="any", messages=MESSAGES, tools=[TOOL], max_tokens=1)
+    assert found.usage is not None
+    assert short.usage is not None
+    assert found.usage.prompt_tokens > short.usage.prompt_tokens

@@ -1,0 +1,103 @@
+"""`graphml serve` as a process: llama-server's command line, the ready line, and the end by SIGTERM."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from graphml.cli.serve import check_binding, load_options, server_options
+from graphml.errors import UsageError
+from graphml.server.command_line import BY_NAME, parsed
+from graphml.server.ignored_flags import ALONE, WITH_VALUE
+from tests.server.running_server import STORIES
+
+
+def test_a_process_says_where_it_is_and_drains_at_its_end() -> None:
+    flags = f"-m {STORIES} --port 0 -c 512 -np 2 -t 1 --jinja -fa on --temp 0 -ngl 99 --no-ui".split()
+    command = [sys.executable, "-c", "from graphml.cli.main import main; main()", "serve", *flags]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        lines = []
+        while not (found := re.search(r"at (http://127.0.0.1:\d+)", line := process.stderr.readline())):
+            assert line, lines
+            lines.append(line)
+        assert any("without a meaning here: --jinja -fa" in one for one in lines)
+        assert "2 slots of 256 tokens" in line
+        answers: list[httpx2.Response] = []
+
+        def ask() -> None:
+            body = {"prompt": "Once upon a time", "n_predict": 200, "ignore_eos": True}
+            answers.append(httpx2.post(f"{found[1]}/completion", json=body, timeout=60))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        while not any(one["is_processing"] for one in httpx2.get(f"{found[1]}/slots").json()):
+            if answers:
+                break
+            time.sleep(0.002)
+        process.send_signal(signal.SIGTERM)
+        asking.join()
+        assert answers[0].status_code == 200
+        assert answers[0].json()["tokens_predicted"] == 200
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+FLAGS = (
+    "--host=0.0.0.0 --api-key a,b -np 4 --ctx-size 4096 --n_predict 7 -ctk q8_0 -ctv f16 --alias one,two "
+    "--lora x.gguf,y.gguf --temp 0.5 --top-k 3 -b 64 -ub 32 --chat-template llama3 --context-shift -ngl 99"
+)
+
+
+def test_flags_become_options() -> None:
+    given = parsed(FLAGS.split())
+    options, opening = server_options(given), load_options(given)
+    assert options.hosts == ("0.0.0.0",)
+    assert options.api_keys == ("a", "b")
+    assert (options.parallel, options.n_ctx, options.n_predict) == (4, 1024, 7)
+    assert [path.name for path, _ in options.loras] == ["x.gguf", "y.gguf"]
+    assert (options.params.temperature, options.params.top_k, options.params.min_p) == (0.5, 3, 0.05)
+    assert (opening.kv, opening.n_batch) == ("q8_0/f16", 32)
+    assert "start_header_id" in str(opening.template)
+    assert options.context_shift
+    assert opening.gpu_layers is None  # the backend cpu has none
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("--prot 1", "--port"), ("--port", "wanted a value"), ("--port x", "a whole number"),
+     ("a b", "one MODEL"), ("--temp -1", "temperature")],
+    ids=["unknown", "no value", "no number", "two models", "out of range"],
+)  # fmt: skip
+def test_wrong_flags_are_told(line: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        server_options(parsed(line.split()))
+
+
+def test_others_need_a_key_or_leave() -> None:
+    with pytest.raises(UsageError, match="--api-key"):
+        check_binding(server_options(parsed(["--host", "0.0.0.0"])))
+    check_binding(server_options(parsed(["--host", "0.0.0.0", "--allow-no-key"])))
+    check_binding(server_options(parsed(["--host", "127.0.0.1,::1"])))
+
+
+def test_keys_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("# ours\nfirst\n\nsecond\n")
+    assert server_options(parsed(["--api-key-file", str(path)])).api_keys == ("first", "second")
+
+
+def test_no_flag_is_both_read_and_ignored() -> None:
+    assert not (WITH_VALUE | ALONE) & BY_NAME.keys()
+    assert not WITH_VALUE & ALONE
