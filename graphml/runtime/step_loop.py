@@ -10,14 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from queue import SimpleQueue
 
 from graphml.errors import BackendError, UsageError
 from graphml.runtime.draft_rows import accept, give_back
 from graphml.runtime.guidance import Waits, leader_of
 from graphml.runtime.loop_interfaces import Listener, Prefixes, Runs
-from graphml.runtime.prompt_progress import tell_progress
+from graphml.runtime.loop_member import LoopMember
 from graphml.runtime.runner import BegunPlan, Computed
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
@@ -28,14 +27,6 @@ from graphml.runtime.timeline import Timeline
 
 RECENT_STEPS = 256
 """Steps whose rows and times are kept for `Engine.stats`."""
-
-
-@dataclass(eq=False)
-class _Member:
-    """A sequence in the loop, and who gets its tokens."""
-
-    sequence: Sequence
-    listener: Listener
 
 
 class StepLoop:
@@ -57,7 +48,7 @@ class StepLoop:
         self.prefixes: Prefixes | None = None
         self.lock = threading.Lock()
         self._woken: SimpleQueue[None] = SimpleQueue()  # may be put to by a finalizer, within any lock
-        self._members: dict[Sequence, _Member] = {}
+        self._members: dict[Sequence, LoopMember] = {}
         self._cancelled: list[Sequence] = []
         self._closing = False
         self._failure: BaseException | None = None
@@ -70,7 +61,7 @@ class StepLoop:
 
     def add(self, members: Iterable[tuple[Sequence, Listener]]) -> None:
         """Sequences of one request wait from now on, all of them or, with an error, none; from any thread."""
-        made = [_Member(*one) for one in members]
+        made = [LoopMember(*one) for one in members]
         with self.lock:
             if self._failure is not None:
                 raise BackendError(f"engine: it ended with {self._failure!r}") from self._failure
@@ -224,10 +215,14 @@ class StepLoop:
             done = [one for one in plan.rows if tokens.get(one.sequence, 0) is not None]
             self._wants_rows = self._wants_rows or len(done) < len(plan.rows)
             self.scheduler.computed(StepPlan(tuple(done)))
-            tell_progress(done, self._members)
             for rows in plan.drafted.values():
                 if not computed.further.get(rows.sequence):
                     rows.sequence.draft = []  # none of it is right
+            for rows in done:
+                one = self._members.get(rows.sequence)
+                of_prompt = rows.start < rows.sequence.request.n_prompt
+                if one is not None and of_prompt and (rows.count > 1 or not rows.n_outputs):
+                    one.tell_progress()
             for sequence, token in tokens.items():
                 one = self._members.get(leader_of(sequence))  # None where one of its request has failed
                 if one is not None and token is not None and token is not Waits.WAITS:
@@ -255,39 +250,17 @@ class StepLoop:
             if sequence.status is Status.RUNNING:
                 give_back(sequence, pool)
 
-    def _continue(self, one: _Member, token: int | Exception) -> None:
+    def _continue(self, one: LoopMember, token: int | Exception) -> None:
         """Hand out what follows a sequence that has caught up, and end it where that ends it."""
-        sequence = one.sequence
         try:
-            if isinstance(token, Exception):
-                raise token
-            reason = self._take(one, token)
-            # Behind the first ids of a draft come the others, among which forced ones are.
-            forced = sequence.forced(self.scheduler.n_ctx) if reason is None and not sequence.draft else ()
-            for token in forced:
-                reason = reason or self._take(one, token)
+            reason = one.take(token, self.scheduler.n_ctx)
         except Exception as error:  # of a sampler or a listener: this request's own
-            self._fail(sequence, error)
+            self._fail(one.sequence, error)
             return
         if reason is not None:
             self._end(one, reason)
 
-    def _take(self, one: _Member, token: int) -> str | None:
-        """A token follows a sequence and is handed out; why it ends the sequence, or None."""
-        sequence, request = one.sequence, one.sequence.request
-        reason = one.listener.sampled(token)
-        if reason is not None:
-            return reason
-        sequence.ids.append(token)
-        if sequence.guidance is not None:
-            sequence.guidance.append(token)
-        if request.max_tokens is not None and sequence.n_generated >= request.max_tokens:
-            reason = "length"
-        elif max(map(len, _all_ids(sequence))) >= self.scheduler.n_ctx:
-            reason = request.full.when_full(self.scheduler.n_ctx)
-        return one.listener.appended(token, reason is not None) or reason
-
-    def _end(self, one: _Member, reason: str) -> None:
+    def _end(self, one: LoopMember, reason: str) -> None:
         self._remove(one.sequence)
         self._members.pop(one.sequence, None)
         try:
@@ -325,7 +298,7 @@ class StepLoop:
             if one is not None:
                 self._end(one, "deadline")
 
-    def _end_all(self, tell: Callable[[_Member], None]) -> None:
+    def _end_all(self, tell: Callable[[LoopMember], None]) -> None:
         with self.lock:
             self._closing = True
             members, self._members = list(self._members.values()), {}
@@ -334,11 +307,6 @@ class StepLoop:
                     self._remove(one.sequence)
                 with contextlib.suppress(Exception):
                     tell(one)
-
-
-def _all_ids(sequence: Sequence) -> list[list[int]]:
-    """What it holds, and the sequence that guides it."""
-    return [sequence.ids, [] if sequence.guidance is None else sequence.guidance.negative.ids]
 
 
 def _counts(rows: Rows, token: int | None) -> bool:
