@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -31,10 +32,22 @@ from graphml.server import (
 )
 from graphml.server import openai_completions as completions
 from graphml.server.access_control import AccessControl
+from graphml.server.anthropic_messages import Messages
 from graphml.server.api_errors import ApiError, as_api_error
 from graphml.server.engine_view import EngineView
-from graphml.server.json_response import error_response, gone
+from graphml.server.json_response import error_response, gone, json_response
+from graphml.server.openapi_document import openapi_document
 from graphml.server.page import page_routes
+from graphml.server.request_fields import (
+    ChatCompletion,
+    Completion,
+    Detokenize,
+    Embeddings,
+    Infill,
+    Rerank,
+    Tokenize,
+)
+from graphml.server.responses_input import Responses
 from graphml.server.service import Service
 
 LOG = logging.getLogger(__name__)
@@ -72,6 +85,36 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
 """Method, paths and handler of each endpoint."""
 
 
+BODIES: dict[Handler, type[Struct]] = {
+    openai_chat.chat: ChatCompletion,
+    openai_chat.input_tokens: ChatCompletion,
+    openai_chat.apply_template: ChatCompletion,
+    completions.completions: Completion,
+    llama_completion.completion: Completion,
+    llama_infill.infill: Infill,
+    openai_responses.responses: Responses,
+    openai_responses.input_tokens: Responses,
+    anthropic_messages.messages: Messages,
+    anthropic_messages.count_tokens: Messages,
+    llama_tokens.tokenize: Tokenize,
+    llama_tokens.detokenize: Detokenize,
+    embeddings.embeddings: Embeddings,
+    embeddings.llama_embeddings: Embeddings,
+    embeddings.rerank: Rerank,
+}
+"""What the bodies of requests are decoded as."""
+
+
+async def openapi(service: Service, request: Request) -> Any:
+    """`GET /openapi.json`: the OpenAPI document of these endpoints."""
+    every = [(method, path, handler) for method, paths, handler in HANDLERS for path in paths.split()]
+    routes = [
+        (method, path, (handler.__doc__ or "").strip().splitlines()[0]) for method, path, handler in every
+    ]
+    bodies = {path: BODIES[handler] for _, path, handler in every if handler in BODIES}
+    return json_response(openapi_document(routes, bodies))
+
+
 class Endpoint:
     """A handler as an ASGI application: whatever it raises becomes a response."""
 
@@ -95,7 +138,8 @@ class Endpoint:
 
 def server_app(service: Service) -> Starlette:
     """The application that serves a model."""
-    routes = [
+    routes = [Route("/openapi.json", Endpoint(service, openapi), methods=["GET"])]
+    routes += [
         Route(path, Endpoint(service, handler), methods=[method])
         for method, paths, handler in HANDLERS
         for path in paths.split()

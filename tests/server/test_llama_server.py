@@ -129,3 +129,14 @@ def test_what_is_not_there_is_said(server: Running) -> None:
     assert server.post("/slots/0?action=save", {"filename": "a"}).status_code == 501
     best = server.post("/v1/completions", {"prompt": "a", "best_of": 3})
     assert (best.status_code, best.json()["error"]["param"]) == (501, "best_of")
+
+
+def test_the_openapi_document_has_all_routes_and_the_ranges_of_fields(server: Running) -> None:
+    document = server.http.get("/openapi.json").json()
+    for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses/{id}", "/slots/{slot}", "/rerank"):
+        assert path in document["paths"]
+    chat = document["components"]["schemas"]["ChatCompletion"]
+    assert chat["required"] == ["messages"]
+    assert {"type": "number", "minimum": 0.0} in chat["properties"]["temperature"]["anyOf"]
+    body = document["paths"]["/v1/messages"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body == {"$ref": "#/components/schemas/Messages"}
