@@ -6,6 +6,7 @@ messages and templates; nothing of protocols or of steps.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from graphml.api.chat_prompt import REASONING_FORMATS, ChatPrompt, chat_prompt
@@ -29,11 +30,7 @@ def conversation_of(
     """
     messages = checked(given.messages, service.options.limits.messages)
     _check_begun(given, messages)
-    variables = {**service.options.template_variables, **(given.chat_template_kwargs or {})}
-    if service.options.reasoning != "auto":
-        variables.setdefault("enable_thinking", service.options.reasoning == "on")
-    if given.reasoning_effort is not None:
-        variables["reasoning_effort"] = given.reasoning_effort
+    variables = _variables(service, given)
     form = given.reasoning_format or service.options.reasoning_format
     form = "deepseek" if form == LEGACY else form
     if form not in REASONING_FORMATS:
@@ -58,9 +55,21 @@ def prompt_text(service: Service, given: ChatCompletion) -> str:
     if given.add_generation_prompt is not False or given.continue_final_message:
         return conversation_of(service, given).text
     messages = checked(given.messages, service.options.limits.messages)
-    variables = {**service.options.template_variables, **(given.chat_template_kwargs or {})}
+    variables = _variables(service, given)
     template = service.templates["default"]
     return template.render(messages, tools=given.tools or None, add_generation_prompt=False, **variables)
+
+
+def _variables(service: Service, given: ChatCompletion) -> dict[str, Any]:
+    """What the template is given besides messages: dates by llama.cpp's names among it."""
+    now = datetime.now(UTC)
+    dates = {"date_string": now.strftime("%d %b %Y"), "datetime": now.strftime("%b %d %Y %H:%M:%S GMT")}
+    found = {**dates, **service.options.template_variables, **(given.chat_template_kwargs or {})}
+    if service.options.reasoning != "auto":
+        found.setdefault("enable_thinking", service.options.reasoning == "on")
+    if given.reasoning_effort is not None:
+        found["reasoning_effort"] = given.reasoning_effort
+    return found
 
 
 def _check_begun(given: ChatCompletion, messages: list[dict[str, Any]]) -> None:
