@@ -1,6 +1,6 @@
 // Draws an engine's steps: time to the right, a line for each sequence. Knows steps and a canvas.
 
-const LINE = 18, TOP = 46, NAMES = 44;
+const LINE = 18, TOP = 46, NAMES = 56;
 
 // steps: as `engine/state` gives them; the last `seconds` of them are shown.
 export function drawTimeline(canvas, steps, seconds) {
@@ -18,12 +18,12 @@ export function drawTimeline(canvas, steps, seconds) {
   draw.textBaseline = "middle";
   const end = steps.at(-1)?.end_s ?? 0, x = (time) => NAMES + ((time - (end - seconds)) / seconds) * (width - NAMES);
   scaleOfTime(draw, x, end, seconds, height, colour);
-  const most = Math.max(1, ...steps.map((step) => step.budget));
-  for (const step of steps) {
+  const counts = steps.map((step) => step.rows.reduce((sum, one) => sum + one.count, 0)), most = Math.max(1, ...counts);
+  for (const [i, step] of steps.entries()) {
     const left = x(step.begin_s), size = Math.max(0.8, x(step.end_s) - left - 0.3);
-    const share = step.rows.reduce((sum, one) => sum + one.count, 0) / most;
+    const high = (24 * counts[i]) / most;
     draw.fillStyle = colour(step.failed ? "--bad" : "--accent");
-    draw.fillRect(left, 40 - 24 * Math.min(1, share), size, 24 * Math.min(1, share));
+    draw.fillRect(left, 40 - high, size, high);
     for (const one of step.waiting) bar(draw, line.get(one.sequence), left, size, colour("--wait"), 4);
     for (const one of step.rows) {
       bar(draw, line.get(one.sequence), left, size, colour(one.generates ? "--token" : "--prompt"), 12);
@@ -31,7 +31,7 @@ export function drawTimeline(canvas, steps, seconds) {
     }
   }
   draw.fillStyle = colour("--dim");
-  draw.fillText("rows", 4, 28);
+  draw.fillText(`${most} rows`, 2, 22);
   for (const [id, y] of line) draw.fillText(String(id), 4, y + LINE / 2);
   canvas.setAttribute("aria-label", `${steps.length} steps of ${ids.length} sequences in the last ${seconds} seconds`);
 }
