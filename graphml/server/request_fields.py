@@ -10,7 +10,7 @@ import re
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from graphml.server.api_errors import ApiError, wrong_field
 
@@ -89,6 +89,9 @@ class Sampling(Struct, kw_only=True):
     lora: list[dict[str, Any]] | None = None
     priority: int | None = None
     user: str | None = None
+    spec_type: str | None = field(default=None, name="speculative.type")
+    spec_n_max: Count | None = field(default=None, name="speculative.n_max")
+    spec_n_min: Count | None = field(default=None, name="speculative.n_min")
 
 
 class Completion(Sampling, kw_only=True):
@@ -195,5 +198,6 @@ def converted(found: dict[str, Any], kind: type[T]) -> T:
     if missing := _MISSING.search(text):
         raise wrong_field(missing[1], "it is missing")
     place = _AT.search(text)
-    name = place[1] if place else "body"
-    raise wrong_field(name.split("[")[0].split(".")[0] if place else name, text.split(" - at ")[0])
+    name = place[1].split("[")[0] if place else "body"
+    names: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
+    raise wrong_field(name if name in names else name.split(".")[0], text.split(" - at ")[0])

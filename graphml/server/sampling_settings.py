@@ -14,6 +14,7 @@ from typing import Any
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
 from graphml.server.api_errors import ApiError, wrong_field
+from graphml.server.draft_names import SHOWN, draft_fields
 from graphml.server.request_fields import ChatCompletion, Completion, Sampling
 from graphml.server.server_options import Limits, ServerOptions
 from graphml.text.tokenizer import Tokenizer
@@ -56,6 +57,7 @@ def settings_of(given: Sampling, options: ServerOptions, tokenizer: Tokenizer) -
         biases |= dict.fromkeys(sorted(tokenizer.end_tokens), FORBIDDEN)
     if biases:
         changes["logit_bias"] = {**options.params.logit_bias, **biases}
+    changes |= draft_fields(given, options.params)
     changes |= _structure(given, options.limits)
     changes |= _logprobs(given, options.limits)
     params = _checked(options.params, changes)
@@ -207,7 +209,7 @@ def described(settings: Settings, given: Sampling, n_predict: int) -> dict[str, 
         "grammar_triggers": [], "preserved_tokens": [], "chat_format": "Content-only",
         "reasoning_format": "none", "reasoning_in_content": False, "generation_prompt": "",
         "samplers": params.samplers.split(";") if params.samplers else [],
-        "speculative.types": "none", "timings_per_token": bool(given.timings_per_token),
+        "speculative.types": SHOWN[params.spec_type], "timings_per_token": bool(given.timings_per_token),
         "post_sampling_probs": bool(given.post_sampling_probs), "backend_sampling": False,
         "lora": given.lora or [],
     }  # fmt: skip
