@@ -15,8 +15,8 @@ from graphml.server.server_options import ServerOptions
 from graphml.server.service import Service
 from tests.server.running_server import STORIES, Running, running
 
-ASKED: dict[str, Any] = {"prompt": "Once upon a time, there was a little girl. Once upon a time, there", "n_predict": 40,
-                         "temperature": 0}  # fmt: skip
+PROMPT = "Once upon a time, there was a little girl. Once upon a time, there"
+ASKED: dict[str, Any] = {"prompt": PROMPT, "n_predict": 40, "temperature": 0}
 NGRAM = {"speculative.type": "ngram-simple"}
 
 
@@ -78,18 +78,8 @@ def test_a_draft_model_must_be_there(server: Running, stories: graphml.Model) ->
 
 
 def test_flags_become_options() -> None:
-    given = parsed(
-        [
-            "-md",
-            "small.gguf",
-            "--spec-type",
-            "ngram-mod,draft-mtp",
-            "--spec-draft-n-max",
-            "100",
-            "--spec-draft-n-min",
-            "2",
-        ]
-    )
+    line = "-md small.gguf --spec-type ngram-mod,draft-mtp --spec-draft-n-max 100 --spec-draft-n-min 2"
+    given = parsed(line.split(" "))
     params = server_options(given).params
     assert (params.spec_type, params.spec_draft_n_max, params.spec_draft_n_min) == ("ngram", 64, 2)
     assert given.ignored == ["--spec-type draft-mtp"]
