@@ -41,7 +41,6 @@ class Sampling(Struct, kw_only=True):
     max_tokens: Tokens | None = None
     n: AtLeastOne | None = None
     n_cmpl: AtLeastOne | None = None
-    best_of: AtLeastOne | None = None
     stop: str | list[str] | None = None
     seed: int | None = None
     logit_bias: dict[str, float | bool] | list[Any] | None = None
@@ -95,13 +94,19 @@ class Sampling(Struct, kw_only=True):
 
 
 class Completion(Sampling, kw_only=True):
-    """`/completion` and `/v1/completions`."""
+    """`/completion`, and what `/v1/completions` has in common with it."""
 
     prompt: Any = ""
     echo: bool | None = None
     logprobs: Count | None = None
-    suffix: str | None = None
     response_fields: list[str] | None = None
+
+
+class TextCompletion(Completion, kw_only=True):
+    """`/v1/completions` alone. best_of: so many are generated, and the most likely told."""
+
+    best_of: AtLeastOne | None = None
+    suffix: str | None = None
 
 
 class ChatCompletion(Sampling, kw_only=True):

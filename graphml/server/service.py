@@ -70,6 +70,13 @@ class Service:
         bos, eos = (None if one is None else tokenizer.piece(one) for one in (tokenizer.bos, tokenizer.eos))
         return {DEFAULT_NAME: ChatTemplate(CHATML, bos, eos)}
 
+    def without_folders(self, text: str) -> str:
+        """A text with the files that are served named without their folders."""
+        paths = (self.model.path, self.options.slot_save_path, *(path for path, _ in self.options.loras))
+        for folder in {path.parent for path in paths if path is not None}:
+            text = text.replace(f"{folder}/", "")
+        return text
+
     def salt_of(self, request: Request, given: Sampling) -> bytes:
         """What keeps a request's prefixes apart from those of others."""
         cached = self.options.cache_prompt if given.cache_prompt is None else given.cache_prompt
