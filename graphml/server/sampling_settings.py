@@ -144,7 +144,7 @@ def _tokens(token: object, tokenizer: Tokenizer) -> list[int]:
     if isinstance(token, str) and token.lstrip("-").isdecimal():
         token = int(token)
     if isinstance(token, str):
-        return tokenizer.encode(token, add_special=False)
+        return tokenizer.encode(token, add_special=False, parse_special=False)  # a text is no control token
     if isinstance(token, bool) or not isinstance(token, int):
         raise wrong_field("logit_bias", f"wanted a token's id or text, got {token!r:.40}")
     return (
