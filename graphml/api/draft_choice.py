@@ -13,8 +13,8 @@ from graphml.runtime.executor import Executor
 from graphml.sampling import SamplingParams
 
 
-def drafts_for(params: SamplingParams, executor: Executor, draft: DraftModel | None) -> Drafts | None:
-    """The drafts of a new sequence; None for none. UsageError where the model takes none.
+def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | None) -> str:
+    """none, ngram or draft: what drafts with these parameters. UsageError where that cannot be.
 
     draft: the draft model, if there is one; a UsageError without it where it is asked for by name.
     """
@@ -22,22 +22,26 @@ def drafts_for(params: SamplingParams, executor: Executor, draft: DraftModel | N
     if kind == "auto":
         kind = "none" if draft is None or executor.recurrent else "draft"
     if kind == "none":
-        return None
+        return kind
     if params.spec_draft_n_min > params.spec_draft_n_max:
         raise UsageError(
             f"spec_draft_n_min: wanted at most spec_draft_n_max = {params.spec_draft_n_max}; "
             f"got {params.spec_draft_n_min}"
         )
     check_drafts(executor)
-    drafter: Drafter
-    if kind == "ngram":
-        drafter = NgramDrafter()
-    elif draft is None:
+    if kind == "draft" and draft is None:
         raise UsageError(
             "spec_type: draft wants a model opened with draft_model (--model-draft); it has none"
         )
-    else:
-        drafter = draft.drafter()
+    return kind
+
+
+def drafts_for(params: SamplingParams, executor: Executor, draft: DraftModel | None) -> Drafts | None:
+    """The drafts of a new sequence; None for none. Arguments and errors as of `draft_kind`."""
+    kind = draft_kind(params, executor, draft)
+    if kind == "none":
+        return None
+    drafter: Drafter = NgramDrafter() if kind == "ngram" or draft is None else draft.drafter()
     return Drafts(drafter, params.spec_draft_n_max, params.spec_draft_n_min)
 
 

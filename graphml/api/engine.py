@@ -225,6 +225,7 @@ class Engine:
         """What runs and waits now, and counts so far."""
         with self._loop.lock:
             scheduler, pool = self._loop.scheduler, self._loop.scheduler.pool
+            drafts = self._loop.speculation
             rows, seconds = zip(*self._loop.recent, strict=True) if self._loop.recent else ((0,), (0.0,))
             return EngineStats(
                 running=len(scheduler.running), waiting=len(scheduler.waiting), blocks_used=pool.n_used,
@@ -232,7 +233,7 @@ class Engine:
                 blocks_evicted=pool.n_evicted, hit_tokens=self._counts.hit_tokens,
                 n_preempted=self._counts.n_preempted, n_steps=self._loop.n_steps, step_s=seconds[-1],
                 step_p50_s=median(seconds), rows_per_step=fmean(rows),
-                n_drafted=self._loop.speculation.n_drafted, n_accepted=self._loop.speculation.n_accepted,
+                n_drafts=drafts.n_drafts, n_drafted=drafts.n_drafted, n_accepted=drafts.n_accepted,
             )  # fmt: skip
 
     @property

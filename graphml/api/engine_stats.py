@@ -12,7 +12,7 @@ class EngineStats:
     blocks_free: all others; blocks_kept: those of them whose content can still be found; blocks_evicted: how
     often such a content was given up. hit_tokens: ids of prompts found in blocks so far. n_steps: so far;
     step_s: seconds of the latest; step_p50_s, rows_per_step: median seconds and mean rows of the latest 256.
-    n_drafted, n_accepted: tokens that were computed as drafts so far, and those of them that were right.
+    n_drafts, n_drafted, n_accepted: drafts so far, their tokens, and those of them that were right.
     """
 
     running: int
@@ -28,5 +28,6 @@ class EngineStats:
     step_s: float
     step_p50_s: float
     rows_per_step: float
+    n_drafts: int = 0
     n_drafted: int = 0
     n_accepted: int = 0

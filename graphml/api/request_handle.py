@@ -88,13 +88,18 @@ class Handle:
 
 def best_of(results: Sequence[Result], by: str) -> Result:
     """The most likely of some results; see `Handle.best`."""
+    return ranked(results, by)[0]
+
+
+def ranked(results: Sequence[Result], by: str = "mean") -> list[Result]:
+    """Results, the most likely first, equals in their order; arguments and errors as of `Handle.best`."""
     if by not in SCORES:
         raise UsageError(f"by: wanted one of {', '.join(SCORES)}; got {by!r}")
     scores = [one.mean_logprob if by == "mean" else one.cumulative_logprob for one in results]
     known = [one for one in scores if one is not None]
     if len(known) < len(scores):
         raise UsageError("best: wanted params with logprobs (0 or more), by which texts are compared")
-    return results[known.index(max(known))]
+    return [results[i] for i in sorted(range(len(known)), key=lambda i: -known[i])]
 
 
 def generate(

@@ -24,12 +24,13 @@ from graphml.sampling import SamplingParams
 from graphml.sampling.logit_biases import parse_biases
 from graphml.server.chat_templates import NAMED
 from graphml.server.command_line import Parsed, help_text, parsed
+from graphml.server.draft_names import draft_flags
 from graphml.server.server_options import DEFAULT_SAMPLING, Limits, ServerOptions
 
 DEFAULT_PARALLEL = 8
 SAME_OF_LOAD = (
     "backend", "swa_full", "deterministic", "offline", "rope_scaling", "rope_freq_base", "rope_freq_scale",
-    "yarn_orig_ctx", "yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast",
+    "draft_model", "yarn_orig_ctx", "yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast",
 )  # fmt: skip
 SAME_OF_SERVER = (
     "port", "n_predict", "cache_prompt", "ignore_eos", "seed", "slots", "props", "metrics", "page",
@@ -51,10 +52,10 @@ def serve(context: typer.Context) -> None:
         from graphml.server.serving import serve_until_stopped
     except ModuleNotFoundError as error:
         raise UsageError(f"serve: {error.name} is missing; pip install '.[server]' in a clone") from None
+    options, opening = server_options(given), load_options(given)
     if given.ignored:
         names = " ".join(dict.fromkeys(given.ignored))
         print(f"graphml: serve: without a meaning here: {names}", file=sys.stderr, flush=True)
-    options, opening = server_options(given), load_options(given)
     check_binding(options)
     with Bars(sys.stderr) as bars:
         model = load_model(_path(given, opening, bars), opening, bars.report)
@@ -122,7 +123,7 @@ def server_options(given: Parsed) -> ServerOptions:
         stated["template_variables"] = _json_object("--chat-template-kwargs", values["variables"])
     keys, loras = _keys(values), _loras(values)
     return ServerOptions(
-        **stated, params=_sampling(values), api_keys=keys, loras=loras, limits=_limits(values)
+        **stated, params=_sampling(given), api_keys=keys, loras=loras, limits=_limits(values)
     )
 
 
@@ -135,9 +136,11 @@ def _limits(values: dict[str, Any]) -> Limits:
     return Limits(**limits)
 
 
-def _sampling(values: dict[str, Any]) -> SamplingParams:
+def _sampling(given: Parsed) -> SamplingParams:
+    values = given.values
     names = {one.name for one in fields(SamplingParams)}
     changes = {name: value for name, value in values.items() if name in names}
+    changes |= draft_flags(values, given.ignored)
     if "logit_bias" in changes:
         changes["logit_bias"] = parse_biases(changes["logit_bias"])
     for name, flag in (("grammar", "grammar_file"), ("json_schema", "schema_file")):

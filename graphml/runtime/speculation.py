@@ -16,12 +16,12 @@ from graphml.runtime.step_plan import StepPlan
 class Speculation:
     """most: rows of a step with drafts.
 
-    n_drafted, n_accepted: ids of all sequences so far that were computed as drafts, and those sampled.
+    n_drafts, n_drafted, n_accepted: drafts of all sequences so far, ids of them, and those ids sampled.
     """
 
     def __init__(self) -> None:
         self._times, self.most = StepTimes(), DRAFT_ROWS
-        self.n_drafted = self.n_accepted = 0
+        self.n_drafts = self.n_drafted = self.n_accepted = 0
 
     def propose(self, running: ManyOf[Sequence]) -> None:
         """Give running sequences their drafts for the next step, where none of them is at its prompt.
@@ -54,6 +54,7 @@ class Speculation:
             self._times.measured(plan.n_rows, computed.seconds)
         for rows in plan.drafted.values():
             n_accepted = len(computed.further.get(rows.sequence, ()))
+            self.n_drafts += 1
             self.n_drafted += rows.n_drafted
             self.n_accepted += n_accepted
             if rows.sequence.drafts is not None:

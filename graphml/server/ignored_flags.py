@@ -29,10 +29,10 @@ _WITH_VALUE: Final = """
 --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-strict-batch
 --cpu-strict-batch-draft --spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch
 --poll-batch-draft --spec-draft-override-tensor -otd --override-tensor-draft --spec-draft-n-cpu-moe
---spec-draft-ncmoe -ncmoed --n-cpu-moe-draft --spec-draft-n-max --spec-draft-n-min --spec-synth-len
+--spec-draft-ncmoe -ncmoed --n-cpu-moe-draft --spec-synth-len
 --spec-synth-rates --spec-draft-p-split --draft-p-split --spec-draft-p-min --draft-p-min
 --spec-draft-device -devd --device-draft --spec-draft-ngl -ngld --gpu-layers-draft
---n-gpu-layers-draft --spec-draft-model -md --model-draft --spec-type --spec-ngram-mod-n-min
+--n-gpu-layers-draft --spec-ngram-mod-n-min
 --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n
 --spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n
 --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n

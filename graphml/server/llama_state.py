@@ -94,9 +94,9 @@ async def slots(service: Service, request: Request) -> Response:
     """`GET /slots`: each place of the engine, and the sequence that has it."""
     if not service.options.slots:
         raise ApiError(501, "This server does not support slots endpoint. Start it with `--slots`")
-    access = service.access
+    access, speculates = service.access, service.options.params.spec_type != "none"
     shown: list[dict[str, Any]] = [
-        {"id": number, "n_ctx": access.n_ctx, "speculative": False, "is_processing": False}
+        {"id": number, "n_ctx": access.n_ctx, "speculative": speculates, "is_processing": False}
         for number in range(service.options.parallel)
     ]
     for one in list(access.active.values()):

@@ -12,15 +12,17 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphml.api.request_handle import ranked
+from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.sampling.logprobs import TokenLogprobs
-from graphml.server.api_errors import ApiError
+from graphml.server.api_errors import wrong_field
 from graphml.server.engine_access import Generation
 from graphml.server.event_stream import DONE, EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import final, running_timings
 from graphml.server.prompts import prompts_of
-from graphml.server.request_fields import Completion, decoded
+from graphml.server.request_fields import Completion, TextCompletion, decoded
 from graphml.server.sampling_settings import Settings
 from graphml.server.service import FINGERPRINT, Service, all_finished, merged, new_id, timings, usage
 from graphml.server.shown_logprobs import in_lists
@@ -28,13 +30,14 @@ from graphml.server.shown_logprobs import in_lists
 
 async def completions(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/completions`."""
-    given = decoded(await request.body(), Completion)
-    if given.suffix:
-        raise ApiError(501, "Field 'suffix': use /infill, for models that fill in the middle", param="suffix")
+    given = decoded(await request.body(), TextCompletion)
 
     def prompts() -> tuple[list[list[int]], Settings]:
+        settings = service.settings(given)
+        if given.suffix:
+            return _filling(service, given, given.suffix, settings), settings
         found, _ = prompts_of(given.prompt, service.tokenizer, service.options.limits.prompts)
-        return found, service.settings(given)
+        return found, settings
 
     generations = await service.begin(request, given, prompts)
     shown = {"id": new_id("cmpl-"), "object": "text_completion", "created": int(time.time()),
@@ -54,9 +57,9 @@ async def completions(service: Service, request: Request) -> Response | EventStr
     body: dict[str, Any] = {
         **shown,
         "choices": [
-            _whole(service, given, one, number, index)
+            _whole(service, given, one, result, number * (one.settings.n_best or one.settings.n) + index)
             for number, one in enumerate(generations)
-            for index in range(one.settings.n)
+            for index, result in enumerate(_told(one))
         ],
         "usage": _usage(generations),
         "timings": timings(results[0]),
@@ -64,6 +67,25 @@ async def completions(service: Service, request: Request) -> Response | EventStr
     if given.verbose or service.options.verbose:
         body["__verbose"] = final(service, given, generations[0], 0, 0)
     return json_response(body)
+
+
+def _filling(service: Service, given: TextCompletion, suffix: str, settings: Settings) -> list[list[int]]:
+    """Prompts for the text between a prompt and `suffix`; UsageError for a model that fills no gaps."""
+    texts = given.prompt if isinstance(given.prompt, list) else [given.prompt]
+    if not texts or not all(isinstance(one, str) for one in texts):
+        raise wrong_field("prompt", "wanted a text, or a list of texts, with suffix")
+    if len(texts) > service.options.limits.prompts:
+        raise wrong_field("prompt", f"at most {service.options.limits.prompts} prompts are wanted")
+    if given.echo:
+        raise wrong_field("echo", "wanted no suffix with it")
+    n_ctx, most = service.access.n_ctx, settings.max_tokens
+    return [service.model.fill_ids(one, suffix, max_tokens=most, n_ctx=n_ctx) for one in texts]
+
+
+def _told(one: Generation) -> list[Result]:
+    """The answers of a prompt: all, or the best of them first."""
+    results, n_best = one.results(), one.settings.n_best
+    return results if n_best is None else ranked(results)[:n_best]
 
 
 async def _events(
@@ -113,18 +135,18 @@ def choice(
     return {"text": text, "index": index, "logprobs": scores, "finish_reason": finish_reason}
 
 
-def _whole(service: Service, given: Completion, one: Generation, number: int, index: int) -> dict[str, Any]:
+def _whole(
+    service: Service, given: Completion, one: Generation, result: Result, index: int
+) -> dict[str, Any]:
     """An answer at its end."""
-    result = one.results()[index]
     echoed = service.tokenizer.decode(one.ids, skip_special=True) if given.echo else ""
     scores = None
-    if result.logprobs is not None:
+    if result.logprobs is not None and (given.logprobs is not None or given.n_probs):
         ids, found = list(result.tokens), list[TokenLogprobs | None](result.logprobs)
         if given.echo and result.prompt_logprobs is not None:
             ids, found = [*one.ids, *ids], [*result.prompt_logprobs, *found]
         scores = in_lists(found, [service.tokenizer.piece_bytes(id) for id in ids], 0)
-    where = number * one.settings.n + index
-    return choice(where, echoed + result.text, reason(result.stop_reason), scores)
+    return choice(index, echoed + result.text, reason(result.stop_reason), scores)
 
 
 def _echoed(service: Service, given: Completion, generations: list[Generation], index: int) -> str:

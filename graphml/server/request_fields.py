@@ -10,7 +10,7 @@ import re
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from graphml.server.api_errors import ApiError, wrong_field
 
@@ -41,7 +41,6 @@ class Sampling(Struct, kw_only=True):
     max_tokens: Tokens | None = None
     n: AtLeastOne | None = None
     n_cmpl: AtLeastOne | None = None
-    best_of: AtLeastOne | None = None
     stop: str | list[str] | None = None
     seed: int | None = None
     logit_bias: dict[str, float | bool] | list[Any] | None = None
@@ -89,16 +88,25 @@ class Sampling(Struct, kw_only=True):
     lora: list[dict[str, Any]] | None = None
     priority: int | None = None
     user: str | None = None
+    spec_type: str | None = field(default=None, name="speculative.type")
+    spec_n_max: Count | None = field(default=None, name="speculative.n_max")
+    spec_n_min: Count | None = field(default=None, name="speculative.n_min")
 
 
 class Completion(Sampling, kw_only=True):
-    """`/completion` and `/v1/completions`."""
+    """`/completion`, and what `/v1/completions` has in common with it."""
 
     prompt: Any = ""
     echo: bool | None = None
     logprobs: Count | None = None
-    suffix: str | None = None
     response_fields: list[str] | None = None
+
+
+class TextCompletion(Completion, kw_only=True):
+    """`/v1/completions` alone. best_of: so many are generated, and the most likely told."""
+
+    best_of: AtLeastOne | None = None
+    suffix: str | None = None
 
 
 class ChatCompletion(Sampling, kw_only=True):
@@ -195,5 +203,6 @@ def converted(found: dict[str, Any], kind: type[T]) -> T:
     if missing := _MISSING.search(text):
         raise wrong_field(missing[1], "it is missing")
     place = _AT.search(text)
-    name = place[1] if place else "body"
-    raise wrong_field(name.split("[")[0].split(".")[0] if place else name, text.split(" - at ")[0])
+    name = place[1].split("[")[0] if place else "body"
+    names: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
+    raise wrong_field(name if name in names else name.split(".")[0], text.split(" - at ")[0])

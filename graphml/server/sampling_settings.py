@@ -13,8 +13,9 @@ from typing import Any
 
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
-from graphml.server.api_errors import ApiError, wrong_field
-from graphml.server.request_fields import ChatCompletion, Completion, Sampling
+from graphml.server.api_errors import wrong_field
+from graphml.server.draft_names import SHOWN, draft_fields
+from graphml.server.request_fields import ChatCompletion, Completion, Sampling, TextCompletion
 from graphml.server.server_options import Limits, ServerOptions
 from graphml.text.tokenizer import Tokenizer
 
@@ -30,13 +31,17 @@ FORBIDDEN = -math.inf
 
 @dataclass(frozen=True)
 class Settings:
-    """How a prompt is continued. seed: None for a random one; max_tokens: None: until the model ends."""
+    """How a prompt is continued. seed: None for a random one; max_tokens: None: until the model ends.
+
+    n: how often. n_best: so many are told, the most likely ones; None: all of them.
+    """
 
     params: SamplingParams
     seed: int | None
     max_tokens: int | None
     n: int
     ignore_eos: bool
+    n_best: int | None = None
 
 
 def settings_of(given: Sampling, options: ServerOptions, tokenizer: Tokenizer) -> Settings:
@@ -56,23 +61,33 @@ def settings_of(given: Sampling, options: ServerOptions, tokenizer: Tokenizer) -
         biases |= dict.fromkeys(sorted(tokenizer.end_tokens), FORBIDDEN)
     if biases:
         changes["logit_bias"] = {**options.params.logit_bias, **biases}
+    changes |= draft_fields(given, options.params)
     changes |= _structure(given, options.limits)
     changes |= _logprobs(given, options.limits)
     params = _checked(options.params, changes)
     seed = options.seed if given.seed is None else given.seed
     limits = (given.n_predict, given.max_completion_tokens, given.max_tokens)
     most = next((one for one in limits if one is not None), options.n_predict)
+    count, told = _counts(given, options.limits)
     return Settings(params, None if seed == -1 else seed % 2**32, None if most < 0 else most,
-                    _count(given, options.limits), ignore_eos)  # fmt: skip
+                    count, ignore_eos, told)  # fmt: skip
 
 
-def _count(given: Sampling, limits: Limits) -> int:
+def _counts(given: Sampling, limits: Limits) -> tuple[int, int | None]:
+    """How many answers are generated, and how many of them are told, None for all."""
     count = given.n_cmpl or given.n or 1
     if count > limits.n:
         raise wrong_field("n", f"at most {limits.n} are wanted, got {count}")
-    if (given.best_of or count) != count:
-        raise ApiError(501, "Field 'best_of': it is not supported here", param="best_of")
-    return count
+    best_of = given.best_of if isinstance(given, TextCompletion) else None
+    if best_of is None or best_of == count:
+        return count, None
+    if best_of < count:
+        raise wrong_field("best_of", f"wanted n = {count} or more, got {best_of}")
+    if best_of > limits.n:
+        raise wrong_field("best_of", f"at most {limits.n} are wanted, got {best_of}")
+    if given.stream:
+        raise wrong_field("best_of", "wanted no stream with it: which is best is known at the end")
+    return best_of, count
 
 
 def _logprobs(given: Sampling, limits: Limits) -> dict[str, Any]:
@@ -82,6 +97,8 @@ def _logprobs(given: Sampling, limits: Limits) -> dict[str, Any]:
         if given.top_logprobs and not given.logprobs:
             raise wrong_field("top_logprobs", "wanted logprobs: true with it")
         wanted = (given.top_logprobs or 0) if given.logprobs else None
+    if wanted is None and isinstance(given, TextCompletion) and given.best_of is not None:
+        wanted = 0  # by which texts are compared
     count = given.n_probs or wanted
     if count is None:
         return {}
@@ -127,7 +144,7 @@ def _tokens(token: object, tokenizer: Tokenizer) -> list[int]:
     if isinstance(token, str) and token.lstrip("-").isdecimal():
         token = int(token)
     if isinstance(token, str):
-        return tokenizer.encode(token, add_special=False)
+        return tokenizer.encode(token, add_special=False, parse_special=False)  # a text is no control token
     if isinstance(token, bool) or not isinstance(token, int):
         raise wrong_field("logit_bias", f"wanted a token's id or text, got {token!r:.40}")
     return (
@@ -207,7 +224,7 @@ def described(settings: Settings, given: Sampling, n_predict: int) -> dict[str, 
         "grammar_triggers": [], "preserved_tokens": [], "chat_format": "Content-only",
         "reasoning_format": "none", "reasoning_in_content": False, "generation_prompt": "",
         "samplers": params.samplers.split(";") if params.samplers else [],
-        "speculative.types": "none", "timings_per_token": bool(given.timings_per_token),
+        "speculative.types": SHOWN[params.spec_type], "timings_per_token": bool(given.timings_per_token),
         "post_sampling_probs": bool(given.post_sampling_probs), "backend_sampling": False,
         "lora": given.lora or [],
     }  # fmt: skip

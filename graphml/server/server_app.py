@@ -45,6 +45,7 @@ from graphml.server.request_fields import (
     Embeddings,
     Infill,
     Rerank,
+    TextCompletion,
     Tokenize,
 )
 from graphml.server.responses_input import Responses
@@ -89,7 +90,7 @@ BODIES: dict[Handler, type[Struct]] = {
     openai_chat.chat: ChatCompletion,
     openai_chat.input_tokens: ChatCompletion,
     openai_chat.apply_template: ChatCompletion,
-    completions.completions: Completion,
+    completions.completions: TextCompletion,
     llama_completion.completion: Completion,
     llama_infill.infill: Infill,
     openai_responses.responses: Responses,
@@ -132,6 +133,7 @@ class Endpoint:
             known = as_api_error(error)
             if known.status >= 500 and not isinstance(error, ApiError):
                 LOG.exception("%s %s", scope["method"], scope["path"])
+            known.message = self._service.without_folders(known.message)
             response = error_response(known, scope["path"].startswith("/v1/messages"))
         await response(scope, receive, send)
 

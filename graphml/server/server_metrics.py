@@ -128,6 +128,9 @@ class ServerMetrics:
 
     def _llama(self, window: Window, stats: EngineStats | None) -> Iterator[tuple[str, str, str, float]]:
         totals = self.totals
+        drafts, drafted, accepted = (
+            (stats.n_drafts, stats.n_drafted, stats.n_accepted) if stats else (0, 0, 0)
+        )
         steps = totals.decodes + (stats.n_steps if stats else 0)
         counters: tuple[tuple[str, str, float], ...] = (
             ("prompt_tokens_total", "Number of prompt tokens computed, without cached ones.", totals.prompt),
@@ -137,9 +140,9 @@ class ServerMetrics:
             ("tokens_predicted_seconds_total", "Seconds in which tokens were generated.", totals.predicted_s),
             ("n_decode_total", "Number of steps.", steps),
             ("n_tokens_max", "Largest sequence so far, prompt and answer.", totals.longest),
-            ("spec_decode_num_draft_tokens_total", "Draft tokens.", 0),
-            ("spec_decode_num_accepted_tokens_total", "Draft tokens that were accepted.", 0),
-            ("spec_decode_num_drafts_total", "Drafts.", 0),
+            ("spec_decode_num_draft_tokens_total", "Draft tokens.", drafted),
+            ("spec_decode_num_accepted_tokens_total", "Draft tokens that were accepted.", accepted),
+            ("spec_decode_num_drafts_total", "Drafts.", drafts),
         )
         for name, about, value in counters:
             yield f"llamacpp:{name}", "counter", about, value

@@ -10,11 +10,13 @@ import itertools
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
 
 import graphml
+from graphml.api.draft_choice import draft_kind
 from graphml.api.model import Model
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
@@ -44,7 +46,9 @@ class Service:
     """A model that is served."""
 
     def __init__(self, model: Model, options: ServerOptions) -> None:
-        self.model, self.options = model, options
+        kind = draft_kind(options.params, model.executor, model.draft)
+        self.model = model
+        self.options = options = replace(options, params=replace(options.params, spec_type=kind))
         self.access = EngineAccess(model, options)
         self.name = sorted(options.aliases)[0] if options.aliases else model.path.name
         self.began = int(time.time())
@@ -65,6 +69,13 @@ class Service:
         tokenizer = self.tokenizer
         bos, eos = (None if one is None else tokenizer.piece(one) for one in (tokenizer.bos, tokenizer.eos))
         return {DEFAULT_NAME: ChatTemplate(CHATML, bos, eos)}
+
+    def without_folders(self, text: str) -> str:
+        """A text with the files that are served named without their folders."""
+        paths = (self.model.path, self.options.slot_save_path, *(path for path, _ in self.options.loras))
+        for folder in {path.parent for path in paths if path is not None}:
+            text = text.replace(f"{folder}/", "")
+        return text
 
     def salt_of(self, request: Request, given: Sampling) -> bytes:
         """What keeps a request's prefixes apart from those of others."""
@@ -166,13 +177,14 @@ def timings(result: Result) -> dict[str, Any]:
     """
     new, prompt_ms = result.n_prompt - result.n_cached, result.timings.ttft_s * 1e3
     rest, predicted_ms = result.n_gen - 1, (result.timings.total_s - result.timings.ttft_s) * 1e3
+    drafted = {"draft_n": result.n_drafted, "draft_n_accepted": result.n_accepted}
     return {
         "cache_n": result.n_cached,
         "prompt_n": new, "prompt_ms": prompt_ms, "prompt_per_token_ms": _ratio(prompt_ms, new),
         "prompt_per_second": _ratio(1e3 * new, prompt_ms),
         "predicted_n": result.n_gen, "predicted_ms": predicted_ms,
         "predicted_per_token_ms": _ratio(predicted_ms, rest),
-        "predicted_per_second": _ratio(1e3 * rest, predicted_ms),
+        "predicted_per_second": _ratio(1e3 * rest, predicted_ms), **(drafted if result.n_drafted else {}),
     }  # fmt: skip
 
 

@@ -1,11 +1,17 @@
-"""What templates are given besides messages."""
+"""What templates are given besides messages, and what texts of requests are not."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import graphml
+from graphml.loading.open_file import open_path
+from graphml.server.request_fields import Sampling
+from graphml.server.sampling_settings import settings_of
 from graphml.server.server_options import ServerOptions
+from graphml.text.tokenizer import load_tokenizer
+from tests.folders.test_folder_tokenizers import with_tokenizer
 from tests.server.running_server import STORIES, running
 
 
@@ -22,3 +28,18 @@ def test_a_template_knows_the_date_unless_the_request_says_another() -> None:
         assert prompt in [f"{day}: hi" for day in days]
         other = {**body, "chat_template_kwargs": {"date_string": "today"}}
         assert server.post("/apply-template", other).json()["prompt"] == "today: hi"
+
+
+def test_a_text_of_a_bias_is_no_control_token(tmp_path: Path) -> None:
+    """Tokenizers of folders find control tokens in a text unless they are told otherwise."""
+    path, _ = with_tokenizer(tmp_path / "model", "bytes")
+    with open_path(path) as file:
+        tokenizer = load_tokenizer(file.metadata)
+    assert tokenizer is not None
+    end = tokenizer.encode("</s>", add_special=False)
+    assert len(end) == 1
+    given = Sampling(logit_bias=[["</s>", -1.0], [end[0], 2.0]])
+    biases = settings_of(given, ServerOptions(), tokenizer).params.logit_bias
+    assert biases.pop(end[0]) == 2.0
+    assert len(biases) > 1
+    assert set(biases.values()) == {-1.0}

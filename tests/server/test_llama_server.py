@@ -127,8 +127,6 @@ def test_metrics_count_what_was_answered(server: Running) -> None:
 def test_what_is_not_there_is_said(server: Running) -> None:
     assert server.post("/rerank", {"query": "a", "documents": ["b"]}).status_code == 501
     assert server.post("/slots/0?action=save", {"filename": "a"}).status_code == 501
-    best = server.post("/v1/completions", {"prompt": "a", "best_of": 3})
-    assert (best.status_code, best.json()["error"]["param"]) == (501, "best_of")
 
 
 def test_the_openapi_document_has_all_routes_and_the_ranges_of_fields(server: Running) -> None:
