@@ -71,8 +71,10 @@ def evaluate(executor: Executor, pieces: list[list[int]]) -> Floats:
     return np.concatenate(steps)
 
 
-# llama.cpp made no golden of them: see test_rwkv.py, test_transformers_records.py, models/test_encoders.py
+# llama.cpp made no golden of them: see test_rwkv.py, test_transformers_records.py, models/test_encoders.py, and
+# of mistral, which is of folders, tests/folders.
 WITHOUT = {
+    "mistral",
     "rwkv6",
     "rwkv7",
     "jina-bert-v2",

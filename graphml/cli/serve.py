@@ -29,7 +29,8 @@ from graphml.server.server_options import DEFAULT_SAMPLING, Limits, ServerOption
 
 DEFAULT_PARALLEL = 8
 SAME_OF_LOAD = (
-    "backend", "swa_full", "deterministic", "offline", "rope_scaling", "rope_freq_base", "rope_freq_scale",
+    "arch", "backend", "swa_full", "deterministic", "offline", "rope_scaling", "rope_freq_base",
+    "rope_freq_scale",
     "draft_model", "yarn_orig_ctx", "yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast",
 )  # fmt: skip
 SAME_OF_SERVER = (

@@ -43,6 +43,7 @@ FLAGS: Final = (
     Flag("-hf -hfr --hf-repo --hf", "hf", help="A model of the Hugging Face hub, USER/REPO:QUANT."),
     Flag("-hff --hf-file", "hf_file", help="The file of that repository."),
     Flag("--offline", "offline", None, "Ask no server for models."),
+    Flag("--arch", "arch", help="A Python file with the architecture."),
     Flag("--backend", "backend", help="What computes: cpu, or another installed backend."),
     Flag("-t --threads", "threads", int, "Threads of the CPU backend."),
     Flag("-c --ctx-size --ctx", "ctx", int, "Tokens of context, of all slots together unless -kvu."),

@@ -148,7 +148,8 @@ def test_sessions_may_run_in_threads(model: graphml.Model, ids: list[int]) -> No
 def test_stats(model: graphml.Model, ids: list[int]) -> None:
     session = model.session()
     assert dict(session.stats) == {
-        "n_prompt": 0, "n_cached": 0, "n_gen": 0, "ttft_s": 0.0, "prefill_tps": 0.0, "gen_tps": 0.0
+        "n_prompt": 0, "n_cached": 0, "n_gen": 0, "n_drafted": 0, "n_accepted": 0, "ttft_s": 0.0,
+        "prefill_tps": 0.0, "gen_tps": 0.0,
     }  # fmt: skip
     list(session.generate(ids, SamplingParams(**ONLY_A), 5))
     stats = session.stats

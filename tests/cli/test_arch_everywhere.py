@@ -12,11 +12,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from graphml.api.load_model import load_model
+from graphml.backend import no_progress
 from graphml.cli.main import COMMANDS, app
+from graphml.cli.serve import load_options
+from graphml.server.command_line import parsed
 from tests import tiny_model
 from tests.docs.pages import ROOT, blocks
 
 NO_MODEL = {"info", "doctor", "models", "pull", "rm", "new-arch", "test-backend"}  # none, or no graph
+ENDLESS = {"serve"}
 SMALL = ["-p", "hello world", "--tokens", 3]
 # The arguments of each command besides the model's and `--arch`.
 WAYS: dict[str, list[object]] = {
@@ -67,8 +72,14 @@ def graphml(name: str, *more: object) -> Result:
 
 
 def test_every_command_is_walked() -> None:
-    assert set(WAYS) | NO_MODEL == set(COMMANDS)
-    assert not set(WAYS) & NO_MODEL
+    assert set(WAYS) | NO_MODEL | ENDLESS == set(COMMANDS)
+    assert not set(WAYS) & (NO_MODEL | ENDLESS)
+
+
+def test_a_server_has_the_file_too() -> None:
+    flags = ["model.gguf", "--arch", "small.py", "--backend", "reference"]
+    with load_model("model.gguf", load_options(parsed(flags)), no_progress) as model:
+        assert model.arch == "small"
 
 
 @pytest.mark.parametrize("name", WAYS)
