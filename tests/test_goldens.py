@@ -70,9 +70,9 @@ def evaluate(executor: Executor, pieces: list[list[int]]) -> Floats:
     steps = [executor.step(np.array(piece), cache, state, all_logits=True).copy() for piece in pieces]
     return np.concatenate(steps)
 
+
 # llama.cpp made no golden of them: see test_rwkv.py, test_transformers_records.py, models/test_encoders.py;
 # mistral is of folders: see tests/folders.
-# of mistral, which is of folders, tests/folders.
 WITHOUT = {
     "mistral",
     "rwkv6",
