@@ -136,8 +136,10 @@ class StepLoop:
     def _next_plan(self) -> StepPlan | None:
         """The next step, waited for; None where the engine is closed."""
         while True:
-            self.speculation.propose(self.scheduler.running)  # which changes in this thread alone
+            failed = self.speculation.propose(self.scheduler.running)  # which changes in this thread alone
             with self.lock:
+                for sequence, error in failed.items():
+                    self._fail(sequence, error)
                 while not self._woken.empty():
                     self._woken.get()
                 self._drop_cancelled()
