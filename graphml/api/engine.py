@@ -37,7 +37,7 @@ from graphml.runtime.executor import Executor
 from graphml.runtime.guidance import Guidance
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import BLOCK_SIZE
-from graphml.runtime.request import Request
+from graphml.runtime.request import Request, extra_of
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
@@ -186,7 +186,7 @@ class Engine:
             key=key,
             priority=level,
             deadline=None if deadline is None else time.monotonic() + deadline,
-            extra=source.tobytes() + (b"" if adapters is None else repr(adapters).encode()) + salt,
+            extra=extra_of(source, adapters, salt),
             adapters=adapters,
             source=source,
             n=count,
@@ -194,7 +194,7 @@ class Engine:
             begins=self._tokenizer is not None and int(ids[0]) == self._tokenizer.bos,
             vocabulary=self._tokenizer,
         )
-        negative = self._negative(request, guidance_scale, negative_prompt, lora)
+        negative = self._negative(request, guidance_scale, negative_prompt, lora, salt)
         matcher = matcher_of(params, self._tokenizer)
         stream, first = TokenStream(count), seed_or_random(seed)
         scores: list[TokenLogprobs | None] | None = None if params.prompt_logprobs is None else [None]
@@ -282,7 +282,7 @@ class Engine:
         return checked_ids([self._executor.config.start_token], self.n_vocab), ids
 
     def _negative(
-        self, request: Request, scale: float, prompt: str | Ids | None, lora: Scaled | None
+        self, request: Request, scale: float, prompt: str | Ids | None, lora: Scaled | None, salt: bytes
     ) -> Request | None:
         """The request of the negative prompt of guidance; None without that."""
         if Real(0, 100).read("guidance_scale", scale) == 1.0:
@@ -295,10 +295,8 @@ class Engine:
         given = request.ids[-1:] if prompt is None else self._encoded(prompt)
         ids = checked_ids(given, self.n_vocab, some=True)
         adapters = applied_adapters(self._executor.file, lora, ids)
-        extra = request.extra if adapters is None else repr(adapters).encode()
-        return replace(
-            request, ids=ids, adapters=adapters, extra=extra, params=SamplingParams(), begins=False
-        )
+        extra, params = extra_of(NO_IDS, adapters, salt), SamplingParams()
+        return replace(request, ids=ids, adapters=adapters, extra=extra, params=params, begins=False)
 
     def _check_full(self, full: Overflow) -> None:
         """UsageError where a full context cannot be shifted; what a shift needs is compiled before a step."""

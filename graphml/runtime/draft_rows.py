@@ -12,13 +12,15 @@ from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import Rows
 
 
-def with_drafts(rows: list[Rows], pool: BlockPool, n_ctx: int) -> list[Rows]:
+def with_drafts(rows: list[Rows], pool: BlockPool, n_ctx: int, as_proposed: bool = True) -> list[Rows]:
     """The rows of a step with those of drafts, where all of its sequences are at their latest id.
+
+    as_proposed: whether all ran already when drafts were proposed, which fill a step with no row to spare.
 
     A draft takes only blocks that are left when each running sequence has another one: nobody is preempted
     for it. It ends where the context or the request does.
     """
-    if any(one.count != 1 or not one.n_outputs or one.n_scored for one in rows):
+    if not as_proposed or any(one.count != 1 or not one.n_outputs or one.n_scored for one in rows):
         for one in rows:
             one.sequence.draft = []
         return rows

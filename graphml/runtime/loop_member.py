@@ -26,6 +26,8 @@ class LoopMember:
         """
         if isinstance(token, Exception):
             raise token
+        if self.sequence.request.max_tokens == 0:  # its prompt alone is wanted, which is scored by now
+            return "length"
         reason, sequence = self._append(token, n_ctx), self.sequence
         # Behind the first ids of a draft come the others, among which forced ones are.
         for forced in sequence.forced(n_ctx) if reason is None and not sequence.draft else ():

@@ -25,6 +25,13 @@ class Applied:
     start: int = 0
 
 
+def extra_of(source: Array, adapters: tuple[Applied, ...] | None, salt: bytes) -> bytes:
+    """What besides ids decides about keys and values, and who shares them; others for other arguments."""
+    if not len(source) and adapters is None and not salt:
+        return b""
+    return repr((source.tobytes(), adapters, salt)).encode()
+
+
 @dataclass(frozen=True, eq=False)
 class Request:
     """One prompt and how it is continued.

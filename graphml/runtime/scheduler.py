@@ -114,14 +114,14 @@ class Scheduler:
             chosen.add(sequence)
             budget -= 0 if decodes else count
         sources: list[Sequence] = []
-        if not preempted:
-            rows += self._admitted(budget, alone, sources)
+        admitted = [] if preempted else list(self._admitted(budget, alone, sources))
+        rows += admitted
         if not rows and not preempted and (idle := newest_idle(self.running, self.waiting)):
             self._preempt(idle, preempted)
         for one in rows:
             request = one.sequence.request
             self._served[request.key] += one.count / request.weight
-        rows = with_drafts(rows, self.pool, self.n_ctx)
+        rows = with_drafts(rows, self.pool, self.n_ctx, as_proposed=not admitted)
         return StepPlan(tuple(rows), tuple(preempted), tuple(sources)) if rows or preempted else None
 
     def follow(self, plan: StepPlan) -> StepPlan | None:

@@ -23,11 +23,13 @@ class Speculation:
         self._times, self.most = StepTimes(), DRAFT_ROWS
         self.n_drafts = self.n_drafted = self.n_accepted = 0
 
-    def propose(self, running: ManyOf[Sequence]) -> None:
+    def propose(self, running: ManyOf[Sequence]) -> dict[Sequence, Exception]:
         """Give running sequences their drafts for the next step, where none of them is at its prompt.
 
-        `most` less one for each of them are there for drafts: none at so many sequences.
+        `most` less one for each of them are there for drafts: none at so many sequences. Returns what was
+        raised for a sequence, by its matcher or by who drafts for it.
         """
+        failed: dict[Sequence, Exception] = {}
         room = self.most - len(running)
         who: list[tuple[Sequence, Drafts]] = []
         for one in running:
@@ -35,18 +37,22 @@ class Speculation:
             if one.drafts is not None:
                 who.append((one, one.drafts))
         if not who or room <= 0 or any(one.n_behind != 1 for one in running):
-            return
+            return failed
         for one, drafts in who:
-            if one.matcher is not None:
-                one.matcher.catch_up(one.ids, one.n_generated)
-            one.draft = drafts.propose(one.ids, room, one.matcher)
+            try:
+                if one.matcher is not None:
+                    one.matcher.catch_up(one.ids, one.n_generated)
+                one.draft = drafts.propose(one.ids, room, one.matcher)
+            except Exception as error:  # this sequence's own
+                failed[one] = error
         if not any(one.draft for one, _ in who):
-            return
+            return failed
         offers = [(len(one.draft), drafts.rate) for one, drafts in who]
         lengths = draft_lengths(len(running), offers, self._times.of, self.most)
         for (one, drafts), count in zip(who, lengths, strict=True):
             drafts.used(count)
             one.draft = one.draft[:count] if count >= drafts.n_min else []
+        return failed
 
     def counted(self, plan: StepPlan, computed: Computed) -> None:
         """A plan was computed."""

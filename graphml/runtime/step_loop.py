@@ -17,6 +17,7 @@ from graphml.runtime.draft_rows import accept, give_back
 from graphml.runtime.guidance import Waits, leader_of
 from graphml.runtime.loop_interfaces import Listener, Prefixes, Runs
 from graphml.runtime.loop_member import LoopMember
+from graphml.runtime.prompt_scores import is_scored
 from graphml.runtime.runner import BegunPlan, Computed
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
@@ -72,7 +73,7 @@ class StepLoop:
                 if one.sequence.guidance is not None:
                     self.scheduler.check(one.sequence.guidance.negative)
             for one in made:
-                if one.sequence.request.max_tokens == 0:
+                if one.sequence.request.max_tokens == 0 and not is_scored(one.sequence):
                     one.listener.ended("length")
                     continue
                 self.scheduler.add(one.sequence)
@@ -136,8 +137,10 @@ class StepLoop:
     def _next_plan(self) -> StepPlan | None:
         """The next step, waited for; None where the engine is closed."""
         while True:
-            self.speculation.propose(self.scheduler.running)  # which changes in this thread alone
+            failed = self.speculation.propose(self.scheduler.running)  # which changes in this thread alone
             with self.lock:
+                for sequence, error in failed.items():
+                    self._fail(sequence, error)
                 while not self._woken.empty():
                     self._woken.get()
                 self._drop_cancelled()

@@ -257,3 +257,40 @@ def test_steps_of_few_tokens_have_few_drafts(text: list[int]) -> None:
         found = [engine.submit([*text, *ONCE], params({}, one), 40).result(60) for one in ("none", "ngram")]
         assert found[0].tokens == found[1].tokens
         assert found[1].n_accepted
+
+
+def test_prompts_of_one_token_may_join_a_step_full_of_drafts(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphml.api.draft_choice.NgramDrafter", Wrong)
+    monkeypatch.setattr("graphml.runtime.speculation.draft_lengths", lambda *_: [DRAFT_ROWS - 1])
+    with model.engine(max_sequences=4, n_ctx=128) as engine:
+        first = engine.submit(ONCE, params({}), 100)
+        tokens = iter(first)
+        assert [next(tokens) for _ in range(3)]  # by now it drafts
+        others = [engine.submit(ONCE[:1], None, 5) for _ in range(3)]
+        assert [len(one.result(60).tokens) for one in (*others, first)] == [5, 5, 5, 100]
+
+
+class Failing(Wrong):
+    def propose(self, ids: list[int], count: int) -> Proposal:
+        raise MemoryError("no room for another model's session")
+
+
+@pytest.mark.parametrize("by", ["drafter", "matcher"])
+def test_what_fails_while_drafts_are_made_is_one_requests_own(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    late = {"grammar": 'root ::= "a"', "grammar_lazy": True, "grammar_triggers": ("b",), "rng": "llama.cpp"}
+    wanted, kind = (MemoryError, {}) if by == "drafter" else (UsageError, late)
+    if by == "drafter":
+        monkeypatch.setattr("graphml.api.draft_choice.NgramDrafter", Failing)
+    else:
+        kind["logit_bias"] = {model.encode("b")[-1]: 50.0}
+    with model.engine(max_sequences=2, n_ctx=128) as engine:
+        other, handle = engine.submit(ONCE, None, 20), engine.submit(ONCE, params(kind), 20)
+        with pytest.raises(wanted):
+            handle.result(60)
+        assert len(other.result(60).tokens) == 20
+        assert engine.failure is None
+        at_rest(engine)

@@ -337,3 +337,5 @@ def test_prefixes_are_shared_among_requests_of_equal_salt_only(engine: Engine) -
     prompt = [1, *range(300, 370)]
     cached = [engine.submit(prompt, max_tokens=1, salt=salt).result().n_cached for salt in (b"", b"a", b"a")]
     assert cached == [0, 0, 64]
+    engine.submit(prompt, max_tokens=1, lora=[]).result()  # the bytes of a salt are never those of adapters
+    assert engine.submit(prompt, max_tokens=1, salt=b"()").result().n_cached == 0

@@ -120,6 +120,18 @@ def test_both_share_steps_and_end_together(model: graphml.Model) -> None:
         assert (stats.running, stats.waiting, stats.blocks_used) == (0, 0, 0)
 
 
+def test_negative_prompts_are_shared_among_requests_of_equal_salt_only(model: graphml.Model) -> None:
+    how: dict[str, Any] = {"guidance_scale": 2.0, "negative_prompt": IDS, "lora": []}
+    found = []
+    with model.engine(max_sequences=2, n_ctx=64) as engine:
+        for salt in (b"a", b"b", b"b"):
+            handle = engine.submit(OTHER, None, 1, salt=salt, **how)
+            handle.result(60)
+            assert handle.sequences[0].guidance is not None
+            found.append(handle.sequences[0].guidance.negative.n_cached > 0)
+    assert found == [False, False, True]
+
+
 def test_log_probabilities_are_those_of_the_combined_row(model: graphml.Model) -> None:
     params = SamplingParams(logprobs=1)
     with model.session(n_ctx=64) as one, model.session(n_ctx=64) as other:

@@ -174,6 +174,19 @@ def test_continuations_share_their_prompts_rows(model: graphml.Model) -> None:
         check(one, rows[39 + i], results[2].tokens[i], 0)
 
 
+def test_a_prompt_is_scored_where_no_token_is_wanted(model: graphml.Model) -> None:
+    with model.engine(max_sequences=2, n_ctx=128) as engine:
+        one, *others = (engine.submit(IDS[:20], ASKED, most, n=2).results(60) for most in (1, 0))
+        assert [result.tokens for result in others[0]] == [[], []]
+        assert {result.stop_reason for result in others[0]} == {"length"}
+        for result in others[0]:
+            assert result.prompt_logprobs is not None
+            assert result.prompt_logprobs == one[0].prompt_logprobs
+            assert result.logprobs == []
+        assert engine.submit(IDS[:1], ASKED, 0).result(60).prompt_logprobs == [None]
+        assert engine.stats().blocks_used == 0
+
+
 def test_preempted_requests_keep_theirs() -> None:
     with graphml.load(STORIES, "cpu", threads=1, n_batch=32, kv="f32") as model:
         alone = model.generate([IDS[:60], IDS[5:65]], ASKED, 60)
