@@ -23,6 +23,7 @@ PUBLIC = {"/health", "/v1/health"}
 PAGE = ("/page/",)
 """What the page itself is made of, besides `/`."""
 LOCAL = {"localhost", "127.0.0.1", "::1"}
+LONGEST_PATH = 2048
 
 
 class AccessControl:
@@ -45,6 +46,8 @@ class AccessControl:
             await _options(reply)
             return
         try:
+            if len(path) > LONGEST_PATH:
+                raise ApiError(414, f"the path: at most {LONGEST_PATH} characters are wanted")
             self._check_host(headers)
             scope["graphml.key"] = self._key(headers, path)
             length = headers.get("content-length", "")
@@ -65,8 +68,7 @@ class AccessControl:
         """A page of another site that names this address by its own name is refused (DNS rebinding)."""
         if not self._options.loopback or self._options.api_keys:
             return
-        host = urlsplit(f"//{headers.get('host', 'localhost')}").hostname
-        if host not in LOCAL:
+        if _host_of(f"//{headers.get('host', 'localhost')}") not in LOCAL:
             raise ApiError(403, "the Host header names another host than this one")
 
     def _key(self, headers: Headers, path: str) -> str | None:
@@ -90,7 +92,7 @@ class AccessControl:
             return []
         if allowed is None:
             allowed = ("*",) if self._options.api_keys else ()
-        local = "localhost" in allowed and urlsplit(origin).hostname in LOCAL
+        local = "localhost" in allowed and _host_of(origin) in LOCAL
         if "*" not in allowed and origin not in allowed and not local:
             return []
         return [
@@ -117,6 +119,14 @@ class AccessControl:
 
     def _too_large(self) -> ApiError:
         return ApiError(413, f"the body: at most {self._options.limits.body_bytes} bytes are wanted")
+
+
+def _host_of(address: str) -> str | None:
+    """The host of an address; None where it is no address."""
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
 
 
 def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:

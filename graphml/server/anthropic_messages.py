@@ -20,7 +20,14 @@ from graphml.server.event_stream import EventStream, event
 from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import stopping_word
 from graphml.server.openai_chat import ended
-from graphml.server.request_fields import AtLeastOne, ChatCompletion, NotNegative, Probability, decoded
+from graphml.server.request_fields import (
+    INT_MAX,
+    AtLeastOne,
+    ChatCompletion,
+    NotNegative,
+    Probability,
+    decoded,
+)
 from graphml.server.service import Service, new_id
 from graphml.text.answers import ContentDelta, ReasoningDelta, ToolCallBegin, ToolCallDelta
 
@@ -39,7 +46,7 @@ class Messages(Struct, kw_only=True):
     stop_sequences: list[str] | None = None
     temperature: NotNegative | None = None
     top_p: Probability | None = None
-    top_k: Annotated[int, Meta(ge=-1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=INT_MAX)] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
@@ -53,7 +60,7 @@ async def messages(service: Service, request: Request) -> Response | EventStream
     shown = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": service.name}
     if given.stream:
         events = _events(service, made, shown)
-        return EventStream(events, service.options.ping, service.options.timeout, anthropic=True)
+        return EventStream(events, service.options.ping, service.options.timeout, made.cancel, anthropic=True)
     if not await ended(request, made.finished(), made.cancel):
         return gone()
     found, result = made.readers[0].answer, made.results[0]
@@ -179,7 +186,10 @@ def _turned(index: int, message: Any) -> list[dict[str, Any]]:
             result = part.get("content", "")
             results.append({"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": result or ""})
         elif kind in ("thinking", "redacted_thinking"):
-            reasoning += part.get("thinking", "")
+            thought = part.get("thinking", "")
+            if not isinstance(thought, str):
+                raise wrong_field("messages", f"{where}.content: wanted a text as thinking")
+            reasoning += thought
         else:
             texts.append(part)
     turned: dict[str, Any] = {"role": role, "content": texts}
@@ -202,7 +212,12 @@ def _tool_choice(given: dict[str, Any] | None) -> str | dict[str, Any] | None:
     kind = (given or {}).get("type")
     if kind == "tool":
         return {"type": "function", "function": {"name": (given or {}).get("name")}}
-    return {"any": "required", "none": "none", "auto": "auto"}.get(kind or "")
+    if kind is None:
+        return None
+    choices = {"any": "required", "none": "none", "auto": "auto"}
+    if not isinstance(kind, str) or kind not in choices:
+        raise wrong_field("tool_choice", f"wanted the type auto, any, tool or none; got {kind!r:.40}")
+    return choices[kind]
 
 
 def _thinking(given: dict[str, Any] | None) -> dict[str, Any] | None:

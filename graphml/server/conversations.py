@@ -19,6 +19,8 @@ from graphml.server.service import Service
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 LEGACY = "deepseek-legacy"
+RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
+"""Variables of templates that requests have fields for."""
 
 
 def conversation_of(
@@ -64,7 +66,10 @@ def _variables(service: Service, given: ChatCompletion) -> dict[str, Any]:
     """What the template is given besides messages: dates by llama.cpp's names among it."""
     now = datetime.now(UTC)
     dates = {"date_string": now.strftime("%d %b %Y"), "datetime": now.strftime("%b %d %Y %H:%M:%S GMT")}
-    found = {**dates, **service.options.template_variables, **(given.chat_template_kwargs or {})}
+    asked = given.chat_template_kwargs or {}
+    if wrong := sorted(RESERVED.intersection(asked)):
+        raise wrong_field("chat_template_kwargs", f"{wrong[0]} is a field of the request")
+    found = {**dates, **service.options.template_variables, **asked}
     if service.options.reasoning != "auto":
         found.setdefault("enable_thinking", service.options.reasoning == "on")
     if given.reasoning_effort is not None:

@@ -37,14 +37,20 @@ class EventStream:
     """An ASGI response that sends what a generator yields.
 
     ping: seconds of silence after which a comment is sent, below 0 for never. timeout: seconds in which the
-    client must take what is sent. anthropic: the shape of an error in mid-stream.
+    client must take what is sent. cancel: ends what computes the events; called at the end, even where the
+    generator has not begun to read it. anthropic: the shape of an error in mid-stream.
     """
 
     def __init__(
-        self, events: AsyncGenerator[bytes, None], ping: float, timeout: float, anthropic: bool = False
+        self,
+        events: AsyncGenerator[bytes, None],
+        ping: float,
+        timeout: float,
+        cancel: Callable[[], None],
+        anthropic: bool = False,
     ) -> None:
         self._events, self._ping, self._timeout = events, ping, timeout
-        self._anthropic = anthropic
+        self._cancel, self._anthropic = cancel, anthropic
         self.headers: list[tuple[bytes, bytes]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,6 +59,7 @@ class EventStream:
         try:
             await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._cancel()
             for one in (sending, gone):
                 one.cancel()
             await asyncio.gather(sending, gone, return_exceptions=True)

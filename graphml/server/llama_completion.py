@@ -46,13 +46,15 @@ async def answered(
     fields: list[str] | None = None,
 ) -> Response | EventStream:
     """The response of llama-server's shape, plain or streamed."""
-    if given.stream:
-        ping = service.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
-        return EventStream(_events(service, given, generations, fields), ping, service.options.timeout)
 
     def leave() -> None:
         for one in generations:
             one.cancel()
+
+    if given.stream:
+        ping = service.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
+        events = _events(service, given, generations, fields)
+        return EventStream(events, ping, service.options.timeout, leave)
 
     await unless_left(request.receive, all_finished(generations), leave)
     if await request.is_disconnected():

@@ -16,7 +16,7 @@ from graphml.server.engine_access import Generation
 from graphml.server.json_response import json_response
 from graphml.server.request_fields import Sampling
 from graphml.server.sampling_settings import described
-from graphml.server.service import FINGERPRINT, Service
+from graphml.server.service import FINGERPRINT, LARGEST_SCALE, Service
 
 
 async def health(service: Service, request: Request) -> Response:
@@ -150,10 +150,8 @@ async def set_lora_adapters(service: Service, request: Request) -> Response:
     for one in given:
         number: Any = one.get("id")
         scale = one.get("scale")
-        whole = isinstance(number, int) and not isinstance(number, bool)
-        if not whole or isinstance(scale, bool) or not isinstance(scale, int | float):
-            raise wrong_field("id", "wanted objects with the id of an adapter and a scale")
-        if not 0 <= number < len(scales):
+        known = type(number) is int and 0 <= number < len(scales)
+        if not known or type(scale) not in (int, float) or not abs(scale) <= LARGEST_SCALE:
             raise wrong_field("id", "wanted objects with the id of an adapter and a scale")
         scales[number] = float(scale)
     service.access.lora_scales = scales

@@ -32,7 +32,7 @@ async def chat(service: Service, request: Request) -> Response | EventStream:
     shown = {"id": new_id("chatcmpl-"), **_shown(service)}
     if given.stream:
         ping = service.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
-        return EventStream(_events(service, given, made, shown), ping, service.options.timeout)
+        return EventStream(_events(service, given, made, shown), ping, service.options.timeout, made.cancel)
     if not await ended(request, made.finished(), made.cancel):
         return gone()
     return json_response(body(service, given, made, shown))

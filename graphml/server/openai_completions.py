@@ -42,13 +42,15 @@ async def completions(service: Service, request: Request) -> Response | EventStr
     generations = await service.begin(request, given, prompts)
     shown = {"id": new_id("cmpl-"), "object": "text_completion", "created": int(time.time()),
              "model": service.name, "system_fingerprint": FINGERPRINT}  # fmt: skip
-    if given.stream:
-        ping = service.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
-        return EventStream(_events(service, given, generations, shown), ping, service.options.timeout)
 
     def leave() -> None:
         for one in generations:
             one.cancel()
+
+    if given.stream:
+        ping = service.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
+        events = _events(service, given, generations, shown)
+        return EventStream(events, ping, service.options.timeout, leave)
 
     await unless_left(request.receive, all_finished(generations), leave)
     if await request.is_disconnected():

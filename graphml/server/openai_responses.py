@@ -48,7 +48,8 @@ async def responses(service: Service, request: Request) -> Response | EventStrea
 
     if given.stream:
         writer = _Writer(service, given, made, shown)
-        return EventStream(writer.events(keep), service.options.ping, service.options.timeout)
+        options = service.options
+        return EventStream(writer.events(keep), options.ping, options.timeout, made.cancel)
     if not await ended(request, made.finished(), made.cancel):
         return gone()
     items = _items(made.readers[0].answer)

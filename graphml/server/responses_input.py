@@ -61,13 +61,22 @@ def _messages(items: list[Any]) -> list[Any]:
             output = item.get("output", "")
             found.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
         elif kind == "reasoning":
-            parts = [one.get("text", "") for one in item.get("content") or [] if isinstance(one, dict)]
-            found.append({"role": "assistant", "content": "", "reasoning_content": "".join(parts)})
+            found.append({"role": "assistant", "content": "", "reasoning_content": _thought(item)})
         else:
             raise ApiError(
                 501, f"Field 'input': items of the type {kind!r:.40} are not supported", param="input"
             )
     return found
+
+
+def _thought(item: dict[str, Any]) -> str:
+    """The text of an item of reasoning."""
+    content = item.get("content") or []
+    parts = content if isinstance(content, list) else [None]
+    texts = [one.get("text", "") if isinstance(one, dict) else None for one in parts]
+    if not all(isinstance(one, str) for one in texts):
+        raise wrong_field("input", "wanted the content of reasoning as a list of parts with texts")
+    return "".join(texts)
 
 
 def _assistant(found: list[dict[str, Any]]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,7 @@ SAME = (
 )  # fmt: skip
 """Fields that have the same name and meaning in `SamplingParams`."""
 FORBIDDEN = -math.inf
+ID = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -136,12 +138,19 @@ def _biases(
         if isinstance(bias, bool) or not isinstance(bias, int | float):
             raise wrong_field("logit_bias", f"wanted a number, or false, as a bias; got {bias!r:.40}")
         for one in _tokens(token, tokenizer):
-            found[one] = float(bias)
+            found[one] = _float_of(bias)
     return found
 
 
+def _float_of(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # a whole number beyond all of them
+        raise wrong_field("logit_bias", "wanted a finite number as a bias") from None
+
+
 def _tokens(token: object, tokenizer: Tokenizer) -> list[int]:
-    if isinstance(token, str) and token.lstrip("-").isdecimal():
+    if isinstance(token, str) and ID.fullmatch(token):
         token = int(token)
     if isinstance(token, str):
         return tokenizer.encode(token, add_special=False, parse_special=False)  # a text is no control token

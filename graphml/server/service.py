@@ -35,6 +35,8 @@ FINGERPRINT = f"b1-graphml-{graphml.__version__}"
 STOP_TYPES = {"end": "eos", "stop": "word", "length": "limit", "context": "limit", "deadline": "limit"}
 ALNUM = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _SALTS = itertools.count()
+LARGEST_SCALE = 1e6
+"""Of an adapter."""
 
 
 def new_id(prefix: str) -> str:
@@ -123,7 +125,8 @@ class Service:
         scales = dict.fromkeys(range(len(self.options.loras)), 0.0)
         for one in given.lora:
             number, scale = one.get("id"), one.get("scale")
-            if number not in scales or isinstance(scale, bool) or not isinstance(scale, int | float):
+            known = type(number) is int and number in scales
+            if not known or type(scale) not in (int, float) or not abs(scale) <= LARGEST_SCALE:
                 raise wrong_field("lora", "wanted objects with the id of an adapter and a scale")
             scales[number] = float(scale)
         return [(str(self.options.loras[number][0]), scale) for number, scale in scales.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import socket
 from collections.abc import Iterator
@@ -109,3 +110,18 @@ def test_a_dead_engine_is_told(stories: graphml.Model, monkeypatch: pytest.Monke
         access.draining = True
         refused = found.post("/completion", {"prompt": "a"})
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+
+
+@pytest.mark.parametrize("path", ["/completion", "/v1/chat/completions", "/v1/responses"])
+def test_a_client_that_leaves_while_its_prompt_is_read_leaves_nothing_behind(
+    server: Running, path: str
+) -> None:
+    address, text = urlsplit(server.address), "Once upon a time there was " * 14
+    asked = {"prompt": text, "input": text, "messages": [{"role": "user", "content": text}]}
+    body = {**asked, "stream": True, "return_progress": True, "ignore_eos": True, "cache_prompt": False}
+    raw = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(raw)}\r\n\r\n".encode()
+    with socket.create_connection((address.hostname or "", address.port or 0)) as client:
+        client.sendall(head + raw)
+        client.recv(200)
+    assert server.at_rest(5)

@@ -80,7 +80,10 @@ def _compiled(
 ) -> LlguidanceStructure:
     # The schema of a hostile caller has no say in how it is read.
     text = json.dumps({**schema, "x-guidance": {}} if isinstance(schema, dict) else {})
-    grammar = library().LLMatcher.grammar_from_json_schema(text, overrides=options)
+    try:
+        grammar = library().LLMatcher.grammar_from_json_schema(text, overrides=options)
+    except ValueError as error:  # its own reader of JSON: of what is nested too deep
+        raise UsageError(f"json_schema: {error}") from None
     return LlguidanceStructure(grammar, vocabulary)
 
 
