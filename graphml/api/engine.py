@@ -19,6 +19,7 @@ from graphml.api.draft_model import DraftModel
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.api.engine_stats import EngineStats
 from graphml.api.engine_store import AnyPath, opened_store
+from graphml.api.prefix_files import PrefixFiles, prefix_files
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
 from graphml.api.token_stream import TokenStream
@@ -186,7 +187,7 @@ class Engine:
             key=key,
             priority=level,
             deadline=None if deadline is None else time.monotonic() + deadline,
-            extra=source.tobytes() + (b"" if adapters is None else repr(adapters).encode()) + salt,
+            extra=source.tobytes() + _extra(adapters, salt),
             adapters=adapters,
             source=source,
             n=count,
@@ -264,6 +265,14 @@ class Engine:
             with self._loop.lock:
                 self._loop.timeline = None
 
+    def prefix_files(self) -> PrefixFiles:
+        """Its prefixes, to be saved to files and restored; UsageError for a model of other states."""
+        return prefix_files(self._executor, self._loop, self._runner())
+
+    def prefix_extra(self, lora: Scaled | None = None, salt: bytes = b"") -> bytes:
+        """What a prompt's prefix is found by besides its ids; arguments as of `submit`."""
+        return _extra(applied_adapters(self._executor.file, lora, NO_IDS), salt)
+
     def close(self) -> None:
         """End all requests as if they were cancelled; a second call does nothing."""
         self._loop.close()
@@ -295,7 +304,7 @@ class Engine:
         given = request.ids[-1:] if prompt is None else self._encoded(prompt)
         ids = checked_ids(given, self.n_vocab, some=True)
         adapters = applied_adapters(self._executor.file, lora, ids)
-        extra = request.extra if adapters is None else repr(adapters).encode()
+        extra = request.extra if adapters is None else _extra(adapters)
         return replace(
             request, ids=ids, adapters=adapters, extra=extra, params=SamplingParams(), begins=False
         )
@@ -319,3 +328,7 @@ class Engine:
         if self._tokenizer is None:
             raise TokenizerError("submit: the model has no tokenizer; wanted ids, got a text")
         return self._tokenizer.encode(prompt, parse_special=False)
+
+
+def _extra(adapters: object, salt: bytes = b"") -> bytes:
+    return (b"" if adapters is None else repr(adapters).encode()) + salt

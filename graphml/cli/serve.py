@@ -116,6 +116,8 @@ def server_options(given: Parsed) -> ServerOptions:
     stated |= {name: Path(values[name]) for name in PATHS if name in values}
     if values.get("reranking"):
         stated |= {"embeddings_only": True, "pooling": values.get("pooling", "rank")}
+    if "slot_save_path" in stated and not stated["slot_save_path"].is_dir():
+        raise UsageError(f"--slot-save-path: wanted a folder, got {values['slot_save_path']!r}")
     stated["parallel"] = parallel = values["parallel"] if values.get("parallel", -1) > 0 else DEFAULT_PARALLEL
     if values.get("ctx", 0) > 0:
         shared = values.get("unified", "parallel" not in values)

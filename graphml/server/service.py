@@ -107,7 +107,7 @@ class Service:
                     made.append(
                         self.access.submit(
                             ids, settings, arrived, salt=salt, key=key, keep=given.n_keep, lora=lora,
-                            priority=given.priority or 0,
+                            priority=given.priority or 0, id_slot=given.id_slot,
                         )
                     )  # fmt: skip
             return made
