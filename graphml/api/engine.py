@@ -19,6 +19,7 @@ from graphml.api.draft_model import DraftModel
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.api.engine_stats import EngineStats
 from graphml.api.engine_store import AnyPath, opened_store
+from graphml.api.prefix_files import PrefixFiles, prefix_files
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
 from graphml.api.token_stream import TokenStream
@@ -263,6 +264,14 @@ class Engine:
         finally:
             with self._loop.lock:
                 self._loop.timeline = None
+
+    def prefix_files(self) -> PrefixFiles:
+        """Its prefixes, to be saved to files and restored; UsageError for a model of other states."""
+        return prefix_files(self._executor, self._loop, self._runner())
+
+    def prefix_extra(self, lora: Scaled | None = None, salt: bytes = b"") -> bytes:
+        """What a prompt's prefix is found by besides its ids; arguments as of `submit`."""
+        return extra_of(NO_IDS, applied_adapters(self._executor.file, lora, NO_IDS), salt)
 
     def close(self) -> None:
         """End all requests as if they were cancelled; a second call does nothing."""

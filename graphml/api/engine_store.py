@@ -51,16 +51,10 @@ def opened_store(
             f"which blocks on disk do not hold: leave it out{else_do}"
         )
     most = DEFAULT_BYTES if store_bytes is None else whole_number(store_bytes)
-    model = {
-        "model": executor.file.fingerprint, "architecture": executor.architecture.name,
-        "kv": executor.cache_dtype, "backend": executor.backend.name, "graphml": graphml.__version__,
-        "code": _code_of(executor.architecture), "sums": executor.order_of_sums,
-        "added": "; ".join(executor.options.added),
-    }  # fmt: skip
     if most is None or most < 1:
         raise UsageError(f"store_bytes: wanted a whole number of bytes, or None; got {store_bytes!r}")
     try:
-        files = BlockFiles(folder, model, rows, most)
+        files = BlockFiles(folder, model_identity(executor), rows, most)
     except OSError as error:
         LOG.warning("store %s: cannot be used: %s; the engine goes on without it", folder, error)
         return None
@@ -71,6 +65,16 @@ def opened_store(
             f"store_bytes: wanted room for a block of {files.block_bytes:,} bytes; got {store_bytes!r}"
         )
     return BlockStore(files)
+
+
+def model_identity(executor: Executor) -> dict[str, str]:
+    """What must be equal for keys and values on disk to be usable, by name."""
+    return {
+        "model": executor.file.fingerprint, "architecture": executor.architecture.name,
+        "kv": executor.cache_dtype, "backend": executor.backend.name, "graphml": graphml.__version__,
+        "code": _code_of(executor.architecture), "sums": executor.order_of_sums,
+        "added": "; ".join(executor.options.added),
+    }  # fmt: skip
 
 
 def _code_of(architecture: Architecture) -> str:

@@ -22,6 +22,7 @@ from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.metadata_overrides import parse_overrides
 from graphml.sampling import SamplingParams
 from graphml.sampling.logit_biases import parse_biases
+from graphml.server.api_keys import keys_in
 from graphml.server.chat_templates import NAMED
 from graphml.server.command_line import Parsed, help_text, parsed
 from graphml.server.draft_names import draft_flags
@@ -73,7 +74,7 @@ serve.context_settings = {  # type: ignore[attr-defined]
 
 def check_binding(options: ServerOptions) -> None:
     """UsageError where others could ask without a key."""
-    if not (options.loopback or options.api_keys or options.unsafe_bind):
+    if not (options.loopback or options.api_keys or options.file_keys or options.unsafe_bind):
         raise UsageError(
             f"--host {','.join(options.hosts)}: others can ask there; wanted an --api-key, or --allow-no-key"
         )
@@ -116,16 +117,19 @@ def server_options(given: Parsed) -> ServerOptions:
     stated |= {name: Path(values[name]) for name in PATHS if name in values}
     if values.get("reranking"):
         stated |= {"embeddings_only": True, "pooling": values.get("pooling", "rank")}
+    if "slot_save_path" in stated and not stated["slot_save_path"].is_dir():
+        raise UsageError(f"--slot-save-path: wanted a folder, got {values['slot_save_path']!r}")
     stated["parallel"] = parallel = values["parallel"] if values.get("parallel", -1) > 0 else DEFAULT_PARALLEL
     if values.get("ctx", 0) > 0:
         shared = values.get("unified", "parallel" not in values)
         stated["n_ctx"] = values["ctx"] if shared else max(1, values["ctx"] // parallel)
     if "variables" in values:
         stated["template_variables"] = _json_object("--chat-template-kwargs", values["variables"])
-    keys, loras = _keys(values), _loras(values)
-    return ServerOptions(
-        **stated, params=_sampling(given), api_keys=keys, loras=loras, limits=_limits(values)
-    )
+    if "api_key_file" in values:
+        stated["api_key_file"] = path = Path(values["api_key_file"])
+        stated["file_keys"] = keys_in(path)
+    stated["api_keys"] = tuple(key for one in values.get("api_key", []) for key in _listed(one))
+    return ServerOptions(**stated, params=_sampling(given), loras=_loras(values), limits=_limits(values))
 
 
 def _limits(values: dict[str, Any]) -> Limits:
@@ -148,16 +152,6 @@ def _sampling(given: Parsed) -> SamplingParams:
         if flag in values:
             changes[name] = _text_of(values[flag])
     return replace(DEFAULT_SAMPLING, **changes)
-
-
-def _keys(values: dict[str, Any]) -> tuple[str, ...]:
-    keys = [key for one in values.get("api_key", []) for key in _listed(one)]
-    if "api_key_file" in values:
-        lines = (line.strip() for line in _text_of(values["api_key_file"]).splitlines())
-        keys += [line for line in lines if line and not line.startswith("#")]
-        if not keys:
-            raise UsageError("--api-key-file: the file has no keys")
-    return tuple(dict.fromkeys(keys))
 
 
 def _loras(values: dict[str, Any]) -> tuple[tuple[Path, float], ...]:

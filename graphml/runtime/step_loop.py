@@ -11,8 +11,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
+from typing import TypeVar
 
 from graphml.errors import BackendError, UsageError
+from graphml.runtime.between_steps import BetweenSteps
 from graphml.runtime.draft_rows import accept, give_back
 from graphml.runtime.guidance import Waits, leader_of
 from graphml.runtime.loop_interfaces import Listener, Prefixes, Runs
@@ -25,6 +27,8 @@ from graphml.runtime.speculation import Speculation
 from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_plan import Rows, StepPlan
 from graphml.runtime.timeline import Timeline
+
+T = TypeVar("T")
 
 RECENT_STEPS = 256
 """Steps whose rows and times are kept for `Engine.stats`."""
@@ -58,16 +62,14 @@ class StepLoop:
         self.recent: deque[tuple[int, float]] = deque(maxlen=RECENT_STEPS)  # rows, seconds
         self.timeline: Timeline | None = None
         self.speculation = Speculation()
+        self._between = BetweenSteps()
         self._wants_rows = False  # a token could not be sampled without its whole row
 
     def add(self, members: Iterable[tuple[Sequence, Listener]]) -> None:
         """Sequences of one request wait from now on, all of them or, with an error, none; from any thread."""
         made = [LoopMember(*one) for one in members]
         with self.lock:
-            if self._failure is not None:
-                raise BackendError(f"engine: it ended with {self._failure!r}") from self._failure
-            if self._closing:
-                raise UsageError("engine: it was closed")
+            self._check_open()
             for one in made:
                 self.scheduler.check(one.sequence)
                 if one.sequence.guidance is not None:
@@ -80,10 +82,29 @@ class StepLoop:
                 if one.sequence.guidance is not None:
                     self.scheduler.add(one.sequence.guidance.negative)
                 self._members[one.sequence] = one
-            if self._thread is None and self._members:
-                self._thread = threading.Thread(target=self._run, name="graphml-engine", daemon=True)
-                self._thread.start()
+            if self._members:
+                self._begin()
         self._woken.put(None)
+
+    def between_steps(self, call: Callable[[], T]) -> T:
+        """The result of a call that the engine's thread makes between two steps, within the lock."""
+        with self.lock:
+            self._check_open()
+            self._begin()
+            future = self._between.ask(call)
+        self._woken.put(None)
+        return future.result()
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise BackendError(f"engine: it ended with {self._failure!r}") from self._failure
+        if self._closing:
+            raise UsageError("engine: it was closed")
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="graphml-engine", daemon=True)
+            self._thread.start()
 
     def cancel(self, sequences: Iterable[Sequence]) -> None:
         """End sequences before the next step; from any thread. Those that have ended stay as they are."""
@@ -147,6 +168,7 @@ class StepLoop:
                 if self._closing:
                     return None
                 self._drop_expired()
+                self._between.run()
                 n_decoding = sum(one.n_behind <= 1 for one in self.scheduler.running)
                 if self.prefixes is not None:
                     self.prefixes.load()
@@ -304,6 +326,7 @@ class StepLoop:
     def _end_all(self, tell: Callable[[LoopMember], None]) -> None:
         with self.lock:
             self._closing = True
+            self._between.fail(BackendError("engine: it has ended"))
             members, self._members = list(self._members.values()), {}
             for one in members:
                 with contextlib.suppress(Exception):

@@ -5,8 +5,6 @@ Knows headers; nothing of what requests mean. An ASGI middleware.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import time
 from collections.abc import MutableMapping
 from typing import Any
@@ -16,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graphml.server.api_errors import ApiError
+from graphml.server.api_keys import ApiKeys
 from graphml.server.json_response import error_response
 from graphml.server.server_options import ServerOptions
 
@@ -29,9 +28,8 @@ LONGEST_PATH = 2048
 class AccessControl:
     """Refuses what may not be asked: 401 without a key, 403 for another host, 413 for a large body."""
 
-    def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
-        self._app, self._options = app, options
-        self._keys = [(hashlib.sha256(one.encode()).digest(), one) for one in options.api_keys]
+    def __init__(self, app: ASGIApp, options: ServerOptions, keys: ApiKeys) -> None:
+        self._app, self._options, self._keys = app, options, keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, refuse or pass on."""
@@ -66,21 +64,18 @@ class AccessControl:
 
     def _check_host(self, headers: Headers) -> None:
         """A page of another site that names this address by its own name is refused (DNS rebinding)."""
-        if not self._options.loopback or self._options.api_keys:
+        if not self._options.loopback or self._keys:
             return
         if _host_of(f"//{headers.get('host', 'localhost')}") not in LOCAL:
             raise ApiError(403, "the Host header names another host than this one")
 
     def _key(self, headers: Headers, path: str) -> str | None:
-        """Whose request it is, a number for each key; ApiError 401 for nobody's."""
+        """Whose request it is, a name for each key; ApiError 401 for nobody's."""
         if not self._keys or path in PUBLIC or path == "/" or path.startswith(PAGE):
             return None
         kind, _, token = headers.get("authorization", "").partition(" ")
         given = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
-        digest, found = hashlib.sha256(given.encode("utf-8", "replace")).digest(), None
-        for number, (known, _) in enumerate(self._keys):  # all of them, whatever is found
-            if hmac.compare_digest(known, digest):
-                found = str(number)
+        found = self._keys.owner_of(given)
         if found is None:
             raise ApiError(401, "Invalid API Key")
         return found
@@ -91,7 +86,7 @@ class AccessControl:
         if origin is None:
             return []
         if allowed is None:
-            allowed = ("*",) if self._options.api_keys else ()
+            allowed = ("*",) if self._keys else ()
         local = "localhost" in allowed and _host_of(origin) in LOCAL
         if "*" not in allowed and origin not in allowed and not local:
             return []

@@ -23,6 +23,7 @@ from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.server.api_errors import ApiError
 from graphml.server.sampling_settings import Settings
+from graphml.server.saved_slots import SavedSlots
 from graphml.server.server_metrics import ServerMetrics
 from graphml.server.server_options import ServerOptions
 
@@ -36,9 +37,15 @@ class Generation:
     """A request that the engine computes: its ids, settings, tokens and results."""
 
     def __init__(
-        self, access: EngineAccess, handle: Handle, ids: list[int], settings: Settings, arrived: float
+        self,
+        access: EngineAccess,
+        handle: Handle,
+        ids: list[int],
+        settings: Settings,
+        arrived: float,
+        kept_as: int | None = None,
     ) -> None:
-        self._access, self._handle = access, handle
+        self._access, self._handle, self._kept_as = access, handle, kept_as
         self.ids, self.settings = ids, settings
         self.number = next(access.numbers)
         self.arrived, self.submitted = arrived, time.monotonic()
@@ -62,6 +69,8 @@ class Generation:
                 yield self._with_space(token)
             for one in self.results():
                 metrics.ended(one, self.submitted - self.arrived)
+            slot = self.slot if self._kept_as is None else self._kept_as
+            self._access.slots.ended(slot, [*self.ids, *self._handle.results(0)[0].tokens])
         finally:
             self.cancel()
 
@@ -128,6 +137,7 @@ class EngineAccess:
         self.model, self.options = model, options
         self.metrics = ServerMetrics()
         self.active: dict[int, Generation] = {}
+        self.slots = SavedSlots(options)
         self.numbers = itertools.count()
         self.pool = ThreadPoolExecutor(POOL_THREADS, "graphml-requests")
         self.generates = model.executor.architecture.output == "logits" and not options.embeddings_only
@@ -167,6 +177,7 @@ class EngineAccess:
         keep: int | None = None,
         lora: list[tuple[str, float]] | None = None,
         priority: int = 0,
+        id_slot: int | None = None,
     ) -> Generation:
         """Have the engine continue a prompt; called in a thread of the pool."""
         if self.engine is None:
@@ -180,13 +191,14 @@ class EngineAccess:
             )  # fmt: skip
         handle = self.engine.submit(
             ids, settings.params, settings.max_tokens, settings.seed, settings.n, key, priority,
-            keep=keep, lora=self._adapters(lora), salt=salt,
+            keep=keep, lora=self.adapters(lora), salt=salt,
         )  # fmt: skip
-        made = Generation(self, handle, ids, settings, arrived)
+        made = Generation(self, handle, ids, settings, arrived, id_slot)
         self.active[made.number] = made
         return made
 
-    def _adapters(self, given: list[tuple[str, float]] | None) -> list[tuple[str, float]] | None:
+    def adapters(self, given: list[tuple[str, float]] | None = None) -> list[tuple[str, float]] | None:
+        """The adapters of a request, by default those of the server; None where there are none."""
         if given is not None:
             return given
         if not self.options.loras:

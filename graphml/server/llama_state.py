@@ -14,8 +14,9 @@ from starlette.responses import Response
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.engine_access import Generation
 from graphml.server.json_response import json_response
-from graphml.server.request_fields import Sampling
+from graphml.server.request_fields import Sampling, SlotFile, decoded
 from graphml.server.sampling_settings import described
+from graphml.server.saved_slots import ACTIONS
 from graphml.server.service import FINGERPRINT, LARGEST_SCALE, Service
 
 
@@ -130,7 +131,22 @@ async def change_slot(service: Service, request: Request) -> Response:
     """`POST /slots/N`: save, restore, erase."""
     if service.options.slot_save_path is None:
         raise ApiError(501, "This server does not support slots action. Start it with `--slot-save-path`")
-    raise ApiError(501, "slots are not saved here yet: prefixes are shared by all requests")
+    if service.access.engine is None:
+        raise ApiError(501, "this server embeds texts and generates none")
+    action = request.query_params.get("action", "")
+    if action not in ACTIONS:
+        raise wrong_field("action", f"wanted {', '.join(ACTIONS)}; got {action!r:.40}")
+    number: int = request.path_params["slot"]
+    if not 0 <= number < service.options.parallel:
+        raise wrong_field("id_slot", f"wanted a slot from 0 to {service.options.parallel - 1}, got {number}")
+    path = None if action == "erase" else service.access.slots.path(decoded(await request.body(), SlotFile))
+    engine, salt = service.access.engine, service.salt_of(request, Sampling(cache_prompt=True))
+
+    def changed() -> dict[str, Any]:
+        extra = engine.prefix_extra(service.access.adapters(), salt)
+        return service.access.slots.change(engine, action, number, extra, path)
+
+    return json_response(await service.access.in_thread(changed))
 
 
 async def lora_adapters(service: Service, request: Request) -> Response:

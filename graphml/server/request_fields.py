@@ -125,6 +125,12 @@ class ChatCompletion(Sampling, kw_only=True):
     reasoning_effort: str | None = None
 
 
+class SlotFile(Struct, kw_only=True):
+    """`/slots/N`: the file to save to, or to restore from."""
+
+    filename: str
+
+
 class Tokenize(Struct, kw_only=True):
     """`/tokenize`."""
 

@@ -153,7 +153,7 @@ def server_app(service: Service) -> Starlette:
             routes += EngineView(service.access.engine, *names, lambda: graph_page(service.model)).routes()
     return Starlette(
         routes=routes,
-        middleware=[Middleware(AccessControl, options=service.options)],
+        middleware=[Middleware(AccessControl, options=service.options, keys=service.keys)],
         exception_handlers={HTTPException: _not_found},
     )
 

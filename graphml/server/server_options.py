@@ -42,7 +42,8 @@ class ServerOptions:
 
     parallel: requests that are computed at a time. n_ctx: tokens of each; None: all that the model was
     trained for. n_predict: most tokens of an answer that does not say. params, seed: likewise.
-    api_keys: any of them opens the server; none: nobody is asked. slots, metrics, props: whether these
+    api_keys: any of them opens the server, and so do file_keys, those of api_key_file at the start; none of
+    either: nobody is asked. slots, metrics, props: whether these
     endpoints answer. loras: adapters (file, scale), by number. timeout: seconds until a client that does not
     read is left. ping: seconds of silence after which a stream sends a comment. drain: seconds in which
     requests may end after SIGTERM.
@@ -74,6 +75,8 @@ class ServerOptions:
     prefill_assistant: bool = True
     loras: tuple[tuple[Path, float], ...] = ()
     api_keys: tuple[str, ...] = ()
+    api_key_file: Path | None = None
+    file_keys: tuple[str, ...] = ()
     unsafe_bind: bool = False
     cors_origins: tuple[str, ...] | None = None
     slot_save_path: Path | None = None

@@ -22,6 +22,7 @@ from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.errors import TokenizerError
 from graphml.server.api_errors import ApiError, wrong_field
+from graphml.server.api_keys import ApiKeys
 from graphml.server.chat_templates import CHATML
 from graphml.server.engine_access import EngineAccess, Generation
 from graphml.server.request_fields import Sampling
@@ -51,6 +52,7 @@ class Service:
         kind = draft_kind(options.params, model.executor, model.draft)
         self.model = model
         self.options = options = replace(options, params=replace(options.params, spec_type=kind))
+        self.keys = ApiKeys(options.api_keys, options.api_key_file, options.file_keys)
         self.access = EngineAccess(model, options)
         self.name = sorted(options.aliases)[0] if options.aliases else model.path.name
         self.began = int(time.time())
@@ -107,7 +109,7 @@ class Service:
                     made.append(
                         self.access.submit(
                             ids, settings, arrived, salt=salt, key=key, keep=given.n_keep, lora=lora,
-                            priority=given.priority or 0,
+                            priority=given.priority or 0, id_slot=given.id_slot,
                         )
                     )  # fmt: skip
             return made

@@ -1,6 +1,7 @@
 """Runs the server: sockets, the ready line, and its end by SIGTERM or Ctrl-C.
 
-After SIGTERM new requests are refused with 503, and old ones may end for a while. Knows uvicorn and signals.
+After SIGTERM new requests are refused with 503, and old ones may end for a while. SIGHUP reads keys
+again. Knows uvicorn and signals.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ async def _serve(service: Service, sockets: list[socket.socket]) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    if options.api_key_file is not None:
+        loop.add_signal_handler(signal.SIGHUP, service.keys.reload)
     while not server.started and not running.done():
         await asyncio.sleep(0.005)
     if not running.done():

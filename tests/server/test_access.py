@@ -8,11 +8,16 @@ import random
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 import graphml
+from graphml.runtime.runner import Runner
+from graphml.runtime.step_loop import StepLoop
+from graphml.runtime.step_plan import StepPlan
+from graphml.server.api_keys import ApiKeys, keys_in
 from graphml.server.server_options import Limits, ServerOptions
 from tests.server.running_server import Running, running
 
@@ -102,12 +107,30 @@ def test_clients_that_leave_leave_nothing_behind(server: Running) -> None:
     assert server.post("/completion", {"prompt": "Once", "n_predict": 1}).status_code == 200
 
 
-def test_a_dead_engine_is_told(stories: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_read_again_and_a_bad_file_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("old\nboth\n")
+    keys = ApiKeys(("given",), path, keys_in(path))
+    owner = keys.owner_of("both")
+    assert owner
+    assert "both" not in owner
+    path.write_text("new\nboth\n")
+    assert keys.owner_of("new") is None
+    for text in ("new\nboth\n", "# none\n"):
+        path.write_text(text)
+        keys.reload()
+        assert keys.owner_of("old") is None
+        assert keys.owner_of("both") == owner  # so that its prefixes are found again
+        assert len({keys.owner_of(one) for one in ("given", "new", "both")} - {None}) == 3
+    path.unlink()
+    keys.reload()
+    assert keys.owner_of("new")
+
+
+def test_a_draining_server_refuses(stories: graphml.Model) -> None:
     with running(replace(ServerOptions(), parallel=1, n_ctx=64), stories) as found:
-        access = found.service.access
-        monkeypatch.setattr(access, "state", lambda: "dead")
+        found.service.access.draining = True
         assert found.http.get("/health").status_code == 503
-        access.draining = True
         refused = found.post("/completion", {"prompt": "a"})
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
 
@@ -125,3 +148,43 @@ def test_a_client_that_leaves_while_its_prompt_is_read_leaves_nothing_behind(
         client.sendall(head + raw)
         client.recv(200)
     assert server.at_rest(5)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_engine_whose_thread_ends_fails_its_requests_and_is_told(
+    stories: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is raised between two steps ends the thread; an error within a step is that step's alone."""
+    plan, left = StepLoop._next_plan, [3]
+
+    def failing(loop: StepLoop) -> StepPlan | None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise RuntimeError("on purpose")
+        return plan(loop)
+
+    with running(replace(ServerOptions(), parallel=2, n_ctx=64), stories) as found:
+        assert found.http.get("/health").status_code == 200
+        monkeypatch.setattr(StepLoop, "_next_plan", failing)
+        events = found.events("/completion", {"prompt": "Once", "n_predict": 50, "ignore_eos": True})
+        assert [one for one in events if "content" in one]
+        assert events[-1]["error"]["code"] == 500
+        assert "on purpose" not in str(events[-1])  # which is for the log
+        assert found.http.get("/health").status_code == 503
+        assert found.post("/completion", {"prompt": "a"}).status_code == 500
+        assert not found.service.access.active
+
+
+def test_an_error_within_a_step_is_of_its_requests(
+    stories: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise RuntimeError("on purpose")
+
+    with running(replace(ServerOptions(), parallel=2, n_ctx=64), stories) as found:
+        with monkeypatch.context() as patched:
+            patched.setattr(Runner, "run", failing)
+            assert found.post("/completion", {"prompt": "a", "n_predict": 2}).status_code == 500
+        assert found.http.get("/health").status_code == 200
+        assert found.post("/completion", {"prompt": "a", "n_predict": 2}).status_code == 200
+        assert found.at_rest()

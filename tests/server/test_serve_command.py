@@ -20,8 +20,11 @@ from graphml.server.ignored_flags import ALONE, WITH_VALUE
 from tests.server.running_server import STORIES
 
 
-def test_a_process_says_where_it_is_and_drains_at_its_end() -> None:
+def test_a_process_says_where_it_is_reads_keys_again_and_drains_at_its_end(tmp_path: Path) -> None:
+    keys, header = tmp_path / "keys", {"X-Api-Key": "second"}
+    keys.write_text("first\n")
     flags = f"-m {STORIES} --port 0 -c 512 -np 2 -t 1 --jinja -fa on --temp 0 -ngl 99 --no-ui".split()
+    flags += ["--api-key-file", str(keys)]
     command = [sys.executable, "-c", "from graphml.cli.main import main; main()", "serve", *flags]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -32,15 +35,22 @@ def test_a_process_says_where_it_is_and_drains_at_its_end() -> None:
             lines.append(line)
         assert any("without a meaning here: --jinja -fa" in one for one in lines)
         assert "2 slots of 256 tokens" in line
+        slots = f"{found[1]}/slots"
+        assert httpx2.get(slots, headers=header).status_code == 401
+        keys.write_text("second\n")
+        process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 10
+        while httpx2.get(slots, headers=header).status_code == 401:
+            assert time.monotonic() < end
         answers: list[httpx2.Response] = []
 
         def ask() -> None:
             body = {"prompt": "Once upon a time", "n_predict": 200, "ignore_eos": True}
-            answers.append(httpx2.post(f"{found[1]}/completion", json=body, timeout=60))
+            answers.append(httpx2.post(f"{found[1]}/completion", json=body, headers=header, timeout=60))
 
         asking = threading.Thread(target=ask)
         asking.start()
-        while not any(one["is_processing"] for one in httpx2.get(f"{found[1]}/slots").json()):
+        while not any(one["is_processing"] for one in httpx2.get(slots, headers=header).json()):
             if answers:
                 break
             time.sleep(0.002)
@@ -95,7 +105,12 @@ def test_others_need_a_key_or_leave() -> None:
 def test_keys_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("# ours\nfirst\n\nsecond\n")
-    assert server_options(parsed(["--api-key-file", str(path)])).api_keys == ("first", "second")
+    options = server_options(parsed(["--api-key-file", str(path), "--host", "0.0.0.0"]))
+    assert options.file_keys == ("first", "second")
+    check_binding(options)
+    path.write_text("# none\n")
+    with pytest.raises(UsageError, match="no keys"):
+        server_options(parsed(["--api-key-file", str(path)]))
 
 
 def test_no_flag_is_both_read_and_ignored() -> None:

@@ -1,0 +1,57 @@
+"""Slots in files: what a slot's latest request left in the engine's blocks, saved, restored and erased.
+
+Nothing stays in a slot of the engine, whose prefixes are shared; so what is kept of a slot is the ids of the
+latest request that ran there, or named it (`id_slot`). Knows names of files and llama-server's replies.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from graphml.api.engine import Engine
+from graphml.server.api_errors import wrong_field
+from graphml.server.request_fields import SlotFile
+from graphml.server.server_options import ServerOptions
+
+ACTIONS = ("save", "restore", "erase")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,127}", re.ASCII)
+
+
+class SavedSlots:
+    """The ids of each slot's latest request. Nothing is kept without `--slot-save-path`."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._folder, self._count = options.slot_save_path, options.parallel
+        self._ids: dict[int, list[int]] = {}
+
+    def ended(self, number: int, ids: list[int]) -> None:
+        """A request of this slot has ended with these ids."""
+        if self._folder is not None and 0 <= number < self._count:
+            self._ids[number] = ids
+
+    def path(self, given: SlotFile) -> Path:
+        """A file of the folder; ApiError 400 for a name that could be elsewhere."""
+        assert self._folder is not None
+        if not NAME.fullmatch(given.filename):
+            raise wrong_field("filename", "wanted letters, digits and ._+- without a folder, at most 128")
+        return self._folder / given.filename
+
+    def change(
+        self, engine: Engine, action: str, number: int, extra: bytes, path: Path | None
+    ) -> dict[str, Any]:
+        """Save, restore or erase a slot: llama-server's reply. extra: as of `Engine.prefix_extra`."""
+        files, begin, ids = engine.prefix_files(), time.monotonic(), self._ids.get(number, [])
+        if path is None:
+            n_erased = files.forget(ids, extra)
+            self._ids.pop(number, None)
+            return {"id_slot": number, "n_erased": n_erased}
+        found: dict[str, Any] = {"id_slot": number, "filename": path.name}
+        if action == "save":
+            found["n_saved"], found["n_written"] = files.save(ids, extra, path)
+        else:
+            self._ids[number], found["n_read"] = files.restore(path, extra)
+            found["n_restored"] = len(self._ids[number])
+        return {**found, "timings": {f"{action}_ms": (time.monotonic() - begin) * 1e3}}
