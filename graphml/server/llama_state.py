@@ -165,7 +165,7 @@ async def set_lora_adapters(service: Service, request: Request) -> Response:
     scales = [0.0] * len(service.options.loras)
     for one in given:
         number: Any = one.get("id")
-        scale = one.get("scale")
+        scale: Any = one.get("scale")
         known = type(number) is int and 0 <= number < len(scales)
         if not known or type(scale) not in (int, float) or not abs(scale) <= LARGEST_SCALE:
             raise wrong_field("id", "wanted objects with the id of an adapter and a scale")

@@ -73,8 +73,9 @@ def _thought(item: dict[str, Any]) -> str:
     """The text of an item of reasoning."""
     content = item.get("content") or []
     parts = content if isinstance(content, list) else [None]
-    texts = [one.get("text", "") if isinstance(one, dict) else None for one in parts]
-    if not all(isinstance(one, str) for one in texts):
+    given = [one.get("text", "") if isinstance(one, dict) else None for one in parts]
+    texts = [one for one in given if isinstance(one, str)]
+    if len(texts) < len(given):
         raise wrong_field("input", "wanted the content of reasoning as a list of parts with texts")
     return "".join(texts)
 

@@ -126,7 +126,8 @@ class Service:
             return None
         scales = dict.fromkeys(range(len(self.options.loras)), 0.0)
         for one in given.lora:
-            number, scale = one.get("id"), one.get("scale")
+            number: Any = one.get("id")
+            scale: Any = one.get("scale")
             known = type(number) is int and number in scales
             if not known or type(scale) not in (int, float) or not abs(scale) <= LARGEST_SCALE:
                 raise wrong_field("lora", "wanted objects with the id of an adapter and a scale")
