@@ -11,7 +11,7 @@ import pytest
 import graphml
 from graphml.api.engine import Engine
 from graphml.errors import UsageError
-from graphml.runtime.drafting import DRAFT_ROWS, Proposal
+from graphml.runtime.drafting import DRAFT_ROWS, Proposal, StepTimes
 from graphml.sampling import SamplingParams
 from tests import tiny_model
 from tests.test_architectures import MODELS, write_model
@@ -25,6 +25,12 @@ LLAMA_CPP = {"temperature": 0.9, "top_k": 20, "rng": "llama.cpp"}
 KINDS = pytest.mark.parametrize(
     "kind", [{}, SAMPLED, MIROSTAT, XTC, LLAMA_CPP], ids=["greedy", "sampled", "mirostat", "xtc", "llama.cpp"]
 )
+
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps whose times do not depend on what else the machine does: lengths of drafts follow them."""
+    monkeypatch.setattr(StepTimes, "of", lambda self, n_rows: 1 + 0.05 * n_rows)
 
 
 @pytest.fixture(scope="module")

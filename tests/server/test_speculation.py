@@ -10,6 +10,7 @@ import pytest
 import graphml
 from graphml.cli.serve import load_options, server_options
 from graphml.errors import UsageError
+from graphml.runtime.drafting import StepTimes
 from graphml.server.command_line import parsed
 from graphml.server.server_options import ServerOptions
 from graphml.server.service import Service
@@ -18,6 +19,12 @@ from tests.server.running_server import STORIES, Running, running
 PROMPT = "Once upon a time, there was a little girl. Once upon a time, there"
 ASKED: dict[str, Any] = {"prompt": PROMPT, "n_predict": 40, "temperature": 0}
 NGRAM = {"speculative.type": "ngram-simple"}
+
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps whose times do not depend on what else the machine does: lengths of drafts follow them."""
+    monkeypatch.setattr(StepTimes, "of", lambda self, n_rows: 1 + 0.05 * n_rows)
 
 
 @pytest.fixture(scope="module")
