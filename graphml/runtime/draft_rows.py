@@ -40,7 +40,7 @@ def with_drafts(rows: list[Rows], pool: BlockPool, n_ctx: int, as_proposed: bool
 
 
 def _room(sequence: Sequence, n_ctx: int) -> int:
-    """Ids that may follow the next one; structures force none that fills the context, see `Sequence.forced`."""
+    """Ids that may follow the next one; a structure forces none that fills the context."""
     most = sequence.request.max_tokens
     room = n_ctx - len(sequence.ids) - 1 - (sequence.matcher is not None)
     return room if most is None else min(room, most - sequence.n_generated - 1)
