@@ -134,7 +134,7 @@ def test_a_request_is_what_it_is_alone(
         "graphml.runtime.speculation.draft_lengths",
         lambda n, offers, of, most: lengths([count for count, _ in offers], most - n),
     )
-    few = {"kv_memory": FIVE_BLOCKS} if seed % 2 else {}
+    few: dict[str, Any] = {"kv_memory": FIVE_BLOCKS} if seed % 2 else {}
     with model.engine(max_sequences=[1, 2, 6][seed % 3], n_ctx=N_CTX, **few) as engine:
         with engine.timeline() as timeline:
             waits, others = [], []
