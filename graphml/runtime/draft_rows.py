@@ -40,9 +40,9 @@ def with_drafts(rows: list[Rows], pool: BlockPool, n_ctx: int, as_proposed: bool
 
 
 def _room(sequence: Sequence, n_ctx: int) -> int:
-    """Ids that may follow the next one."""
+    """Ids that may follow the next one; a structure forces none that fills the context."""
     most = sequence.request.max_tokens
-    room = n_ctx - len(sequence.ids) - 1
+    room = n_ctx - len(sequence.ids) - 1 - (sequence.matcher is not None)
     return room if most is None else min(room, most - sequence.n_generated - 1)
 
 

@@ -30,8 +30,9 @@ class LoopMember:
             return "length"
         reason, sequence = self._append(token, n_ctx), self.sequence
         # Behind the first ids of a draft come the others, among which forced ones are.
-        for forced in sequence.forced(n_ctx) if reason is None and not sequence.draft else ():
-            reason = reason or self._append(forced, n_ctx)
+        while reason is None and not sequence.draft and (found := sequence.forced(n_ctx)):
+            for forced in found:
+                reason = reason or self._append(forced, n_ctx)
         return reason
 
     def _append(self, token: int, n_ctx: int) -> str | None:
