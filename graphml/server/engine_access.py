@@ -146,7 +146,8 @@ class EngineAccess:
         self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
         self.last_used = time.monotonic()
         self._queued = 0
-        self._steps, self._moved = 0, time.monotonic()
+        self._steps: int | None = None
+        self._moved = time.monotonic()
         self.lora_scales = [scale for _, scale in options.loras]
         if self.generates:
             overflow = "shift" if options.context_shift else "stop"
@@ -228,17 +229,23 @@ class EngineAccess:
             return "dead"
         stats, now = self.stats(), time.monotonic()
         if stats is not None:
-            if stats.n_steps != self._steps or not stats.running:
-                self._steps, self._moved = stats.n_steps, now
+            seen = stats.n_steps if stats.running else None
+            if seen is None or seen != self._steps:
+                self._steps, self._moved = seen, now  # of what runs, a first look is no stall yet
             elif now - self._moved > STALLED:
                 return "dead"
         return "draining" if self.draining else "ok"
 
     @property
+    def busy(self) -> bool:
+        """Whether a request is answered, or waits to be."""
+        return bool(self._queued or self.active)
+
+    @property
     def sleeping(self) -> bool:
         """Whether nothing was asked for as long as `--sleep-idle-seconds` says."""
         limit = self.options.sleep_idle
-        return 0 <= limit <= time.monotonic() - self.last_used and not self.active
+        return 0 <= limit <= time.monotonic() - self.last_used and not self.busy
 
     def close(self) -> None:
         """End what runs, and the threads."""

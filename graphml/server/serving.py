@@ -63,7 +63,7 @@ async def _serve(service: Service, sockets: list[socket.socket]) -> None:
     await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
     service.access.draining = True
     end = time.monotonic() + options.drain
-    while service.access.active and time.monotonic() < end:
+    while service.access.busy and time.monotonic() < end:
         await asyncio.sleep(POLL)
     for one in list(service.access.active.values()):
         one.cancel()

@@ -6,9 +6,12 @@ import contextlib
 import json
 import random
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,6 +20,7 @@ import graphml
 from graphml.runtime.runner import Runner
 from graphml.runtime.step_loop import StepLoop
 from graphml.runtime.step_plan import StepPlan
+from graphml.server import engine_access, llama_tokens
 from graphml.server.api_keys import ApiKeys, keys_in
 from graphml.server.server_options import Limits, ServerOptions
 from tests.server.running_server import Running, running
@@ -188,3 +192,49 @@ def test_an_error_within_a_step_is_of_its_requests(
         assert found.http.get("/health").status_code == 200
         assert found.post("/completion", {"prompt": "a", "n_predict": 2}).status_code == 200
         assert found.at_rest()
+
+
+def test_a_server_is_dead_only_where_what_runs_makes_no_step(
+    stories: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(replace(ServerOptions(), parallel=1, n_ctx=64), stories) as found:
+        access, now = found.service.access, time.monotonic()
+        stats = access.stats()
+        assert stats is not None
+        assert access.state() == "ok"
+        for later, n_running, n_steps, said in [
+            (100, 1, 0, "ok"),  # it has begun since nobody looked
+            (120, 1, 0, "ok"),
+            (131, 1, 0, "dead"),
+            (132, 1, 1, "ok"),
+            (200, 0, 1, "ok"),
+        ]:
+            seen = replace(stats, running=n_running, n_steps=n_steps)
+            monkeypatch.setattr(access, "stats", lambda seen=seen: seen)
+            clock = SimpleNamespace(monotonic=lambda later=later: now + later)
+            monkeypatch.setattr(engine_access, "time", clock)
+            assert access.state() == said, later
+        monkeypatch.undo()
+
+
+def test_a_request_whose_prompt_is_being_encoded_is_waited_for(
+    stories: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(replace(ServerOptions(), parallel=1, n_ctx=64), stories) as found:
+        began, goes_on, access = threading.Event(), threading.Event(), found.service.access
+
+        def slow(*_: object) -> list[int]:
+            began.set()
+            goes_on.wait(20)
+            return [1, 2]
+
+        monkeypatch.setattr(llama_tokens, "_tokens", slow)
+        asking = threading.Thread(target=found.post, args=("/tokenize", {"content": "a"}))
+        asking.start()
+        try:
+            assert began.wait(20)
+            assert access.busy
+        finally:
+            goes_on.set()
+            asking.join()
+        assert not access.busy
