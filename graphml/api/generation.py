@@ -215,9 +215,7 @@ def _forced(session: Generating, limits: Limits) -> list[int]:
     """
     if session.stop_reason is not None:
         return []
-    room = session.n_ctx - 1 - len(session._held)
-    if limits.max_tokens is not None:
-        room = min(room, limits.max_tokens - session.meter.n_gen - 1)
+    room = min(session.n_ctx - len(session._held), limits.more(session.meter.n_gen)) - 1
     return session._structured.forced(session.generated, room)
 
 

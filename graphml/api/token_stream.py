@@ -12,9 +12,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from graphml.api.tokens import Token
 from graphml.sampling.logprobs import TokenLogprobs
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -129,29 +132,17 @@ class TokenStream:
         self._check()
 
     async def __aiter__(self) -> AsyncIterator[Token]:
-        loop, woken, position = asyncio.get_running_loop(), asyncio.Event(), 0
-
-        def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(woken.set)
-
-        self._wakers.append(wake)
-        try:
-            while True:
-                woken.clear()
-                done = self.done
-                while position < len(self._tokens):
-                    yield self._tokens[position]
-                    position += 1
-                if done:
-                    break
-                await woken.wait()
-        finally:
-            self._wakers.remove(wake)
+        async for token in self._followed(self._tokens, lambda: self.done):
+            yield token
         self._check()
 
     async def prompt_progress(self) -> AsyncIterator[tuple[int, int]]:
         """Number of the sequence, and how many ids of its prompt are computed, until there is a token."""
+        async for one in self._followed(self.progress, lambda: self.done or bool(self._tokens)):
+            yield one
+
+    async def _followed(self, growing: list[T], ended: Callable[[], bool]) -> AsyncIterator[T]:
+        """What a list has and gets, until nothing more is wanted of it."""
         loop, woken, position = asyncio.get_running_loop(), asyncio.Event(), 0
 
         def wake() -> None:
@@ -162,9 +153,9 @@ class TokenStream:
         try:
             while True:
                 woken.clear()
-                last = self.done or bool(self._tokens)
-                while position < len(self.progress):
-                    yield self.progress[position]
+                last = ended()
+                while position < len(growing):
+                    yield growing[position]
                     position += 1
                 if last:
                     break

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -20,7 +21,7 @@ from graphml.server.json_response import gone, json_response
 from graphml.server.prompts import prompts_of
 from graphml.server.request_fields import Completion, Sampling, decoded
 from graphml.server.sampling_settings import Settings, described
-from graphml.server.service import STOP_TYPES, Service, all_finished, merged, timings
+from graphml.server.service import STOP_TYPES, Service, all_finished, cancel_all, merged, timings
 from graphml.server.shown_logprobs import entries
 
 
@@ -46,13 +47,9 @@ async def answered(
     fields: list[str] | None = None,
 ) -> Response | EventStream:
     """The response of llama-server's shape, plain or streamed."""
-
-    def leave() -> None:
-        for one in generations:
-            one.cancel()
-
+    leave = partial(cancel_all, generations)
     if given.stream:
-        ping = service.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
+        ping = service.ping_of(given)
         events = _events(service, given, generations, fields)
         return EventStream(events, ping, service.options.timeout, leave)
 

@@ -31,7 +31,7 @@ async def chat(service: Service, request: Request) -> Response | EventStream:
     made = await answering(service, request, given)
     shown = {"id": new_id("chatcmpl-"), **_shown(service)}
     if given.stream:
-        ping = service.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
+        ping = service.ping_of(given)
         return EventStream(_events(service, given, made, shown), ping, service.options.timeout, made.cancel)
     if not await ended(request, made.finished(), made.cancel):
         return gone()

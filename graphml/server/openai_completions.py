@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -24,7 +25,16 @@ from graphml.server.llama_completion import final, running_timings
 from graphml.server.prompts import prompts_of
 from graphml.server.request_fields import Completion, TextCompletion, decoded
 from graphml.server.sampling_settings import Settings
-from graphml.server.service import FINGERPRINT, Service, all_finished, merged, new_id, timings, usage
+from graphml.server.service import (
+    FINGERPRINT,
+    Service,
+    all_finished,
+    cancel_all,
+    merged,
+    new_id,
+    timings,
+    usage,
+)
 from graphml.server.shown_logprobs import in_lists
 
 
@@ -43,12 +53,9 @@ async def completions(service: Service, request: Request) -> Response | EventStr
     shown = {"id": new_id("cmpl-"), "object": "text_completion", "created": int(time.time()),
              "model": service.name, "system_fingerprint": FINGERPRINT}  # fmt: skip
 
-    def leave() -> None:
-        for one in generations:
-            one.cancel()
-
+    leave = partial(cancel_all, generations)
     if given.stream:
-        ping = service.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
+        ping = service.ping_of(given)
         events = _events(service, given, generations, shown)
         return EventStream(events, ping, service.options.timeout, leave)
 

@@ -120,6 +120,10 @@ class Service:
         """How a request wants its text sampled."""
         return settings_of(given, self.options, self.tokenizer)
 
+    def ping_of(self, given: Sampling) -> float:
+        """Seconds of silence of a request's stream until a comment is sent."""
+        return self.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
+
     def lora_of(self, given: Sampling) -> list[tuple[str, float]] | None:
         """The adapters that a request names by number, each with its scale; others of the server count 0."""
         if given.lora is None:
@@ -168,6 +172,12 @@ async def merged(generations: Sequence[Generation]) -> AsyncIterator[tuple[int, 
         await asyncio.gather(*readers, return_exceptions=True)
         for one in generations:
             one.cancel()
+
+
+def cancel_all(generations: Sequence[Generation]) -> None:
+    """Nobody wants them any more."""
+    for one in generations:
+        one.cancel()
 
 
 async def all_finished(generations: Sequence[Generation]) -> None:
