@@ -45,7 +45,7 @@ class Runner:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler, self.pool = scheduler, scheduler.pool
-        self.checkpoints = scheduler._checkpoints
+        self.checkpoints = scheduler.checkpoints
         self.with_cells = self.checkpoints is None or self.checkpoints._with_cells
         self.sources: dict[int, tuple[bytes, int]] = {}  # by cell
         self.states: dict[int, tuple[int, ...]] = {}  # by slot
@@ -208,7 +208,7 @@ class Runner:
         assert len(set(slots)) == len(slots)
         assert all(slot >= 0 for slot in slots)
         sources = Counter(block for one in self.scheduler.running for block in one.source_blocks)
-        pool = self.scheduler._sources._pool
+        pool = self.scheduler.sources.pool
         assert [sources[block] for block in range(pool.n_blocks)] == pool._references
         for one in self.scheduler.waiting:
             assert not one.blocks
@@ -321,8 +321,8 @@ def play(
             assert sequence.ids == wanted
         elif not sequence.request.full.shifts:
             assert sequence.ids == wanted[: len(sequence.ids)]
-    assert pool.n_used == scheduler._sources.n_used == 0
-    assert not scheduler._served
+    assert pool.n_used == scheduler.sources.n_used == 0
+    assert not scheduler._order
     return runner
 
 
