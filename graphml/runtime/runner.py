@@ -183,6 +183,8 @@ class Runner:
 
     def _computed(self, plan: StepPlan, logits: bool) -> Computed:
         executor, start = self._executor, time.perf_counter()
+        self._restore(plan)
+        self._move(plan)  # before texts: a block that cells move from may be one of theirs now
         pooled = pooled_texts(executor, plan, self._state, self.max_sequences, self._fill)
         if not plan.rows:
             return Computed([], time.perf_counter() - start, pooled=pooled)
@@ -193,8 +195,6 @@ class Runner:
         write_settings(program.inputs, plan.sampled)
         write_draft_settings(program.inputs, plan.drafted)
         executor.n_steps += 1
-        self._restore(plan)
-        self._move(plan)
         masks_ready = begin_masks(plan.sampled.values())
         try:
             outputs = program.run(dims, self._state)
