@@ -103,6 +103,7 @@ class Runner:
         self.n_rows, self._n_vocab = executor.n_batch, n_vocab
         self._runs_ahead = executor.has_top_k and not executor.recurrent  # whose states cannot be rolled back
         self._finished_s = 0.0
+        self._text_programs: set[tuple[str, int]] = set()  # by pooling and ids, those that are compiled
         self._adapters = RequestAdapters(executor.options)
         if pooling:
             graph = executor.state_graph(max_sequences, replace(executor.options, pooling=pooling))
@@ -160,9 +161,14 @@ class Runner:
 
     def prepare_texts(self, pooling: str, lengths: Iterable[int]) -> None:
         """Have the programs of texts of so many ids, which are going to run; from any thread."""
+        few = any(one <= self.max_sequences for one in lengths)
+        wanted = {(pooling, self.n_rows), *([(pooling, self.max_sequences)] if few else [])}
+        if wanted <= self._text_programs:
+            return  # and does not wait for a step, in which others come together
         with self._executor.lock:
-            for n_ids in {self.n_rows, *(one for one in lengths if one <= self.max_sequences)}:
+            for _, n_ids in wanted:
                 text_program(self._executor, pooling, n_ids, self.max_sequences)
+        self._text_programs |= wanted
 
     def prepare_scores(self) -> None:
         """Have the program of prompts whose rows give logits, which are going to run; from any thread."""
