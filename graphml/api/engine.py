@@ -5,7 +5,6 @@ Knows requests, texts and results; steps and blocks are the runtime's.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import itertools
 import weakref
@@ -18,6 +17,7 @@ from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_ro
 from graphml.api.engine_requests import Requests
 from graphml.api.engine_stats import EngineStats
 from graphml.api.engine_store import AnyPath, opened_store
+from graphml.api.open_loops import opened
 from graphml.api.prefix_files import PrefixFiles, prefix_files
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
@@ -53,14 +53,6 @@ from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.tokenizer import Tokenizer
 
 MAX_SEQUENCES = 8
-_OPEN: weakref.WeakSet[StepLoop] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """No step may run while Python ends."""
-    for loop in list(_OPEN):
-        loop.close()
 
 
 def check_deterministic(executor: Executor, wanted: bool | None) -> None:
@@ -130,8 +122,7 @@ class Engine:
             self._loop.prefixes = StoredPrefixes(scheduler, runner.parts, blocks, self._loop.wake)
         self._orders = itertools.count()
         self._counts = Counts()
-        _OPEN.add(self._loop)
-        weakref.finalize(self, StepLoop.ask_to_close, self._loop)  # in any thread, so it must not wait
+        opened(self, self._loop)
 
     def submit(
         self,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 import numpy as np
 
+from graphml.api.open_loops import opened
 from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError, UsageError
 from graphml.runtime.block_pool import BlockPool
@@ -122,7 +122,7 @@ class TextEngine:
         scheduler = Scheduler(pool, count, n_blocks * BLOCK_SIZE, recurrent=executor.recurrent)
         self._loop = StepLoop(self._runner, scheduler, StepBudget(1.0, executor.n_batch))
         self._count = itertools.count()
-        weakref.finalize(self, StepLoop.ask_to_close, self._loop)
+        opened(self, self._loop)
 
     def rows(self, texts: Sequence[Sequence[int]], progress: Progress) -> list[Floats]:
         """The rows of each text's ids, which were checked."""

@@ -69,6 +69,7 @@ class StoredPrefixes:
         scheduler.held_back = self._holds_back
         self._checked: weakref.WeakKeyDictionary[RunningSequence, int] = weakref.WeakKeyDictionary()
         self._load: _Load | None = None
+        self._behind: weakref.WeakSet[RunningSequence] = weakref.WeakSet()  # which want parts after the load
         self._arrived: deque[list[Rows]] = deque()
         self._failed = False
 
@@ -150,7 +151,7 @@ class StoredPrefixes:
 
     def _look_up(self, sequence: RunningSequence) -> None:
         """Begin to load what makes a sequence's prefix longer, for one sequence at a time."""
-        if self._load is not None and self._load.sequence is sequence:
+        if self._load is not None and (self._load.sequence is sequence or sequence in self._behind):
             return
         wanted = wanted_parts(self._scheduler, sequence, self._store.has, self._has_cells)
         if not wanted:
@@ -163,6 +164,8 @@ class StoredPrefixes:
             prefix = prefixes[-1] if prefixes else sequence.prefix
             self._load = _Load(sequence, prefix, Prefix.empty(sequence.request.extra), deque(wanted))
             self._ask(self._load)
+        else:
+            self._behind.add(sequence)
 
     def _ask(self, load: _Load) -> None:
         parts = [one.part for one in itertools.islice(load.left, AT_ONCE)]
