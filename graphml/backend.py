@@ -88,6 +88,12 @@ class RowCopies(Protocol):
     def restore(self, at: int, row: int) -> None:
         """Copy place `at` to a row of each array, before the next step."""
 
+    def read(self, at: int) -> dict[str, Array]:
+        """Name -> the row in place `at`; the caller's own."""
+
+    def write(self, at: int, rows: Mapping[str, Array]) -> None:
+        """Have place `at` be a row of each array."""
+
 
 @runtime_checkable
 class CopyingState(Protocol):

@@ -64,7 +64,7 @@ class GpuState:
             buffer, (node, sizes) = self._buffers[name], self._shapes[name]
             (raw,) = self._driver.read([(buffer, 0, buffer.n_bytes)])
             plain = raw[: prod(sizes[:-1]) * node.dtype.bytes_for(sizes[-1])]
-            self._mirrors[name] = self._viewed(name, plain)
+            self._mirrors[name] = self.viewed(name, plain)
         return self._mirrors[name]
 
     def read_rows(self, names: Sequence[str], runs: Sequence[tuple[int, int]]) -> dict[str, Array]:
@@ -80,7 +80,7 @@ class GpuState:
                 whole = (
                     parts[0].copy() if len(parts) == 1 else np.concatenate([np.empty(0, np.uint8), *parts])
                 )
-                found[name] = self._viewed(name, whole)
+                found[name] = self.viewed(name, whole)
             return found
 
     def write_rows(self, runs: Sequence[tuple[int, int]], values: Mapping[str, Array]) -> None:
@@ -124,7 +124,7 @@ class GpuState:
         first, end = run[0] * row // 4 * 4, -(-(run[0] + run[1]) * row // 4) * 4
         return self._buffers[name], first, end - first
 
-    def _viewed(self, name: str, raw: Array) -> Array:
+    def viewed(self, name: str, raw: Array) -> Array:
         """Bytes of whole rows, as the state's dtype is held in NumPy."""
         node, sizes = self._shapes[name]
         plain = raw if node.dtype.numpy is None else raw.view(node.dtype.numpy)
@@ -184,3 +184,21 @@ class GpuCopies:
                 target = self._state.buffer(name)
                 self._memory.driver.copy(self._buffers[name], at * size, target, row * size, size)
             self._state.changed(self._row_bytes)
+
+    def read(self, at: int) -> dict[str, Array]:
+        """One transfer, after the steps so far."""
+        with self._memory.lock:
+            self._state.flush()
+            sizes = self._row_bytes.items()
+            raw = self._memory.driver.read([(self._buffers[name], at * size, size) for name, size in sizes])
+            return {
+                name: self._state.viewed(name, one)[0].copy()
+                for (name, _), one in zip(sizes, raw, strict=True)
+            }
+
+    def write(self, at: int, rows: Mapping[str, Array]) -> None:
+        """Before the next step."""
+        with self._memory.lock:
+            for name, size in self._row_bytes.items():
+                raw = np.ascontiguousarray(rows[name]).reshape(-1).view(np.uint8)
+                self._memory.driver.write(self._buffers[name], at * size, raw)

@@ -1,25 +1,85 @@
-"""Texts to embeddings: many short ones share a step, each a sequence of its own, and none is kept.
+"""Methods of `Model` for texts that become rows: embeddings and scores. Their arguments, checked.
 
-Knows ids, steps and rows; what pooling means is `graphml.loading.pooling`'s.
+Knows arguments and rows; nothing of steps. What pooling means is `graphml.loading.pooling`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
+from graphml.api.text_rows import TOGETHER, TextEngines
 from graphml.argument_checks import items_of, text_of
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
 from graphml.loading.pooling import POOLINGS
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
-from graphml.runtime.slots import make_slots
+from graphml.text.tokenizer import Tokenizer
 
-TOGETHER = 8
-"""Texts of one step at most."""
+
+class Embeds(Protocol):
+    """What these methods are a part of: a `Model`."""
+
+    executor: Executor
+    _texts: TextEngines
+    _progress: Progress
+
+    def encode(self, text: str) -> list[int]:
+        """See `Model`."""
+
+    def embed_ids(self, texts: Sequence[Sequence[int]], pooling: str) -> list[Floats]:
+        """See `EmbeddingMethods`."""
+
+    def _open(self) -> None: ...
+    def _needed(self) -> Tokenizer: ...
+    def _embedded(self, ids: list[list[int]], pooling: str) -> Floats: ...
+
+
+class EmbeddingMethods:
+    """A part of `Model` in a file of its own."""
+
+    def embed(
+        self: Embeds, texts: str | Sequence[str], pooling: str | None = None, normalize: bool = False
+    ) -> Floats:
+        """The embedding of each text, float32 [n, d]; of one text [1, d].
+
+        pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
+        scores of a classifier; None: what the file says. Any model does it, by the rows that its logits are
+        made of. normalize: bring rows to length 1. A text must have at most `n_batch` tokens. UsageError for
+        other arguments, or a file that says nothing of pooling; TokenizerError without a vocabulary.
+        """
+        self._open()
+        chosen = chosen_pooling(self.executor, pooling)
+        rows = self._embedded([self.encode(text) for text in texts_of(texts)], chosen)
+        return normalized(rows) if normalize and chosen != "rank" else rows
+
+    def embed_tokens(self: Embeds, text: str) -> Floats:
+        """The embedding of each of a text's tokens, float32 [tokens, d]."""
+        self._open()
+        return self._embedded([self.encode(text)], "none")
+
+    def rank(self: Embeds, query: str, texts: str | Sequence[str]) -> Floats:
+        """How well each text answers a query, float32 [n, scores]: by the classifier of a reranking model.
+
+        Query and text stand together in one sequence, as llama.cpp joins them. Errors as of `embed`.
+        """
+        self._open()
+        return self._embedded([self._needed().pair(query, text) for text in texts_of(texts)], "rank")
+
+    def _embedded(self: Embeds, ids: list[list[int]], pooling: str) -> Floats:
+        rows = self.embed_ids(ids, pooling)
+        return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
+
+    def embed_ids(self: Embeds, texts: Sequence[Sequence[int]], pooling: str) -> list[Floats]:
+        """The rows of each text's ids, float32 [rows, d]: one, with the pooling `none` one for each id.
+
+        Texts of several threads share steps. Errors as of `embed`.
+        """
+        self._open()
+        return self._texts.rows(texts, pooling, self._progress if len(texts) > TOGETHER else no_progress)
 
 
 def chosen_pooling(executor: Executor, pooling: str | None) -> str:
@@ -41,64 +101,6 @@ def texts_of(texts: str | Sequence[str]) -> list[str]:
         return [texts]
     every = items_of("texts", texts, "a text or a sequence of texts")
     return [text_of(f"texts[{i}]", one) for i, one in enumerate(every)]
-
-
-def embed_ids(
-    executor: Executor,
-    texts: Sequence[Sequence[int]],
-    pooling: str,
-    progress: Progress = no_progress,
-) -> list[Floats]:
-    """The embeddings of each text's ids, float32 [rows, d]: one row, with the pooling `none` one for each id.
-
-    UsageError for a text without ids or of more than n_batch: all of a text takes part in one step.
-    """
-    if executor.encodes:
-        raise UsageError(
-            f"{executor.file.path}: {executor.architecture.name} answers texts and embeds none: wanted its "
-            "encoder alone, as a file of the architecture t5encoder has it, or a decoder alone"
-        )
-    limit = min(executor.n_batch, executor.config.n_ctx)
-    for i, ids in enumerate(texts):
-        if not 0 < len(ids) <= limit:
-            which = "n_batch" if executor.n_batch < executor.config.n_ctx else "the model's context"
-            raise UsageError(f"texts[{i}]: wanted 1 to {limit} tokens ({which}); got {len(ids)}")
-    together = min(TOGETHER, len(texts), executor.n_batch)
-    if not together:
-        return []
-    options = replace(executor.options, pooling=pooling)
-    slots = make_slots(executor, options, limit, together)
-    cache, state = slots[0].cache, slots[0].state
-    found: list[Floats] = []
-    tell = progress if len(texts) > together else no_progress
-    for first, count in _steps([len(ids) for ids in texts], together, executor.n_batch):
-        tell("embed", first, len(texts))
-        given = {i: np.asarray(texts[first + i], np.int32) for i in range(count)}
-        with executor.lock:  # the rows are the executor's until the next step
-            rows = executor.values(given, cache, state, options=options)["embeddings"]
-            found += _shared_out(rows, [len(ids) for ids in given.values()], pooling)
-        for slot in slots:
-            slot.rewind(0)
-    tell("embed", len(texts), len(texts))
-    return found
-
-
-def _steps(lengths: Sequence[int], together: int, n_batch: int) -> Iterator[tuple[int, int]]:
-    """The first text of each step and how many it has."""
-    first = 0
-    while first < len(lengths):
-        count, total = 0, 0
-        while first + count < len(lengths) and count < together and total + lengths[first + count] <= n_batch:
-            total += lengths[first + count]
-            count += 1
-        yield first, count
-        first += count
-
-
-def _shared_out(rows: Floats, lengths: Sequence[int], pooling: str) -> list[Floats]:
-    """Each text's rows, the caller's own."""
-    each = lengths if pooling == "none" else [1] * len(lengths)
-    return [part.copy() for part in np.split(rows[: sum(each)], np.cumsum(each)[:-1])]
 
 
 def normalized(rows: Floats) -> Floats:

@@ -5,35 +5,35 @@ Knows requests, texts and results; steps and blocks are the runtime's.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import itertools
-import time
 import weakref
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 
 from graphml.api.draft_choice import drafts_for
 from graphml.api.draft_model import DraftModel
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
+from graphml.api.engine_requests import Requests
 from graphml.api.engine_stats import EngineStats
 from graphml.api.engine_store import AnyPath, opened_store
+from graphml.api.open_loops import opened
 from graphml.api.prefix_files import PrefixFiles, prefix_files
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
+from graphml.api.text_rows import rows_of_texts
 from graphml.api.token_stream import TokenStream
-from graphml.api.tokens import NO_IDS, Ids, check_stop, checked_ids
-from graphml.argument_checks import count_or_none, seed_or_random, whole_number
-from graphml.errors import TokenizerError, UsageError
-from graphml.ir.op import Array
-from graphml.option_fields import Real
+from graphml.api.tokens import NO_IDS, Ids
+from graphml.argument_checks import seed_or_random, whole_number
+from graphml.compiler.multi_device import PartsDevice
+from graphml.errors import UsageError
 from graphml.runtime.adapters import Scaled, applied_adapters
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.drafting import DRAFT_ROWS
 from graphml.runtime.engine_snapshot import EngineSnapshot, snapshot
+from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.guidance import Guidance
 from graphml.runtime.overflow import Overflow
@@ -42,7 +42,6 @@ from graphml.runtime.request import Request, extra_of
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
-from graphml.runtime.source_text import check_source
 from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_loop import StepLoop
 from graphml.runtime.stored_prefixes import StoredPrefixes
@@ -54,15 +53,6 @@ from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.tokenizer import Tokenizer
 
 MAX_SEQUENCES = 8
-MAX_CONTINUATIONS = 128  # of one request
-_OPEN: weakref.WeakSet[StepLoop] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """No step may run while Python ends."""
-    for loop in list(_OPEN):
-        loop.close()
 
 
 def check_deterministic(executor: Executor, wanted: bool | None) -> None:
@@ -125,14 +115,14 @@ class Engine:
         self._loop.speculation.most = min(DRAFT_ROWS, executor.n_batch)
         self._runner = weakref.ref(runner)  # the loop's own, as long as it is open
         self._full, self._draft = full or Overflow(), draft
+        self._requests = Requests(executor, tokenizer, n_vocab, self.n_ctx)
         self._check_full(self._full)
-        blocks = opened_store(store, store_bytes, executor, runner.block_rows, bool(prefix_cache))
+        blocks = opened_store(store, store_bytes, executor, runner.parts.rows, bool(prefix_cache))
         if blocks is not None:
-            self._loop.prefixes = StoredPrefixes(scheduler, runner, blocks, self._loop.wake)
+            self._loop.prefixes = StoredPrefixes(scheduler, runner.parts, blocks, self._loop.wake)
         self._orders = itertools.count()
         self._counts = Counts()
-        _OPEN.add(self._loop)
-        weakref.finalize(self, StepLoop.ask_to_close, self._loop)  # in any thread, so it must not wait
+        opened(self, self._loop)
 
     def submit(
         self,
@@ -164,63 +154,73 @@ class Engine:
         UsageError for what could never run, at once.
         """
         params = checked_params(params)
-        check_stop(self._tokenizer, params)
-        ids, source = self._prompt(checked_ids(self._encoded(prompt), self.n_vocab, some=True))
-        count, level = whole_number(n), whole_number(priority)
-        if count is None or not 1 <= count <= MAX_CONTINUATIONS:
-            raise UsageError(f"n: wanted 1 to {MAX_CONTINUATIONS}; got {n!r}")
-        if key is not None and not isinstance(key, str):
-            raise UsageError(f"key: wanted a text, or None; got {key!r}")
-        if level is None:
-            raise UsageError(f"priority: wanted a whole number; got {priority!r}")
-        if deadline is not None and not (isinstance(deadline, int | float) and deadline > 0):
-            raise UsageError(f"deadline: wanted seconds above 0, or None; got {deadline!r}")
         full = Overflow(
             self._full.overflow if overflow is None else overflow, self._full.keep if keep is None else keep
         )
         self._check_full(full)
-        adapters = applied_adapters(self._executor.file, lora, ids, self._executor.encodes)
-        request = Request(
-            ids,
-            params,
-            max_tokens=count_or_none("max_tokens", max_tokens),
-            key=key,
-            priority=level,
-            deadline=None if deadline is None else time.monotonic() + deadline,
-            extra=extra_of(source, adapters, salt),
-            adapters=adapters,
-            source=source,
-            n=count,
-            full=full,
-            begins=self._tokenizer is not None and int(ids[0]) == self._tokenizer.bos,
-            vocabulary=self._tokenizer,
-        )
-        negative = self._negative(request, guidance_scale, negative_prompt, lora, salt)
+        own = params, max_tokens, n, key, priority, deadline, full, lora, salt
+        request = self._requests.made(prompt, *own)
+        negative = self._requests.negative(request, guidance_scale, negative_prompt, lora, salt)
+        stream = TokenStream(request.n)
+        members = self._members(request, negative, guidance_scale, seed, stream)
+        sequences = tuple(one for one, _ in members)
+        self._prepare(sequences)
+        self._loop.add(members)
+        return Handle(self, sequences, lambda: self._loop.cancel(sequences), stream)
+
+    def _members(
+        self, request: Request, negative: Request | None, scale: float, seed: int | None, stream: TokenStream
+    ) -> list[tuple[RunningSequence, RequestOutput]]:
+        """The sequences of a request, and who gets their tokens. negative: of guidance by this scale."""
+        params, first = request.params, seed_or_random(seed)
         matcher = matcher_of(params, self._tokenizer)
-        stream, first = TokenStream(count), seed_or_random(seed)
         scores: list[TokenLogprobs | None] | None = None if params.prompt_logprobs is None else [None]
         members = []
-        for index in range(count):
+        for index in range(request.n):
             sequence = RunningSequence(request, next(self._orders), index, first + index)
             sequence.matcher = None if matcher is None else matcher.copy()
             sequence.prompt_scores = scores
             if negative is None:
                 sequence.drafts = drafts_for(params, self._executor, self._draft)
             else:
-                Guidance(sequence, RunningSequence(negative, next(self._orders), index), guidance_scale)
+                Guidance(sequence, RunningSequence(negative, next(self._orders), index), scale)
             members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))
-        runner = self._runner()
-        if runner is not None and members[0][0].drafts is not None:
+        return members
+
+    def _prepare(self, sequences: tuple[RunningSequence, ...]) -> None:
+        """Have the programs that a request's sequences need besides those of every engine."""
+        runner, (first, *_) = self._runner(), sequences
+        if runner is None:
+            return  # it was closed, which `StepLoop.add` raises
+        if first.drafts is not None:
             runner.prepare_drafts()
-        if runner is not None and adapters is not None:
-            runner.prepare_adapters([one for one, _ in members])
-        if runner is not None and negative is not None and negative.adapters is not None:
-            runner.prepare_adapters([one.guidance.negative for one, _ in members if one.guidance])
-        if runner is not None and scores is not None:
+        if first.request.adapters is not None:
+            runner.prepare_adapters(list(sequences))
+        negatives = [one.guidance.negative for one in sequences if one.guidance is not None]
+        if negatives and negatives[0].request.adapters is not None:
+            runner.prepare_adapters(negatives)
+        if first.prompt_scores is not None:
             runner.prepare_scores()
-        self._loop.add(members)
-        sequences = tuple(one for one, _ in members)
-        return Handle(self, sequences, lambda: self._loop.cancel(sequences), stream)
+
+    @property
+    def embeds(self) -> bool:
+        """Whether `embed_ids` has its blocks: not where parts of the model are on several devices."""
+        return not isinstance(self._executor.device, PartsDevice)
+
+    def embed_ids(
+        self, texts: Sequence[Sequence[int]], pooling: str, *, key: str | None = None, priority: int = 0
+    ) -> list[Floats]:
+        """The rows of each text's ids, float32 [rows, d], as `Model.embed_ids` has them; waits for them.
+
+        In steps of this engine, each text whole and before the rows of others; key, priority: as of `submit`.
+        UsageError as of `Model.embed`, for a text that the blocks do not hold, and on several devices.
+        """
+        if not self.embeds:
+            raise UsageError("embed_ids: wanted a model on one device; see Model.embed_ids")
+        requests, runner = self._requests.texts(texts, pooling, key, priority), self._runner()
+        if runner is not None and requests:
+            runner.prepare_texts(pooling, map(len, texts))
+        return rows_of_texts(self._loop, lambda: next(self._orders), requests)
 
     def stats(self) -> EngineStats:
         """What runs and waits now, and counts so far."""
@@ -283,30 +283,6 @@ class Engine:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _prompt(self, ids: Array) -> tuple[Array, Array]:
-        """The ids that are continued, and those that an encoder reads first."""
-        if not self._executor.encodes:
-            return ids, NO_IDS
-        check_source(self._executor, len(ids), self.n_ctx)
-        return checked_ids([self._executor.config.start_token], self.n_vocab), ids
-
-    def _negative(
-        self, request: Request, scale: float, prompt: str | Ids | None, lora: Scaled | None, salt: bytes
-    ) -> Request | None:
-        """The request of the negative prompt of guidance; None without that."""
-        if Real(0, 100).read("guidance_scale", scale) == 1.0:
-            if prompt is not None:
-                raise UsageError("guidance_scale: wanted another than 1 for a negative prompt; got 1")
-            return None
-        if self._executor.encodes or request.full.shifts:
-            why = "a model without an encoder" if self._executor.encodes else "overflow stop or error"
-            raise UsageError(f"guidance_scale: wanted {why} for guidance")
-        given = request.ids[-1:] if prompt is None else self._encoded(prompt)
-        ids = checked_ids(given, self.n_vocab, some=True)
-        adapters = applied_adapters(self._executor.file, lora, ids)
-        extra, params = extra_of(NO_IDS, adapters, salt), SamplingParams()
-        return replace(request, ids=ids, adapters=adapters, extra=extra, params=params, begins=False)
-
     def _check_full(self, full: Overflow) -> None:
         """UsageError where a full context cannot be shifted; what a shift needs is compiled before a step."""
         if full.shifts:
@@ -319,10 +295,3 @@ class Engine:
             runner = self._runner()
             if runner is not None:
                 runner.prepare_shift()
-
-    def _encoded(self, prompt: str | Ids) -> Ids:
-        if not isinstance(prompt, str):
-            return prompt
-        if self._tokenizer is None:
-            raise TokenizerError("submit: the model has no tokenizer; wanted ids, got a text")
-        return self._tokenizer.encode(prompt, parse_special=False)

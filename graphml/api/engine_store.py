@@ -18,6 +18,7 @@ from graphml.errors import UsageError
 from graphml.loading.architecture import Architecture
 from graphml.runtime.block_files import BlockFiles, Row
 from graphml.runtime.block_store import BlockStore
+from graphml.runtime.checkpoints import STATES
 from graphml.runtime.executor import Executor
 
 LOG = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ def opened_store(
     store: AnyPath | None,
     store_bytes: int | None,
     executor: Executor,
-    rows: Mapping[str, Row],
+    rows: Mapping[str, Mapping[str, Row]],
     prefix_cache: bool,
 ) -> BlockStore | None:
     """The store in a folder, which is made if it is not there; None for None, and where there is no room.
@@ -43,12 +44,16 @@ def opened_store(
     folder = Path(path_of("store", store))
     if not prefix_cache:
         raise UsageError("store: wanted prefix_cache, too: what is stored are its blocks")
-    if executor.recurrent or executor.encodes or not rows:
-        what = "recurrent" if executor.recurrent else "other"
-        else_do = ", or open the model with swa_full" if executor.cell_groups else ""
+    if executor.recurrent and STATES not in rows:
+        why = "beside windows" if executor.cell_groups else "in so little kv_memory"
+        other = "open the model with swa_full" if executor.cell_groups else "give more of it"
         raise UsageError(
-            f"store: {executor.architecture.name} keeps {what} states besides keys and values of its tokens, "
-            f"which blocks on disk do not hold: leave it out{else_do}"
+            f"store: {executor.architecture.name} goes on from copies of recurrent states, which an engine "
+            f"does not keep {why}: {other}, or leave it out"
+        )
+    if not rows:
+        raise UsageError(
+            f"store: {executor.architecture.name} keeps states that are in no blocks: leave it out"
         )
     most = DEFAULT_BYTES if store_bytes is None else whole_number(store_bytes)
     if most is None or most < 1:
@@ -60,16 +65,17 @@ def opened_store(
         return None
     except ValueError as error:  # a name that no folder can have
         raise UsageError(f"store: {str(folder)!r}: {error}") from None
-    if most < files.block_bytes:
+    if most < files.largest_bytes:
         raise UsageError(
-            f"store_bytes: wanted room for a block of {files.block_bytes:,} bytes; got {store_bytes!r}"
+            f"store_bytes: wanted room for a block of {files.largest_bytes:,} bytes; got {store_bytes!r}"
         )
     return BlockStore(files)
 
 
 def model_identity(executor: Executor) -> dict[str, str]:
     """What must be equal for keys and values on disk to be usable, by name."""
-    return {
+    windows = {"windows": " ".join(group.name for group in executor.cell_groups)}
+    return (windows if executor.cell_groups else {}) | {
         "model": executor.file.fingerprint, "architecture": executor.architecture.name,
         "kv": executor.cache_dtype, "backend": executor.backend.name, "graphml": graphml.__version__,
         "code": _code_of(executor.architecture), "sums": executor.order_of_sums,

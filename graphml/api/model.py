@@ -11,21 +11,20 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-import numpy as np
-
 from graphml.api.batch import Batch
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.chat import Chat
 from graphml.api.chat_prompt import ChatSettings
 from graphml.api.decoding_methods import DecodingMethods
 from graphml.api.draft_model import DraftModel
-from graphml.api.embedding import chosen_pooling, embed_ids, normalized, texts_of
+from graphml.api.embedding import EmbeddingMethods
 from graphml.api.engine import Engine, check_deterministic
 from graphml.api.model_templates import ModelTemplates
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
 from graphml.api.request_handle import generate
 from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
+from graphml.api.text_rows import TextEngines
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Ids
 from graphml.argument_checks import items_of, whole_number
@@ -36,7 +35,6 @@ from graphml.option_fields import Whole
 from graphml.runtime.adapters import Layers, Scaled, with_adapters, with_control
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import Committed
-from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import MAX_CELLS
@@ -47,7 +45,7 @@ from graphml.text.tokenizer import Tokenizer
 from graphml.weights import Metadata
 
 
-class Model(DecodingMethods):
+class Model(DecodingMethods, EmbeddingMethods):
     """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
 
     arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx: the context that it
@@ -70,6 +68,7 @@ class Model(DecodingMethods):
         self.n_vocab: int = executor.config.n_vocab if embedding is None else embedding.shape[0]
         self._pre, self._template_text, self._progress = pre, template, progress
         self.draft: DraftModel | None = None
+        self._texts = TextEngines(executor, self.n_vocab)
         self._making = RLock()
         if pre is not None:
             _ = self.tokenizer  # a wrong name is told at once
@@ -220,38 +219,6 @@ class Model(DecodingMethods):
                 self._progress("generate", len(done), len(every))
         return done
 
-    def embed(
-        self, texts: str | Sequence[str], pooling: str | None = None, normalize: bool = False
-    ) -> Floats:
-        """The embedding of each text, float32 [n, d]; of one text [1, d].
-
-        pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
-        scores of a classifier; None: what the file says. Any model does it, by the rows that its logits are
-        made of. normalize: bring rows to length 1. A text must have at most `n_batch` tokens. UsageError for
-        other arguments, or a file that says nothing of pooling; TokenizerError without a vocabulary.
-        """
-        self._open()
-        chosen = chosen_pooling(self.executor, pooling)
-        rows = self._embedded([self.encode(text) for text in texts_of(texts)], chosen)
-        return normalized(rows) if normalize and chosen != "rank" else rows
-
-    def embed_tokens(self, text: str) -> Floats:
-        """The embedding of each of a text's tokens, float32 [tokens, d]."""
-        self._open()
-        return self._embedded([self.encode(text)], "none")
-
-    def rank(self, query: str, texts: str | Sequence[str]) -> Floats:
-        """How well each text answers a query, float32 [n, scores]: by the classifier of a reranking model.
-
-        Query and text stand together in one sequence, as llama.cpp joins them. Errors as of `embed`.
-        """
-        self._open()
-        return self._embedded([self._needed().pair(query, text) for text in texts_of(texts)], "rank")
-
-    def _embedded(self, ids: list[list[int]], pooling: str) -> Floats:
-        rows = embed_ids(self.executor, ids, pooling, self._progress)
-        return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
-
     def _open(self) -> None:
         if self.executor.closed:
             raise UsageError(f"{self.path}: the model was closed")
@@ -329,6 +296,7 @@ class Model(DecodingMethods):
         """Give threads, programs and file back; its sessions end. A second call does nothing."""
         if self.draft is not None:
             self.draft.close()
+        self._texts.close()
         self.executor.close()
 
     def __enter__(self) -> Model:

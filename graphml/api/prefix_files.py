@@ -15,6 +15,7 @@ from graphml.api.engine_store import model_identity
 from graphml.errors import BackendError, UsageError
 from graphml.ir.op import Array
 from graphml.runtime.block_files import Row
+from graphml.runtime.block_pool import CELLS as BLOCKS
 from graphml.runtime.block_pool import Prefix
 from graphml.runtime.executor import Executor
 from graphml.runtime.moved_prefix import MovedPrefix
@@ -34,13 +35,14 @@ class PrefixFiles:
     """
 
     def __init__(self, executor: Executor, loop: StepLoop, runner: Runner) -> None:
-        rows: Mapping[str, Row] = runner.block_rows
-        if executor.recurrent or executor.encodes or not rows:
+        rows = runner.parts.rows
+        if set(rows) != {BLOCKS}:
             raise UsageError(
                 f"prefixes: {executor.architecture.name} keeps other states besides keys and values of its "
                 "tokens, which blocks do not hold"
             )
-        self._model, self._rows, self._moved = model_identity(executor), rows, MovedPrefix(loop, runner)
+        self._rows: Mapping[str, Row] = rows[BLOCKS]
+        self._model, self._moved = model_identity(executor), MovedPrefix(loop, runner.parts)
 
     def save(self, ids: list[int], extra: bytes, path: Path) -> tuple[int, int]:
         """Write the blocks of the first of `ids` that the engine still has: how many ids, and bytes.

@@ -74,7 +74,7 @@ class RequestOutput:
         sequence, now = self._sequence, time.monotonic()
         n_prompt, first = sequence.request.n_prompt, self._first or now
         tokens = self._tokens
-        n_cached = max(sequence.n_cached, 0)
+        n_cached = max(sequence.n_cached, 0) + sequence.n_source_cached
         if sequence.n_cached >= 0:  # it has run, and this is the engine's thread
             self._counts.hit_tokens += n_cached
             self._counts.n_preempted += sequence.n_preempted

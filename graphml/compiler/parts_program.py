@@ -59,6 +59,15 @@ class PartsCopies:
         for part in self._parts:
             part.restore(at, row)
 
+    def read(self, at: int) -> dict[str, Array]:
+        """Of all devices."""
+        return {name: row for part in self._parts for name, row in part.read(at).items()}
+
+    def write(self, at: int, rows: Mapping[str, Array]) -> None:
+        """On each device, those that are its own."""
+        for part in self._parts:
+            part.write(at, rows)
+
 
 @dataclass
 class _Link:

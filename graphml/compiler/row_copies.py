@@ -5,11 +5,12 @@ Knows arrays by their first dimension; nothing of what a row is, or when it is c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from graphml.backend import CopyingState, RowCopies, State
+from graphml.ir.op import Array
 
 
 def row_copies(state: State, names: Sequence[str], count: int) -> RowCopies:
@@ -34,3 +35,10 @@ class _HostCopies:
     def restore(self, at: int, row: int) -> None:
         for name, copies in self._copies.items():
             self._state.array(name)[row] = copies[at]
+
+    def read(self, at: int) -> dict[str, Array]:
+        return {name: copies[at].copy() for name, copies in self._copies.items()}
+
+    def write(self, at: int, rows: Mapping[str, Array]) -> None:
+        for name, copies in self._copies.items():
+            copies[at] = rows[name]

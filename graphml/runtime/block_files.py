@@ -1,8 +1,9 @@
-"""The folder of a prefix store: a file for each block, bounded in bytes, least recently used removed first.
+"""The folder of a prefix store: a file for each part of a block, bounded in bytes, the oldest removed first.
 
 FOLDER/graphml-store.json marks it as ours; FOLDER/MODEL/HASH.safetensors are the blocks of one model, cache
-type, backend and version. A file's modification time records when its block was used last. Several processes
-may use one folder: what another has removed is not found.
+type, backend and version, HASH.KIND.safetensors what else belongs to the same tokens. A file's modification
+time records when it was used last. Several processes may use one folder: what another has removed is not
+found.
 
 Knows files; nothing of queues, pools or states.
 """
@@ -26,12 +27,12 @@ import numpy as np
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.replaced_file import PARTIAL, replacing
-from graphml.runtime.block_pool import Content
+from graphml.runtime.block_pool import Part
 from graphml.runtime.tensor_file import TensorFile, write_tensors
 
 MARK, FORMAT, VERSION = "graphml-store.json", "graphml-store", 1
 SUFFIX = ".safetensors"
-OWN_FOLDER, OWN_FILE = re.compile("[0-9a-f]{24}"), re.compile(r"[0-9a-f]*\.safetensors")
+OWN_FOLDER, OWN_FILE = re.compile("[0-9a-f]{24}"), re.compile(r"[0-9a-f]*(\.[a-z0-9_]+)?\.safetensors")
 TOKENS, CELLS = "tokens", "cells/"
 KEEP = 0.9  # of the most bytes is left when files are removed
 STALE_S = 3600.0  # after which an unfinished file is one of a process that was killed
@@ -39,22 +40,22 @@ STALE_S = 3600.0  # after which an unfinished file is one of a process that was 
 
 @dataclass(frozen=True)
 class Row:
-    """Of one array of a block: its shape with the block's cells first, and its dtype in NumPy."""
+    """Of one array of a part: its shape, with a block's cells first, and its dtype in NumPy."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
 
 
 class BlockFiles:
-    """The blocks of one model in a folder, which is made if it is not there.
+    """The parts of one model in a folder, which is made if it is not there.
 
-    model: what must be equal for blocks to be usable, by name. rows: name -> what a block's array is.
-    max_bytes: of all files in the folder. UsageError for a folder that is no store, OSError where it cannot
-    be made or read.
+    model: what must be equal for blocks to be usable, by name. rows: kind of part -> name -> what its array
+    is. max_bytes: of all files in the folder. UsageError for a folder that is no store, OSError where it
+    cannot be made or read.
     """
 
     def __init__(
-        self, folder: Path, model: Mapping[str, str], rows: Mapping[str, Row], max_bytes: int
+        self, folder: Path, model: Mapping[str, str], rows: Mapping[str, Mapping[str, Row]], max_bytes: int
     ) -> None:
         self.folder, self._model, self._rows, self.max_bytes = folder, dict(model), dict(rows), max_bytes
         _open_store(folder)
@@ -67,27 +68,36 @@ class BlockFiles:
                 if path.stat().st_mtime < time.time() - STALE_S:
                     path.unlink()
 
+    def part_bytes(self, kind: str) -> int:
+        """Of the arrays of a part; 0 for a kind that is not stored."""
+        return sum(math.prod(row.shape) * row.dtype.itemsize for row in self._rows.get(kind, {}).values())
+
     @property
-    def block_bytes(self) -> int:
-        """Of the arrays of a block."""
-        return sum(math.prod(row.shape) * row.dtype.itemsize for row in self._rows.values())
+    def largest_bytes(self) -> int:
+        """Of the arrays of the largest part."""
+        return max(map(self.part_bytes, self._rows))
 
-    def has(self, digest: bytes) -> bool:
-        """Whether there is, or was when the folder was read last, a block of that hash."""
-        return digest.hex() in self._held
+    def stores(self, kind: str) -> bool:
+        """Whether parts of a kind are stored."""
+        return kind in self._rows
 
-    def read(self, content: Content) -> dict[str, Array] | None:
-        """The rows of a block that holds this content; None where there is none.
+    def has(self, part: Part) -> bool:
+        """Whether there is, or was when the folder was read last, such a part for tokens of that hash."""
+        return _name(part) in self._held
+
+    def read(self, part: Part) -> dict[str, Array] | None:
+        """The rows of a part of this content; None where there is none.
 
         UsageError for a damaged file, which is not found again.
         """
-        path = self._path(content)
+        path = self._path(part)
         try:
             with TensorFile(path) as file:
-                if not self._is_of(file, content):
+                if not self._is_of(file, part):
                     return None
                 return {
-                    name: file.array(CELLS + name, row.shape, row.dtype) for name, row in self._rows.items()
+                    name: file.array(CELLS + name, row.shape, row.dtype)
+                    for name, row in self._rows[part.kind].items()
                 }
         except UsageError:
             self._held.discard(path.stem)
@@ -97,37 +107,38 @@ class BlockFiles:
         except OSError:
             return None
 
-    def write(self, content: Content, rows: Mapping[str, Array]) -> None:
-        """Write a block, unless there is one of that hash; older ones are removed for it."""
-        path = self._path(content)
-        size = self.block_bytes
-        if self.has(content.prefix.digest):
+    def write(self, part: Part, rows: Mapping[str, Array]) -> None:
+        """Write a part, unless there is one for that hash; older ones are removed for it."""
+        path = self._path(part)
+        size = self.part_bytes(part.kind)
+        if self.has(part):
             return
         if self._n_bytes + size > self.max_bytes:
             self._remove_oldest(size)
         self._own.mkdir(exist_ok=True)
         arrays = {CELLS + name: array for name, array in rows.items()}
-        arrays[TOKENS] = np.frombuffer(content.tokens, np.int32)
-        write_tensors(path, self._about(content), arrays, durable=False)
+        arrays[TOKENS] = np.frombuffer(part.content.tokens, np.int32)
+        write_tensors(path, self._about(part), arrays, durable=False)
         self._held.add(path.stem)
         self._n_bytes += path.stat().st_size
 
-    def used(self, content: Content) -> None:
-        """A block was used: it is removed later. Nothing, where the folder cannot be written."""
+    def used(self, part: Part) -> None:
+        """A part was used: it is removed later. Nothing, where the folder cannot be written."""
         with contextlib.suppress(OSError):
-            os.utime(self._path(content))
+            os.utime(self._path(part))
 
-    def _about(self, content: Content) -> dict[str, Any]:
-        return {"model": self._model, "parent": content.parent.lineage.hex()}
+    def _about(self, part: Part) -> dict[str, Any]:
+        about = {"model": self._model, "parent": part.content.parent.lineage.hex()}
+        return about | ({"kind": part.kind} if part.kind else {})
 
-    def _is_of(self, file: TensorFile, content: Content) -> bool:
+    def _is_of(self, file: TensorFile, part: Part) -> bool:
         """Whether it holds these tokens behind the same others, of this model; a hash is not enough."""
-        tokens = np.frombuffer(content.tokens, np.int32)
-        same = file.about == self._about(content)
+        tokens = np.frombuffer(part.content.tokens, np.int32)
+        same = file.about == self._about(part)
         return same and np.array_equal(file.array(TOKENS, tokens.shape, "i4"), tokens)
 
-    def _path(self, content: Content) -> Path:
-        return self._own / (content.prefix.digest.hex() + SUFFIX)
+    def _path(self, part: Part) -> Path:
+        return self._own / (_name(part) + SUFFIX)
 
     def _remove_oldest(self, size: int) -> None:
         files = sorted(_files(self.folder), key=lambda one: one[2])
@@ -140,6 +151,11 @@ class BlockFiles:
             self._n_bytes -= n_bytes
             if path.parent == self._own:
                 self._held.discard(path.stem)
+
+
+def _name(part: Part) -> str:
+    """The name of a part's file, without its suffix."""
+    return part.content.prefix.digest.hex() + (f".{part.kind}" if part.kind else "")
 
 
 def _open_store(folder: Path) -> None:

@@ -49,6 +49,21 @@ class Content:
     prefix: Prefix
 
 
+CELLS = ""
+"""The kind of what a block itself holds, in a store: keys and values of its tokens."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is known of the tokens of a block, or after them: one of several kinds, for the same content.
+
+    kind: `CELLS`, the name of a window's group, or what else a store holds; see `stored_prefixes`.
+    """
+
+    kind: str
+    content: Content
+
+
 def digest_of(parent: bytes, tokens: bytes) -> bytes:
     """The hash of a block's tokens and of all before them."""
     return hashlib.sha256(parent + tokens).digest()
@@ -62,7 +77,8 @@ def lineage_of(parent: Prefix, tokens: bytes) -> bytes:
 class BlockPool:
     """`n_blocks` blocks of `block_size` cells. keep: freed blocks keep their content for later prefixes.
 
-    windows: the blocks of layers that see a window; a sequence of the pool tells them where it is.
+    windows: the blocks of layers that see a window; a sequence of the pool tells them where it is. kind: of
+    what its blocks hold.
     """
 
     def __init__(
@@ -72,15 +88,17 @@ class BlockPool:
         keep: bool = True,
         hash_block: Callable[[bytes, bytes], bytes] = digest_of,
         windows: Sequence[WindowBlocks] = (),
+        kind: str = CELLS,
     ) -> None:
-        self.windows = tuple(windows)
+        self.windows, self.kind = tuple(windows), kind
         self.n_blocks, self.block_size = n_blocks, block_size
         self.keeps, self._hash = keep, hash_block
         self._references = [0] * n_blocks
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(n_blocks))  # evicted first is first
         self._content: dict[int, Content] = {}
-        self.evicted: list[tuple[int, Content]] | None = None
-        """Where a list: blocks that were allocated again, and what their cells hold until the next step."""
+        self.evicted: list[tuple[int, Part]] | None = None
+        """Where a list: blocks that were allocated again, its own or a window's by kind, and what their cells
+        hold until the next step."""
         self._by_digest: dict[bytes, list[int]] = {}
         self._identities = itertools.count(1)
         self.n_evicted = 0  # kept contents that were given up, so far
@@ -116,14 +134,26 @@ class BlockPool:
     def forget(self, block: int) -> None:
         """A block gets another content: it is found no more."""
         if self.evicted is not None and block in self._content:
-            self.evicted.append((block, self._content[block]))
+            self.evicted += self._parts(block)
         self._forget(block)
+
+    def held(self, ids: Array, prefix: Prefix) -> list[int]:
+        """The blocks that hold the first ids after `prefix`, whether windows are there for them or not."""
+        return self.longest(ids, prefix)[0]
 
     def match(self, ids: Array, prefix: Prefix) -> tuple[list[int], list[Prefix]]:
         """The blocks that hold the first ids after `prefix`, and the prefixes they end; none is taken yet.
 
         After nothing else, no more than windows are there for: ids are then computed behind them.
         """
+        blocks, prefixes = self.longest(ids, prefix)
+        while blocks and not all(window.is_found(blocks) for window in self.windows):
+            blocks.pop()
+            prefixes.pop()
+        return blocks, prefixes
+
+    def longest(self, ids: Array, prefix: Prefix) -> tuple[list[int], list[Prefix]]:
+        """The blocks of the first ids after `prefix`, without regard to windows; the prefixes they end."""
         blocks: list[int] = []
         prefixes: list[Prefix] = []
         for tokens in self._whole(ids):
@@ -133,9 +163,6 @@ class BlockPool:
             prefix = self._content[block].prefix
             blocks.append(block)
             prefixes.append(prefix)
-        while blocks and not all(window.is_found(blocks) for window in self.windows):
-            blocks.pop()
-            prefixes.pop()
         return blocks, prefixes
 
     def share(self, blocks: Iterable[int]) -> None:
@@ -144,8 +171,11 @@ class BlockPool:
             self._references[block] += 1
             self._free.pop(block, None)
 
-    def allocate(self, count: int) -> list[int] | None:
-        """So many blocks, held once, least recently used content first; None, and no change, if too few."""
+    def allocate(self, count: int, with_windows: bool = True) -> list[int] | None:
+        """So many blocks, held once, least recently used content first; None, and no change, if too few.
+
+        with_windows: each with a block of each window, for a sequence that computes its tokens.
+        """
         if count > len(self._free):
             return None
         blocks = [self._free.popitem(last=False)[0] for _ in range(count)]
@@ -153,9 +183,22 @@ class BlockPool:
             self.n_evicted += block in self._content
             self.forget(block)
             self._references[block] = 1
-        for window in self.windows:
-            window.take(blocks)
+        for window in self.windows if with_windows else ():
+            self._note_lost(window, window.take(blocks))
         return blocks
+
+    def put_window(self, window: WindowBlocks, block: int) -> int:
+        """The window's block for one of the pool that has none, kept as if a sequence had let go of it."""
+        lost = window.take([block])
+        self._note_lost(window, lost)
+        window.let_go([block])
+        return int(window.of[block])
+
+    def _note_lost(self, window: WindowBlocks, lost: Iterable[tuple[int, int]]) -> None:
+        """What a window no longer has of blocks that are kept; of those in use it was behind the window."""
+        for own, block in lost:
+            if self.evicted is not None and block in self._content and not self._references[block]:
+                self.evicted.append((own, Part(window.group.name, self._content[block])))
 
     def following(self, ids: Array, prefix: Prefix) -> Iterator[Content]:
         """The contents of blocks that would hold `ids` after `prefix`, in order, without identities."""
@@ -165,9 +208,15 @@ class BlockPool:
             yield content
             prefix = content.prefix
 
-    def kept(self) -> list[tuple[int, Content]]:
-        """Blocks that nobody holds and what they hold, in the order in which they are evicted."""
-        return [(block, self._content[block]) for block in self._free if block in self._content]
+    def kept(self) -> list[tuple[int, Part]]:
+        """Blocks that nobody holds and what they hold, windows' with them, in the order of eviction."""
+        return [part for block in self._free if block in self._content for part in self._parts(block)]
+
+    def _parts(self, block: int) -> list[tuple[int, Part]]:
+        """What is in a block, and in those of windows that belong to it."""
+        content = self._content[block]
+        own = [(int(one.of[block]), Part(one.group.name, content)) for one in self.windows]
+        return [(block, Part(self.kind, content)), *(one for one in own if one[0] >= 0)]
 
     def commit(self, block: int, prefix: Prefix, ids: Array) -> Prefix:
         """A held block is full: it holds `ids` [block_size] after `prefix`. Returns the prefix that it ends.
@@ -180,7 +229,7 @@ class BlockPool:
         same = self._find(prefix, tokens)
         if same is not None:
             known = self._content[same]
-            if any(window.of[same] < 0 for window in self.windows):
+            if any(window.of[same] < 0 <= window.of[block] for window in self.windows):
                 self._replace(same, block)
             return known.prefix
         self._forget_content(block)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.block_files import BlockFiles
-from graphml.runtime.block_pool import Content
+from graphml.runtime.block_pool import Part
 
 LOG = logging.getLogger(__name__)
 MAX_WAITING_BYTES = 64 << 20
@@ -32,10 +32,10 @@ class BlockStore:
     def __init__(self, files: BlockFiles, max_waiting: int = MAX_WAITING_BYTES) -> None:
         self._files, self._max_waiting = files, max_waiting
         self._changed = threading.Condition()
-        self._reads: deque[tuple[Sequence[Content], Callable[[list[Rows]], None]]] = deque()
-        self._writes: deque[tuple[Content, Rows | None]] = deque()
+        self._reads: deque[tuple[Sequence[Part], Callable[[list[Rows]], None]]] = deque()
+        self._writes: deque[tuple[Part, Rows | None]] = deque()
         self._waiting_bytes = 0
-        self._waiting: set[bytes] = set()
+        self._waiting: set[tuple[str, bytes]] = set()
         self._closing = False
         self._writable = True
         self._told: set[str] = set()
@@ -43,29 +43,37 @@ class BlockStore:
         self.n_dropped = 0
 
     @property
-    def n_blocks(self) -> int:
-        """How many blocks it has room for."""
-        return self._files.max_bytes // self._files.block_bytes
+    def max_bytes(self) -> int:
+        """How much it has room for."""
+        return self._files.max_bytes
 
-    def has(self, content: Content) -> bool:
-        """Whether a block of that hash may be read."""
-        return self._files.has(content.prefix.digest)
+    def part_bytes(self, kind: str) -> int:
+        """The size of a part of a kind."""
+        return self._files.part_bytes(kind)
 
-    def wants(self, content: Content) -> bool:
-        """Whether `write` would write this block."""
-        digest = content.prefix.digest
-        return self._writable and digest not in self._waiting and not self._files.has(digest)
+    def stores(self, kind: str) -> bool:
+        """Whether parts of a kind are stored."""
+        return self._files.stores(kind)
 
-    def read(self, contents: Sequence[Content], arrived: Callable[[list[Rows]], None]) -> None:
+    def has(self, part: Part) -> bool:
+        """Whether such a part for tokens of that hash may be read."""
+        return self._files.has(part)
+
+    def wants(self, part: Part) -> bool:
+        """Whether `write` would write this part."""
+        known = _key(part) in self._waiting or self._files.has(part)
+        return self._writable and self._files.stores(part.kind) and not known
+
+    def read(self, parts: Sequence[Part], arrived: Callable[[list[Rows]], None]) -> None:
         """Read blocks in order; `arrived` gets the rows of the first ones, up to one that cannot be read.
 
         It is called by the store's thread.
         """
         with self._changed:
-            self._reads.append((contents, arrived))
+            self._reads.append((parts, arrived))
             self._begin()
 
-    def write(self, content: Content, rows: Mapping[str, Array], wait: bool = False) -> None:
+    def write(self, part: Part, rows: Mapping[str, Array], wait: bool = False) -> None:
         """Write a block soon; it is dropped where too much waits already, or that is waited for."""
         size = sum(array.nbytes for array in rows.values())
         with self._changed:
@@ -74,15 +82,15 @@ class BlockStore:
             if self._waiting_bytes and self._waiting_bytes + size > self._max_waiting:
                 self.n_dropped += 1
                 return
-            self._writes.append((content, dict(rows)))
-            self._waiting.add(content.prefix.digest)
+            self._writes.append((part, dict(rows)))
+            self._waiting.add(_key(part))
             self._waiting_bytes += size
             self._begin()
 
-    def used(self, content: Content) -> None:
+    def used(self, part: Part) -> None:
         """A block that is on disk was used: it is kept longer."""
         with self._changed:
-            self._writes.append((content, None))
+            self._writes.append((part, None))
             self._begin()
 
     def close(self) -> None:
@@ -111,39 +119,39 @@ class BlockStore:
                 reading = self._reads.popleft() if self._reads else None
                 writing = self._writes.popleft() if reading is None else None
             if reading is not None:
-                contents, arrived = reading
-                arrived(self._read(contents))
+                parts, arrived = reading
+                arrived(self._read(parts))
             elif writing is not None:
                 self._write(*writing)
 
-    def _read(self, contents: Sequence[Content]) -> list[Rows]:
+    def _read(self, parts: Sequence[Part]) -> list[Rows]:
         found: list[Rows] = []
-        for content in contents:
+        for part in parts:
             try:
-                rows = self._files.read(content)
+                rows = self._files.read(part)
             except Exception as error:
                 self._tell("a block is damaged, and computed again", error)
                 break
             if rows is None:
                 break
             found.append(rows)
-        for content in reversed(contents[: len(found)]):  # what precedes others is removed after them
-            self._files.used(content)
+        for part in reversed(parts[: len(found)]):  # what precedes others is removed after them
+            self._files.used(part)
         return found
 
-    def _write(self, content: Content, rows: Rows | None) -> None:
+    def _write(self, part: Part, rows: Rows | None) -> None:
         try:
             if rows is None:
-                self._files.used(content)
+                self._files.used(part)
             elif self._writable:
-                self._files.write(content, rows)
+                self._files.write(part, rows)
         except Exception as error:
             self._writable = False
             self._tell("cannot be written, and keeps what it has", error)
         if rows is None:
             return
         with self._changed:
-            self._waiting.discard(content.prefix.digest)
+            self._waiting.discard(_key(part))
             self._waiting_bytes -= sum(array.nbytes for array in rows.values())
             self._changed.notify_all()
 
@@ -153,3 +161,8 @@ class BlockStore:
             self._told.add(what)
             text = str(error) if isinstance(error, UsageError) else f"{error!r}"
             LOG.warning("store %s: %s: %s", self._files.folder, what, text)
+
+
+def _key(part: Part) -> tuple[str, bytes]:
+    """What two parts of one file have in common."""
+    return part.kind, part.content.prefix.digest

@@ -20,9 +20,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from graphml.ir.op import Array
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.prompt_scores import is_scored
 from graphml.runtime.sequence import Sequence
+
+STATES = "states"
+"""The kind of a checkpoint, in a store."""
 
 
 @dataclass(eq=False)
@@ -63,6 +67,8 @@ class Checkpoints:
         self._free = list(range(count))[::-1]
         self._kept: OrderedDict[Checkpoint, None] = OrderedDict()  # least recently used first
         self._marks: dict[Sequence, _Marks] = {}  # of those that run
+        self.evicted: list[Checkpoint] | None = None
+        """Where a list: those that gave way to others, whose copies hold their states until the next step."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -97,6 +103,29 @@ class Checkpoints:
         self._marks[sequence] = _Marks({end for end in ends if end > n}, n)
         return found
 
+    def kept(self) -> list[Checkpoint]:
+        """All that can be found, least recently used first."""
+        return list(self._kept)
+
+    def ends(self, sequence: Sequence) -> set[int]:
+        """How many of a sequence's ids each of its checkpoints is after."""
+        held, extra = np.array(sequence.ids, np.int32).tobytes(), sequence.request.extra
+        return {one.n for one in self._kept if one.extra == extra and held.startswith(one.ids)}
+
+    def reserve(self) -> int | None:
+        """The number of a copy for states that come from elsewhere: `put` or `put_back` follows."""
+        if not self._free and self._kept:
+            self._give_up_oldest()
+        return self._free.pop() if self._free else None
+
+    def put(self, at: int, ids: Array, extra: bytes) -> None:
+        """The copy `at` holds the states after these ids, int32 [n]."""
+        self._kept[Checkpoint(at, len(ids), np.asarray(ids, np.int32).tobytes(), extra, False)] = None
+
+    def put_back(self, at: int) -> None:
+        """The copy `at` holds nothing."""
+        self._free.append(at)
+
     def want(self, sequence: Sequence, end: int) -> None:
         """Another sequence waits for what this one has computed up to `end`."""
         if end > sequence.n_computed:
@@ -128,11 +157,10 @@ class Checkpoints:
             return None
         if not stops and marks.follows is not None and marks.follows.follows:
             self._drop(marks.follows)
-        if not self._free and self._kept:
-            self._drop(next(iter(self._kept)))
-        if not self._free:
+        at = self.reserve()
+        if at is None:
             return None
-        marks.planned = Checkpoint(self._free.pop(), end, ids, extra, not stops)
+        marks.planned = Checkpoint(at, end, ids, extra, not stops)
         return marks.planned.at
 
     def _is_due(self, sequence: Sequence, end: int) -> bool:
@@ -153,6 +181,12 @@ class Checkpoints:
         marks = self._marks.pop(sequence, None)
         if marks is not None and marks.planned is not None:
             self._free.append(marks.planned.at)
+
+    def _give_up_oldest(self) -> None:
+        oldest = next(iter(self._kept))
+        if self.evicted is not None:
+            self.evicted.append(oldest)
+        self._drop(oldest)
 
     def _drop(self, one: Checkpoint) -> None:
         if one in self._kept:

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from graphml.ir.op import Array
-from graphml.runtime.block_pool import Prefix
+from graphml.runtime.block_pool import CELLS, Prefix
 from graphml.runtime.step_loop import StepLoop
 from graphml.runtime.stored_prefixes import AT_ONCE, Cells
 
@@ -31,7 +31,7 @@ class MovedPrefix:
         try:
             for first in range(0, len(blocks), AT_ONCE):
                 some = blocks[first : first + AT_ONCE]
-                found += self._loop.between_steps(partial(self._cells.read_blocks, some))
+                found += self._loop.between_steps(partial(self._cells.read, CELLS, some))
         finally:
             self._loop.between_steps(partial(self._pool.release, blocks))
         return found
@@ -75,7 +75,7 @@ class MovedPrefix:
             if self._loop.prefixes is not None:
                 self._loop.prefixes.save()  # what these blocks held
             for at, block in enumerate(blocks, done):
-                self._cells.write_block(block, rows[at])
+                self._cells.write(CELLS, block, rows[at])
                 size = self._pool.block_size
                 prefix = self._pool.commit(
                     block, prefix, np.asarray(ids[at * size : (at + 1) * size], np.int32)

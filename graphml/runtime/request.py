@@ -43,7 +43,8 @@ class Request:
     source: int32 [n], the text that an encoder reads first; it is a part of `extra`. n: how many sequences
     continue the prompt. full: what a full context does to them; begins: whether the prompt begins with a
     begin token, which is kept. vocabulary: whose texts samplers read.
-    adapters: those of its rows, a part of `extra`; None: those of the model.
+    adapters: those of its rows, a part of `extra`; None: those of the model. pooling: its ids are a text of
+    which only rows are wanted, pooled so (`graphml.loading.pooling`); "": it is continued.
     """
 
     ids: Array
@@ -60,6 +61,7 @@ class Request:
     begins: bool = False
     vocabulary: Vocabulary | None = None
     adapters: tuple[Applied, ...] | None = None
+    pooling: str = ""
 
     @property
     def n_prompt(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.pages import out_of_memory
 from graphml.runtime.begun_masks import begin_masks
-from graphml.runtime.block_files import Row
 from graphml.runtime.cell_mover import CellMove, move_cells, prepare_moves
 from graphml.runtime.draft_steps import draft_program
 from graphml.runtime.drafting import DRAFT_ROWS
@@ -28,6 +27,7 @@ from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
 from graphml.runtime.plan_sources import read_sources, show_sources
+from graphml.runtime.plan_texts import pooled_texts, text_program
 from graphml.runtime.prompt_scores import MOST_ROWS, keep_scores
 from graphml.runtime.request_adapters import RequestAdapters
 from graphml.runtime.sampled_rows import (
@@ -41,7 +41,8 @@ from graphml.runtime.sampled_rows import (
 )
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.source_text import encoder_program
-from graphml.runtime.state_rows import copy_rows, held_rows, read_rows, state_names, write_rows
+from graphml.runtime.state_parts import StateParts
+from graphml.runtime.state_rows import copy_rows, state_names
 from graphml.runtime.step_inputs import table_width, write, write_blocks
 from graphml.runtime.step_plan import Rows, StepPlan
 from graphml.runtime.window_blocks import WindowBlocks
@@ -54,7 +55,7 @@ class Computed:
     logits: of all output rows, float32 [plan.n_outputs, n_vocab], where they were asked for. further: the
     tokens behind the first of sequences with drafts, all but the last of them as drafted. device_tokens: what
     the device sampled from each, which a plan that was submitted after this one has computed. failed:
-    sequences whose prompts have rows that are no numbers.
+    sequences whose prompts have rows that are no numbers. pooled: the rows of each text.
     """
 
     tokens: list[Sampled]
@@ -62,6 +63,7 @@ class Computed:
     logits: Floats | None = None
     device_tokens: tuple[int, ...] = ()
     failed: Mapping[Sequence, Exception] = field(default_factory=dict)
+    pooled: Mapping[Sequence, Array] = field(default_factory=dict)
     further: Mapping[Sequence, list[int | Exception]] = field(default_factory=dict)
 
 
@@ -81,7 +83,8 @@ class Runner:
     Programs are for three sizes of steps, all compiled when it is made: one row; a row for each of
     `max_sequences`; `n_batch` rows. Steps of one executor take turns with those of its sessions.
     n_checkpoints: copies of a sequence's recurrent states. windows: of the plans' sequences; layers
-    without one have the sequences' own blocks.
+    without one have the sequences' own blocks. pooling: plans have texts alone, pooled so, whose programs are
+    compiled by `prepare_texts`.
     """
 
     def __init__(
@@ -92,26 +95,31 @@ class Runner:
         max_sequences: int,
         n_checkpoints: int = 0,
         windows: Iterable[WindowBlocks] = (),
+        pooling: str = "",
     ) -> None:
-        check_continues(executor)
+        if not pooling:
+            check_continues(executor)
         self._executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
         self.n_rows, self._n_vocab = executor.n_batch, n_vocab
         self._runs_ahead = executor.has_top_k and not executor.recurrent  # whose states cannot be rolled back
         self._finished_s = 0.0
+        self._text_programs: set[tuple[str, int]] = set()  # by pooling and ids, those that are compiled
         self._adapters = RequestAdapters(executor.options)
-        programs = [self._program(rows) for rows in self._sizes_of_steps]
+        if pooling:
+            graph = executor.state_graph(max_sequences, replace(executor.options, pooling=pooling))
+        else:
+            graph, *_ = [self._program(rows).graph for rows in self._sizes_of_steps]
         by_group = {window.group: window for window in windows}
         self._windows = {group: by_group.get(group) for group in executor.cell_groups}
         self._sizes = {"S": max_sequences, "C": n_blocks * BLOCK_SIZE}
         for group, window in self._windows.items():
             self._sizes[group.symbol] = (n_blocks if window is None else window.n_blocks) * BLOCK_SIZE
-        graph, of_source = programs[0].graph, set[str]()
+        of_source = set[str]()
+        leaves = graph.leaves("state")  # those that tokens go on from
         if executor.encodes:  # the encoder writes what the decoder reads, in blocks of another pool
             of_source = set(encoder_program(executor, max_sequences).graph.leaves("state"))
             graph = Graph(tuple(executor.state_leaves(graph, max_sequences)), {})
-        self._leaves = graph.leaves("state")
-        own = [node for name, node in self._leaves.items() if name not in of_source]
-        self._names = names = state_names(own)
+        self._names = names = state_names(node for name, node in leaves.items() if name not in of_source)
         self.has_cells = bool(names.cells)
         try:
             self._state = executor.device.state(graph, self._sizes)
@@ -119,23 +127,7 @@ class Runner:
         except MemoryError as error:
             of = f"an engine's keys, values and states of {n_blocks * BLOCK_SIZE} tokens"
             raise out_of_memory(of, error, "give a smaller kv_memory, or a smaller type (kv)") from None
-
-    @property
-    def block_rows(self) -> dict[str, Row]:
-        """Name -> what the cells of a block are in an array; none where a state is in no cells of blocks."""
-        if set(self._leaves) != set(self._names.cells):
-            return {}
-        return {name: Row(*held_rows(self._leaves[name], BLOCK_SIZE)) for name in self._names.cells}
-
-    def read_blocks(self, blocks: list[int]) -> list[dict[str, Array]]:
-        """For each block the rows of its cells by name; the caller's own. Between two steps."""
-        found = read_rows(self._state, self._names.cells, _cells(blocks))
-        firsts = range(0, len(blocks) * BLOCK_SIZE, BLOCK_SIZE)
-        return [{name: rows[at : at + BLOCK_SIZE] for name, rows in found.items()} for at in firsts]
-
-    def write_block(self, block: int, rows: Mapping[str, Array]) -> None:
-        """Write the rows of a block's cells, between two steps."""
-        write_rows(self._state, _cells([block]), rows)
+        self.parts = StateParts(self._state, leaves, of_source, by_group, self._copies)
 
     @property
     def _sizes_of_steps(self) -> list[int]:
@@ -167,6 +159,17 @@ class Runner:
             for n_rows in self._sizes_of_steps if options is not None else ():
                 self._program(n_rows, options)
 
+    def prepare_texts(self, pooling: str, lengths: Iterable[int]) -> None:
+        """Have the programs of texts of so many ids, which are going to run; from any thread."""
+        few = any(one <= self.max_sequences for one in lengths)
+        wanted = {(pooling, self.n_rows), *([(pooling, self.max_sequences)] if few else [])}
+        if wanted <= self._text_programs:
+            return  # and does not wait for a step, in which others come together
+        with self._executor.lock:
+            for _, n_ids in wanted:
+                text_program(self._executor, pooling, n_ids, self.max_sequences)
+        self._text_programs |= wanted
+
     def prepare_scores(self) -> None:
         """Have the program of prompts whose rows give logits, which are going to run; from any thread."""
         with self._executor.lock:
@@ -176,34 +179,41 @@ class Runner:
         """Compute a plan, and sample what follows each sequence that has output rows; logits: copy them."""
         executor = self._executor
         with executor.lock:
-            start = time.perf_counter()
-            if plan.n_rows > len(plan.rows):
+            if plan.n_ids > len(plan.rows):
                 executor.check_file()
-            options = self._adapters.of(plan)
-            program = self._program_of(plan, options).program
             try:
-                read_sources(executor, plan, self._state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
-                dims = self._fill(program.inputs, plan, options)
-                write_settings(program.inputs, plan.sampled)
-                write_draft_settings(program.inputs, plan.drafted)
-                executor.n_steps += 1
-                self._restore(plan)
-                self._move(plan)
-                masks_ready = begin_masks(plan.sampled.values())
-                try:
-                    outputs = program.run(dims, self._state)
-                finally:
-                    masks_ready()
-                self._keep(plan)
-                tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path)
-                failed = keep_scores(outputs, plan, executor.file.path)
-                first = dict(zip(plan.sampled.values(), tokens, strict=True))
-                further = drafted_rows(outputs, plan.drafted, first, self._n_vocab, executor.file.path)
-                rows = outputs["logits"][: plan.n_outputs].copy() if logits else None
+                return self._computed(plan, logits)
             except MemoryError as error:
-                of = f"{executor.file.path}: a step of {plan.n_rows} tokens"
+                of = f"{executor.file.path}: a step of {plan.n_ids} tokens"
                 raise out_of_memory(of, error, "give a smaller n_batch, or fewer threads") from None
-            return Computed(tokens, time.perf_counter() - start, rows, failed=failed, further=further)
+
+    def _computed(self, plan: StepPlan, logits: bool) -> Computed:
+        executor, start = self._executor, time.perf_counter()
+        self._restore(plan)
+        self._move(plan)  # before texts: a block that cells move from may be one of theirs now
+        pooled = pooled_texts(executor, plan, self._state, self.max_sequences, self._fill)
+        if not plan.rows:
+            return Computed([], time.perf_counter() - start, pooled=pooled)
+        options = self._adapters.of(plan)
+        program = self._program_of(plan, options).program
+        read_sources(executor, plan, self._state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
+        dims = self._fill(program.inputs, plan, options)
+        write_settings(program.inputs, plan.sampled)
+        write_draft_settings(program.inputs, plan.drafted)
+        executor.n_steps += 1
+        masks_ready = begin_masks(plan.sampled.values())
+        try:
+            outputs = program.run(dims, self._state)
+        finally:
+            masks_ready()
+        self._keep(plan)
+        tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path)
+        failed = keep_scores(outputs, plan, executor.file.path)
+        first = dict(zip(plan.sampled.values(), tokens, strict=True))
+        further = drafted_rows(outputs, plan.drafted, first, self._n_vocab, executor.file.path)
+        rows = outputs["logits"][: plan.n_outputs].copy() if logits else None
+        seconds = time.perf_counter() - start
+        return Computed(tokens, seconds, rows, failed=failed, further=further, pooled=pooled)
 
     def begin(self, plan: StepPlan, after: BegunPlan | None = None) -> BegunPlan | None:
         """Submit a plan; None where it cannot be, or where a device gains nothing by it.
@@ -212,7 +222,7 @@ class Runner:
         """
         sequences = [one.sequence for one in plan.rows]
         samples = all(samples_ahead(one.request.params) and one.drafts is None for one in sequences)
-        if not self._runs_ahead or not samples or plan.sources or any(map(_waits, plan.rows)):
+        if not self._runs_ahead or not samples or plan.sources or plan.texts or any(map(_waits, plan.rows)):
             return None
         executor = self._executor
         with executor.lock:
@@ -305,9 +315,3 @@ class Runner:
 def _waits(rows: Rows) -> bool:
     """Whether more than its own row on the device decides what follows."""
     return bool(rows.n_scored) or rows.sequence.guidance is not None
-
-
-def _cells(blocks: list[int]) -> Array:
-    """The cells of blocks, in their order."""
-    cells: Array = (np.array(blocks)[:, None] * BLOCK_SIZE + np.arange(BLOCK_SIZE)).reshape(-1)
-    return cells

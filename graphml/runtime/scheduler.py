@@ -4,10 +4,8 @@ There are no phases: a sequence holds ids and has computed some of them, and eac
 much as the step's rows allow. That is prefill in chunks, decoding and resumption after preemption alike
 (vLLM's scheduler, `vllm/v1/core/sched/scheduler.py`). Blocks are reserved before anything changes.
 
-Order: larger priority first; then those that wait for a token; then the key that was served least for its
-weight (virtual token counters, Sheng et al. 2024, arXiv:2401.00588), then first come. Whose blocks are taken
-when there are none left does not depend on what was served: the newest of the lowest priority, so that the
-oldest of the highest always proceeds.
+Who is served first is `FairOrder`'s matter. Whose blocks are taken when there are none left does not depend
+on what was served: the newest of the lowest priority, so that the oldest of the highest always proceeds.
 
 Pure: knows sequences, blocks and counts; no model, no clock, no thread.
 """
@@ -21,6 +19,8 @@ from graphml.errors import UsageError
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.draft_rows import with_drafts
+from graphml.runtime.fair_order import FairOrder
+from graphml.runtime.following_plan import following_plan
 from graphml.runtime.guidance import newest_idle, waits_for_other
 from graphml.runtime.moved_blocks import shift
 from graphml.runtime.prompt_scores import MOST_ROWS, is_scored, n_scored
@@ -28,6 +28,7 @@ from graphml.runtime.sequence import Sequence, Status
 from graphml.runtime.siblings import computes_for, is_awaited, sibling_of, take_over
 from graphml.runtime.source_blocks import SourceBlocks
 from graphml.runtime.step_plan import Move, Rows, StepPlan
+from graphml.runtime.text_blocks import check_text, obstacle_of, take_blocks
 
 WATERMARK = 0.01
 """Share of the pool that stays free when a sequence is admitted, so that it does not soon preempt others."""
@@ -59,20 +60,23 @@ class Scheduler:
         self.pool, self.n_ctx, self.prompt_cap, self._recurrent = pool, n_ctx, prompt_cap, recurrent
         self.held_back: Callable[[Sequence], bool] = lambda sequence: False
         """Whether a waiting sequence does not run yet, though there is room."""
-        self._checkpoints, self._sources = checkpoints, SourceBlocks(pool.n_blocks, pool.block_size)
+        self.checkpoints = checkpoints
+        self.sources = SourceBlocks(pool.n_blocks, pool.block_size, pool.keeps)
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         most = min([max_sequences, *(window.n_sequences for window in pool.windows)])
         self._slots = list(range(most))[::-1]
-        self._served: dict[str | None, float] = {}
+        self._order = FairOrder()
         self._scored_left = MOST_ROWS
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.running)
 
     def check(self, sequence: Sequence) -> None:
-        """UsageError for a prompt that no step could compute and continue."""
-        if not 0 < len(sequence.ids) < self.n_ctx:
+        """UsageError for a prompt that no step could compute and continue, or a text that none could pool."""
+        if sequence.request.pooling:
+            check_text(sequence, self.pool)
+        elif not 0 < len(sequence.ids) < self.n_ctx:
             raise UsageError(
                 f"prompt: wanted 1 to {self.n_ctx - 1} ids, which leave room for one more in the context of "
                 f"{self.n_ctx}; got {len(sequence.ids)}"
@@ -81,9 +85,7 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """A sequence waits from now on; errors as of `check`."""
         self.check(sequence)
-        key = sequence.request.key
-        if key not in self._served:
-            self._served[key] = min(self._served.values(), default=0.0)
+        self._order.came(sequence.request.key)
         self.waiting.append(sequence)
         for one in self.running:
             self._want(one, sequence)
@@ -98,7 +100,7 @@ class Scheduler:
         chosen: set[Sequence] = set()
         alone = len(self.running) + len(self.waiting) == 1
         budget -= sum(one.n_behind <= 1 for one in self.running)
-        for sequence in self._in_order(self.running):
+        for sequence in self._order.sort(self.running):
             if sequence.status is not Status.RUNNING:
                 continue  # preempted by one before it
             decodes = sequence.n_behind <= 1
@@ -113,16 +115,16 @@ class Scheduler:
             rows.append(self._rows(sequence, count, moves=moves))
             chosen.add(sequence)
             budget -= 0 if decodes else count
-        sources: list[Sequence] = []
-        admitted = [] if preempted else list(self._admitted(budget, alone, sources))
+        sources, texts = list[Sequence](), list[Sequence]()
+        admitted = [] if preempted else list(self._admitted(budget, alone, sources, texts))
         rows += admitted
-        if not rows and not preempted and (idle := newest_idle(self.running, self.waiting)):
+        if not rows and not preempted and not texts and (idle := newest_idle(self.running, self.waiting)):
             self._preempt(idle, preempted)
         for one in rows:
-            request = one.sequence.request
-            self._served[request.key] += one.count / request.weight
+            self._order.serve(one.sequence.request, one.count)
         rows = with_drafts(rows, self.pool, self.n_ctx, as_proposed=not admitted)
-        return StepPlan(tuple(rows), tuple(preempted), tuple(sources)) if rows or preempted else None
+        made = StepPlan(tuple(rows), tuple(preempted), tuple(sources), tuple(texts))
+        return made if rows or preempted or texts else None
 
     def follow(self, plan: StepPlan) -> StepPlan | None:
         """The step after a plan that was not computed yet, if each of its sequences goes on by one id.
@@ -130,34 +132,18 @@ class Scheduler:
         None where other sequences have a part in it: one that could be admitted, or must be preempted; and
         where one is sure to end.
         """
-        if (self.waiting and self._slots) or len(plan.rows) != len(self.running):
+        if self.waiting and self._slots:
             return None
-        for rows in plan.rows:
-            sequence, most = rows.sequence, rows.sequence.request.max_tokens
-            if rows.count != 1 or not rows.n_outputs or len(sequence.ids) + 1 >= self.n_ctx:
-                return None
-            if most is not None and sequence.n_generated + 1 >= most:
-                return None
-        size = self.pool.block_size
-        needed = [
-            rows.sequence.blocks_needed(rows.start + 2 - rows.sequence.n_computed, size) for rows in plan.rows
-        ]
-        blocks = self.pool.allocate(sum(needed))
-        if blocks is None:
-            return None
-        for rows, count in zip(plan.rows, needed, strict=True):
-            rows.sequence.blocks += blocks[:count]
-            del blocks[:count]
-            self._served[rows.sequence.request.key] += 1 / rows.sequence.request.weight
-        return StepPlan(tuple(Rows(one.sequence, one.start + 1, 1, 1) for one in plan.rows))
+        return following_plan(plan, self.running, self.pool, self.n_ctx, self._order)
 
     def computed(self, plan: StepPlan) -> None:
         """The step was run: its rows are computed, for sequences that still run; drafts: see `draft_rows`."""
+        self.sources.read(plan.sources)
         for rows in plan.rows:
             if rows.sequence.status is Status.RUNNING and rows.sequence.n_computed == rows.start:
                 rows.sequence.advance(rows.count - rows.n_drafted, self.pool)
-                if self._checkpoints is not None:
-                    self._checkpoints.made(rows.sequence)
+                if self.checkpoints is not None:
+                    self.checkpoints.made(rows.sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """A sequence has ended, or nobody wants it any more; a second call does nothing."""
@@ -168,9 +154,7 @@ class Scheduler:
         else:
             self.waiting.remove(sequence)
         sequence.status = Status.FINISHED
-        key = sequence.request.key
-        if all(one.request.key != key for one in (*self.waiting, *self.running)):
-            del self._served[key]
+        self._order.left(sequence.request.key, (*self.waiting, *self.running))
 
     def expired(self, now: float) -> list[Sequence]:
         """Sequences whose deadline has passed."""
@@ -184,16 +168,7 @@ class Scheduler:
 
     def waiting_in_order(self) -> list[Sequence]:
         """Those that wait, in the order in which they are admitted."""
-        return self._in_order(self.waiting)
-
-    def _in_order(self, sequences: list[Sequence]) -> list[Sequence]:
-        """By priority, then those that wait for a token, then whose key was served least, then first come."""
-
-        def rank(one: Sequence) -> tuple[int, bool, float, int]:
-            request = one.request
-            return -request.priority, one.n_behind > 1, self._served[request.key], one.order
-
-        return sorted(sequences, key=rank)
+        return self._order.sort(self.waiting)
 
     def _chunk(self, sequence: Sequence, budget: int, alone: bool) -> int:
         """How many ids it computes in a step with room for so many."""
@@ -204,8 +179,8 @@ class Scheduler:
         if is_scored(sequence):
             count = min(count, self._scored_left)
             self._scored_left -= count
-        if self._checkpoints is not None:
-            count = self._checkpoints.cut(sequence, count)
+        if self.checkpoints is not None:
+            count = self.checkpoints.cut(sequence, count)
         # Its siblings fork from it before the prompt's last id, which each of them computes for itself.
         return count - (count == sequence.n_behind and is_awaited(sequence, self.waiting, self.pool))
 
@@ -251,34 +226,42 @@ class Scheduler:
     def _stop(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
         sequence.give_back(self.pool)
-        self._sources.give_back(sequence)
-        if self._checkpoints is not None:
-            self._checkpoints.stopped(sequence)
+        self.sources.give_back(sequence)
+        if self.checkpoints is not None:
+            self.checkpoints.stopped(sequence)
         self._slots.append(sequence.slot)
         sequence.slot = -1
 
-    def _admitted(self, budget: int, alone: bool, sources: list[Sequence]) -> Iterator[Rows]:
+    def _admitted(
+        self, budget: int, alone: bool, sources: list[Sequence], texts: list[Sequence]
+    ) -> Iterator[Rows]:
         """Start waiting sequences while there are rows, slots and blocks; nobody overtakes for want of those.
 
         One whose prompt another is just computing, half of it at least, waits to find it. sources: gets those
-        whose source text is to be read, which takes rows, too; the first has as many as it needs.
+        whose source text is to be read, which takes rows, too; the first has as many as it needs. texts: gets
+        those of which rows are wanted.
         """
-        for sequence in self._in_order(self.waiting):
-            sequence.waits_for = self._obstacle(sequence, budget)
+        for sequence in self._order.sort(self.waiting):
+            sequence.waits_for = self._obstacle(sequence, budget, texts)
             if sequence.waits_for in ("store", "prefix", "guidance"):
                 continue
             if sequence.waits_for:
                 return
-            n_source = self._sources.take(sequence, self.running, budget if sources else None)
+            if sequence.request.pooling:
+                self._begin(sequence)
+                take_blocks(sequence, self.pool)
+                self._order.serve(sequence.request, len(sequence.ids))
+                texts.append(sequence)
+                budget -= len(sequence.ids)
+                continue
+            n_source = self.sources.take(sequence, self.running, budget if sources else None)
             if n_source is None:
                 sequence.waits_for = "source"
                 return
             if n_source:
                 sources.append(sequence)
             sibling = sibling_of(sequence, self.running, self.pool)
-            self.waiting.remove(sequence)
-            self.running.append(sequence)
-            sequence.slot, sequence.status = self._slots.pop(), Status.RUNNING
+            self._begin(sequence)
             restore = self._adopt(sequence)
             moves, states_of = take_over(sequence, sibling, self.pool, self._recurrent)
             if states_of is not None:
@@ -292,12 +275,17 @@ class Scheduler:
             budget -= count + n_source
             yield self._rows(sequence, count, restore, moves, states_of)
 
+    def _begin(self, sequence: Sequence) -> None:
+        self.waiting.remove(sequence)
+        self.running.append(sequence)
+        sequence.slot, sequence.status = self._slots.pop(), Status.RUNNING
+
     def _adopt(self, sequence: Sequence) -> int | None:
         """What was computed of its ids is its own; the copy that its states are restored from, if any."""
-        if self._checkpoints is None:
+        if self.checkpoints is None:
             sequence.adopt_prefix(self.pool, 0 if is_scored(sequence) else None)
             return None
-        found = self._checkpoints.adopt(sequence, self.pool)
+        found = self.checkpoints.adopt(sequence, self.pool)
         for one in self.waiting:
             self._want(sequence, one)
         return None if found is None else found.at
@@ -305,8 +293,8 @@ class Scheduler:
     def _want(self, running: Sequence, sequence: Sequence) -> None:
         """A checkpoint where a waiting sequence will find what a running one computes for it."""
         size = self.pool.block_size
-        if self._checkpoints is not None and (end := computes_for(running, sequence, size)):
-            self._checkpoints.want(running, end)
+        if self.checkpoints is not None and (end := computes_for(running, sequence, size)):
+            self.checkpoints.want(running, end)
 
     def _rows(
         self,
@@ -318,15 +306,17 @@ class Scheduler:
     ) -> Rows:
         start, scored = sequence.n_computed, n_scored(sequence, sequence.n_computed, count)
         n_outputs = scored + (count == sequence.n_behind)
-        keep = None if self._checkpoints is None else self._checkpoints.plan(sequence, start + count)
+        keep = None if self.checkpoints is None else self.checkpoints.plan(sequence, start + count)
         return Rows(sequence, start, count, n_outputs, scored, restore, keep, moves, states_of)
 
-    def _obstacle(self, sequence: Sequence, budget: int) -> str:
+    def _obstacle(self, sequence: Sequence, budget: int, texts: list[Sequence]) -> str:
         """What it waits for: rows, a slot, the store, a prefix, guidance or blocks; "": it can start."""
         if waits_for_other(sequence):
             return "guidance"
         if budget <= 0 or not self._slots or (is_scored(sequence) and self._scored_left <= 0):
             return "rows" if self._slots else "slot"
+        if sequence.request.pooling:
+            return obstacle_of(sequence, texts, budget, self.pool, self._promised())
         if self.held_back(sequence):
             return "store"
         sibling = sibling_of(sequence, self.running, self.pool)
@@ -339,12 +329,14 @@ class Scheduler:
 
     def _fits(self, sequence: Sequence) -> bool:
         """Whether all its ids fit beside what the running ones still need, and some blocks stay free."""
-        size = self.pool.block_size
-        promised = sum(one.blocks_needed(one.n_behind, size) for one in self.running)
         most = 0 if is_scored(sequence) else None
-        if self._checkpoints is not None:
-            found = self._checkpoints.find(sequence, self.pool)
+        if self.checkpoints is not None:
+            found = self.checkpoints.find(sequence, self.pool)
             most = 0 if found is None else found.n
         needed = sequence.blocks_to_start(self.pool, most)
-        spare = math.ceil(WATERMARK * self.pool.n_blocks) if self.running else 0
-        return needed + promised + spare <= self.pool.n_free
+        return needed + self._promised() <= self.pool.n_free
+
+    def _promised(self) -> int:
+        """Free blocks that running sequences still need, and some that stay free beside them."""
+        needed = sum(one.blocks_needed(one.n_behind, self.pool.block_size) for one in self.running)
+        return needed + (math.ceil(WATERMARK * self.pool.n_blocks) if self.running else 0)

@@ -53,15 +53,15 @@ class Sequence:
 
     index: which of a request's continuations. order: when it came, among all. blocks: in the order of its
     tokens; source_blocks: of its source text. prefix: what the committed blocks hold, `n_committed` of them.
-    n_cached: tokens that it found computed when it was admitted first. slot: its row of per-sequence state
-    while it runs, else -1. numbers: its random generator, by `seed`, and what its samplers keep. matcher: of
-    what its text must follow; it catches up before a token is sampled. n_dropped: ids that a full context has
-    made it forget; draft: ids that the next step tries behind the others, from `drafts`; moved: whether
-    cells of its blocks were moved since they were computed, so that nobody else can use them.
-    prompt_scores: what is known of the prompt's log-probabilities, where they are wanted, of all sequences
-    of a request; scores: of tokens that were sampled and not handed out yet. guidance: what it shares with
-    the sequence of a (negative) prompt. waits_for: why it was not admitted when that was last considered;
-    see `Scheduler`.
+    n_cached: tokens that it found computed when it was admitted first, and n_source_cached of its source.
+    slot: its row of per-sequence state while it runs, else -1. numbers: its random generator, by `seed`, and
+    what its samplers keep. matcher: of what its text must follow; it catches up before a token is sampled.
+    n_dropped: ids that a full context has made it forget; draft: ids that the next step tries behind the
+    others, from `drafts`; moved: whether cells of its blocks were moved since they were computed, so that
+    nobody else can use them. prompt_scores: what is known of the prompt's log-probabilities, where they are
+    wanted, of all sequences of a request; scores: of tokens that were sampled and not handed out yet. pooled:
+    the rows of a text, float32 [rows, d], once they are computed. guidance: what it shares with the sequence
+    of a (negative) prompt. waits_for: why it was not admitted when that was last considered; see `Scheduler`.
     """
 
     request: Request
@@ -75,6 +75,7 @@ class Sequence:
     prefix: Prefix = field(init=False)
     n_committed: int = 0
     n_cached: int = -1
+    n_source_cached: int = 0
     slot: int = -1
     status: Status = Status.WAITING
     waits_for: str = ""
@@ -86,6 +87,7 @@ class Sequence:
     scores: list[TokenLogprobs] = field(default_factory=list)
     drafts: Drafts | None = None
     draft: list[int] = field(default_factory=list)
+    pooled: Array | None = None
     guidance: Guidance | None = None
     numbers: PeekableRandom = field(init=False)
 

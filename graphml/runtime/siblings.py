@@ -35,7 +35,7 @@ def sibling_of(sequence: Sequence, running: Iterable[Sequence], pool: BlockPool)
 
 def computes_for(running: Sequence, sequence: Sequence, block_size: int) -> int:
     """How many first ids of its prompt this one can share once a running one has computed them; or 0."""
-    if running.n_computed >= running.request.n_prompt or is_scored(sequence):
+    if running.n_computed >= running.request.n_prompt or is_scored(sequence) or sequence.request.pooling:
         return 0
     if running.request.priority < sequence.request.priority:
         return 0

@@ -49,7 +49,7 @@ def fill(
             "positions": given["positions"],
             "cells": given["cells"],
             "sequences": given["sequences"] if n_program > 1 else np.zeros_like(given["sequences"]),
-            "output_rows": (outputs := _output_rows(counts, which)),
+            "output_rows": (outputs := output_rows(counts, which)),
             "lengths": np.array(lengths, np.int32),
             "source_lengths": np.array(read, np.int32),
         },
@@ -98,7 +98,7 @@ def table_width(feed: Mapping[str, Array]) -> int:
     return 0
 
 
-def _output_rows(counts: Array, which: str) -> Array:
+def output_rows(counts: Array, which: str) -> Array:
     """The numbers of the output rows of sequences that have so many each."""
     ends = np.cumsum(counts, dtype=np.int32)
     return {"all": np.arange(ends[-1], dtype=np.int32), "first": ends - counts, "last": ends - 1}[which]

@@ -135,7 +135,7 @@ class StepLoop:
     def _run(self) -> None:
         try:
             while (plan := self._next_plan()) is not None:
-                if plan.rows:
+                if plan.all_rows:
                     self._step(plan)
         except BaseException as error:
             self._failure = failure = error
@@ -197,7 +197,7 @@ class StepLoop:
             with self.lock:
                 if self.timeline is not None:
                     self.timeline.failed(self._clock())
-                for rows in plan.rows:
+                for rows in plan.all_rows:
                     self._fail(rows.sequence, error)
 
     def _finish(
@@ -231,7 +231,7 @@ class StepLoop:
 
     def _hand_out(self, plan: StepPlan, computed: Computed) -> None:
         """A plan was computed: its tokens go to those who wait for them."""
-        self._budget.measured(plan.n_rows + plan.n_source_ids, computed.seconds)
+        self._budget.measured(plan.n_ids, computed.seconds)
         with self.lock:
             self.n_steps += 1
             self.recent.append((plan.n_rows, computed.seconds))
@@ -239,7 +239,7 @@ class StepLoop:
             tokens = dict(zip(plan.sampled.values(), computed.tokens, strict=True))
             done = [one for one in plan.rows if tokens.get(one.sequence, 0) is not None]
             self._wants_rows = self._wants_rows or len(done) < len(plan.rows)
-            self.scheduler.computed(StepPlan(tuple(done)))
+            self.scheduler.computed(StepPlan(tuple(done), sources=plan.sources))
             for rows in plan.drafted.values():
                 if not computed.further.get(rows.sequence):
                     rows.sequence.draft = []  # none of it is right
@@ -255,6 +255,11 @@ class StepLoop:
             for sequence, error in computed.failed.items():
                 self._fail(sequence, error)
             self._hand_out_drafted(plan, computed)
+            for sequence, of_text in computed.pooled.items():
+                sequence.pooled = of_text
+                one = self._members.get(sequence)
+                if one is not None:
+                    self._end(one, "end")
             if self.timeline is not None:
                 self.timeline.ended(plan, computed.seconds, self._clock())
 

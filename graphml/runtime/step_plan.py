@@ -62,12 +62,14 @@ class Rows:
 class StepPlan:
     """One step. preempted: sequences that gave their blocks back for it.
 
-    sources: sequences whose source texts an encoder reads before, each whole.
+    sources: sequences whose source texts an encoder reads before, each whole. texts: those of which rows are
+    wanted, all pooled in the same way; each is computed whole before the other rows, and ends with the step.
     """
 
     rows: tuple[Rows, ...]
     preempted: tuple[Sequence, ...] = ()
     sources: tuple[Sequence, ...] = ()
+    texts: tuple[Sequence, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -78,6 +80,21 @@ class StepPlan:
     def n_source_ids(self) -> int:
         """Ids that the encoder reads."""
         return sum(len(one.request.source) for one in self.sources)
+
+    @property
+    def text_rows(self) -> tuple[Rows, ...]:
+        """All ids of each text."""
+        return tuple(Rows(one, 0, len(one.ids)) for one in self.texts)
+
+    @property
+    def all_rows(self) -> tuple[Rows, ...]:
+        """Those of texts, too."""
+        return (*self.rows, *self.text_rows)
+
+    @property
+    def n_ids(self) -> int:
+        """Ids that are computed or read, of whatever kind."""
+        return self.n_rows + self.n_source_ids + sum(len(one.ids) for one in self.texts)
 
     @property
     def n_outputs(self) -> int:

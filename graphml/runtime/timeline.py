@@ -112,18 +112,18 @@ class Timeline:
         pool = self._scheduler.pool
         evicted = pool.n_evicted - self._n_evicted
         step = Step(
-            self._number, now, now, 0.0, budget, tuple(map(self._rows, plan.rows)), self._waiting(plan),
+            self._number, now, now, 0.0, budget, tuple(map(self._rows, plan.all_rows)), self._waiting(plan),
             tuple(one.order for one in plan.preempted), evicted, pool.n_used, pool.n_free,
         )  # fmt: skip
         self._begun.append(step)
         self._number += 1
         self._remember()
-        if not plan.rows:  # nothing is computed
+        if not plan.all_rows:  # nothing is computed
             self._end(now)
 
     def ended(self, plan: StepPlan, seconds: float, now: float) -> None:
         """A plan, or what counts of it, was computed in so long; its tokens are out. Steps end in order."""
-        rows = {(one.sequence.order, one.start) for one in plan.rows}
+        rows = {(one.sequence.order, one.start) for one in plan.all_rows}
         if self._begun and rows <= {(one.sequence, one.start) for one in self._begun[0].rows}:
             self._end(now, compute_s=seconds)  # else it was planned before recording began
 
@@ -152,7 +152,7 @@ class Timeline:
 
     def _waiting(self, plan: StepPlan) -> tuple[Waits, ...]:
         """Everybody without rows: running ones that were left out, and those that wait."""
-        served = {rows.sequence for rows in plan.rows}
+        served = {rows.sequence for rows in plan.all_rows}
         why = "preemption" if plan.preempted else "rows"
         idle = [Waits(one.order, why) for one in self._scheduler.running if one not in served]
         return (*idle, *(Waits(one.order, _reason(one, plan)) for one in self._scheduler.waiting))

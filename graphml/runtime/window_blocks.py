@@ -79,22 +79,25 @@ class WindowBlocks:
             self._holders[own] += 1
             self._free.pop(own, None)
 
-    def take(self, blocks: Iterable[int]) -> None:
-        """A sequence has new blocks in the pool: each gets one here."""
+    def take(self, blocks: Iterable[int]) -> list[tuple[int, int]]:
+        """A sequence has new blocks in the pool: each gets one here. Of those, which belonged to others."""
+        lost = []
         for block in blocks:
             own, _ = self._free.popitem(last=False)
             if self._owner[own] != NONE:
+                lost.append((own, self._owner[own]))
                 self.of[self._owner[own]] = NONE
             self._owner[own], self._holders[own] = block, 1
             self.of[block] = own
+        return lost
 
     def advance(self, blocks: Sequence[int], before: int, after: int) -> None:
         """A sequence had `before` tokens and has `after`: what is behind its window is free."""
-        self._let_go(blocks[self.first_block(before) : self.first_block(after)])
+        self.let_go(blocks[self.first_block(before) : self.first_block(after)])
 
     def release(self, blocks: Sequence[int], n_tokens: int) -> None:
         """A sequence of so many tokens ends; its last block is taken first."""
-        self._let_go(blocks[self.first_block(n_tokens) :][::-1])
+        self.let_go(blocks[self.first_block(n_tokens) :][::-1])
 
     def forget(self, block: int) -> None:
         """What a block of the pool holds is gone."""
@@ -103,7 +106,8 @@ class WindowBlocks:
             self.of[block] = self._owner[own] = NONE
             self._free.move_to_end(own, last=False)
 
-    def _let_go(self, blocks: Iterable[int]) -> None:
+    def let_go(self, blocks: Iterable[int]) -> None:
+        """A sequence holds those of some blocks of the pool no more; the last is taken last."""
         for block in blocks:
             own = int(self.of[block])
             self._holders[own] -= 1

@@ -1,6 +1,7 @@
 """Embeddings and reranking: OpenAI's protocol, llama-server's, Jina's and text-embeddings-inference's.
 
-Texts are embedded one request at a time, in a thread. Knows these protocols; pooling is the model's.
+Texts are embedded in steps of the engine, where there is one, and of all requests together. Knows these
+protocols; pooling is the model's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
-from graphml.api.embedding import chosen_pooling, embed_ids
+from graphml.api.embedding import chosen_pooling
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.json_response import json_response
 from graphml.server.prompts import prompts_of
@@ -89,7 +90,9 @@ def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats
     if pooling != "none":
         pooling = chosen_pooling(executor, pooling)
     begin = time.monotonic()
-    rows = embed_ids(executor, every, pooling)
+    engine = service.access.engine
+    embeds = engine if engine is not None and engine.embeds else service.model
+    rows: list[Floats] = embeds.embed_ids(every, pooling)
     service.access.metrics.embedded(sum(map(len, every)), time.monotonic() - begin)
     return rows
 

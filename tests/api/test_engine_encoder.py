@@ -46,10 +46,13 @@ def test_texts_are_answered_as_alone(model: graphml.Model) -> None:
         for text, handle in zip(texts, handles, strict=True):
             result = handle.result()
             assert result.tokens == alone(model, text, 20)
-            assert (result.n_prompt, result.n_cached, result.n_gen) == (len(text) + 1, 0, 20)
+            assert (result.n_prompt, result.n_gen) == (len(text) + 1, 20)
+            assert result.n_cached in (0, len(text))  # of each only what memory holds still
+        assert not any(handle.result().n_cached for handle in handles[:6])
+        assert any(handle.result().n_cached for handle in handles[6:])
         scheduler, stats = engine._loop.scheduler, engine.stats()
         assert (stats.running, stats.waiting, stats.blocks_used) == (0, 0, 0)
-        assert scheduler._sources.n_used == 0
+        assert scheduler.sources.n_used == 0
     results = model.generate(TEXTS[:4], max_tokens=5)
     assert [one.tokens for one in results] == [alone(model, text, 5) for text in TEXTS[:4]]
 
@@ -67,6 +70,14 @@ def test_several_answers_to_one_text_read_it_once(
         assert len(read) == 1
         assert len({tuple(one.tokens) for one in results}) == 4
         assert engine.submit(TEXTS[0], warm, max_tokens=8, seed=5).result().tokens == results[2].tokens
+        assert len(read) == 1
+
+
+def test_without_the_prefix_cache_a_text_is_read_again(model: graphml.Model) -> None:
+    with model.engine(max_sequences=1, n_ctx=64, prefix_cache=False) as engine:
+        found = [engine.submit(TEXTS[0], max_tokens=4).result() for _ in range(2)]
+    assert [one.n_cached for one in found] == [0, 0]
+    assert found[0].tokens == found[1].tokens
 
 
 def test_too_few_blocks_and_cancels_leave_nothing(model: graphml.Model) -> None:
@@ -81,7 +92,7 @@ def test_too_few_blocks_and_cancels_leave_nothing(model: graphml.Model) -> None:
             assert result.tokens == alone(model, text, 40)[: result.n_gen]
             assert result.n_gen == 40 or handle is handles[1]
         assert engine.stats().n_preempted > 0
-        assert engine.stats().blocks_used == engine._loop.scheduler._sources.n_used == 0
+        assert engine.stats().blocks_used == engine._loop.scheduler.sources.n_used == 0
 
 
 def test_logits_in_shared_steps_are_those_of_a_session(model: graphml.Model) -> None:
@@ -126,8 +137,7 @@ def test_a_text_that_can_never_be_read_is_refused_at_once(model: graphml.Model) 
 
 def test_blocks_of_sequences_hold_nothing_of_sources(model: graphml.Model) -> None:
     """The numbers of both are given out apart: to copy or write a block leaves the texts of others alone."""
-    runner = Runner(model.executor, model.n_vocab, 4, 2)
-    (rows,) = runner.read_blocks([1])
-    assert rows
-    assert all(name.startswith("cache.") for name in rows)
-    assert not runner.block_rows
+    parts = Runner(model.executor, model.n_vocab, 4, 2).parts
+    assert {kind: {name.split(".")[0] for name in parts.read(kind, [1])[0]} for kind in parts.rows} == {
+        "": {"cache"}, "source": {"source"}
+    }  # fmt: skip

@@ -23,7 +23,6 @@ from graphml.runtime import block_files
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.stored_prefixes import StoredPrefixes
 from tests import tiny_model
-from tests.test_architectures import MODELS, write_model
 
 PROMPT = [3 + i * 7 % 250 for i in range(200)]
 OTHERS = [[3 + (i * i + number) % 250 for i in range(150)] for number in range(6)]
@@ -289,12 +288,3 @@ def test_folders_of_others_and_wrong_values_are_refused(model: graphml.Model, tm
         with pytest.raises(graphml.UsageError, match=reason):
             model.engine(**named)  # type: ignore[arg-type]
     assert file.read_text() == "mine"
-
-
-def test_models_with_a_recurrent_state_have_no_store(tmp_path: Path) -> None:
-    path = write_model(tmp_path / "mamba.gguf", *MODELS["mamba-plain"])
-    with (
-        graphml.load(path, threads=2) as model,
-        pytest.raises(graphml.UsageError, match="store: mamba keeps recurrent states besides"),
-    ):
-        model.engine(store=tmp_path / "store")

@@ -45,7 +45,7 @@ class Runner:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler, self.pool = scheduler, scheduler.pool
-        self.checkpoints = scheduler._checkpoints
+        self.checkpoints = scheduler.checkpoints
         self.with_cells = self.checkpoints is None or self.checkpoints._with_cells
         self.sources: dict[int, tuple[bytes, int]] = {}  # by cell
         self.states: dict[int, tuple[int, ...]] = {}  # by slot
@@ -54,7 +54,7 @@ class Runner:
         self.of_windows = [[0] * (window.n_blocks * SIZE) for window in self.pool.windows]
         self.max_tokens: dict[Sequence, int] = {}
         self.finished: list[Sequence] = []
-        self.n_steps = self.n_sources = self.n_drafted = self.n_accepted = 0
+        self.n_steps = self.n_sources = self.n_drafted = self.n_accepted = self.n_texts = 0
         self.expected: dict[Sequence, list[int]] = {}
 
     def move(self, rows: Rows) -> None:
@@ -85,9 +85,10 @@ class Runner:
         for rows in plan.rows:
             if rows.restore is not None:
                 self.states[rows.sequence.slot] = self.copies[rows.restore]
-        self.read_sources(plan)
         for rows in plan.rows:
             self.move(rows)
+        self.pool_texts(plan)
+        self.read_sources(plan)
         for rows in plan.rows:
             one = rows.sequence
             if self.checkpoints is not None:
@@ -108,6 +109,9 @@ class Runner:
         self.check_windows(plan)
         self.keep(plan)
         self.scheduler.computed(plan)
+        for text in plan.texts:
+            self.scheduler.remove(text)
+            self.finished.append(text)
         for rows in plan.rows:
             one = rows.sequence
             keys = self.keys(one)
@@ -166,6 +170,22 @@ class Runner:
                 for seen in range(group.first_seen(position), position + 1):
                     assert cells[self.windowed(window, one, seen)] == key_of([*one.ids, *one.draft], seen)
 
+    def pool_texts(self, plan: StepPlan) -> None:
+        """Texts are computed before all rows, whole, in cells and slots that are nobody else's."""
+        assert len({one.request.pooling for one in plan.texts}) <= 1
+        others = {block for one in self.scheduler.running if one not in plan.texts for block in one.blocks}
+        for rows in plan.text_rows:
+            one = rows.sequence
+            assert one.status is Status.RUNNING
+            assert not others & set(one.blocks)
+            others |= set(one.blocks)
+            for position in range(len(one.ids)):
+                self.cells[one.blocks[position // SIZE] * SIZE + position % SIZE] = -1
+                for window, cells in zip(self.pool.windows, self.of_windows, strict=True):
+                    cells[self.windowed(window, one, position)] = -1
+            self.states[one.slot] = ()
+            self.n_texts += 1
+
     def read_sources(self, plan: StepPlan) -> None:
         """An encoder reads whole texts, of sequences that begin to run."""
         in_step = {rows.sequence for rows in plan.rows}
@@ -208,7 +228,7 @@ class Runner:
         assert len(set(slots)) == len(slots)
         assert all(slot >= 0 for slot in slots)
         sources = Counter(block for one in self.scheduler.running for block in one.source_blocks)
-        pool = self.scheduler._sources._pool
+        pool = self.scheduler.sources.pool
         assert [sources[block] for block in range(pool.n_blocks)] == pool._references
         for one in self.scheduler.waiting:
             assert not one.blocks
@@ -260,6 +280,7 @@ def play(
     kind: str = "attention",
     groups: Iterable[CellGroup] = (),
     drafts: bool = False,
+    texts: bool = False,
 ) -> Runner:
     """Random arrivals, prompts with shared beginnings, lengths, keys, aborts; every request ends."""
     chance = random.Random(seed)
@@ -288,10 +309,12 @@ def play(
             ids = (start + [chance.randint(0, 2) for _ in range(chance.randint(1, 9))])[: n_ctx - 1]
             size = chance.randint(1, min(MOST_IDS, n_ctx)) if kind == "encodes" else 0
             source = np.full(size, chance.randint(0, 1), np.int32)
+            pooling = chance.choice(["", "", "", "mean", "last"]) if texts else ""
+            n = 1 if pooling else chance.choice([1, 1, 2, 5])
             request = Request(
                 np.array(ids, np.int32), key=chance.choice("abc"), weight=chance.choice([0.5, 1, 4]),
-                priority=chance.choice([0, 0, 0, 1]), extra=source.tobytes(), source=source,
-                n=chance.choice([1, 1, 2, 5]), full=Overflow(chance.choice(overflows), chance.randint(-1, 5)),
+                priority=chance.choice([0, 0, 0, 1]), extra=source.tobytes(), source=source, n=n,
+                full=Overflow(chance.choice(overflows), chance.randint(-1, 5)), pooling=pooling,
             )  # fmt: skip
             most = chance.randint(1, 12)
             for _ in range(request.n):
@@ -316,13 +339,13 @@ def play(
     finished = set(runner.finished)
     for sequence, ids, most in made:
         assert sequence.status is Status.FINISHED
-        wanted = alone(ids, most, n_ctx, sequence.request.full)
+        wanted = ids if sequence.request.pooling else alone(ids, most, n_ctx, sequence.request.full)
         if sequence in finished:
             assert sequence.ids == wanted
         elif not sequence.request.full.shifts:
             assert sequence.ids == wanted[: len(sequence.ids)]
-    assert pool.n_used == scheduler._sources.n_used == 0
-    assert not scheduler._served
+    assert pool.n_used == scheduler.sources.n_used == 0
+    assert not scheduler._order
     return runner
 
 

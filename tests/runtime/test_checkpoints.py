@@ -38,8 +38,8 @@ def computed(scheduler: Scheduler, ids: list[int], n_generated: int = 1, extra: 
 
 
 def kept(scheduler: Scheduler) -> list[int]:
-    assert scheduler._checkpoints is not None
-    return sorted(one.n for one in scheduler._checkpoints._kept)
+    assert scheduler.checkpoints is not None
+    return sorted(one.n for one in scheduler.checkpoints._kept)
 
 
 def test_a_prompt_ends_a_chunk_at_its_last_block_and_keeps_its_states_there() -> None:

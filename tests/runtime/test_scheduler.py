@@ -35,13 +35,23 @@ def test_drafts_change_nothing_that_comes_out(groups: tuple[CellGroup, ...]) -> 
     assert sum(one.n_drafted for one in runs) > sum(one.n_accepted for one in runs)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("groups", [(), (CellGroup(5),)], ids=["one", "windows"])
+def test_texts_that_become_rows_change_nothing_beside_them(kind: str, groups: tuple[CellGroup, ...]) -> None:
+    if kind in ("hybrid", "recurrent") and groups:
+        pytest.skip("have no checkpoints beside windows")
+    runs = [play(seed, 40, kind=kind, groups=groups, texts=True) for seed in range(20)]
+    assert sum(one.n_texts for one in runs) > 100
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_a_hundred_thousand_steps(part: int) -> None:
     """A quarter of them each: small pools and large ones, with few requests and with many."""
     chance, n_steps = random.Random(part), 0
     while n_steps < 25_000:
         n_requests, kind = chance.choice([10, 40, 200]), chance.choice(KINDS)
-        n_steps += play(chance.randrange(10**9), n_requests, kind=kind).n_steps
+        texts = chance.random() < 0.3
+        n_steps += play(chance.randrange(10**9), n_requests, kind=kind, texts=texts).n_steps
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -29,10 +29,10 @@ def test_a_source_is_read_in_the_step_that_its_sequence_begins_in() -> None:
     assert [one.sequence for one in plans[0].rows] == [first]
     assert same.source_blocks == first.source_blocks
     scheduler.remove(first)
-    assert scheduler._sources.n_used == 3 + 2 + 1
+    assert scheduler.sources.n_used == 3 + 2 + 1
     for one in (second, same, short):
         scheduler.remove(one)
-    assert scheduler._sources.n_used == 0
+    assert scheduler.sources.n_used == 0
 
 
 def test_a_source_waits_for_blocks() -> None:

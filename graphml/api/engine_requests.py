@@ -1,0 +1,126 @@
+"""Requests of an engine from the arguments of `Engine.submit`; what could never run is refused at once.
+
+Knows arguments, ids and adapters; nothing of sequences or steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from graphml.api.text_rows import check_texts
+from graphml.api.tokens import NO_IDS, Ids, check_stop, checked_ids
+from graphml.argument_checks import count_or_none, whole_number
+from graphml.errors import TokenizerError, UsageError
+from graphml.ir.op import Array
+from graphml.option_fields import Real
+from graphml.runtime.adapters import Scaled, applied_adapters
+from graphml.runtime.executor import Executor
+from graphml.runtime.overflow import Overflow
+from graphml.runtime.request import Request, extra_of
+from graphml.runtime.source_text import check_source
+from graphml.sampling import SamplingParams
+from graphml.text.tokenizer import Tokenizer
+
+MAX_CONTINUATIONS = 128  # of one request
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Makes the requests of one engine. n_ctx: most tokens of a sequence. Errors as of `Engine.submit`."""
+
+    executor: Executor
+    tokenizer: Tokenizer | None
+    n_vocab: int
+    n_ctx: int
+
+    def made(
+        self,
+        prompt: str | Ids,
+        params: SamplingParams,
+        max_tokens: int | None,
+        n: int,
+        key: str | None,
+        priority: int,
+        deadline: float | None,
+        full: Overflow,
+        lora: Scaled | None,
+        salt: bytes,
+    ) -> Request:
+        """The request of a prompt; full: what a full context does, which was checked."""
+        check_stop(self.tokenizer, params)
+        ids, source = self._split(checked_ids(self._encoded(prompt), self.n_vocab, some=True))
+        count = whole_number(n)
+        if count is None or not 1 <= count <= MAX_CONTINUATIONS:
+            raise UsageError(f"n: wanted 1 to {MAX_CONTINUATIONS}; got {n!r}")
+        level = _order(key, priority)
+        if deadline is not None and not (isinstance(deadline, int | float) and deadline > 0):
+            raise UsageError(f"deadline: wanted seconds above 0, or None; got {deadline!r}")
+        adapters = applied_adapters(self.executor.file, lora, ids, self.executor.encodes)
+        return Request(
+            ids,
+            params,
+            max_tokens=count_or_none("max_tokens", max_tokens),
+            key=key,
+            priority=level,
+            deadline=None if deadline is None else time.monotonic() + deadline,
+            extra=extra_of(source, adapters, salt),
+            adapters=adapters,
+            source=source,
+            n=count,
+            full=full,
+            begins=self.tokenizer is not None and int(ids[0]) == self.tokenizer.bos,
+            vocabulary=self.tokenizer,
+        )
+
+    def negative(
+        self, request: Request, scale: float, prompt: str | Ids | None, lora: Scaled | None, salt: bytes
+    ) -> Request | None:
+        """The request of the negative prompt of guidance; None without that."""
+        if Real(0, 100).read("guidance_scale", scale) == 1.0:
+            if prompt is not None:
+                raise UsageError("guidance_scale: wanted another than 1 for a negative prompt; got 1")
+            return None
+        if self.executor.encodes or request.full.shifts:
+            why = "a model without an encoder" if self.executor.encodes else "overflow stop or error"
+            raise UsageError(f"guidance_scale: wanted {why} for guidance")
+        given = request.ids[-1:] if prompt is None else self._encoded(prompt)
+        ids = checked_ids(given, self.n_vocab, some=True)
+        adapters = applied_adapters(self.executor.file, lora, ids)
+        extra, params = extra_of(NO_IDS, adapters, salt), SamplingParams()
+        return replace(request, ids=ids, adapters=adapters, extra=extra, params=params, begins=False)
+
+    def texts(
+        self, texts: Sequence[Sequence[int]], pooling: str, key: str | None, priority: int
+    ) -> list[Request]:
+        """The requests of texts of which rows are wanted, pooled so."""
+        check_texts(self.executor, texts)
+        level = _order(key, priority)
+        return [Request(np.asarray(ids, np.int32), key=key, priority=level, pooling=pooling) for ids in texts]
+
+    def _split(self, ids: Array) -> tuple[Array, Array]:
+        """The ids that are continued, and those that an encoder reads first."""
+        if not self.executor.encodes:
+            return ids, NO_IDS
+        check_source(self.executor, len(ids), self.n_ctx)
+        return checked_ids([self.executor.config.start_token], self.n_vocab), ids
+
+    def _encoded(self, prompt: str | Ids) -> Ids:
+        if not isinstance(prompt, str):
+            return prompt
+        if self.tokenizer is None:
+            raise TokenizerError("submit: the model has no tokenizer; wanted ids, got a text")
+        return self.tokenizer.encode(prompt, parse_special=False)
+
+
+def _order(key: str | None, priority: int) -> int:
+    """The priority, checked with the key."""
+    level = whole_number(priority)
+    if key is not None and not isinstance(key, str):
+        raise UsageError(f"key: wanted a text, or None; got {key!r}")
+    if level is None:
+        raise UsageError(f"priority: wanted a whole number; got {priority!r}")
+    return level

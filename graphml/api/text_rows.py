@@ -1,0 +1,162 @@
+"""Texts to rows in an engine: each a request of its own, so that texts of many callers share steps.
+
+Knows ids, loops and rows; what pooling means is `graphml.loading.pooling`'s.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+import numpy as np
+
+from graphml.api.open_loops import opened
+from graphml.backend import Progress, no_progress
+from graphml.errors import BackendError, UsageError
+from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.evaluation import Floats
+from graphml.runtime.executor import Executor
+from graphml.runtime.paged_cache import BLOCK_SIZE
+from graphml.runtime.request import Request
+from graphml.runtime.runner import Runner
+from graphml.runtime.scheduler import Scheduler
+from graphml.runtime.sequence import Sequence as RunningSequence
+from graphml.runtime.step_budget import StepBudget
+from graphml.runtime.step_loop import StepLoop
+from graphml.runtime.window_blocks import WindowBlocks, WindowRoom
+
+TOGETHER = 8
+"""Texts of one step at most, of a model's own engine of texts."""
+
+
+def check_texts(executor: Executor, texts: Sequence[Sequence[int]]) -> None:
+    """UsageError for a text without ids or of more than n_batch: all of a text takes part in one step."""
+    if executor.encodes:
+        raise UsageError(
+            f"{executor.file.path}: {executor.architecture.name} answers texts and embeds none: wanted its "
+            "encoder alone, as a file of the architecture t5encoder has it, or a decoder alone"
+        )
+    limit = longest_text(executor)
+    for i, ids in enumerate(texts):
+        if not 0 < len(ids) <= limit:
+            which = "n_batch" if executor.n_batch < executor.config.n_ctx else "the model's context"
+            raise UsageError(f"texts[{i}]: wanted 1 to {limit} tokens ({which}); got {len(ids)}")
+
+
+def longest_text(executor: Executor) -> int:
+    """Ids of the longest text that becomes rows."""
+    return int(min(executor.n_batch, executor.config.n_ctx))
+
+
+class _Text:
+    """The listener of one text. rows: float32 [rows, d], once they are computed."""
+
+    def __init__(self, sequence: RunningSequence) -> None:
+        self._sequence = sequence
+        self.rows: Future[Floats] = Future()
+
+    def sampled(self, token: int) -> str | None:
+        """See `Listener`; no token is sampled."""
+
+    def appended(self, token: int, last: bool) -> str | None:
+        """See `Listener`; no token is sampled."""
+
+    def prompt_computed(self, count: int) -> None:
+        """See `Listener`; a text is computed at once."""
+
+    def ended(self, reason: str) -> None:
+        """See `Listener`."""
+        rows, self._sequence.pooled = self._sequence.pooled, None
+        if rows is None:
+            self.rows.set_exception(BackendError("engine: it was closed"))
+        else:
+            self.rows.set_result(rows)
+
+    def failed(self, error: BaseException) -> None:
+        """See `Listener`."""
+        self.rows.set_exception(error)
+
+
+def rows_of_texts(
+    loop: StepLoop,
+    orders: Callable[[], int],
+    requests: Sequence[Request],
+    progress: Progress = no_progress,
+) -> list[Floats]:
+    """Have a loop compute requests for rows, and wait for them; raises what one has failed with."""
+    sequences = [RunningSequence(request, orders()) for request in requests]
+    texts = [_Text(one) for one in sequences]
+    loop.add(zip(sequences, texts, strict=True))
+    found: list[Floats] = []
+    try:
+        for text in texts:
+            progress("embed", len(found), len(texts))
+            found.append(text.rows.result())
+    except BaseException:
+        loop.cancel(sequences)
+        raise
+    progress("embed", len(found), len(texts))
+    return found
+
+
+class TextEngine:
+    """The engine of a model's texts that become rows, all pooled in one way. From any thread.
+
+    It has blocks for one step, and a thread from the first text to `close`.
+    """
+
+    def __init__(self, executor: Executor, n_vocab: int, pooling: str) -> None:
+        self._executor, self._pooling = executor, pooling
+        count, limit = min(TOGETHER, executor.n_batch), longest_text(executor)
+        n_blocks = count + -(-max(limit, executor.n_batch) // BLOCK_SIZE)
+        _ = executor.state_graph(count)  # so that the groups are known
+        rooms = [
+            WindowRoom(group, count, n_blocks * BLOCK_SIZE, executor.n_batch, BLOCK_SIZE)
+            for group in executor.cell_groups
+        ]
+        windows = [WindowBlocks(room, n_blocks) for room in rooms]
+        self._runner = Runner(executor, n_vocab, n_blocks, count, windows=windows, pooling=pooling)
+        pool = BlockPool(n_blocks, BLOCK_SIZE, keep=False, windows=windows)
+        scheduler = Scheduler(pool, count, n_blocks * BLOCK_SIZE, recurrent=executor.recurrent)
+        self._loop = StepLoop(self._runner, scheduler, StepBudget(1.0, executor.n_batch))
+        self._count = itertools.count()
+        opened(self, self._loop)
+
+    def rows(self, texts: Sequence[Sequence[int]], progress: Progress) -> list[Floats]:
+        """The rows of each text's ids, which were checked."""
+        self._runner.prepare_texts(self._pooling, map(len, texts))
+        requests = [Request(np.asarray(ids, np.int32), pooling=self._pooling) for ids in texts]
+        return rows_of_texts(self._loop, lambda: next(self._count), requests, progress)
+
+    def close(self) -> None:
+        """Give its memory back; a second call does nothing."""
+        self._loop.close()
+
+
+class TextEngines:
+    """The engines of a model's texts, one for each pooling, made when first asked for. From any thread."""
+
+    def __init__(self, executor: Executor, n_vocab: int) -> None:
+        self._executor, self._n_vocab = executor, n_vocab
+        self._lock = threading.Lock()
+        self._engines: dict[str, TextEngine] = {}
+
+    def rows(
+        self, texts: Sequence[Sequence[int]], pooling: str, progress: Progress = no_progress
+    ) -> list[Floats]:
+        """The rows of each text's ids, float32 [rows, d]; UsageError as of `check_texts`."""
+        check_texts(self._executor, texts)
+        with self._lock:
+            if pooling not in self._engines:
+                self._engines[pooling] = TextEngine(self._executor, self._n_vocab, pooling)
+            engine = self._engines[pooling]
+        return engine.rows(texts, progress)
+
+    def close(self) -> None:
+        """Give the memory of all back; a second call does nothing."""
+        with self._lock:
+            for engine in self._engines.values():
+                engine.close()
+            self._engines.clear()
