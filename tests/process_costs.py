@@ -19,8 +19,8 @@ YOUNG, MIDDLE, OLD = 20_000, 20, 20
 def keep_byte_code_for_the_run() -> None:
     """Where Python may write no byte code, write it to a folder that is removed when the run ends.
 
-    Else each process of the run compiles the same sources and has pytest rewrite the same tests: 8 s for one that
-    collects all tests, 0.4 s for each command that is started.
+    Else each process of the run compiles the same sources and has pytest rewrite the same tests: 8 s for one
+    that collects all tests, 0.4 s for each command that is started.
     """
     if not sys.dont_write_bytecode:
         return

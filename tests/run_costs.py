@@ -3,9 +3,9 @@
     python -m tests.run_costs FOLDER [--by file|test|folder] [--most 40]
 
 Each process of the run writes a line for each test to a file of its own in FOLDER: processor seconds of the
-process and of ended children, the share of each part (typing and optimising kernels of the CPU, loading them, building
-GPU programs, passes, garbage collection), and which kernels it compiled. A part's seconds do not hold those
-of a part within it. Knows the functions that it times by name; changes nothing else of the run.
+process and of ended children, the share of each part (typing and optimising kernels of the CPU, loading them,
+building GPU programs, passes, garbage collection), and which kernels it compiled. A part's seconds do not hold
+those of a part within it. Knows the functions that it times by name; changes nothing else of the run.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ PARTS = (
     ("OpenCL", "graphml_opencl.programs", "Programs._built"),
     ("OpenCL", "graphml_opencl.driver", "OpenclDriver.wait"),
     ("WGSL", "graphml_wgpu.pipelines", "compiled"),
+    ("GPU kernels", "graphml_gpu.language.kernels", "_specialise"),
     ("GPU texts", "graphml_gpu.language", "Specialised.opencl"),
     ("GPU texts", "graphml_gpu.language", "Specialised.wgsl"),
     ("passes", "graphml.compiler.compile", "_apply_passes"),
@@ -61,7 +62,9 @@ class Costs:
         @functools.wraps(function)
         def measured(*arguments: Any, **named: Any) -> Any:
             if part == "typing":
-                self.kernels.append(str(importlib.import_module("graphml_cpu.kernel_cache").file_stem(arguments[0])))
+                self.kernels.append(
+                    str(importlib.import_module("graphml_cpu.kernel_cache").file_stem(arguments[0]))
+                )
             within = self._within()
             within.append(0.0)
             start = time.thread_time()
@@ -111,7 +114,9 @@ _costs: Costs | None = None
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", metavar="FOLDER", help="write what each test costs to a file in FOLDER")
-    parser.addoption("--one-in", metavar="N", type=int, default=1, help="run the first of N cases of each test")
+    parser.addoption(
+        "--one-in", metavar="N", type=int, default=1, help="run the first of N cases of each test"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -210,7 +215,10 @@ def main() -> None:
         whole.update(one)
     names = sorted({name for one in totals.values() for name in one} - {"all", "tests", "kernels", "started"})
     names.sort(key=lambda name: -whole[name])
-    print(f"{'':60} {'all':>8} {'tests':>6} {'kernels':>7} {'started':>7} " + " ".join(f"{n:>12}" for n in names))
+    print(
+        f"{'':60} {'all':>8} {'tests':>6} {'kernels':>7} {'started':>7} "
+        + " ".join(f"{n:>12}" for n in names)
+    )
     ordered = sorted(totals.items(), key=lambda entry: -entry[1]["all"])[: given.most]
     for key, one in [("everything", whole), *ordered]:
         print(

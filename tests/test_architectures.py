@@ -30,8 +30,8 @@ from tests.golden import Floats, nmse
 
 N_BATCH = 24
 TOKENS = np.random.default_rng(3).integers(0, 80, 70)  # three blocks of the cache
-# Steps of one token where one differs from the last: at the beginning, at the ends of blocks of the cache, behind
-# batches and before them. In between come batches, each of which costs as much as a step of one.
+# Steps of one token where one differs from the last: at the beginning, at the ends of blocks of the cache,
+# behind batches and before them. In between come batches, each of which costs as much as a step of one.
 STEPS = (1, 1, 1, N_BATCH, 3, 1, 1, 1, 1, 1, N_BATCH, 3, 1, 1, 1, 1, 1, 1, 1, 1)
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
 MODELS = {
