@@ -1,11 +1,11 @@
 """Where a test run's processor time goes: `pytest -p tests.run_costs --costs FOLDER`, then the tables.
 
-    python -m tests.run_costs FOLDER [--by file|test|folder] [--most 40]
+    python -m tests.run_costs FOLDER [--by folder|file|function|test] [--most 40]
 
 Each process of the run writes a line for each test to a file of its own in FOLDER: processor seconds of the
-process and of ended children, the share of each part (typing and optimising kernels of the CPU, loading them,
-building GPU programs, passes, garbage collection), and which kernels it compiled. A part's seconds do not hold
-those of a part within it. Knows the functions that it times by name; changes nothing else of the run.
+process and of ended children, the share of each part (see `PARTS`, and garbage collection), and which kernels
+of the CPU it compiled. A part's seconds do not hold those of a part within it. Knows the functions that it
+times by name; changes nothing else of the run.
 """
 
 from __future__ import annotations
@@ -189,10 +189,16 @@ def read(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def _key(test: str, by: str) -> str:
+    """What a test is counted with."""
     path = test.split("::")[0]
-    if by == "test" or test.startswith("("):
+    if test.startswith("("):
         return test
-    return path if by == "file" else "/".join(path.split("/")[:2])
+    return {
+        "folder": "/".join(path.split("/")[:2]),
+        "file": path,
+        "function": test.split("[")[0],
+        "test": test,
+    }[by]
 
 
 def main() -> None:
@@ -205,7 +211,7 @@ def main() -> None:
     totals: dict[str, Counter[str]] = defaultdict(Counter)
     for lines in processes.values():
         for line in lines:
-            key = line["test"].split("[")[0] if given.by == "function" else _key(line["test"], given.by)
+            key = _key(line["test"], given.by)
             one = totals[key]
             one.update(line["parts"])
             one.update({"all": line["own"] + line["children"], "children": line["children"], "tests": 1,
