@@ -108,6 +108,10 @@ class Costs:
         self.used, self.kernels, self.children = now, [], 0
         self.parts.clear()
 
+    def close(self) -> None:
+        """Nothing more is written."""
+        self._file.close()
+
 
 _costs: Costs | None = None
 
@@ -153,22 +157,28 @@ def _watch_children(costs: Costs) -> None:
     subprocess.Popen.__init__ = counted  # type: ignore[method-assign]
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def holder_of(module: str, name: str) -> Any:
+    """What has the function that is timed as an attribute; None where its library is not installed."""
+    try:
+        holder: Any = importlib.import_module(module)
+    except ImportError:
+        return None
+    *outer, last = name.split(".")
+    for one in outer:
+        holder = getattr(holder, one, None)
+    if not hasattr(holder, last):
+        raise pytest.UsageError(f"tests/run_costs.py times {module}.{name}, which is not there")
+    return holder
+
+
+def pytest_collection_finish() -> None:
     if _costs is None:
         return
     _costs.write("(collect)")
     for part, module, name in PARTS:
-        try:
-            holder: Any = importlib.import_module(module)
-        except ImportError:
-            continue
-        *outer, last = name.split(".")
-        for one in outer:
-            holder = getattr(holder, one, None)
-        if hasattr(holder, last):
+        holder, last = holder_of(module, name), name.split(".")[-1]
+        if holder is not None:
             setattr(holder, last, _costs.timed(part, getattr(holder, last)))
-        else:
-            raise pytest.UsageError(f"tests/run_costs.py: no {name} in {module}")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -179,13 +189,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_sessionfinish() -> None:
+    global _costs
     if _costs is not None:
         _costs.write("(end)")
+        gc.callbacks.remove(_costs.collects)
+        _costs.close()
+        _costs = None
 
 
 def read(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """The lines of each process."""
-    return {path.stem: [json.loads(line) for line in path.open()] for path in sorted(folder.glob("*.jsonl"))}
+    found = sorted(folder.glob("*.jsonl"))
+    return {path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in found}
 
 
 def _key(test: str, by: str) -> str:
