@@ -17,8 +17,12 @@ import pytest
 from hypothesis import settings
 
 from graphml.loading import discovery
+from tests import process_costs
 from tests.hub_server import FILES, HubServer, serving
 from tests.shared_drivers import remembering, sharing
+
+process_costs.keep_byte_code_for_the_run()
+process_costs.collect_no_garbage()
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None)
@@ -42,6 +46,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return LONG.index(item.path.name) if item.path.name in LONG else len(LONG)
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    process_costs.collect_seldom()
 
 
 @pytest.fixture(scope="session", autouse=True)

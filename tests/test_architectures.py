@@ -30,6 +30,9 @@ from tests.golden import Floats, nmse
 
 N_BATCH = 24
 TOKENS = np.random.default_rng(3).integers(0, 80, 70)  # three blocks of the cache
+# Steps of one token where one differs from the last: at the beginning, at the ends of blocks of the cache,
+# behind batches and before them. In between come batches, each of which costs as much as a step of one.
+STEPS = (1, 1, 1, N_BATCH, 3, 1, 1, 1, 1, 1, N_BATCH, 3, 1, 1, 1, 1, 1, 1, 1, 1)
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
 MODELS = {
     f"{name}-{model.name}": (name, model)
@@ -119,9 +122,15 @@ class Sequence:
 
     def feed(self, tokens: Any, piece: int = N_BATCH, all_logits: bool = True) -> Floats:
         """Logits of the tokens, fed in pieces."""
-        parts = [tokens[i : i + piece] for i in range(0, len(tokens), piece)]
+        return self.feed_parts([tokens[i : i + piece] for i in range(0, len(tokens), piece)], all_logits)
+
+    def feed_parts(self, parts: list[Any], all_logits: bool = True) -> Floats:
         step = self.executor.step
         return np.concatenate([step(part, self.cache, self.state, all_logits).copy() for part in parts])
+
+    def feed_in_steps(self) -> Floats:
+        """Logits of `TOKENS`, fed in `STEPS`."""
+        return self.feed_parts(np.split(TOKENS, np.cumsum(STEPS)[:-1]))
 
 
 _LOGITS: WeakKeyDictionary[Executor, Floats] = WeakKeyDictionary()
@@ -166,7 +175,7 @@ def test_every_tensor_of_a_sample_is_used_and_the_graph_is_well_formed(executor:
 def test_in_pieces_is_step_by_step(executor: Executor) -> None:
     together = logits_of(executor)
     assert np.isfinite(together).all()
-    assert nmse(Sequence(executor).feed(TOKENS, piece=1), together) < stepwise(executor)
+    assert nmse(Sequence(executor).feed_in_steps(), together) < stepwise(executor)
     assert nmse(Sequence(executor).feed(TOKENS, piece=7), together) < stepwise(executor)
 
 
@@ -272,7 +281,7 @@ def test_the_order_of_cache_blocks_does_not_matter(executor: Executor, order: li
     sequence = Sequence(executor, order)
     assert nmse(sequence.feed(TOKENS), plain) < 1e-10
     assert list(sequence.cache.table[0, :3]) == order[:3]
-    assert nmse(Sequence(executor, order).feed(TOKENS, piece=1), plain) < 1e-10
+    assert nmse(Sequence(executor, order).feed_in_steps(), plain) < 1e-10
 
 
 @on_some_and_recurrent

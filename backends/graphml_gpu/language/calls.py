@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from graphml_gpu.language.context import Context, Value, at_run_time, describe, is_expression, is_number
@@ -28,7 +27,7 @@ def lower_call(context: Context, node: ast.Call) -> Value:
     """What a call stands for."""
     called = context.lower_expression(context, node.func)
     given = [*node.args, *(keyword.value for keyword in node.keywords)]
-    values = context.in_order([partial(context.lower_expression, context, item) for item in given])
+    values = context.lowered(given)
     keywords = {
         str(keyword.arg): value
         for keyword, value in zip(node.keywords, values[len(node.args) :], strict=True)

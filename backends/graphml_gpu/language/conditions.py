@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from graphml_gpu.language.context import Context, Value, describe, is_expression, is_number
@@ -53,7 +52,7 @@ def fold(
 def compare(context: Context, node: ast.Compare) -> Value:
     """A comparison, or a chain of them."""
     sides = [node.left, *node.comparators]
-    values = context.in_order([partial(context.lower_expression, context, side) for side in sides])
+    values = context.lowered(sides)
     if len(values) > 2:
         values = [context.plain("value", v) if is_expression(v) else v for v in values]
     result: Value = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
@@ -25,12 +25,12 @@ Value = Any
 tuple of values, or anything else: a value known when compiling."""
 
 _LARGEST = {"f32": float.fromhex("0x1.fffffep127"), "f16": 65504.0}
-EXPRESSIONS = Expression.__args__
+_EXPRESSIONS = frozenset(Expression.__args__)
 
 
 def is_expression(value: Value) -> bool:
     """Whether a value is known at run time only."""
-    return isinstance(value, EXPRESSIONS)
+    return type(value) in _EXPRESSIONS
 
 
 def at_run_time(value: Value) -> bool:
@@ -128,17 +128,26 @@ class Context:
     def in_order(self, lowerings: list[Callable[[], Value]]) -> list[Value]:
         """Lower several expressions; what a later one's statements could change is worked out before them."""
         values: list[Value] = []
-        ends: list[int] = []
         for lowering in lowerings:
             start = len(self.block)
             value = lowering()
             if len(self.block) > start:
-                self._fix_before(values, ends, start)
+                self._fix_before(values, start)
             values.append(value)
-            ends.append(len(self.block))
         return values
 
-    def _fix_before(self, values: list[Value], ends: list[int], start: int) -> None:
+    def lowered(self, nodes: Iterable[ast.expr]) -> list[Value]:
+        """The same for expressions as they are written, which most are."""
+        values: list[Value] = []
+        for node in nodes:
+            start = len(self.block)
+            value = self.lower_expression(self, node)
+            if len(self.block) > start:
+                self._fix_before(values, start)
+            values.append(value)
+        return values
+
+    def _fix_before(self, values: list[Value], start: int) -> None:
         tail = self.block[start:]
         del self.block[start:]
         for i, earlier in enumerate(values):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from graphml_gpu.language.calls import lower_call
@@ -55,7 +54,7 @@ def _constant(context: Context, node: ast.Constant) -> Value:
 
 
 def _tuple(context: Context, node: ast.Tuple | ast.List) -> Value:
-    return tuple(context.in_order([partial(lower_expression, context, item) for item in node.elts]))
+    return tuple(context.lowered(node.elts))
 
 
 def _string(context: Context, node: ast.JoinedStr) -> str:
@@ -80,9 +79,7 @@ def _name(context: Context, node: ast.Name) -> Value:
 
 
 def _binary(context: Context, node: ast.BinOp) -> Value:
-    left, right = context.in_order(
-        [lambda: lower_expression(context, node.left), lambda: lower_expression(context, node.right)]
-    )
+    left, right = context.lowered((node.left, node.right))
     return binary(context, type(node.op), left, right, node)
 
 
@@ -148,9 +145,7 @@ def _unary(context: Context, node: ast.UnaryOp) -> Value:
 
 
 def _element(context: Context, node: ast.Subscript) -> Value:
-    base, index = context.in_order(
-        [lambda: lower_expression(context, node.value), lambda: lower_expression(context, node.slice)]
-    )
+    base, index = context.lowered((node.value, node.slice))
     if isinstance(base, Array):
         if base.space == "buffer" and base.access == "write":
             context.fail(f"`{base.name}` is Write: it cannot be read; wanted Update", node)

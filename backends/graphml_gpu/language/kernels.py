@@ -27,7 +27,7 @@ from graphml_gpu.language.opencl import opencl
 from graphml_gpu.language.reserved import RESERVED
 from graphml_gpu.language.source import Source, read
 from graphml_gpu.language.statements import lower_block
-from graphml_gpu.language.tree import Across, Array, Index, Scalar, Tree
+from graphml_gpu.language.tree import Across, Array, Expression, Index, Scalar, Statement, Tree
 from graphml_gpu.language.types import SCALARS, BufferType, Type
 from graphml_gpu.language.walk import all_expressions, all_statements, touched
 from graphml_gpu.language.wgsl import wgsl
@@ -210,7 +210,8 @@ def _specialise(kernel: Kernel, features: Features, given: Mapping[str, Any]) ->
     lower_block(context, source.body)
     declare(context.block)
     arrays = tuple(context.arrays.values())
-    used = touched(context.block)
+    statements, expressions = list(all_statements(context.block)), list(all_expressions(context.block))
+    used = touched(statements, expressions)
     buffers = [buffer for buffer in buffers if buffer.name in used]
     tree = Tree(
         kernel.name,
@@ -233,15 +234,15 @@ def _specialise(kernel: Kernel, features: Features, given: Mapping[str, Any]) ->
         ),
         sum((a.length or 0) * a.element.n_bytes for a in arrays if a.space == "shared")
         + sum(kind.n_bytes for kind in context.uniform),
-        _subgroups(tree),
+        _subgroups(statements, expressions),
         tree,
     )
 
 
-def _subgroups(tree: Tree) -> bool:
-    across = any(isinstance(statement, Across) for statement in all_statements(tree.body))
+def _subgroups(statements: list[Statement], expressions: list[Expression]) -> bool:
+    across = any(isinstance(statement, Across) for statement in statements)
     return across or any(
-        isinstance(part, Index) and part.which.startswith("subgroup") for part in all_expressions(tree.body)
+        isinstance(part, Index) and part.which.startswith("subgroup") for part in expressions
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from functools import partial
+import functools
 
 from graphml_gpu.language.conditions import condition
 from graphml_gpu.language.context import Context, Value, is_expression, is_number
@@ -54,7 +54,7 @@ def _count(context: Context, node: ast.For, call: ast.Call) -> None:
     frame = context.frame
     if not isinstance(node.target, ast.Name) or not 1 <= len(call.args) <= 3:
         context.fail("wanted `for name in range(begin, end, step)`", node)
-    given = context.in_order([partial(lower_expression, context, item) for item in call.args])
+    given = context.lowered(call.args)
     begin, end = (0, given[0]) if len(given) == 1 else (given[0], given[1])
     step = given[2] if len(given) == 3 else 1
     down = is_number(step) and step < 0
@@ -84,6 +84,7 @@ def _count(context: Context, node: ast.For, call: ast.Call) -> None:
         context.emit(If(once, body))
 
 
+@functools.cache
 def _leaves(node: ast.For) -> bool:
     """Whether a loop has a `break` or `continue` in it."""
     return any(isinstance(inner, ast.Break | ast.Continue) for inner in ast.walk(node))

@@ -8,6 +8,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class Source:
     returns: Any
     names: Callable[[str], Any]
 
-    @property
+    @cached_property
     def body(self) -> list[ast.stmt]:
         """The statements without the docstring."""
         return self.tree.body[1:] if ast.get_docstring(self.tree) is not None else self.tree.body

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from graphml_gpu.language.tree import (
     Across,
@@ -31,21 +32,15 @@ from graphml_gpu.language.tree import (
 )
 from graphml_gpu.language.types import BOOL
 
-
-def operands(expression: Expression) -> tuple[Expression, ...]:
-    """The expressions that an expression is made of."""
-    match expression:
-        case Load():
-            return (expression.index,)
-        case Lane() | Unary():
-            return (expression.value,)
-        case Binary():
-            return (expression.left, expression.right)
-        case Select():
-            return (expression.condition, expression.yes, expression.no)
-        case Convert() | Call():
-            return expression.values
-    return ()
+_OPERANDS: dict[type[Expression], Callable[[Any], tuple[Expression, ...]]] = {
+    Load: lambda load: (load.index,),
+    Lane: lambda lane: (lane.value,),
+    Unary: lambda unary: (unary.value,),
+    Binary: lambda binary: (binary.left, binary.right),
+    Select: lambda select: (select.condition, select.yes, select.no),
+    Convert: lambda convert: convert.values,
+    Call: lambda call: call.values,
+}
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
@@ -54,7 +49,9 @@ def walk(expression: Expression) -> Iterator[Expression]:
     while waiting:
         part = waiting.pop()
         yield part
-        waiting.extend(operands(part))
+        operands = _OPERANDS.get(type(part))
+        if operands is not None:
+            waiting.extend(operands(part))
 
 
 def expressions_of(statement: Statement) -> tuple[Expression, ...]:
@@ -132,7 +129,7 @@ def truth(value: bool) -> Literal:
     return Literal(value, BOOL)
 
 
-def touched(block: list[Statement]) -> set[str]:
-    """Names of the arrays that a block reads or writes."""
-    read = {part.array.name for part in all_expressions(block) if isinstance(part, Load)}
-    return read | {s.array.name for s in all_statements(block) if isinstance(s, Store | Atomic)}
+def touched(statements: Iterable[Statement], expressions: Iterable[Expression]) -> set[str]:
+    """Names of the arrays that statements and expressions read or write."""
+    read = {part.array.name for part in expressions if isinstance(part, Load)}
+    return read | {one.array.name for one in statements if isinstance(one, Store | Atomic)}
