@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean, median
 
-from graphml.api.draft_choice import drafts_for
+from graphml.api.draft_choice import check_no_drafts, drafts_for
 from graphml.api.draft_model import DraftModel
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.api.engine_stats import EngineStats
@@ -298,6 +298,7 @@ class Engine:
             if prompt is not None:
                 raise UsageError("guidance_scale: wanted another than 1 for a negative prompt; got 1")
             return None
+        check_no_drafts(request.params, "guidance")
         if self._executor.encodes or request.full.shifts:
             why = "a model without an encoder" if self._executor.encodes else "overflow stop or error"
             raise UsageError(f"guidance_scale: wanted {why} for guidance")

@@ -1,4 +1,4 @@
-"""`low_rank`: what a low-rank adapter adds to a product, in the rows that it has a part in (LoRA, Hu et al. 2021)."""
+"""`low_rank`: what an adapter adds to a product, in the rows that it has a part in (LoRA, Hu et al. 2021)."""
 
 from __future__ import annotations
 

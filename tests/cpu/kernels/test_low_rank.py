@@ -1,4 +1,4 @@
-"""What low-rank adapters add to rows, against NumPy in double precision, and bits that no other row changes."""
+"""What low-rank adapters add to rows, against NumPy in double precision; no other row changes the bits."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ def test_rows_with_a_factor_get_what_the_adapter_adds(sizes: tuple[int, ...], ev
 
 def test_a_row_has_the_same_bits_in_any_company() -> None:
     total, x, a, b, factors = numbers(23, 70, 90, 19)
-    alone = [
-        add_low_rank(total[i : i + 1], x[i : i + 1], a, b, factors[i : i + 1], 1) for i in range(len(x))
-    ]
+    alone = [add_low_rank(total[i : i + 1], x[i : i + 1], a, b, factors[i : i + 1], 1) for i in range(len(x))]
     for begin, count in ((0, 2), (3, 5), (1, 16), (0, 23)):
         some = slice(begin, begin + count)
         for threads in THREADS:
