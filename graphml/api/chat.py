@@ -19,7 +19,7 @@ from graphml.api.chat_room import room
 from graphml.api.saved_session import AnyPath
 from graphml.api.seen_text import Seen
 from graphml.api.session import Session
-from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, calls_of, checked_rounds, rounds
+from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, Confirm, calls_of, checked_rounds, rounds
 from graphml.api.tools import tools_of
 from graphml.argument_checks import count_or_none, mapping_of, text_of
 from graphml.errors import ContextFullError, UsageError
@@ -190,13 +190,15 @@ class Chat:
         tool_choice: Any = "auto",
         parallel_tool_calls: bool = True,
         max_rounds: int = MAX_ROUNDS,
+        confirm: Confirm | None = None,
     ) -> Iterator[ChatEvent]:
         """Generate the answer as events: text, reasoning, tool calls; kept as far as it goes.
 
         tools: functions, or descriptions in OpenAI's form. Functions that the model calls are run, their
         results are told to it, and it answers again, for at most max_rounds rounds of calls; an error of a
         function is told as text. Calls of a tool without a function end it: see `add_tool_result`.
-        tool_choice: "auto", "none", "required" or a tool's name, for the first answer.
+        tool_choice: "auto", "none", "required" or a tool's name, for the first answer. confirm: asked before
+        each function is run, with the call; where it returns False, the model is told that the user refused.
 
         After an error the history is as before, and the answer can be asked for again; but messages that the
         context has no room for are removed from it: a ContextFullError says how long they are.
@@ -212,7 +214,7 @@ class Chat:
             return self._answer(chosen, settings)
         return rounds(
             settings, most, lambda now: self._answer(chosen, now), lambda: calls_of(self._messages[-1]),
-            self._messages.append,
+            self._messages.append, confirm,
         )  # fmt: skip
 
     def regenerate(self, params: SamplingParams | None = None) -> Iterator[str]:
