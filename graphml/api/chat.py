@@ -16,6 +16,7 @@ from typing import Any
 from graphml.api.answer_reader import AnswerReader
 from graphml.api.chat_prompt import ChatPrompt, ChatSettings, prompt_of
 from graphml.api.chat_room import room
+from graphml.api.invoked_adapters import InvokedAdapters
 from graphml.api.saved_session import AnyPath
 from graphml.api.seen_text import Seen
 from graphml.api.session import Session
@@ -53,7 +54,7 @@ class Chat:
         settings: ChatSettings | None = None,
         full: Overflow | None = None,
     ) -> None:
-        self.session, self.max_new = session, max_new
+        self.session, self.max_new, self._invoked = session, max_new, InvokedAdapters(session)
         self._templates = templates
         self._full, self._n_first = full or Overflow(), 0  # of the first turn, once it is known
         self._tokenizer = tokenizer
@@ -258,6 +259,7 @@ class Chat:
         begins = self._seen.ids[:1] == (self._tokenizer.bos,)  # which `generate` keeps besides
         full, keep = self._full.overflow, self._full.keep if self._full.keep >= 0 else self._n_first - begins
         try:
+            ids = self._invoked.begin(ids)
             tokens = self.session.generate(
                 ids, prompt.params, self.max_new, overflow=full, keep=keep, new=False
             )
@@ -269,6 +271,7 @@ class Chat:
             failed = True
             raise
         finally:
+            self._invoked.end(self.session.shifts)
             for one in self.session.shifts:
                 self._seen = self._seen.shifted(*one)
             if not failed:
@@ -321,6 +324,7 @@ class Chat:
         self._seen = Seen(whole, known, (*places, (len(whole), len(known)))).shifted(*cut)
         # The session may hold more of them already; the last is left, as logits come from evaluating.
         shared = _shared(self.session.tokens, self._seen.ids[:-1])
+        shared = self._invoked.kept(self._seen.ids, shared)
         self.session.rewind(shared)
         return list(self._seen.ids[shared:])
 

@@ -28,7 +28,7 @@ from graphml.argument_checks import count_or_none, seed_or_random, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.ir.op import Array
 from graphml.option_fields import Real
-from graphml.runtime.adapters import Scaled, applied_adapters
+from graphml.runtime.adapters import Scaled, applied_adapters, applied_by_model
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.checkpoints import Checkpoints
@@ -38,7 +38,7 @@ from graphml.runtime.executor import Executor
 from graphml.runtime.guidance import Guidance
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import BLOCK_SIZE
-from graphml.runtime.request import Request, extra_of
+from graphml.runtime.request import Applied, Request, extra_of
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
@@ -179,7 +179,7 @@ class Engine:
             self._full.overflow if overflow is None else overflow, self._full.keep if keep is None else keep
         )
         self._check_full(full)
-        adapters = applied_adapters(self._executor.file, lora, ids, self._executor.encodes)
+        adapters = self._adapters(lora, ids)
         request = Request(
             ids,
             params,
@@ -271,7 +271,7 @@ class Engine:
 
     def prefix_extra(self, lora: Scaled | None = None, salt: bytes = b"") -> bytes:
         """What a prompt's prefix is found by besides its ids; arguments as of `submit`."""
-        return extra_of(NO_IDS, applied_adapters(self._executor.file, lora, NO_IDS), salt)
+        return extra_of(NO_IDS, self._adapters(lora, NO_IDS), salt)
 
     def close(self) -> None:
         """End all requests as if they were cancelled; a second call does nothing."""
@@ -304,9 +304,16 @@ class Engine:
             raise UsageError(f"guidance_scale: wanted {why} for guidance")
         given = request.ids[-1:] if prompt is None else self._encoded(prompt)
         ids = checked_ids(given, self.n_vocab, some=True)
-        adapters = applied_adapters(self._executor.file, lora, ids)
+        adapters = self._adapters(lora, ids)
         extra, params = extra_of(NO_IDS, adapters, salt), SamplingParams()
         return replace(request, ids=ids, adapters=adapters, extra=extra, params=params, begins=False)
+
+    def _adapters(self, lora: Scaled | None, ids: Array) -> tuple[Applied, ...] | None:
+        """What the rows of a prompt get; None: the model's own adapters, from its begin on."""
+        executor = self._executor
+        if lora is None and not executor.encodes:
+            return applied_by_model(executor.options, ids)
+        return applied_adapters(executor.file, lora, ids, executor.encodes)
 
     def _check_full(self, full: Overflow) -> None:
         """UsageError where a full context cannot be shifted; what a shift needs is compiled before a step."""
