@@ -3,9 +3,9 @@
     python benchmarks/adapters.py [MODEL] [--threads N] [--sequences N] [--adapters N] [--rank N] [--rounds N]
                                   [--tokens N] [--prompt N]
 
-The adapters are random numbers for every matrix of every layer; the sequences are spread over them evenly. Each
-round runs all sequences to their ends, without adapters and with. Printed are medians of generated tokens per
-second, and of the ratios of a round.
+The adapters are random numbers for every matrix of every layer; the sequences are spread over them evenly.
+Each round runs all sequences to their ends, without adapters and with. Printed are medians of generated
+tokens per second, and of the ratios of a round.
 """
 
 from __future__ import annotations

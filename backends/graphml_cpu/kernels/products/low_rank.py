@@ -1,8 +1,9 @@
 """What a low-rank adapter adds: y[row] = total[row] + b @ (factor[row] * (a @ x[row])), in two calls.
 
-Rows with a factor of 0 are those of other adapters: they are passed over, so that a step of many adapters costs
-what its rows cost. The sums of a row do not depend on the rows beside it, on their number or on the threads: of
-`a` they are those of `products.float_rows`; of `b` the total comes first, then the columns one after the other.
+Rows with a factor of 0 are those of other adapters: they are passed over, so that a step of many adapters
+costs what its rows cost. The sums of a row do not depend on the rows beside it, on their number or on the
+threads: of `a` they are those of `products.float_rows`; of `b` the total comes first, then the columns one
+after the other.
 """
 
 from __future__ import annotations
@@ -119,6 +120,54 @@ def _add_column(low: int, weights: Vector, total: Vector) -> Vector:
     return fma(weights, splat(F32, load_f32(low)), total)
 
 
+@inline
+def _copy_rows(total: int, y: int, rows: int, n: int, begin: int, end: int) -> None:
+    """Columns begin to end of all rows."""
+    for row in range(rows):
+        for i in range(begin, end, WIDTH):
+            at = (row * n + i) * 4
+            _store_some(y + at, _load_some(total + at, n - i), n - i)
+
+
+@inline
+def _transpose_panel(w: int, rank: int, left: int, decoded: int, panel: int) -> None:
+    """W rows of `b`, of which `left` are there, as one vector for each of its columns."""
+    for column in range(0, rank, WIDTH):
+        at, to = w + column * 4, panel + column * VECTOR_BYTES
+        if left >= WIDTH and rank - column >= WIDTH:
+            transpose(at, rank * 4, to, VECTOR_BYTES)
+        else:
+            for row in range(WIDTH):
+                some = _load_some(at + min(row, left - 1) * rank * 4, rank - column)
+                store(decoded + row * VECTOR_BYTES, some)
+            transpose(decoded, VECTOR_BYTES, to, VECTOR_BYTES)
+
+
+@inline
+def _add_four(low: int, panel: int, rank: int, a: int, b: int, c: int, d: int, left: int) -> None:
+    """Add to W columns of four rows, at these addresses."""
+    s0, s1, s2, s3 = _load_some(a, left), _load_some(b, left), _load_some(c, left), _load_some(d, left)
+    for column in range(rank):
+        weights, at = load(F32, panel + column * VECTOR_BYTES), low + column * 4
+        s0 = _add_column(at, weights, s0)
+        s1 = _add_column(at + rank * 4, weights, s1)
+        s2 = _add_column(at + rank * 8, weights, s2)
+        s3 = _add_column(at + rank * 12, weights, s3)
+    _store_some(a, s0, left)
+    _store_some(b, s1, left)
+    _store_some(c, s2, left)
+    _store_some(d, s3, left)
+
+
+@inline
+def _add_one(low: int, panel: int, rank: int, at: int, left: int) -> None:
+    """Add to W columns of one row."""
+    total = _load_some(at, left)
+    for column in range(rank):
+        total = _add_column(low + column * 4, load(F32, panel + column * VECTOR_BYTES), total)
+    _store_some(at, total, left)
+
+
 def make_low_rank_up() -> Callable[..., None]:
     """y[row] = total[row] + b @ low[i], where the row is the i-th with a factor; other rows are the total's.
 
@@ -131,52 +180,25 @@ def make_low_rank_up() -> Callable[..., None]:
         rank: Int, scratch: Address, rows: Dim,
     ) -> None:  # fmt: skip
         begin, end = share(ith, nth, (n + WIDTH - 1) // WIDTH)
-        decoded, panel, b_bytes, y_bytes = scratch, scratch + WIDTH * VECTOR_BYTES, rank * 4, n * 4
+        begin, end = begin * WIDTH, min(end * WIDTH, n)
+        panel = scratch + WIDTH * VECTOR_BYTES
         chosen = panel + (rank + WIDTH - 1) // WIDTH * WIDTH * VECTOR_BYTES
         count = _list_rows(factors, rows, chosen)
+        whole = count - count % 4
         if y != total:
-            for row in range(rows):
-                for i in range(begin * WIDTH, min(end * WIDTH, n), WIDTH):
-                    at = row * y_bytes + i * 4
-                    _store_some(y + at, _load_some(total + at, n - i), n - i)
+            _copy_rows(total, y, rows, n, begin, end)
         if count == 0:
             return
-        for first in range(begin * WIDTH, min(end * WIDTH, n), WIDTH):
-            left, w = n - first, b + first * b_bytes
-            for column in range(0, rank, WIDTH):
-                if left >= WIDTH and rank - column >= WIDTH:
-                    transpose(w + column * 4, b_bytes, panel + column * VECTOR_BYTES, VECTOR_BYTES)
-                else:
-                    for row in range(WIDTH):
-                        at = w + min(row, left - 1) * b_bytes + column * 4
-                        store(decoded + row * VECTOR_BYTES, _load_some(at, rank - column))
-                    transpose(decoded, VECTOR_BYTES, panel + column * VECTOR_BYTES, VECTOR_BYTES)
-            at = y + first * 4
-            whole = count - count % 4
+        for first in range(begin, end, WIDTH):
+            left, at = n - first, y + first * 4
+            _transpose_panel(b + first * rank * 4, rank, left, scratch, panel)
             for i in range(0, whole, 4):
-                a0 = at + load_i32(chosen + i * 4) * y_bytes
-                a1 = at + load_i32(chosen + i * 4 + 4) * y_bytes
-                a2 = at + load_i32(chosen + i * 4 + 8) * y_bytes
-                a3 = at + load_i32(chosen + i * 4 + 12) * y_bytes
-                s0, s1 = _load_some(a0, left), _load_some(a1, left)
-                s2, s3 = _load_some(a2, left), _load_some(a3, left)
-                place = low + i * b_bytes
-                for column in range(rank):
-                    weights, down = load(F32, panel + column * VECTOR_BYTES), place + column * 4
-                    s0 = _add_column(down, weights, s0)
-                    s1 = _add_column(down + b_bytes, weights, s1)
-                    s2 = _add_column(down + 2 * b_bytes, weights, s2)
-                    s3 = _add_column(down + 3 * b_bytes, weights, s3)
-                _store_some(a0, s0, left)
-                _store_some(a1, s1, left)
-                _store_some(a2, s2, left)
-                _store_some(a3, s3, left)
+                row = chosen + i * 4
+                r0, r1 = at + load_i32(row) * n * 4, at + load_i32(row + 4) * n * 4
+                r2, r3 = at + load_i32(row + 8) * n * 4, at + load_i32(row + 12) * n * 4
+                _add_four(low + i * rank * 4, panel, rank, r0, r1, r2, r3, left)
             for i in range(whole, count):
-                a0 = at + load_i32(chosen + i * 4) * y_bytes
-                s0 = _load_some(a0, left)
-                for column in range(rank):
-                    weights = load(F32, panel + column * VECTOR_BYTES)
-                    s0 = _add_column(low + i * b_bytes + column * 4, weights, s0)
-                _store_some(a0, s0, left)
+                row_at = at + load_i32(chosen + i * 4) * n * 4
+                _add_one(low + i * rank * 4, panel, rank, row_at, left)
 
     return low_rank_up
