@@ -58,12 +58,10 @@ class Decoding:
         1.0,
         "Classifier-free guidance: how far to go away from the negative prompt; 1: none.",
         "--guidance-scale",
-        "--cfg-scale",
         range=Real(0, 100),
     )
     negative_prompt: str | None = option(
         None, "The prompt to go away from; by default the prompt's last token.", "--negative-prompt",
-        "--cfg-negative-prompt",
     )  # fmt: skip
     heal: bool = option(
         False,

@@ -68,7 +68,7 @@ def test_guidance(model: graphml.Model) -> None:
     found = run(STORIES, "-p", PROMPT, "--guidance-scale", 3, "--negative-prompt", NEGATIVE)
     assert found["text"] == model.guided(PROMPT, NEGATIVE, 3.0, max_tokens=12).text
     assert found["text"] != run(STORIES, "-p", PROMPT)["text"]
-    alone = run(STORIES, "-p", PROMPT, "--cfg-scale", 2)
+    alone = run(STORIES, "-p", PROMPT, "--guidance-scale", 2)
     assert alone["ids"] == model.guided(PROMPT, None, 2.0, max_tokens=12).tokens
 
 

@@ -88,7 +88,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--best-of": (*NO_NUMBER, *BELOW, "0", "129"),
     "--best-by": (*NO_NAME, "sum"),
     "--guidance-scale": ("x", "-0.1", "101", "nan"),
-    "--cfg-negative-prompt": ("without a scale",),
+    "--negative-prompt": ("without a scale",),
     "--tools": ("/nowhere/at/all.py", ""),
     "--suffix": ("no fill-in-the-middle tokens", ""),
     "--infill-extra": ("/nowhere/at/all",),
