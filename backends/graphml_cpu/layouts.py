@@ -70,6 +70,11 @@ def glu_scratch_bytes(rows: int) -> int:
     return 2 * 4 * max(FEW_ROWS * GLU_COLUMNS, rows * GLU_PANEL_COLUMNS if rows > FEW_ROWS else 0)
 
 
+def low_rank_scratch_bytes(rank: int, rows: int) -> int:
+    """Scratch of one thread of `low_rank_up`, at the widest vectors: a transposed panel, a list of rows."""
+    return 64 * (16 + -(-rank // 16) * 16) + 4 * rows
+
+
 PREFILL_BLOCK = 64
 """Positions that `attention_prefill` works on at a time."""
 PREFILL_LANE_ARRAYS = 8

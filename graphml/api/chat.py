@@ -16,10 +16,11 @@ from typing import Any
 from graphml.api.answer_reader import AnswerReader
 from graphml.api.chat_prompt import ChatPrompt, ChatSettings, prompt_of
 from graphml.api.chat_room import room
+from graphml.api.invoked_adapters import InvokedAdapters
 from graphml.api.saved_session import AnyPath
 from graphml.api.seen_text import Seen
 from graphml.api.session import Session
-from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, calls_of, checked_rounds, rounds
+from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, Confirm, calls_of, checked_rounds, rounds
 from graphml.api.tools import tools_of
 from graphml.argument_checks import count_or_none, mapping_of, text_of
 from graphml.errors import ContextFullError, UsageError
@@ -53,7 +54,7 @@ class Chat:
         settings: ChatSettings | None = None,
         full: Overflow | None = None,
     ) -> None:
-        self.session, self.max_new = session, max_new
+        self.session, self.max_new, self._invoked = session, max_new, InvokedAdapters(session)
         self._templates = templates
         self._full, self._n_first = full or Overflow(), 0  # of the first turn, once it is known
         self._tokenizer = tokenizer
@@ -190,13 +191,15 @@ class Chat:
         tool_choice: Any = "auto",
         parallel_tool_calls: bool = True,
         max_rounds: int = MAX_ROUNDS,
+        confirm: Confirm | None = None,
     ) -> Iterator[ChatEvent]:
         """Generate the answer as events: text, reasoning, tool calls; kept as far as it goes.
 
         tools: functions, or descriptions in OpenAI's form. Functions that the model calls are run, their
         results are told to it, and it answers again, for at most max_rounds rounds of calls; an error of a
         function is told as text. Calls of a tool without a function end it: see `add_tool_result`.
-        tool_choice: "auto", "none", "required" or a tool's name, for the first answer.
+        tool_choice: "auto", "none", "required" or a tool's name, for the first answer. confirm: asked before
+        each function is run, with the call; where it returns False, the model is told that the user refused.
 
         After an error the history is as before, and the answer can be asked for again; but messages that the
         context has no room for are removed from it: a ContextFullError says how long they are.
@@ -212,7 +215,7 @@ class Chat:
             return self._answer(chosen, settings)
         return rounds(
             settings, most, lambda now: self._answer(chosen, now), lambda: calls_of(self._messages[-1]),
-            self._messages.append,
+            self._messages.append, confirm,
         )  # fmt: skip
 
     def regenerate(self, params: SamplingParams | None = None) -> Iterator[str]:
@@ -256,6 +259,7 @@ class Chat:
         begins = self._seen.ids[:1] == (self._tokenizer.bos,)  # which `generate` keeps besides
         full, keep = self._full.overflow, self._full.keep if self._full.keep >= 0 else self._n_first - begins
         try:
+            ids = self._invoked.begin(ids)
             tokens = self.session.generate(
                 ids, prompt.params, self.max_new, overflow=full, keep=keep, new=False
             )
@@ -267,6 +271,7 @@ class Chat:
             failed = True
             raise
         finally:
+            self._invoked.end(self.session.shifts)
             for one in self.session.shifts:
                 self._seen = self._seen.shifted(*one)
             if not failed:
@@ -319,6 +324,7 @@ class Chat:
         self._seen = Seen(whole, known, (*places, (len(whole), len(known)))).shifted(*cut)
         # The session may hold more of them already; the last is left, as logits come from evaluating.
         shared = _shared(self.session.tokens, self._seen.ids[:-1])
+        shared = self._invoked.kept(self._seen.ids, shared)
         self.session.rewind(shared)
         return list(self._seen.ids[shared:])
 

@@ -27,7 +27,7 @@ from graphml.api.tokens import NO_IDS, Ids
 from graphml.argument_checks import seed_or_random, whole_number
 from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
-from graphml.runtime.adapters import Scaled, applied_adapters
+from graphml.runtime.adapters import Scaled
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.checkpoints import Checkpoints
@@ -38,7 +38,7 @@ from graphml.runtime.executor import Executor
 from graphml.runtime.guidance import Guidance
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import BLOCK_SIZE
-from graphml.runtime.request import Request, extra_of
+from graphml.runtime.request import Applied, Request, extra_of
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
@@ -271,7 +271,7 @@ class Engine:
 
     def prefix_extra(self, lora: Scaled | None = None, salt: bytes = b"") -> bytes:
         """What a prompt's prefix is found by besides its ids; arguments as of `submit`."""
-        return extra_of(NO_IDS, applied_adapters(self._executor.file, lora, NO_IDS), salt)
+        return extra_of(NO_IDS, self._requests.adapters(lora, NO_IDS), salt)
 
     def close(self) -> None:
         """End all requests as if they were cancelled; a second call does nothing."""

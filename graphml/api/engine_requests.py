@@ -11,16 +11,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from graphml.api.draft_choice import check_no_drafts
 from graphml.api.text_rows import check_texts
 from graphml.api.tokens import NO_IDS, Ids, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.ir.op import Array
 from graphml.option_fields import Real
-from graphml.runtime.adapters import Scaled, applied_adapters
+from graphml.runtime.adapters import Scaled, applied_adapters, applied_by_model
 from graphml.runtime.executor import Executor
 from graphml.runtime.overflow import Overflow
-from graphml.runtime.request import Request, extra_of
+from graphml.runtime.request import Applied, Request, extra_of
 from graphml.runtime.source_text import check_source
 from graphml.sampling import SamplingParams
 from graphml.text.tokenizer import Tokenizer
@@ -59,7 +60,7 @@ class Requests:
         level = _order(key, priority)
         if deadline is not None and not (isinstance(deadline, int | float) and deadline > 0):
             raise UsageError(f"deadline: wanted seconds above 0, or None; got {deadline!r}")
-        adapters = applied_adapters(self.executor.file, lora, ids, self.executor.encodes)
+        adapters = self.adapters(lora, ids)
         return Request(
             ids,
             params,
@@ -84,14 +85,21 @@ class Requests:
             if prompt is not None:
                 raise UsageError("guidance_scale: wanted another than 1 for a negative prompt; got 1")
             return None
+        check_no_drafts(request.params, "guidance")
         if self.executor.encodes or request.full.shifts:
             why = "a model without an encoder" if self.executor.encodes else "overflow stop or error"
             raise UsageError(f"guidance_scale: wanted {why} for guidance")
         given = request.ids[-1:] if prompt is None else self._encoded(prompt)
         ids = checked_ids(given, self.n_vocab, some=True)
-        adapters = applied_adapters(self.executor.file, lora, ids)
+        adapters = self.adapters(lora, ids)
         extra, params = extra_of(NO_IDS, adapters, salt), SamplingParams()
         return replace(request, ids=ids, adapters=adapters, extra=extra, params=params, begins=False)
+
+    def adapters(self, lora: Scaled | None, ids: Array) -> tuple[Applied, ...] | None:
+        """What the rows of a prompt get; None: the model's own adapters, from its begin on."""
+        if lora is None and not self.executor.encodes:
+            return applied_by_model(self.executor.options, ids)
+        return applied_adapters(self.executor.file, lora, ids, self.executor.encodes)
 
     def texts(
         self, texts: Sequence[Sequence[int]], pooling: str, key: str | None, priority: int

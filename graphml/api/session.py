@@ -14,6 +14,7 @@ from graphml.api.draft_choice import drafts_for
 from graphml.api.draft_model import DraftModel
 from graphml.api.drafted_generation import session_drafts
 from graphml.api.generation import generated, limits_of
+from graphml.api.invoked_adapters import go_on_with
 from graphml.api.read_source import read_source
 from graphml.api.saved_session import AnyPath, Settings, save_session
 from graphml.api.session_evaluation import evaluated
@@ -184,11 +185,7 @@ class Session:
         a UsageError. Errors as of `load`; then the session is as it was.
         """
         options = with_adapters(self._probe.options, self._executor.file, lora, self._executor.encodes)
-        self._turn += 1
-        self._ahead = None
-        if not options.computes_as(self._probe.options):
-            self.slot().leave_group()
-            self._probe.options = options
+        go_on_with(self, options)
 
     @property
     def logits(self) -> Floats:

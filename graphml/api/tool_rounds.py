@@ -16,6 +16,9 @@ from graphml.text.answers import Event, ToolCall
 from graphml.text.messages import Message
 
 MAX_ROUNDS = 8
+REFUSED = "Error: the user refused this call"
+Confirm: TypeAlias = Callable[[ToolCall], bool]
+"""Asked before a function is run: whether it may be."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,14 @@ def rounds(
     answer: Callable[[ChatSettings], Iterator[Event]],
     calls: Callable[[], list[ToolCall]],
     add: Callable[[Message], None],
+    confirm: Confirm | None = None,
 ) -> Iterator[ChatEvent]:
     """The events of one answer after another, with the results of the tools that each of them calls.
 
     most: rounds of calls; the answer after them is asked for without tools. A choice of tools counts for the
     first answer. calls: those of the latest answer; add: appends a message. Calls of a tool without a
-    function are left to the caller, who adds the results: then this ends.
+    function are left to the caller, who adds the results: then this ends. confirm: None runs every call; the
+    model is told of those that are refused.
     """
     functions = {one.name: one for one in settings.tools}
     for number in range(most + 1):
@@ -63,7 +68,8 @@ def rounds(
         if not called or any(functions[call.name].function is None for call in called):
             return
         for index, call in enumerate(called):
-            content = functions[call.name].call(call.values())
+            allowed = confirm is None or confirm(call)
+            content = functions[call.name].call(call.values()) if allowed else REFUSED
             result = ToolResult(index, call.id, call.name, content)
             add(result.message())
             yield result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from graphml.cli.conversation.commands import take
 from graphml.cli.conversation.completions import completions
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.line_input import open_input
+from graphml.cli.conversation.tool_calls import Permission, offered_tools
 from graphml.cli.opening import find, load, seed_of
 from graphml.cli.structure_files import with_files
 from graphml.cli.template_variables import template_variables, with_template
@@ -40,6 +42,15 @@ def chat(
     reasoning_format: options.ReasoningFormat = "auto",
     grammar_file: options.GrammarFile = None,
     schema_file: options.SchemaFile = None,
+    tools: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE.py",
+            help="Offer the functions of a Python file, which is run; each call is asked about. May be given "
+            "again.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Call tools without asking.")] = False,
     stats: Annotated[
         bool, typer.Option("--stats", help="Print a line about the speed after each answer.")
     ] = False,
@@ -51,6 +62,7 @@ def chat(
     params = with_files(params, grammar_file, schema_file)
     if params.prompt_logprobs is not None:
         raise UsageError("--prompt-logprobs: wanted graphml run; a conversation shows its answers' alone")
+    offered = offered_tools(tools, yes)
     limit = None if max_tokens < 0 else max_tokens
     given = open_input(completions)
     with Bars() as bars:
@@ -63,7 +75,9 @@ def chat(
                     overflow=full.overflow, keep=full.keep, reasoning_format=reasoning_format,
                 )  # fmt: skip
             matcher_of(params, opened.tokenizer)  # a wrong grammar is told at once
-            conversation = Conversation(opened, talk, params, bars, stats)
+            conversation = Conversation(
+                opened, talk, params, bars, stats, tools=offered, may_call=Permission(bars, yes)
+            )
             remark(f"{opened.path.name}: {HELP}")
             for text in given.lines:
                 try:

@@ -23,6 +23,7 @@ from graphml.cli.structure_files import with_files
 from graphml.cli.template_variables import template_variables, with_template
 from graphml.cli.token_colours import TokenColours, as_json, in_colours, table_of
 from graphml.cli.typer_options import grouped
+from graphml.cli.ways_of_decoding import Asked, Decoding, Found, chat_prompt_of, found_whole
 from graphml.errors import UsageError
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
@@ -33,6 +34,7 @@ def run(
     opening: options.Talking,
     params: SamplingParams,
     full: Overflow,
+    decoding: Decoding,
     model: options.Model = None,
     prompt: Annotated[
         str | None,
@@ -88,20 +90,23 @@ def run(
     if raw and opening.template is not None:
         raise UsageError("--raw, --template: wanted one of them; got both")
     _check_captured(capture, captured)
+    decoding.check_params(params, full, bool(capture), suffix is not None)
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
     asked = given_variables, reasoning_format
     gap = _gap(suffix, infill_extra or [], spm_infill)
-    how = Answer(system, raw, params, full, limit, ctx, seed, *asked, tuple(capture or ()), gap, json)
+    kept = tuple(capture or ())
+    how = Answer(system, raw, params, full, limit, ctx, seed, *asked, kept, decoding, gap, json)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         session, given, pieces = _begin(opened, text, how, bars)
         if show_prompt and not json:
             write(given)
         answer = _shown(pieces, bars, None if json else TokenColours(session))
         stats = session.stats
-        if captured is not None:
+        if captured is not None and isinstance(session, graphml.Session):
             _write_captured(captured, session)
         if json:
+            scores = {"scores": session.scores} if isinstance(session, Found) and session.scores else {}
             write_json(
                 {
                     "model": str(opened.path),
@@ -115,6 +120,7 @@ def run(
                     "seed": session.seed,
                     "stats": dict(stats),
                     **_scores(session, params),
+                    **scores,
                 }
             )
         elif session.stop_reason == "context":
@@ -124,7 +130,7 @@ def run(
         remark(speed(stats))
 
 
-def _scores(session: graphml.Session, params: SamplingParams) -> dict[str, Any]:
+def _scores(session: graphml.Session | Found, params: SamplingParams) -> dict[str, Any]:
     """The log-probabilities that were asked for, as JSON has them."""
     found: dict[str, Any] = {}
     if params.logprobs is not None:
@@ -134,7 +140,7 @@ def _scores(session: graphml.Session, params: SamplingParams) -> dict[str, Any]:
     return found
 
 
-def _write_tables(session: graphml.Session) -> None:
+def _write_tables(session: graphml.Session | Found) -> None:
     """Tables of the log-probabilities that were asked for, where no colours are shown."""
     for name, scores in (("prompt", session.prompt_logprobs), ("answer", session.logprobs)):
         if any(one is not None for one in scores):
@@ -172,6 +178,7 @@ class Answer:
     variables: dict[str, Any] | None
     reasoning_format: str
     capture: tuple[str, ...]
+    decoding: Decoding
     gap: Gap | None = None
     silent: bool = False
 
@@ -190,13 +197,18 @@ def _gap(suffix: str | None, extra: list[Path], spm: bool) -> Gap | None:
 
 def _begin(
     model: graphml.Model, text: str, how: Answer, bars: Bars
-) -> tuple[graphml.Session, str, Iterator[str]]:
-    """The session, the text that the model is given, and the pieces of its answer."""
+) -> tuple[graphml.Session | Found, str, Iterator[str]]:
+    """What has the answer's figures, the text that the model is given, and the pieces of its answer."""
     seed, kept = seed_of(how.seed), bool(how.capture)
-    if how.raw or how.gap is not None or not model.has_template:
-        for option, value in (("--system", how.system), ("--chat-template-kwargs", how.variables)):
-            if value:
-                raise UsageError(f"{option}: wanted a model with a chat template, no --raw and no --suffix")
+    plain = how.raw or how.gap is not None or not model.has_template
+    for option, value in (("--system", how.system), ("--chat-template-kwargs", how.variables)):
+        if value and plain:
+            raise UsageError(f"{option}: wanted a model with a chat template, no --raw and no --suffix")
+    if how.decoding.heal and not plain:
+        raise UsageError("--heal: wanted --raw, or a model without a chat template, which ends the prompt")
+    if how.decoding.whole:
+        return _begin_whole(model, text, how, bars, plain)
+    if plain:
         session = model.session(how.ctx, seed, capture=how.capture, history=kept)
         gap = how.gap
         ids = (
@@ -204,8 +216,11 @@ def _begin(
             if gap is None
             else model.fill_ids(text, gap.suffix, gap.files, gap.order, how.limit, how.ctx)
         )
-        full = how.full
-        tokens = session.generate(ids, how.params, how.limit, overflow=full.overflow, keep=full.keep)
+        full, params = how.full, how.params
+        if how.decoding.heal:
+            healed = model.heal(ids, params)
+            ids, params = healed.ids, healed.params
+        tokens = session.generate(ids, params, how.limit, overflow=full.overflow, keep=full.keep)
         return session, text, (token.piece for token in tokens)
     chat = model.chat(
         how.system, how.limit, n_ctx=how.ctx, seed=seed, variables=how.variables,
@@ -214,6 +229,24 @@ def _begin(
     )  # fmt: skip
     chat.add_user(text)
     return chat.session, chat.render_turn(), text_of(chat.events(how.params), bars, how.silent)
+
+
+def _begin_whole(
+    model: graphml.Model, text: str, how: Answer, bars: Bars, plain: bool
+) -> tuple[Found, str, Iterator[str]]:
+    """The same of an answer that is found as a whole."""
+    way, params = how.decoding, how.params
+    limits = how.limit, how.ctx, seed_of(how.seed), how.full
+    away = way.negative_prompt
+    if plain:
+        ids, other = (None if one is None else model.encode(one, parse_special=True) for one in (text, away))
+        found = found_whole(model, way, Asked(ids or [], params, *limits, other))
+        return found, text, found.pieces(model, params)
+    asked: dict[str, Any] = {"variables": how.variables, "reasoning_format": how.reasoning_format}
+    prompt = chat_prompt_of(model, how.system, text, params=params, **asked)
+    negative = None if away is None else chat_prompt_of(model, how.system, away, **asked).ids
+    found = found_whole(model, way, Asked(prompt.ids, params, *limits, negative))
+    return found, prompt.text, text_of(found.events(prompt), bars, how.silent)
 
 
 def _check_captured(capture: list[str] | None, file: Path | None) -> None:

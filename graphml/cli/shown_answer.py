@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from graphml import settings
-from graphml.api.tool_rounds import ChatEvent
+from graphml.api.tool_rounds import ChatEvent, ToolResult
 from graphml.cli.console import Bars, write
 from graphml.text.answers import ContentDelta, ReasoningDelta
 
@@ -19,7 +19,7 @@ DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 def text_of(events: Iterable[ChatEvent], bars: Bars, silent: bool = False) -> Iterator[str]:
     """The pieces of the text; reasoning is written meanwhile, dimmed, where stdout is a terminal."""
     shows = sys.stdout.isatty() and not silent
-    reasons = False
+    reasons = called = says = False
     try:
         for event in events:
             if isinstance(event, ReasoningDelta) and shows:
@@ -30,7 +30,10 @@ def text_of(events: Iterable[ChatEvent], bars: Bars, silent: bool = False) -> It
                 if reasons:
                     write("\n\n")
                     reasons = False
-                yield event.text
+                yield "\n" + event.text if called else event.text
+                says, called = True, False
+            elif isinstance(event, ToolResult):
+                called = says  # the answer that follows is a paragraph of its own
     finally:
         if reasons:  # it ended within
             write("\n")

@@ -186,12 +186,16 @@ def _of_formats(op: Op, backend: Backend) -> Iterator[Case]:
 
 @cache
 def multiplies(op: Op) -> bool:
-    """Whether a fused op contains products with weights."""
+    """Whether a fused op contains products of its operands with weights, which may have any format.
+
+    A product of a value that it computes, as that of an adapter's second matrix, is one of float32.
+    """
     if op.decompose is None:
         return False
     sample = op.samples()[0]
     plain = decomposition(op, sample.inputs, complete(op, sample.attributes))
-    return any(node.op.name in PRODUCTS for node in plain.nodes)
+    products = [node for node in plain.nodes if node.op.name in PRODUCTS]
+    return bool(products) and all(one.inputs[1].op.family == "leaf" for one in products)
 
 
 def _fullest(op: Op, fits: Callable[[Sample], bool] = lambda sample: True) -> tuple[int, Sample]:

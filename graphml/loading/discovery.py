@@ -13,6 +13,7 @@ import pkgutil
 import sys
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
+from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -76,6 +77,16 @@ def function_from_file(path: Path, name: str) -> Callable[..., Any]:
     if not callable(found):
         raise UsageError(f"{path}: wanted a function {name!r}, got {found!r}")
     return cast("Callable[..., Any]", found)
+
+
+def functions_from_file(path: Path) -> tuple[Callable[..., Any], ...]:
+    """The public functions that a Python file defines, in their order; the file is run, as above."""
+    module = _run_file(path, "file of functions", UsageError)
+    found = [one for name, one in vars(module).items() if isfunction(one) and not name.startswith("_")]
+    own = tuple(one for one in found if one.__module__ == module.__name__)
+    if not own:
+        raise UsageError(f"{path}: wanted functions whose names do not begin with _, got none")
+    return own
 
 
 @functools.cache

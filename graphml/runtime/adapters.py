@@ -117,16 +117,28 @@ def applied_adapters(
         return None
     check_no_encoder(encodes)
     found = [(_opened(path, model), scale) for path, scale in given if scale]
-    starts = [(one, scale, _invoked_at(one.invocation, ids.tolist())) for one, scale in found]
+    starts = [(one, scale, invoked_at(one.invocation, ids.tolist())) for one, scale in found]
     return tuple(Applied(one, scale, start) for one, scale, start in starts if start is not None)
 
 
-def _invoked_at(invocation: tuple[int, ...], ids: list[int]) -> int | None:
+def invoked_at(invocation: tuple[int, ...], ids: list[int]) -> int | None:
     """Where the last occurrence begins; 0 for no invocation, None where it does not occur."""
     for start in range(len(ids) - len(invocation), -1, -1):
         if invocation and tuple(ids[start : start + len(invocation)]) == invocation:
             return start
     return None if invocation else 0
+
+
+def applied_by_model(options: CompileOptions, ids: Array) -> tuple[Applied, ...] | None:
+    """The same of the adapters that a model was opened with; None where all work from the begin on."""
+    if not any(one.invocation for one in options.adapters):
+        return None
+    found = [
+        Applied(one, factor, start)
+        for one, factor in zip(options.adapters, options.factors, strict=True)
+        if (start := invoked_at(one.invocation, ids.tolist())) is not None
+    ]
+    return tuple(found)
 
 
 def check_no_encoder(encodes: bool) -> None:

@@ -45,7 +45,7 @@ class RequestAdapters:
         for one in applied:
             users.setdefault(one, weakref.WeakSet()).update(members)
         own = self._options.adapters
-        known = (*own, *(one for one in users if one not in own and (users[one] or one in self._known)))
+        known = [*own, *(one for one in users if one not in own and (users[one] or one in self._known))]
         while len(known) > max(MOST_ADAPTERS, len(own)):
             idle = next((one for one in known if one not in own and not users[one]), None)
             if idle is None:
@@ -53,8 +53,11 @@ class RequestAdapters:
                     f"lora: wanted at most {MOST_ADAPTERS} different adapters of requests at a time; "
                     f"got {len(known)}"
                 )
-            known = tuple(one for one in known if one is not idle)
-        self._users, self._known = {one: users.get(one, weakref.WeakSet()) for one in known}, known
+            known.remove(idle)
+        self._users = {one: users.get(one, weakref.WeakSet()) for one in known}
+        # A row's sums are made in this order, which must not depend on who came first.
+        others = sorted(known[len(own) :], key=lambda one: one.fingerprint)
+        self._known = (*own, *others)
         return None if members[0].request.adapters is None else self._named()
 
     def of(self, plan: StepPlan) -> CompileOptions | None:

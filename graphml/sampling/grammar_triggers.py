@@ -14,11 +14,16 @@ from graphml.errors import UsageError
 
 KINDS: Final = ("token", "word", "pattern", "pattern_full")
 """By llama-server's number."""
+MARKER, SPELLED = "marker", "spelled"
 _WANTED: Final = "texts, token ids, or {'type': 0 to 3, 'value': text, 'token': id} as llama-server has them"
 
 
 class Trigger(NamedTuple):
-    """One of them. kind: of `KINDS`; token: of the kind token."""
+    """One of them. kind: of `KINDS`, or of two for callers in Python; token: of the kinds token and spelled.
+
+    `marker`: a pattern behind which text that does not follow the structure stays free, as what looks like a
+    tool call and is none. `spelled` is no trigger: the text that a control token has for patterns.
+    """
 
     kind: str
     value: str = ""

@@ -188,6 +188,26 @@ def test_requests_of_an_engine_have_adapters_of_their_own(
             engine.submit(ids, lora=["no.gguf"])
 
 
+def test_a_request_has_the_same_bits_beside_other_adapters(
+    folder: Path, made: golden.Golden, adapter: Path, other: Path, tmp_path: Path
+) -> None:
+    """Experts' pairs, too; and the order in which adapters of a request add up is not that of arrival."""
+    path, ids = write_model(folder / "ordered.gguf", made), [*made.tokens]
+    names = ["blk.0.attn_q.weight", "blk.1.attn_output.weight", "blk.0.ffn_down_exps.weight"]
+    third = write_adapter(tmp_path / "third.gguf", pairs_of(made, names, 7, seed=3))
+    params = graphml.SamplingParams(logprobs=2)
+    loras = [[(adapter, 0.5), (other, 1.5), (third, 1.0)], [(other, 1.0)], None, [(third, 2.0)], []]
+    with graphml.load(path, kv="f32", n_batch=8, deterministic=True, threads=2) as model:
+        for first, *others in (loras, loras[::-1], [loras[3], loras[0], loras[1]]):
+            with model.engine(max_sequences=5, n_ctx=64) as engine:
+                beside = [engine.submit(ids, params, max_tokens=4, lora=lora) for lora in (first, *others)]
+                found = [[one.logprob for one in handle.result().logprobs or ()] for handle in beside]
+            for lora, logprobs in zip((first, *others), found, strict=True):
+                with model.engine(max_sequences=1, n_ctx=64) as engine:
+                    alone = engine.submit(ids, params, max_tokens=4, lora=lora).result()
+                assert [one.logprob for one in alone.logprobs or ()] == logprobs
+
+
 def test_an_activated_adapter_works_from_its_invocation_on(
     model: graphml.Model, made: golden.Golden, pairs: Pairs, tmp_path: Path
 ) -> None:

@@ -121,7 +121,8 @@ def test_errors_of_a_function_are_told_and_rounds_are_limited(model: graphml.Mod
 
 
 def test_calls_of_descriptions_are_left_to_the_caller(model: graphml.Model) -> None:
-    described = {"type": "function", "function": {"name": "double"}}
+    parameters = {"type": "object"}  # which says nothing of its properties
+    described = {"type": "function", "function": {"name": "double", "parameters": parameters}}
     chat = chat_of(model)
     script = says(model, CALL, "It is nine.")
     assert chat.respond(script, tools=[described]) == ""
@@ -202,6 +203,74 @@ def test_a_required_call_is_forced_and_read_back(model: graphml.Model, name: str
     assert call.name == "double"
     assert isinstance(call.values()["x"], int)
     assert reader.answer.content == ""
+
+
+@pytest.mark.parametrize("name", ["hermes", "llama3", "mistral", "mistral-array", "deepseek", "deepseek-v3.1",
+    "qwen3-coder", "glm", "seed", "minimax", "kimi", "granite", "phi4", "functionary", "nemotron", "command-r",
+    "command-r7b", "harmony", "apriel"])  # fmt: skip
+def test_a_call_that_begins_by_itself_follows_its_tool(model: graphml.Model, name: str) -> None:
+    """What a forced answer is, an automatic one may be, and other texts; no other call of the same begin."""
+    from graphml.sampling.structured.params_structure import matcher_of
+
+    whole = _shortest(forced(model, chat_format=name, parallel_tool_calls=False), model)
+    auto = forced(model, chat_format=name, parallel_tool_calls=False, tool_choice="auto")
+    accepts = structure_of(auto, model)
+    assert accepts(whole)
+    for text in ("It is 8.", "", "Say {", "Say <x"):
+        assert accepts(text)
+    bare = name == "llama3"  # without a marker: a call at the begin alone
+    assert bare or accepts("Let me see. " + whole)
+    matcher = matcher_of(auto.params, model.tokenizer)
+    assert matcher is not None
+    prefixes = model.encode(whole, False, True)
+    masked = 0
+    for id in prefixes:
+        assert matcher.allows(id)
+        masked += sum(matcher.allows(one) for one in range(3, 259)) < 40
+        matcher.accept(id)
+    assert masked > len('"x": ')  # the name, and the names of arguments
+    assert matcher.may_end()
+    assert not matcher.allows(model.encode("z", False)[0])
+
+
+def test_calls_are_free_where_they_cannot_be_told(model: graphml.Model) -> None:
+    """Within reasoning; of another begin; with another structure; with a schema that is not supported."""
+    said = "<think>\n<tool_call>[1]</think>\n" + CALL
+    accepts = structure_of(forced(model, tool_choice="auto"), model)
+    assert accepts(said)
+    assert not accepts('<think>\n</think>\n<tool_call>\n{"name": "other"')
+    inside = structure_of(forced(model, tool_choice="auto", variables={"thinks": True}), model)
+    assert inside("<tool_call>[1]</think>" + CALL)
+    chosen = forced(model, params=SamplingParams(regex="yes|no"), tool_choice="auto")
+    assert (chosen.params.regex, chosen.params.grammar) == ("yes|no", "")
+    odd = {"name": "odd", "parameters": {"type": "object", "properties": {"x": {"$ref": "http://a/b"}}}}
+    described = {"type": "function", "function": odd}
+    left = chat_prompt(
+        model.tokenizer, model.templates, [{"role": "user", "content": "x"}], tools=[described]
+    )
+    assert not left.params.structured
+
+
+def test_a_streamed_call_is_bent_to_its_tool(model: graphml.Model) -> None:
+    """The model begins a call and would go on with wrong names; drafts and batches see the same masks."""
+
+    def likes(ids: Any, logits: Any, history: Any) -> Any:
+        said = model.decode(list(history), skip_special=False).rpartition("<|im_start|>assistant\n")[2]
+        wanted = '<tool_call>\n{"name": "triple", "arguments": {"y": 47'
+        logits = np.zeros_like(logits)
+        if wanted.startswith(said):
+            logits[
+                list(ids).index(model.encode(wanted, False, True)[len(model.encode(said, False, True))])
+            ] = 9.0
+        return logits
+
+    chat = chat_of(model)
+    first = next(
+        one
+        for one in chat.events(SamplingParams(function=likes), tools=[double], max_rounds=1)
+        if isinstance(one, ToolCallBegin)
+    )
+    assert first.name == "double"
 
 
 def _shortest(prompt: Any, model: graphml.Model) -> str:

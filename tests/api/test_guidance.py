@@ -54,6 +54,12 @@ def guided_alone(
     return made
 
 
+def test_drafts_that_are_asked_for_are_refused() -> None:
+    refused = pytest.raises(UsageError, match="spec_type: guidance takes no drafts")
+    with graphml.load(STORIES, "cpu", threads=1) as model, refused:
+        model.guided(IDS, OTHER, 2.0, SamplingParams(spec_type="ngram"), 4)
+
+
 @pytest.mark.parametrize(("scale", "params"), [(3.0, SamplingParams()), (0.5, HOT), (0.0, SamplingParams())])
 def test_tokens_are_those_of_two_sessions(model: graphml.Model, scale: float, params: SamplingParams) -> None:
     expected = guided_alone(model, IDS, OTHER, scale, params, 12, seed=5)

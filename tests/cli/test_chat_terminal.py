@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import tiny_model
+from tests.cli.scripted_chat import call_of, scripted_options
 from tests.cli.test_process import COMMAND
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX terminals")
@@ -153,3 +154,24 @@ def test_a_dumb_terminal_gets_no_escape_codes(chat: Callable[..., object]) -> No
         seen += person.wait_for(b"\r\n")
     assert b"\x1b" not in seen
     assert b"user: half" not in seen
+
+
+def test_each_call_of_a_tool_is_asked_about(chat: Callable[..., object], tmp_path: Path) -> None:
+    answers = (call_of(4), "It is 8.", call_of(5), "Then not.", call_of(6), "Stopped.")
+    options = scripted_options(tmp_path, tmp_path / "tiny.gguf", *answers)
+    for term in ("xterm", "dumb"):
+        (tmp_path / "calls.txt").unlink(missing_ok=True)
+        with chat(term, *options) as person:
+            for key, x, answer in (
+                (b"y\r", 4, b"It is 8."),
+                (b"\r", 5, b"Then not."),
+                (CTRL_C, 6, b"Stopped."),
+            ):
+                person.wait_for(PROMPT)
+                person.type(b"go", ENTER)
+                person.wait_for(b'call double({"x": %d})? [y/N] ' % x)
+                person.type(key)
+                person.wait_for(answer)
+            person.wait_for(PROMPT)
+            person.type(CTRL_D)
+        assert (tmp_path / "calls.txt").read_text() == "4;"

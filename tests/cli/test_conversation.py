@@ -22,6 +22,7 @@ from graphml.cli.conversation.line_input import asked, tidy
 from graphml.cli.conversation.message_file import read_messages, write_messages
 from graphml.cli.main import app
 from tests import tiny_model
+from tests.cli.scripted_chat import call_of, scripted_options
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,21 @@ def chat(path: Path, *lines: str, code: int = 0, options: tuple[str, ...] = ()) 
     result = CliRunner().invoke(app, arguments, input="\n".join(lines))
     assert result.exit_code == code, result.output
     return result
+
+
+def test_tools_are_called_without_a_question_where_that_is_said(path: Path, tmp_path: Path) -> None:
+    long = tiny_model.write(tmp_path / "tiny.gguf", n_ctx=1 << 12)
+    options = scripted_options(tmp_path, long, "Let me see." + call_of(4), "It is 8.")
+    refused = chat(long, "go", code=2, options=tuple(options))
+    assert "--tools: wanted --yes, or a terminal to ask on before each call" in refused.stderr
+    assert not (tmp_path / "calls.txt").exists()
+    done = chat(long, "go", options=(*options, "--yes"))
+    assert done.stdout == "Let me see.\nIt is 8.\n"
+    assert 'calls double({"x": 4})' in done.stderr
+    assert (tmp_path / "calls.txt").read_text() == "4;"
+    (tmp_path / "none.py").write_text("_f = len\n")
+    none = chat(long, "go", code=2, options=("--tools", str(tmp_path / "none.py"), "-y"))
+    assert "none.py: wanted functions whose names do not begin with _" in none.stderr
 
 
 # The commands, line by line.

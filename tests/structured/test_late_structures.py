@@ -11,8 +11,13 @@ import pytest
 import graphml
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
-from graphml.sampling.structured.params_structure import matcher_of
+from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
+from graphml.sampling.structured.gbnf_parser import parse_gbnf
+from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
+from graphml.sampling.structured.matcher import Matcher
+from graphml.sampling.structured.params_structure import compiled_structure, matcher_of
 from graphml.sampling.structured.time_limit import within_seconds
+from graphml.sampling.structured.token_bytes import TokenBytes
 from tests import tiny_model
 
 TAG = 'root ::= "<" [a-z]{3} ">"'
@@ -88,6 +93,49 @@ def test_rewinds_and_copies_of_late_matchers(model: graphml.Model) -> None:
     assert matcher.mask().sum() > 200 > again.mask().sum() > 0
     matcher.catch_up(ids, len(ids))
     assert (matcher.mask() == again.mask()).all()
+
+
+def test_a_trigger_that_the_structure_does_not_follow_is_free_text_where_that_is_allowed() -> None:
+    """A token may hold more than the trigger, which no mask has seen."""
+    pieces = (*(bytes([one]) for one in range(256)), b"<end>", b">x")
+    tokens = TokenBytes(pieces, frozenset([256]))
+    grammar = GbnfGrammar(parse_gbnf('root ::= "<a>1"', "root"), tokens)
+
+    def made(tolerant: bool) -> LazyMatcher:
+        triggers = Triggers(["<a>"], (), tolerant=tolerant)
+        return LazyMatcher(lambda: Matcher(grammar.begin(), tokens, "grammar"), tokens, triggers, "lazy")
+
+    with pytest.raises(UsageError, match="grammar: token 257 is not possible"):
+        _accept_all(made(False), b"<a", 257)
+    free = made(True)
+    _accept_all(free, b"<a", 257)
+    assert free.waiting
+    assert free.allows(ord("2"))
+    copied = free.copy()
+    copied.accept(ord("<"))
+    assert copied.waiting
+    free.rewind(1)
+    free.accept(ord(">"))
+    assert not free.waiting
+    assert [one for one in range(256) if free.allows(one)] == [ord("1")]
+
+
+def _accept_all(matcher: LazyMatcher, data: bytes, last: int) -> None:
+    for token in (*data, last):
+        matcher.accept(token)
+
+
+def test_control_tokens_are_spelled_for_triggers() -> None:
+    pieces = (*(bytes([one]) for one in range(256)), b"<end>", b"")
+    tokens = TokenBytes(pieces, frozenset([256]), frozenset([256, 257]), {"<call>": 257}.get)
+    grammar = compiled_structure("lark", "start: <[257]> /[0-9]/", tokens)
+    pattern = r"\A(?:<r>(?s:.*?)</r>|(?!<r>))(?s:.*?)(<call>)"
+    for before, waits in ((b"", False), (b"Well: ", False), (b"<r>", True), (b"<r>x</r>", False)):
+        triggers = Triggers([pattern], (), spelled={257: b"<call>"}, tolerant=True)
+        matcher = LazyMatcher(lambda: Matcher(grammar.begin(), tokens, "x"), tokens, triggers, "lazy")
+        _accept_all(matcher, before, 257)
+        assert matcher.waiting == waits
+        assert matcher.allows(ord("x")) == waits
 
 
 def test_wrong_late_structures_are_refused() -> None:

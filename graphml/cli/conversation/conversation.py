@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import graphml
+from graphml.api.tools import Tool
 from graphml.cli.console import Bars, print_error, remark, say, write
 from graphml.cli.shown_answer import text_of
 from graphml.cli.speed import speed
 from graphml.cli.token_colours import TokenColours
 from graphml.errors import GraphmlError, UsageError
+from graphml.text.answers import ToolCall
 
 
 @dataclass
@@ -26,7 +28,8 @@ class Conversation:
     """A chat with a model, how its tokens are sampled, and what the commands change.
 
     shows_stats: a line about the speed follows each answer. file: what was saved or loaded last. failed: a
-    message or a command was answered by an error.
+    message or a command was answered by an error. tools: offered with each message; may_call: asked before
+    one of them is called.
     """
 
     model: graphml.Model
@@ -37,13 +40,16 @@ class Conversation:
     file: Path | None = None
     ended: bool = False
     failed: bool = False
+    tools: tuple[Tool, ...] = ()
+    may_call: Callable[[ToolCall], bool] | None = None
 
     def answer(self, text: str) -> None:
         """Show the answer to a message; one that has none because of an error is removed."""
         before = len(self.chat.history)
         with _interrupt_cancels(self.chat.session):
             self.chat.add_user(text)
-            if self._show(text_of(self.chat.events(self.params), self.bars)):
+            events = self.chat.events(self.params, tools=self.tools, confirm=self.may_call)
+            if self._show(text_of(events, self.bars)):
                 return
             if len(self.chat.history) > before:  # else it had no room, and is removed already
                 self.chat.undo()

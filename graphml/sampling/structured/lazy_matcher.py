@@ -7,7 +7,7 @@ answers that begin behind a reasoning part. Knows matchers; nothing of grammars 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -28,13 +28,23 @@ class Triggers:
     """What ends the waiting: patterns, which match text from the trigger's begin on, and tokens.
 
     behind: whether the structure begins behind the token that completes the trigger, and must come: the text
-    may not end before. Otherwise it begins with the trigger, or never.
+    may not end before. Otherwise it begins with the trigger, or never. spelled: the text of control tokens
+    that patterns are about. tolerant: where the trigger's tokens do not follow the structure, the text stays
+    free, instead of an error.
     """
 
-    def __init__(self, patterns: Sequence[str], tokens: Sequence[int], behind: bool = False) -> None:
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        tokens: Sequence[int],
+        behind: bool = False,
+        spelled: Mapping[int, bytes] | None = None,
+        tolerant: bool = False,
+    ) -> None:
         if not patterns and not tokens:
             raise UsageError("lazy: trigger_patterns or trigger_tokens are wanted, there are none")
-        self.behind = behind
+        self.behind, self.tolerant = behind, tolerant
+        self.spelled = spelled or {}
         self.tokens = frozenset(tokens)
         self.patterns = [_compiled(one) for one in patterns]
 
@@ -104,6 +114,7 @@ class LazyMatcher(Matcher):
         self._inner: Matcher | None = None
         self._n_before = 0  # tokens up to the trigger's end, once it came
         self._text = b""
+        self._gave_up = False  # a trigger came that the structure does not follow: all of the text is free
 
     @property
     def waiting(self) -> bool:
@@ -147,8 +158,8 @@ class LazyMatcher(Matcher):
         elif not self.allows(token):
             raise UsageError(f"{self._name}: token {token} is not possible before the structure begins")
         elif token in self._triggers.tokens:
-            self._begin([(token, self._vocabulary.pieces[token])])
-        elif token not in self._vocabulary.end_tokens:
+            self._begin([(token, self._piece(token))])
+        elif token not in self._vocabulary.end_tokens and not self._gave_up:
             self._wait(token)
         if token not in self._vocabulary.end_tokens:
             self._accepted.append(token)
@@ -163,7 +174,7 @@ class LazyMatcher(Matcher):
             del self._accepted[kept:]
             return
         again, self._accepted = self._accepted[:kept], []
-        self._inner, self._text = None, b""
+        self._inner, self._text, self._gave_up = None, b"", False
         for token in again:
             self.accept(token)
 
@@ -172,10 +183,14 @@ class LazyMatcher(Matcher):
         found = LazyMatcher(self._make, self._vocabulary, self._triggers, self._name)
         found._inner = None if self._inner is None else self._inner.copy()
         found._n_before, found._text, found._accepted = self._n_before, self._text, list(self._accepted)
+        found._gave_up = self._gave_up
         return found
 
+    def _piece(self, token: int) -> bytes:
+        return self._triggers.spelled.get(token) or self._vocabulary.pieces[token]
+
     def _wait(self, token: int) -> None:
-        self._text += self._vocabulary.pieces[token]
+        self._text += self._piece(token)
         if len(self._text) > MAX_WAITING_BYTES:
             raise UsageError(f"{self._name}: no trigger within {MAX_WAITING_BYTES} bytes")
         start = self._triggers.start(self._text)
@@ -186,16 +201,21 @@ class LazyMatcher(Matcher):
         for one in reversed([*self._accepted, token]):
             if end <= start:
                 break
-            piece = self._vocabulary.pieces[one]
+            piece = self._piece(one)
             behind.append((one, self._text[max(start, end - len(piece)) : end]))
             end -= len(piece)
-        self._begin(behind[::-1])
+        try:
+            self._begin(behind[::-1])
+        except UsageError:
+            if not self._triggers.tolerant:
+                raise
+            self._gave_up = True
 
     def _begin(self, trigger: Sequence[tuple[int, bytes]]) -> None:
         """Match the trigger's tokens, if it is to be matched; of one that is there in part, its bytes."""
         inner = self._make()
         for token, piece in () if self._triggers.behind else trigger:
-            if piece == self._vocabulary.pieces[token]:
+            if piece == self._piece(token):
                 inner.accept(token)
                 continue
             for byte in piece:

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from graphml.errors import UsageError
+from graphml.sampling.grammar_triggers import MARKER, SPELLED
 from graphml.sampling.moment import Vocabulary
 from graphml.sampling.params import STRUCTURES, SamplingParams
 from graphml.sampling.structured.forced_tokens import forced_tokens
@@ -76,8 +77,11 @@ def _begun(params: SamplingParams, structure: Structure, tokens: TokenBytes, nam
     def lazy() -> Matcher:
         given = params.grammar_triggers
         found = [one.token for one in given if one.kind == "token"]
-        patterns = [one.pattern for one in given if one.kind != "token"]
-        return LazyMatcher(matcher, tokens, Triggers(patterns, found), "grammar_triggers")
+        patterns = [one.pattern for one in given if one.kind not in ("token", SPELLED)]
+        spelled = {one.token: one.value.encode() for one in given if one.kind == SPELLED}
+        tolerant = any(one.kind == MARKER for one in given)
+        triggers = Triggers(patterns, found, False, spelled, tolerant)
+        return LazyMatcher(matcher, tokens, triggers, "grammar_triggers")
 
     begin = lazy if params.grammar_lazy else matcher
     if not params.grammar_after:

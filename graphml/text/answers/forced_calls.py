@@ -6,6 +6,7 @@ Knows formats and schemas; what is a token of its own in a vocabulary, its calle
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -43,6 +44,27 @@ def forced_calls(
     before = _reasoning(format, spell, rules, marks, inside)
     parts = [before, spell(syntax.begin), "call" + more, spell(syntax.end)]
     return rules.text(" ".join(part for part in parts if part))
+
+
+def call_trigger(format: AnswerFormat, marks: ReasoningMarks | None = None, inside: bool = False) -> str:
+    """A regular expression whose group is where calls begin in an answer; of reasoning it finds nothing.
+
+    marks, inside: reasoning may come before, or is what the answer begins within. The format has a syntax.
+    """
+    syntax = format.syntax
+    assert syntax is not None
+    before = syntax.before.partition("{name}")[0].replace("{{", "{")
+    opening = syntax.begin + before
+    marker = max((one for one in format.calls if opening.startswith(one)), key=len, default="")
+    bare = not marker and format.bare is not None  # without a marker it is a call at the begin alone
+    text = r"\s*" if bare else "(?s:.*?)"
+    word = f"({re.escape(marker or opening)})"
+    if marks is None:
+        return rf"\A{text}{word}"
+    opened, closed = rf"\s*{re.escape(marks.open)}", f"(?>(?s:.*?){re.escape(marks.close)})"
+    if inside:
+        return rf"\A{closed}{text}{word}"
+    return rf"\A(?:{opened}{closed}|(?!{opened})){text}{word}"
 
 
 def generic_answer(tools: Schemas, several: bool, required: bool) -> str:

@@ -1,0 +1,204 @@
+"""What a low-rank adapter adds: y[row] = total[row] + b @ (factor[row] * (a @ x[row])), in two calls.
+
+Rows with a factor of 0 are those of other adapters: they are passed over, so that a step of many adapters
+costs what its rows cost. The sums of a row do not depend on the rows beside it, on their number or on the
+threads: of `a` they are those of `products.float_rows`; of `b` the total comes first, then the columns one
+after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphml_cpu.compiler import Address, Dim, Int
+from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.products.float_rows import make_four_rows_4
+from graphml_cpu.kernels.products.register_tiles import VECTOR_BYTES, transpose
+from graphml_cpu.kernels.share import Vector, share
+from graphml_cpu.simd import (
+    F32,
+    WIDTH,
+    fma,
+    load,
+    load_f32,
+    load_i32,
+    load_partial,
+    splat,
+    store,
+    store_f32,
+    store_i32,
+    store_partial,
+    sum_lanes,
+)
+
+
+@inline
+def _list_rows(factors: int, rows: int, chosen: int) -> int:
+    """Write the numbers of the rows whose factor is not 0, int32, and return how many they are."""
+    count = 0
+    for row in range(rows):
+        if load_f32(factors + row * 4) != 0.0:
+            store_i32(chosen + count * 4, row)
+            count += 1
+    return count
+
+
+@inline
+def _store_row(sums: Vector, factor: float, to: int, left: int) -> None:
+    """The first `left` of four rows' sums, times the factor."""
+    store_f32(to, sum_lanes(sums[0]) * factor)
+    if left > 1:
+        store_f32(to + 4, sum_lanes(sums[1]) * factor)
+    if left > 2:
+        store_f32(to + 8, sum_lanes(sums[2]) * factor)
+    if left > 3:
+        store_f32(to + 12, sum_lanes(sums[3]) * factor)
+
+
+def make_low_rank_down() -> Callable[..., None]:
+    """low[i] = factor * (a @ x) of the i-th row with a factor.
+
+    x float32 [rows, k], factors float32 [rows], a float32 [rank, k], low float32 [rows, rank]; scratch: this
+    thread's own int32 [rows]. Threads share the tiles of four rows and four columns of `low`.
+    """
+    four_rows = make_four_rows_4("f32")
+
+    def low_rank_down(
+        ith: Int, nth: Int, x: Address, a: Address, factors: Address, low: Address, k: Int, rank: Int,
+        scratch: Address, rows: Dim,
+    ) -> None:  # fmt: skip
+        count = _list_rows(factors, rows, scratch)
+        row_bytes = k * 4
+        down = (count + 3) // 4
+        begin, end = share(ith, nth, down * ((rank + 3) // 4))
+        for unit in range(begin, end):
+            # Tiles of the same columns follow each other: their part of `a` stays in the first cache.
+            column = unit // down * 4
+            first = (unit - unit // down * down) * 4
+            # Past the last column or row that one is multiplied again, and not stored.
+            wide, left = rank - column, count - first
+            w0 = a + column * row_bytes
+            w1, w2 = w0 + min(1, wide - 1) * row_bytes, w0 + min(2, wide - 1) * row_bytes
+            w3 = w0 + min(3, wide - 1) * row_bytes
+            r0 = load_i32(scratch + first * 4)
+            r1 = load_i32(scratch + (first + min(1, left - 1)) * 4)
+            r2 = load_i32(scratch + (first + min(2, left - 1)) * 4)
+            r3 = load_i32(scratch + (first + min(3, left - 1)) * 4)
+            t0, t1, t2, t3 = four_rows(
+                w0, w1, w2, w3, x + r0 * row_bytes, x + r1 * row_bytes, x + r2 * row_bytes,
+                x + r3 * row_bytes, 4 * row_bytes, k,
+            )  # fmt: skip
+            to = low + (first * rank + column) * 4
+            _store_row(t0, load_f32(factors + r0 * 4), to, wide)
+            if left > 1:
+                _store_row(t1, load_f32(factors + r1 * 4), to + rank * 4, wide)
+            if left > 2:
+                _store_row(t2, load_f32(factors + r2 * 4), to + rank * 8, wide)
+            if left > 3:
+                _store_row(t3, load_f32(factors + r3 * 4), to + rank * 12, wide)
+
+    return low_rank_down
+
+
+@inline
+def _load_some(at: int, count: int) -> Vector:
+    if count >= WIDTH:
+        return load(F32, at)
+    return load_partial(F32, at, count)
+
+
+@inline
+def _store_some(at: int, value: Vector, count: int) -> None:
+    if count >= WIDTH:
+        store(at, value)
+    else:
+        store_partial(at, value, count)
+
+
+@inline
+def _add_column(low: int, weights: Vector, total: Vector) -> Vector:
+    return fma(weights, splat(F32, load_f32(low)), total)
+
+
+@inline
+def _copy_rows(total: int, y: int, rows: int, n: int, begin: int, end: int) -> None:
+    """Columns begin to end of all rows."""
+    for row in range(rows):
+        for i in range(begin, end, WIDTH):
+            at = (row * n + i) * 4
+            _store_some(y + at, _load_some(total + at, n - i), n - i)
+
+
+@inline
+def _transpose_panel(w: int, rank: int, left: int, decoded: int, panel: int) -> None:
+    """W rows of `b`, of which `left` are there, as one vector for each of its columns."""
+    for column in range(0, rank, WIDTH):
+        at, to = w + column * 4, panel + column * VECTOR_BYTES
+        if left >= WIDTH and rank - column >= WIDTH:
+            transpose(at, rank * 4, to, VECTOR_BYTES)
+        else:
+            for row in range(WIDTH):
+                some = _load_some(at + min(row, left - 1) * rank * 4, rank - column)
+                store(decoded + row * VECTOR_BYTES, some)
+            transpose(decoded, VECTOR_BYTES, to, VECTOR_BYTES)
+
+
+@inline
+def _add_four(low: int, panel: int, rank: int, a: int, b: int, c: int, d: int, left: int) -> None:
+    """Add to W columns of four rows, at these addresses."""
+    s0, s1, s2, s3 = _load_some(a, left), _load_some(b, left), _load_some(c, left), _load_some(d, left)
+    for column in range(rank):
+        weights, at = load(F32, panel + column * VECTOR_BYTES), low + column * 4
+        s0 = _add_column(at, weights, s0)
+        s1 = _add_column(at + rank * 4, weights, s1)
+        s2 = _add_column(at + rank * 8, weights, s2)
+        s3 = _add_column(at + rank * 12, weights, s3)
+    _store_some(a, s0, left)
+    _store_some(b, s1, left)
+    _store_some(c, s2, left)
+    _store_some(d, s3, left)
+
+
+@inline
+def _add_one(low: int, panel: int, rank: int, at: int, left: int) -> None:
+    """Add to W columns of one row."""
+    total = _load_some(at, left)
+    for column in range(rank):
+        total = _add_column(low + column * 4, load(F32, panel + column * VECTOR_BYTES), total)
+    _store_some(at, total, left)
+
+
+def make_low_rank_up() -> Callable[..., None]:
+    """y[row] = total[row] + b @ low[i], where the row is the i-th with a factor; other rows are the total's.
+
+    total and y float32 [rows, n], which may be the same memory; b float32 [n, rank]; low and factors as of
+    `low_rank_down`. scratch: this thread's own `low_rank_scratch_bytes`. Threads share the columns of y.
+    """
+
+    def low_rank_up(
+        ith: Int, nth: Int, total: Address, factors: Address, low: Address, b: Address, y: Address, n: Int,
+        rank: Int, scratch: Address, rows: Dim,
+    ) -> None:  # fmt: skip
+        begin, end = share(ith, nth, (n + WIDTH - 1) // WIDTH)
+        begin, end = begin * WIDTH, min(end * WIDTH, n)
+        panel = scratch + WIDTH * VECTOR_BYTES
+        chosen = panel + (rank + WIDTH - 1) // WIDTH * WIDTH * VECTOR_BYTES
+        count = _list_rows(factors, rows, chosen)
+        whole = count - count % 4
+        if y != total:
+            _copy_rows(total, y, rows, n, begin, end)
+        if count == 0:
+            return
+        for first in range(begin, end, WIDTH):
+            left, at = n - first, y + first * 4
+            _transpose_panel(b + first * rank * 4, rank, left, scratch, panel)
+            for i in range(0, whole, 4):
+                row = chosen + i * 4
+                r0, r1 = at + load_i32(row) * n * 4, at + load_i32(row + 4) * n * 4
+                r2, r3 = at + load_i32(row + 8) * n * 4, at + load_i32(row + 12) * n * 4
+                _add_four(low + i * rank * 4, panel, rank, r0, r1, r2, r3, left)
+            for i in range(whole, count):
+                row_at = at + load_i32(chosen + i * 4) * n * 4
+                _add_one(low + i * rank * 4, panel, rank, row_at, left)
+
+    return low_rank_up
