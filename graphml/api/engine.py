@@ -38,7 +38,7 @@ from graphml.runtime.executor import Executor
 from graphml.runtime.guidance import Guidance
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import BLOCK_SIZE
-from graphml.runtime.request import Applied, Request, extra_of
+from graphml.runtime.request import Request, extra_of
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
