@@ -70,7 +70,7 @@ TILE_TOKENS = 16
 # (`kernels.products.interleaved_tokens`); bytes of a token's group at most; and of what else they need: of
 # each token for its sums and results, and for the rows of weights that are unpacked together.
 INTERLEAVED_CACHE = 24 << 10
-_INTERLEAVED_GROUP = 64 * (8 + 1 + 2 + 2)
+_INTERLEAVED_GROUP = 16 * (8 + 1 + 2 + 2)
 _INTERLEAVED_SUMS = 64 * (16 + 4)
 _INTERLEAVED_ROWS = 8 * UNIT_ROW_BYTES
 

@@ -18,7 +18,8 @@ from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.experts.expert_pairs import find_begins, next_place
 from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import Reader
-from graphml_cpu.kernels.products.integer_rows import finish, make_four_rows
+from graphml_cpu.kernels.products.integer_groups import finish
+from graphml_cpu.kernels.products.integer_rows import make_four_rows
 from graphml_cpu.kernels.products.integer_tiles import PANELS, TOKENS, make_panel_products
 from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
 from graphml_cpu.kernels.products.interleaved_tokens import listed_address

@@ -14,12 +14,12 @@ from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import F32x16, Reader
-from graphml_cpu.kernels.products.integer_groups import make_add_groups, make_read_rows
+from graphml_cpu.kernels.products.integer_groups import finish, make_add_groups, make_read_rows
 from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
 from graphml_cpu.kernels.products.interleaved_tokens import row_address
 from graphml_cpu.kernels.products.outputs import AHEAD, store_output
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import extract, prefetch, shuffle_by, zero
+from graphml_cpu.simd import extract, prefetch, zero
 
 
 def make_four_rows(reader: Reader) -> Callable[..., Any]:
@@ -61,17 +61,6 @@ def make_four_rows(reader: Reader) -> Callable[..., Any]:
         return total
 
     return units if reader.read_rest is None else units_and_rest
-
-
-_neighbours = shuffle_by([lane ^ 1 for lane in range(16)])
-_pairs = shuffle_by([lane ^ 2 for lane in range(16)])
-
-
-@inline
-def finish(sums: Vector) -> Vector:
-    """The four products, (0 + 1) + (2 + 3) of the sums of each, in lanes 0, 4, 8 and 12."""
-    both = sums + _neighbours(sums)
-    return both + _pairs(both)
 
 
 @inline

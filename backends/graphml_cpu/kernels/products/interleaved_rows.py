@@ -13,23 +13,19 @@ from typing import Any
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import F32x16, Reader
-from graphml_cpu.kernels.products.integer_groups import make_read_rows
 from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
-from graphml_cpu.kernels.products.interleaved_sets import (
-    finish,
-    make_add_tokens,
-    make_load_set,
-    make_put_set,
-)
+from graphml_cpu.kernels.products.integer_groups import finish, make_read_rows
+from graphml_cpu.kernels.products.interleaved_sets import make_add_tokens, make_load_set, make_put_set
 from graphml_cpu.kernels.products.interleaved_tokens import make_interleave_token, token_bytes
 from graphml_cpu.kernels.products.outputs import store_outputs
-from graphml_cpu.simd import F32, WIDTH, load, prefetch, store, zero
+from graphml_cpu.simd import F32, WIDTH, load, prefetch, shuffle_by, store, zero
 
 # Sets of four rows of weights in registers, and rows of weights that pass the tokens' columns together.
 SETS = 2
 ROWS = 4 * SETS
 _ROWS_AT_ONCE = 64
 _SUM_BYTES = 64
+_each_fourth = shuffle_by((0, 4, 8, 12))
 
 
 def _make_add_group(reader: Reader) -> Callable[..., Any]:
@@ -165,7 +161,7 @@ def make_interleaved_products(
             for index in range(0, count, ROWS):
                 for token in range(tokens):
                     for part in range(SETS):
-                        found = finish(load(F32x16, sums))
+                        found = _each_fourth(finish(load(F32x16, sums)))
                         store(results + (token * _ROWS_AT_ONCE + index + 4 * part) * 4, found)
                         sums += _SUM_BYTES
             for token in range(wanted):
