@@ -92,7 +92,7 @@ def packed_bytes(k: int) -> int:
 
 def interleaved_scratch_bytes(k: int, rows: int) -> int:
     """Bytes of scratch memory of the integer products of up to `rows` interleaved rows."""
-    return (rows + 1) * (_INTERLEAVED_SUMS + -(-k // GROUP) * _INTERLEAVED_GROUP) + _INTERLEAVED_ROWS
+    return rows * (_INTERLEAVED_SUMS + -(-k // GROUP) * _INTERLEAVED_GROUP) + _INTERLEAVED_ROWS
 
 
 def scratch_bytes(kind: str, k: int) -> int:

@@ -50,7 +50,7 @@ def _make_one(reader: Reader) -> Callable[..., Any]:
                 row, left = w + index * row_bytes, end - index
                 w1, w2, w3 = min(1, left - 1), min(2, left - 1), min(3, left - 1)
                 ws = (row, row + w1 * row_bytes, row + w2 * row_bytes, row + w3 * row_bytes)
-                found = finish(four_rows(ws, x, k))
+                found = finish(four_rows(ws, x, 0, k)[0])
                 for i in range(min(left, 4)):
                     store_f32(to + (index + i) * 4, extract(found, 4 * i))
 

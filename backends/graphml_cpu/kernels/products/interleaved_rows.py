@@ -31,25 +31,30 @@ _each_fourth = shuffle_by((0, 4, 8, 12))
 def _make_add_group(reader: Reader) -> Callable[..., Any]:
     """An inline function `add(buffer, at, tokens, sums)`: ROWS rows' group times that of all tokens.
 
-    The rows' at `buffer`, the tokens' at `at`; `tokens` is even; sums: two vectors for each token.
+    The rows' at `buffer`, the tokens' at `at`; sums: two vectors for each token.
     """
-    load_set, add_tokens, size = make_load_set(reader), make_add_tokens(reader), token_bytes(reader)
+    load_set, size = make_load_set(reader), token_bytes(reader)
+    add_two, add_one = make_add_tokens(reader)
 
     @inline
     def add(buffer: int, at: int, tokens: int, sums: int) -> None:
         rows, others = load_set(buffer), load_set(buffer + 4 * packed.UNIT_ROW_BYTES)
-        for _ in range(0, tokens, 2):
+        for _ in range(tokens // 2):
             totals = (
                 load(F32x16, sums), load(F32x16, sums + 64),
                 load(F32x16, sums + 128), load(F32x16, sums + 192),
             )  # fmt: skip
-            a, b, c, d = add_tokens(rows, others, at, totals)
+            a, b, c, d = add_two(rows, others, at, totals)
             store(sums, a)
             store(sums + 64, b)
             store(sums + 128, c)
             store(sums + 192, d)
             at += 2 * size
             sums += 256
+        if tokens % 2:
+            a, b = add_one(rows, others, at, (load(F32x16, sums), load(F32x16, sums + 64)))
+            store(sums, a)
+            store(sums + 64, b)
 
     return add
 
@@ -134,14 +139,10 @@ def make_interleaved_products(
     ) -> None:  # fmt: skip
         groups = (k + packed.GROUP - 1) // packed.GROUP
         results = scratch + ROWS * packed.UNIT_ROW_BYTES
-        all_sums = results + (tokens + 1) * _ROWS_AT_ONCE * 4
-        at = all_sums + (tokens + 1) * _ROWS_AT_ONCE * 16
-        wanted = tokens
-        tokens = (wanted + 1) // 2 * 2
+        all_sums = results + tokens * _ROWS_AT_ONCE * 4
+        at = all_sums + tokens * _ROWS_AT_ONCE * 16
         for token in range(tokens):
-            # Past the last token it is multiplied again, and not stored.
-            address = address_of(x, x_stride, min(token, wanted - 1))
-            interleave(address, groups, at + token * size, tokens * size)
+            interleave(address_of(x, x_stride, token), groups, at + token * size, tokens * size)
         # Two groups are the unit of some formats.
         at_once = max(packed.INTERLEAVED_CACHE // (tokens * size), 2) // 2 * 2
         for top in range(begin, end, _ROWS_AT_ONCE):
@@ -164,7 +165,7 @@ def make_interleaved_products(
                         found = _each_fourth(finish(load(F32x16, sums)))
                         store(results + (token * _ROWS_AT_ONCE + index + 4 * part) * 4, found)
                         sums += _SUM_BYTES
-            for token in range(wanted):
+            for token in range(tokens):
                 offset = offset_of(x, x_stride, y_stride, token)
                 for lane in range(0, count, WIDTH):
                     values = load(F32, results + (token * _ROWS_AT_ONCE + lane) * 4)

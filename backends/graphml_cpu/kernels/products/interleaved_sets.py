@@ -191,11 +191,11 @@ def _make_add_minima(reader: Reader) -> Callable[..., Any]:
     return (no_minima, one_minimum, two_minima)[reader.minima]
 
 
-def make_add_tokens(reader: Reader) -> Callable[..., Any]:
-    """An inline function `add(a, b, at, totals) -> totals`: two sets times two tokens.
+def make_add_tokens(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inline functions `add(a, b, at, totals) -> totals`: two sets times two tokens, and times one.
 
     a, b: sets; the first token's group is at `at`, the second's behind it. Totals: of a and b with the first
-    token, then with the second. The four dot products take turns, so that each may wait for its last term.
+    token, then with the second. The dot products take turns, so that each may wait for its last term.
     """
     dot, seeds = make_operand(reader, for_panel=True).dot, interleaved_tokens.number_of_seeds(reader)
     size, minima = token_bytes(reader), _make_add_minima(reader)
@@ -214,26 +214,43 @@ def make_add_tokens(reader: Reader) -> Callable[..., Any]:
     low_seed, high_seed = make_seed(SEEDS), make_seed(SEEDS + 16)
 
     @inline
-    def half(a: Any, b: Any, at: int, p: Vector, q: Vector, r: Vector, s: Vector) -> Any:
-        x, y = _bytes(at + 0), _bytes(at + size + 0)
+    def half(a: Any, b: Any, at: int, p: Vector, q: Vector) -> tuple[Vector, Vector]:
+        x = _bytes(at)
+        p, q = dot(p, a[0], x), dot(q, b[0], x)
+        x = _bytes(at + 16)
+        p, q = dot(p, a[1], x), dot(q, b[1], x)
+        x = _bytes(at + 32)
+        p, q = dot(p, a[2], x), dot(q, b[2], x)
+        x = _bytes(at + 48)
+        return dot(p, a[3], x), dot(q, b[3], x)
+
+    @inline
+    def half_of_two(a: Any, b: Any, at: int, p: Vector, q: Vector, r: Vector, s: Vector) -> Any:
+        x, y = _bytes(at), _bytes(at + size)
         p, q, r, s = dot(p, a[0], x), dot(q, b[0], x), dot(r, a[0], y), dot(s, b[0], y)
         x, y = _bytes(at + 16), _bytes(at + size + 16)
         p, q, r, s = dot(p, a[1], x), dot(q, b[1], x), dot(r, a[1], y), dot(s, b[1], y)
         x, y = _bytes(at + 32), _bytes(at + size + 32)
         p, q, r, s = dot(p, a[2], x), dot(q, b[2], x), dot(r, a[2], y), dot(s, b[2], y)
         x, y = _bytes(at + 48), _bytes(at + size + 48)
-        p, q, r, s = dot(p, a[3], x), dot(q, b[3], x), dot(r, a[3], y), dot(s, b[3], y)
-        return p, q, r, s
+        return dot(p, a[3], x), dot(q, b[3], x), dot(r, a[3], y), dot(s, b[3], y)
 
     @inline
     def scaled(whole: Vector, at: int, row: Any, total: Vector) -> Vector:
         return fma(to_float(whole) * _floats(at + SCALE), row[2][0], total)
 
     @inline
-    def add_blocks(a: Any, b: Any, at: int, totals: Any) -> Any:
+    def blocks_of_one(a: Any, b: Any, at: int, totals: Any) -> Any:
+        # The halves apart are four sums in turns; integers are added exactly.
+        p, q = half(a[0], b[0], at, low_seed(at), low_seed(at))
+        r, s = half(a[1], b[1], at + 64, zero(I32x16), zero(I32x16))
+        return scaled(p + r, at, a, totals[0]), scaled(q + s, at, b, totals[1])
+
+    @inline
+    def blocks_of_two(a: Any, b: Any, at: int, totals: Any) -> Any:
         seed, next_seed, next = low_seed(at), low_seed(at + size), at + size
-        p, q, r, s = half(a[0], b[0], at, seed, seed, next_seed, next_seed)
-        p, q, r, s = half(a[1], b[1], at + 64, p, q, r, s)
+        p, q, r, s = half_of_two(a[0], b[0], at, seed, seed, next_seed, next_seed)
+        p, q, r, s = half_of_two(a[1], b[1], at + 64, p, q, r, s)
         return (
             scaled(p, at, a, totals[0]), scaled(q, at, b, totals[1]),
             scaled(r, next, a, totals[2]), scaled(s, next, b, totals[3]),
@@ -245,22 +262,33 @@ def make_add_tokens(reader: Reader) -> Callable[..., Any]:
         return fma(fma(to_float(high), row[2][1], first), _floats(at + SCALE), total)
 
     @inline
-    def add_halves(a: Any, b: Any, at: int, totals: Any) -> Any:
+    def halves_of_one(a: Any, b: Any, at: int, totals: Any) -> Any:
+        p, q = half(a[0], b[0], at, low_seed(at), low_seed(at))
+        r, s = half(a[1], b[1], at + 64, high_seed(at), high_seed(at))
+        return both(p, r, at, a, totals[0]), both(q, s, at, b, totals[1])
+
+    @inline
+    def halves_of_two(a: Any, b: Any, at: int, totals: Any) -> Any:
         seed, next_seed, next = low_seed(at), low_seed(at + size), at + size
-        p, q, r, s = half(a[0], b[0], at, seed, seed, next_seed, next_seed)
+        p, q, r, s = half_of_two(a[0], b[0], at, seed, seed, next_seed, next_seed)
         seed, next_seed = high_seed(at), high_seed(next)
-        t, u, v, w = half(a[1], b[1], at + 64, seed, seed, next_seed, next_seed)
+        t, u, v, w = half_of_two(a[1], b[1], at + 64, seed, seed, next_seed, next_seed)
         return (
             both(p, t, at, a, totals[0]), both(q, u, at, b, totals[1]),
             both(r, v, next, a, totals[2]), both(s, w, next, b, totals[3]),
         )  # fmt: skip
 
-    products = add_blocks if reader.scales == 1 else add_halves
+    one, two = (blocks_of_one, blocks_of_two) if reader.scales == 1 else (halves_of_one, halves_of_two)
 
     @inline
-    def add(a: Any, b: Any, at: int, totals: Any) -> Any:
-        p, q, r, s = products(a, b, at, totals)
+    def add_one(a: Any, b: Any, at: int, totals: Any) -> Any:
+        p, q = one(a, b, at, totals)
+        return minima(a, at, p), minima(b, at, q)
+
+    @inline
+    def add_two(a: Any, b: Any, at: int, totals: Any) -> Any:
+        p, q, r, s = two(a, b, at, totals)
         next = at + size
         return minima(a, at, p), minima(b, at, q), minima(a, next, r), minima(b, next, s)
 
-    return add
+    return add_two, add_one
