@@ -89,7 +89,7 @@ def products(
     for rows in (*ROWS, MANY):
         count = np.array([rows])
         for form in forms if rows != MANY else ("chosen",):
-            most = packed.few_rows(kind) if FORMS[form] is None else FORMS[form]
+            most = packed.few_rows(kind, n) if FORMS[form] is None else FORMS[form]
             blocks = [
                 [
                     kernel.block(

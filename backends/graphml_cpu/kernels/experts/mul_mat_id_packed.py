@@ -32,6 +32,8 @@ from graphml_cpu.simd import WIDTH, extract, load_i32, load_i64, store_f32, stor
 _ROWS = PANELS * WIDTH
 # What unpacking them costs, in pairs.
 _UNPACKING = 4
+# Weight rows of an expert for which the two forms are compared: the kernel is one for all shapes.
+_USUAL_ROWS = 1024
 
 
 def _make_one(reader: Reader) -> Callable[..., Any]:
@@ -92,7 +94,7 @@ def _make_many(reader: Reader, one_order: bool) -> Callable[..., Any]:
 
 def _make_multiply(kind: str, one_token: bool, one_order: bool) -> Callable[..., Any]:
     """As `_make_one`, for any number of pairs; one_token, one_order: see `make_mul_mat_id_packed`."""
-    reader, few_rows = make_read(kind), packed.few_rows(kind)
+    reader, few_rows = make_read(kind), packed.few_rows(kind, _USUAL_ROWS)
     one = _make_one(reader)
     if one_token:
         return one

@@ -38,7 +38,12 @@ def _make_add_to_each(add: Callable[..., Any], tokens: int) -> Callable[..., Any
         second = add(found, x + x_stride, totals[1])
         return add(found, x, totals[0]), second, add(found, x + 2 * x_stride, totals[2])
 
-    return (one, two, three)[tokens - 1]
+    @inline
+    def four(found: Any, x: int, x_stride: int, totals: Any) -> Any:
+        second, third = add(found, x + x_stride, totals[1]), add(found, x + 2 * x_stride, totals[2])
+        return add(found, x, totals[0]), second, third, add(found, x + 3 * x_stride, totals[3])
+
+    return (one, two, three, four)[tokens - 1]
 
 
 def _make_zeros(tokens: int) -> Callable[..., Any]:
@@ -54,11 +59,15 @@ def _make_zeros(tokens: int) -> Callable[..., Any]:
     def three() -> Any:
         return zero(F32x16), zero(F32x16), zero(F32x16)
 
-    return (one, two, three)[tokens - 1]
+    @inline
+    def four() -> Any:
+        return zero(F32x16), zero(F32x16), zero(F32x16), zero(F32x16)
+
+    return (one, two, three, four)[tokens - 1]
 
 
 def make_four_rows(reader: Reader, tokens: int = 1) -> Callable[..., Any]:
-    """An inline function `four_rows(ws, x, x_stride, k)`: four rows of weights times so many tokens, 1 to 3.
+    """An inline function `four_rows(ws, x, x_stride, k)`: four rows of weights times so many tokens, 1 to 4.
 
     ws: a tuple of the rows' addresses, x: the address of the first token's packed row. Gives for each token
     an F32x16, four sums for each of the four products: see `finish`.
@@ -143,8 +152,8 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
     """
     reader = make_read(kind)
     # Where a block has two scales, sums within blocks cost more than four interleaved rows.
-    most = 3 if reader.scales == 1 else 2
-    one, two, three = (_make_some_tokens(reader, tokens) for tokens in (1, 2, most))
+    most = 4 if reader.scales == 1 else 2
+    one, two, three, four = (_make_some_tokens(reader, min(tokens, most)) for tokens in (1, 2, 3, 4))
     products = make_interleaved_products(reader, row_address, _row_by_row)
     block_bytes, block_elements = reader.block_bytes, reader.block_elements
 
@@ -168,8 +177,10 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
             one(begin, end, w, x, y, residual, bias, k, row_bytes, x_stride, y_stride, scratch)
         elif rows == 2:
             two(begin, end, w, x, y, residual, bias, k, row_bytes, x_stride, y_stride, scratch)
-        elif rows == most:
+        elif rows == 3 and most == 4:
             three(begin, end, w, x, y, residual, bias, k, row_bytes, x_stride, y_stride, scratch)
+        elif rows == most:
+            four(begin, end, w, x, y, residual, bias, k, row_bytes, x_stride, y_stride, scratch)
         else:
             products(begin, end, w, y, residual, bias, k, row_bytes, x, x_stride, y_stride, rows, scratch)
 
