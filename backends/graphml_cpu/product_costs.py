@@ -75,9 +75,12 @@ def costs(kind: str, is_float: bool) -> Costs:
 
 
 def cheapest_rows(kind: str, is_float: bool, n: int) -> int:
-    """Up to how many rows of activations, at most FEW_ROWS, n rows of weights are cheaper by rows."""
-    found = costs(kind, is_float)
+    """Up to how many rows of activations n rows of weights are cheaper by rows.
+
+    At most FEW_ROWS, for which scratch memory is planned; of float weights, which need none, twice as many.
+    """
+    found, most = costs(kind, is_float), 2 * FEW_ROWS if is_float else FEW_ROWS
     by_rows = (
-        rows for rows in range(FEW_ROWS, 1, -1) if found.by_rows.of(n, rows) <= found.by_panels.of(n, rows)
+        rows for rows in range(most, 1, -1) if found.by_rows.of(n, rows) <= found.by_panels.of(n, rows)
     )
     return next(by_rows, 1)
