@@ -32,3 +32,11 @@ def test_every_kind_has_costs(kind: str) -> None:
     found = packed.few_rows(kind, 2048)
     assert 2 <= found <= (FEW_ROWS if kind in ("q4_0", "q6_k") else 2 * FEW_ROWS)
     assert packed.few_rows(kind, 33) >= found
+
+
+@pytest.mark.parametrize("table", ["_ZEN_4", "_OTHERS", "_HALF_VECTORS"])
+def test_steps_with_drafts_have_the_bits_of_single_rows(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Speculation relies on it for up to 16 rows."""
+    for costs in getattr(product_costs, table).values():
+        monkeypatch.setattr(product_costs, "costs", lambda kind, is_float, costs=costs: costs)
+        assert packed.few_rows("f32", 1 << 20) >= 16
