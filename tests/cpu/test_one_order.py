@@ -32,7 +32,7 @@ def lengths(kind: str) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("kind", [*INTEGER, *FLOATS])
 def test_a_row_has_the_same_bits_in_any_company(kind: str) -> None:
-    """Alone, among 2 to 7, 9, 33 and 45 rows, by rows and by panels, at any place of these, on 1 to 3 threads."""
+    """Alone, among 2 to 7, 9, 33 and 45 rows, by rows and by panels, at any place, on 1 to 3 threads."""
     rng = np.random.default_rng(len(kind))
     ref = product_kernel(kind, one_order=True)
     kernel = compile_kernels([ref])[ref.name]

@@ -212,7 +212,7 @@ def _make_one_token(kind: str) -> Callable[..., Any]:
 
 
 def _make_tokens(kind: str, tokens: int) -> Callable[..., Any]:
-    """An inline function: four rows of weights, or the `left` that there are, times so many tokens, stored."""
+    """An inline function: four rows of weights, or the `left` that there are, times tokens, stored."""
     four_rows, size = make_four_rows_of(kind, tokens), TERMS[kind].weight_bytes
     third, last = min(2, tokens - 1), tokens - 1
 

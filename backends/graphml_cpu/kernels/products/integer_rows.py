@@ -18,7 +18,6 @@ from graphml_cpu.kernels.products.integer_groups import finish, make_add_groups,
 from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
 from graphml_cpu.kernels.products.interleaved_tokens import row_address
 from graphml_cpu.kernels.products.outputs import AHEAD, store_output
-from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import extract, load_f32, prefetch, store, zero
 
 

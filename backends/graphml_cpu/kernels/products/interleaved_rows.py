@@ -13,8 +13,8 @@ from typing import Any
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import F32x16, Reader
-from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
 from graphml_cpu.kernels.products.integer_groups import finish, make_read_rows
+from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
 from graphml_cpu.kernels.products.interleaved_sets import make_add_tokens, make_load_set, make_put_set
 from graphml_cpu.kernels.products.interleaved_tokens import make_interleave_token, token_bytes
 from graphml_cpu.kernels.products.outputs import store_outputs

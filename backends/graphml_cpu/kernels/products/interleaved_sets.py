@@ -1,9 +1,9 @@
 """Four rows of quantised weights interleaved in registers, and their products with tokens.
 
 Lane 4 * row + block of eight vectors holds the row's bytes 4c to 4c + 3 of a half of the block; scales and
-minima are in the same lanes. So a dot product with a token's bytes (`interleaved_tokens`), the same in every
-quarter, adds up a block in its lane: no sum crosses lanes, and a vector of sums has four for each row, one for
-each block of a group.
+minima are in the same lanes. So a dot product with a token's bytes (`interleaved_tokens`), the same in
+every quarter, adds up a block in its lane: no sum crosses lanes, and a vector of sums has four for each row,
+one for each block of a group.
 They are added up as `integer_rows` does, to the bit. Knows what a `Reader` says, and how a unit is put down.
 """
 
@@ -39,9 +39,7 @@ _MINIMA = _SCALES + 2 * packed.UNIT_ROW_BYTES
 _in_all_quarters = shuffle_by([lane % 4 for lane in range(16)])
 # Of two rows, words c and c + 1 of all blocks: a row's, the other's, then the next word's.
 _early_words, _late_words = (
-    shuffle_pair_by(
-        [16 * row + 4 * block + word for word in words for row in range(2) for block in range(4)]
-    )
+    shuffle_pair_by([16 * row + 4 * block + word for word in words for row in range(2) for block in range(4)])
     for words in ((0, 1), (2, 3))
 )
 _low_halves, _high_halves = (
@@ -191,14 +189,9 @@ def _make_add_minima(reader: Reader) -> Callable[..., Any]:
     return (no_minima, one_minimum, two_minima)[reader.minima]
 
 
-def make_add_tokens(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Inline functions `add(a, b, at, totals) -> totals`: two sets times two tokens, and times one.
-
-    a, b: sets; the first token's group is at `at`, the second's behind it. Totals: of a and b with the first
-    token, then with the second. The dot products take turns, so that each may wait for its last term.
-    """
-    dot, seeds = make_operand(reader, for_panel=True).dot, interleaved_tokens.number_of_seeds(reader)
-    size, minima = token_bytes(reader), _make_add_minima(reader)
+def _make_seeds(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inline functions `seed(at)`: what sums of a token's group begin with, of blocks or halves."""
+    seeds = interleaved_tokens.number_of_seeds(reader)
 
     def make_seed(place: int) -> Callable[..., Any]:
         @inline
@@ -211,7 +204,12 @@ def make_add_tokens(reader: Reader) -> tuple[Callable[..., Any], Callable[..., A
 
         return seed if seeds else nothing
 
-    low_seed, high_seed = make_seed(SEEDS), make_seed(SEEDS + 16)
+    return make_seed(SEEDS), make_seed(SEEDS + 16)
+
+
+def _make_half(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inline functions: a half of two sets times that of the token at `at`, and of the next one, too."""
+    dot, size = make_operand(reader, for_panel=True).dot, token_bytes(reader)
 
     @inline
     def half(a: Any, b: Any, at: int, p: Vector, q: Vector) -> tuple[Vector, Vector]:
@@ -234,6 +232,18 @@ def make_add_tokens(reader: Reader) -> tuple[Callable[..., Any], Callable[..., A
         p, q, r, s = dot(p, a[2], x), dot(q, b[2], x), dot(r, a[2], y), dot(s, b[2], y)
         x, y = _bytes(at + 48), _bytes(at + size + 48)
         return dot(p, a[3], x), dot(q, b[3], x), dot(r, a[3], y), dot(s, b[3], y)
+
+    return half, half_of_two
+
+
+def make_add_tokens(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inline functions `add(a, b, at, totals) -> totals`: two sets times two tokens, and times one.
+
+    a, b: sets; the first token's group is at `at`, the second's behind it. Totals: of a and b with the first
+    token, then with the second. The dot products take turns, so that each may wait for its last term.
+    """
+    (low_seed, high_seed), (half, half_of_two) = _make_seeds(reader), _make_half(reader)
+    size, minima = token_bytes(reader), _make_add_minima(reader)
 
     @inline
     def scaled(whole: Vector, at: int, row: Any, total: Vector) -> Vector:
