@@ -31,7 +31,7 @@ from graphml_cpu.kernels import formats
 from graphml_cpu.lowering.linear import FLOAT_WEIGHTS, product_kernel
 from products import K, aligned, pack, random_weights
 
-ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 25, 32, 33, 48, 64, 65, 96, 128)
 MANY = 512
 FORMATS = ("q4_1", "q4_0", "q8_0", "q4_k", "q6_k", "f16")
 SHAPES = "1536x576,576x1536,2048x2048,5632x2048,2048x5632"  # SmolLM2's and TinyLlama's
@@ -89,7 +89,7 @@ def products(
     for rows in (*ROWS, MANY):
         count = np.array([rows])
         for form in forms if rows != MANY else ("chosen",):
-            most = packed.few_rows(kind) if FORMS[form] is None else FORMS[form]
+            most = packed.few_rows(kind, n) if FORMS[form] is None else FORMS[form]
             blocks = [
                 [
                     kernel.block(

@@ -57,7 +57,7 @@ GLU_COLUMNS = 256
 """Columns of a gate whose two products one thread makes before it joins them, for a few rows."""
 GLU_PANEL_COLUMNS = 32
 """The same for many rows: as many as are unpacked together, at the widest vectors."""
-FEW_ROWS = 24
+FEW_ROWS = 64
 """Most rows of activations for which weights are not unpacked to panels; `packed.few_rows` says how many.
 
 Scratch memory is planned for it."""

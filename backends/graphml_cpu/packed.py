@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from graphml_cpu import target
 from graphml_cpu.layouts import FEW_ROWS, panel_scratch_bytes
+from graphml_cpu.product_costs import cheapest_rows
 
 LAYOUTS = ("q8_1", "bf16")
 """What activations are converted to, names of dtypes."""
@@ -70,19 +71,17 @@ TILE_TOKENS = 16
 # (`kernels.products.interleaved_tokens`); bytes of a token's group at most; and of what else they need: of
 # each token for its sums and results, and for the rows of weights that are unpacked together.
 INTERLEAVED_CACHE = 24 << 10
-_INTERLEAVED_GROUP = 64 * (8 + 1 + 2 + 2)
+_INTERLEAVED_GROUP = 16 * (8 + 1 + 2 + 2)
 _INTERLEAVED_SUMS = 64 * (16 + 4)
 _INTERLEAVED_ROWS = 8 * UNIT_ROW_BYTES
 
 
-def few_rows(kind: str) -> int:
-    """Up to how many rows a product with weights of a kind unpacks no panels, which costs more than it saves.
+def few_rows(kind: str, n: int) -> int:
+    """Up to how many rows a product with n rows of weights of a kind is cheaper without panels.
 
-    Where the times of the two forms cross, as measured (docs/cpu.md); `graphml tune` measures it for a shape.
+    See `product_costs`; `graphml tune` measures it for a shape.
     """
-    if kind in FLOATS or target.current().vector_bytes < 64:
-        return min(16, FEW_ROWS)
-    return FEW_ROWS
+    return cheapest_rows(kind, kind in FLOATS, n)
 
 
 def packed_bytes(k: int) -> int:
@@ -92,7 +91,7 @@ def packed_bytes(k: int) -> int:
 
 def interleaved_scratch_bytes(k: int, rows: int) -> int:
     """Bytes of scratch memory of the integer products of up to `rows` interleaved rows."""
-    return (rows + 1) * (_INTERLEAVED_SUMS + -(-k // GROUP) * _INTERLEAVED_GROUP) + _INTERLEAVED_ROWS
+    return rows * (_INTERLEAVED_SUMS + -(-k // GROUP) * _INTERLEAVED_GROUP) + _INTERLEAVED_ROWS
 
 
 def scratch_bytes(kind: str, k: int) -> int:

@@ -29,7 +29,7 @@ Key = tuple[str, int, int, int]
 """Kernel, n, k, threads."""
 
 _PARTS = (1, 2, 4, 8)
-FEW = (1, 2, 4, 6, 8, 10, 12, 16, 20, FEW_ROWS)
+FEW = (1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, FEW_ROWS, 96, 2 * FEW_ROWS)
 """Most rows that may be multiplied without panels."""
 
 

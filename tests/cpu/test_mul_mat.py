@@ -11,7 +11,7 @@ import pytest
 from graphml_cpu import packed, target
 from graphml_cpu.compiler import Kernel, KernelRef, assembly, compile_kernels
 from graphml_cpu.kernels.formats import has_reader, names
-from graphml_cpu.layouts import FEW_ROWS, PANEL_ELEMENTS
+from graphml_cpu.layouts import PANEL_ELEMENTS
 from graphml_cpu.lowering.linear import product_kernel
 from graphml_quant import by_name, dequantize, quantize
 
@@ -124,6 +124,10 @@ def unpack(rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, dict[str, 
     return np.concatenate([low, high], -1), numbers(packed.SCALE), {**sums, "SEEDS": seeds}
 
 
+# Up to how many rows of activations no panels are made here; programs choose it by their costs.
+BY_ROWS = 24
+
+
 def multiply(
     kernel: Kernel,
     kind: str,
@@ -133,6 +137,7 @@ def multiply(
     residual: np.ndarray | None = None,
     bias: np.ndarray | None = None,
     in_place: bool = False,
+    few_rows: int = BY_ROWS,
 ) -> np.ndarray:
     """y [rows, n]; checks that nothing is written outside of y and of the scratch memory it asked for."""
     (rows, k), n = x.shape, len(weights)
@@ -161,7 +166,7 @@ def multiply(
             x_stride=given.strides[0],
             y_stride=y.strides[0],
             scratch=scratch[ith].ctypes.data,
-            few_rows=FEW_ROWS,
+            few_rows=few_rows,
             rows=count.ctypes.data,
         )
         kernel(block, ith, threads)
@@ -276,7 +281,7 @@ def test_products(factory: str, kind: str) -> None:
         assert relative_error(differences, results) <= 1e-5, k
 
 
-@pytest.mark.parametrize("rows", [9, FEW_ROWS + 1])
+@pytest.mark.parametrize("rows", [9, BY_ROWS + 1])
 @pytest.mark.parametrize("kind", ["q4_0", "f32"])
 def test_the_residual_may_be_the_result(kind: str, rows: int) -> None:
     rng = np.random.default_rng(1)
@@ -288,7 +293,7 @@ def test_the_residual_may_be_the_result(kind: str, rows: int) -> None:
     assert (np.abs(found - expected(kind, weights, x) - residual) <= tolerance(kind, weights, x)).all()
 
 
-@pytest.mark.parametrize("rows", [1, 9, FEW_ROWS + 1])
+@pytest.mark.parametrize("rows", [1, 9, BY_ROWS + 1])
 @pytest.mark.parametrize("kind", [*INTEGER, *FLOATS[::3]])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_stays_so_and_stays_in_its_row(kind: str, rows: int, bad: float) -> None:
@@ -316,7 +321,7 @@ def test_hostile_weights_stay_in_their_column(kind: str) -> None:
         pytest.skip(f"every block of {kind} decodes to finite numbers")
     weights[hostile] = np.resize(blocks, (4, weights.shape[1]))
     ordinary = np.delete(np.arange(20), hostile)
-    for rows in (1, 2, 5, FEW_ROWS + 1):
+    for rows in (1, 2, 5, BY_ROWS + 1):
         x = rng.normal(size=(rows, k)).astype(np.float32)
         found, wanted = multiply(kernel, kind, weights, x)[:, ordinary], expected(kind, weights[ordinary], x)
         assert (np.abs(found - wanted) <= tolerance(kind, weights[ordinary], x)).all(), rows

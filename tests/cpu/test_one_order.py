@@ -5,6 +5,7 @@ import pytest
 from graphml_cpu import packed
 from graphml_cpu.compiler import compile_kernels
 from graphml_cpu.kernels.formats import has_reader, names
+from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.lowering.linear import product_kernel
 from graphml_quant import by_name
 
@@ -31,7 +32,7 @@ def lengths(kind: str) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("kind", [*INTEGER, *FLOATS])
 def test_a_row_has_the_same_bits_in_any_company(kind: str) -> None:
-    """Alone, among 2, 3, 4, 5, 9, 33 and 45 rows, at any place of these, on 1 to 3 threads."""
+    """Alone, among 2 to 7, 9, 33 and 45 rows, by rows and by panels, at any place, on 1 to 3 threads."""
     rng = np.random.default_rng(len(kind))
     ref = product_kernel(kind, one_order=True)
     kernel = compile_kernels([ref])[ref.name]
@@ -46,11 +47,13 @@ def test_a_row_has_the_same_bits_in_any_company(kind: str) -> None:
         alone = np.concatenate(rows)
         wanted = expected(kind, weights, x) + bias + residual
         assert (np.abs(alone - wanted) <= tolerance(kind, weights, x)).all()
-        for begin, count in ((0, 2), (1, 3), (2, 4), (3, 5), (4, 9), (5, 33), (0, ROWS)):
+        for begin, count in ((0, 2), (1, 3), (2, 4), (3, 5), (0, 6), (1, 7), (4, 9), (5, 33), (0, ROWS)):
             for threads in (1, 2, 3):
                 some = slice(begin, begin + count)
                 found = multiply(kernel, kind, weights, x[some], threads, residual[some], bias)
                 np.testing.assert_array_equal(found, alone[some], err_msg=f"{k} {count}")
+        found = multiply(kernel, kind, weights, x, 2, residual, bias, few_rows=FEW_ROWS)
+        np.testing.assert_array_equal(found, alone, err_msg=f"{k}, {ROWS} without panels")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ("q4_0", "q8_0") if kind in INTEGER])

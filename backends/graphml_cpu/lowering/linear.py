@@ -173,7 +173,7 @@ def product(
         arguments |= {"row_bytes": row_bytes(weight), "scratch": Scratch(panel_scratch_bytes(k))}
         ref = panels_kernel(kind, one_order)
     else:
-        arguments["few_rows"] = few_rows(kind)
+        arguments["few_rows"] = few_rows(kind, n)
         arguments["scratch"] = Scratch(64 if is_one_row(x) else scratch_bytes(kind, k))
         ref = product_kernel(kind, is_one_row(x), one_order)
     return Step(ref, arguments, writes=("y",))

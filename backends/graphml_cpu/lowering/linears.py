@@ -70,7 +70,7 @@ def _lower_linears(node: Node, threads: int, one_order: bool = False) -> list[St
             "y": node,
             "k": width(x),
             "x_stride": stored_row_bytes(x),
-            "few_rows": few_rows(kind),
+            "few_rows": few_rows(kind, sum(bounds(weight.shape)[0] for weight, *_ in entries)),
             "scratch": Scratch(scratch_bytes(kind, width(x))),
             "rows": leading(x),
         }
@@ -114,7 +114,7 @@ def _lower_glu(node: Node, threads: int, one_order: bool = False) -> list[Step]:
         "n": width(node),
         "k": width(x),
         "x_stride": stored_row_bytes(x),
-        "few_rows": few_rows(kind),
+        "few_rows": few_rows(kind, 2 * width(node)),
         "scratch": Scratch(products + glu_scratch_bytes(n_rows)),
         "products": products,
         "rows": leading(x),

@@ -18,7 +18,8 @@ from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.experts.expert_pairs import find_begins, next_place
 from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import Reader
-from graphml_cpu.kernels.products.integer_rows import finish, make_four_rows
+from graphml_cpu.kernels.products.integer_groups import finish
+from graphml_cpu.kernels.products.integer_rows import make_four_rows
 from graphml_cpu.kernels.products.integer_tiles import PANELS, TOKENS, make_panel_products
 from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
 from graphml_cpu.kernels.products.interleaved_tokens import listed_address
@@ -31,6 +32,8 @@ from graphml_cpu.simd import WIDTH, extract, load_i32, load_i64, store_f32, stor
 _ROWS = PANELS * WIDTH
 # What unpacking them costs, in pairs.
 _UNPACKING = 4
+# Weight rows of an expert for which the two forms are compared: the kernel is one for all shapes.
+_USUAL_ROWS = 1024
 
 
 def _make_one(reader: Reader) -> Callable[..., Any]:
@@ -49,7 +52,7 @@ def _make_one(reader: Reader) -> Callable[..., Any]:
                 row, left = w + index * row_bytes, end - index
                 w1, w2, w3 = min(1, left - 1), min(2, left - 1), min(3, left - 1)
                 ws = (row, row + w1 * row_bytes, row + w2 * row_bytes, row + w3 * row_bytes)
-                found = finish(four_rows(ws, x, k))
+                found = finish(four_rows(ws, x, 0, k)[0])
                 for i in range(min(left, 4)):
                     store_f32(to + (index + i) * 4, extract(found, 4 * i))
 
@@ -91,7 +94,7 @@ def _make_many(reader: Reader, one_order: bool) -> Callable[..., Any]:
 
 def _make_multiply(kind: str, one_token: bool, one_order: bool) -> Callable[..., Any]:
     """As `_make_one`, for any number of pairs; one_token, one_order: see `make_mul_mat_id_packed`."""
-    reader, few_rows = make_read(kind), packed.few_rows(kind)
+    reader, few_rows = make_read(kind), packed.few_rows(kind, _USUAL_ROWS)
     one = _make_one(reader)
     if one_token:
         return one

@@ -47,53 +47,97 @@ def make_row_4(kind: str) -> Callable[..., Any]:
     return row
 
 
-def make_four_rows_4(kind: str) -> Callable[..., Any]:
-    """An inline function `rows(w0, w1, w2, w3, x0, x1, x2, x3, ahead, k)`: four rows, four tokens.
+def _make_add_to_each(add: Callable[..., Any], load_x: Callable[..., Any], tokens: int) -> Callable[..., Any]:
+    """An inline function `(weights, x, x_stride, left, sums) -> sums` of so many tokens, 2 to 4.
 
-    Gives for each token the four rows' sums; the numbers are those of `make_row_4`. Four tokens' values may
-    be more than the first cache holds: they are read a quarter as often. ahead: bytes from a row's weights
-    to those that are fetched meanwhile.
+    weights: a vector of each of four rows; sums: a tuple of four for each token; load_x: `(address, left)`.
     """
-    terms = TERMS[kind]
-    load_w, load_x, plus = terms.load_w, terms.load_x, terms.add
-    load_w_partial, load_x_partial = terms.load_w_partial, terms.load_x_partial
-    count, w_bytes, x_bytes = terms.elements, terms.weight_bytes, terms.x_bytes
 
     @inline
-    def add(weights: Any, x: Vector, sums: Any) -> Any:
+    def one(weights: Any, x: Vector, sums: Any) -> Any:
         return (
-            plus(weights[0], x, sums[0]), plus(weights[1], x, sums[1]),
-            plus(weights[2], x, sums[2]), plus(weights[3], x, sums[3]),
+            add(weights[0], x, sums[0]), add(weights[1], x, sums[1]),
+            add(weights[2], x, sums[2]), add(weights[3], x, sums[3]),
         )  # fmt: skip
 
     @inline
-    def rows(
-        w0: int, w1: int, w2: int, w3: int, x0: int, x1: int, x2: int, x3: int, ahead: int, k: int
-    ) -> Any:
-        none = zero(F32), zero(F32), zero(F32), zero(F32)
-        a, b, c, d = none, none, none, none
+    def two(weights: Any, x: int, x_stride: int, left: int, sums: Any) -> Any:
+        return one(weights, load_x(x, left), sums[0]), one(weights, load_x(x + x_stride, left), sums[1])
+
+    @inline
+    def three(weights: Any, x: int, x_stride: int, left: int, sums: Any) -> Any:
+        a, b = two(weights, x, x_stride, left, sums)
+        return a, b, one(weights, load_x(x + 2 * x_stride, left), sums[2])
+
+    @inline
+    def four(weights: Any, x: int, x_stride: int, left: int, sums: Any) -> Any:
+        a, b, c = three(weights, x, x_stride, left, sums)
+        return a, b, c, one(weights, load_x(x + 3 * x_stride, left), sums[3])
+
+    return (two, three, four)[tokens - 2]
+
+
+def _make_zeros(tokens: int) -> Callable[..., Any]:
+    @inline
+    def one() -> Any:
+        return zero(F32), zero(F32), zero(F32), zero(F32)
+
+    @inline
+    def two() -> Any:
+        return one(), one()
+
+    @inline
+    def three() -> Any:
+        return one(), one(), one()
+
+    @inline
+    def four() -> Any:
+        return one(), one(), one(), one()
+
+    return (two, three, four)[tokens - 2]
+
+
+def make_four_rows_of(kind: str, tokens: int) -> Callable[..., Any]:
+    """An inline function `rows(w0, w1, w2, w3, x, x_stride, ahead, k)`: four rows times 2 to 4 tokens.
+
+    Gives for each token the four rows' sums; the numbers are those of `make_row_4`. Several tokens' values
+    may be more than the first cache holds: they are read a quarter as often. ahead: bytes from a row's
+    weights to those that are fetched meanwhile.
+    """
+    terms = TERMS[kind]
+    load_w, load_w_partial, load_x_whole = terms.load_w, terms.load_w_partial, terms.load_x
+    count, w_bytes, x_bytes = terms.elements, terms.weight_bytes, terms.x_bytes
+    zeros = _make_zeros(tokens)
+
+    @inline
+    def all_of_x(at: int, left: int) -> Any:
+        return load_x_whole(at)
+
+    add, add_partial = (
+        _make_add_to_each(terms.add, load, tokens) for load in (all_of_x, terms.load_x_partial)
+    )
+
+    @inline
+    def rows(w0: int, w1: int, w2: int, w3: int, x: int, x_stride: int, ahead: int, k: int) -> Any:
+        sums = zeros()
         whole = k - k % count
         for i in range(0, whole, count):
-            at, place = i * w_bytes, i * x_bytes
+            at = i * w_bytes
             prefetch(w0 + at + ahead)
             prefetch(w1 + at + ahead)
             prefetch(w2 + at + ahead)
             prefetch(w3 + at + ahead)
             weights = load_w(w0 + at), load_w(w1 + at), load_w(w2 + at), load_w(w3 + at)
-            a, b = add(weights, load_x(x0 + place), a), add(weights, load_x(x1 + place), b)
-            c, d = add(weights, load_x(x2 + place), c), add(weights, load_x(x3 + place), d)
+            sums = add(weights, x + i * x_bytes, x_stride, count, sums)
         left = k - whole
         if left > 0:
-            at, place = whole * w_bytes, whole * x_bytes
+            at = whole * w_bytes
             weights = (
                 load_w_partial(w0 + at, left), load_w_partial(w1 + at, left),
                 load_w_partial(w2 + at, left), load_w_partial(w3 + at, left),
             )  # fmt: skip
-            a = add(weights, load_x_partial(x0 + place, left), a)
-            b = add(weights, load_x_partial(x1 + place, left), b)
-            c = add(weights, load_x_partial(x2 + place, left), c)
-            d = add(weights, load_x_partial(x3 + place, left), d)
-        return a, b, c, d
+            sums = add_partial(weights, x + whole * x_bytes, x_stride, left, sums)
+        return sums
 
     return rows
 
@@ -167,13 +211,39 @@ def _make_one_token(kind: str) -> Callable[..., Any]:
     return one
 
 
+def _make_tokens(kind: str, tokens: int) -> Callable[..., Any]:
+    """An inline function: four rows of weights, or the `left` that there are, times tokens, stored."""
+    four_rows, size = make_four_rows_of(kind, tokens), TERMS[kind].weight_bytes
+    third, last = min(2, tokens - 1), tokens - 1
+
+    @inline
+    def multiply(
+        w: int, left: int, x: int, x_stride: int, y: int, y_stride: int, residual: int, bias: int,
+        index: int, to: int, k: int,
+    ) -> None:  # fmt: skip
+        # Past the last row of weights that is multiplied again, and not stored.
+        row_bytes = k * size
+        w1, w2 = w + min(1, left - 1) * row_bytes, w + min(2, left - 1) * row_bytes
+        w3 = w + min(3, left - 1) * row_bytes
+        sums = four_rows(w, w1, w2, w3, x, x_stride, 4 * row_bytes, k)
+        _store_four(sums[0], left, y, residual, bias, index, to)
+        _store_four(sums[1], left, y, residual, bias, index, to + y_stride)
+        if tokens > 2:
+            _store_four(sums[third], left, y, residual, bias, index, to + 2 * y_stride)
+        if tokens > 3:
+            _store_four(sums[last], left, y, residual, bias, index, to + 3 * y_stride)
+
+    return multiply
+
+
 def make_float_rows(kind: str) -> Callable[..., Any]:
     """An inline function `multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)`.
 
     Weight rows begin to end of a product of `kind` times all `rows` rows of activations. The sums of a row do
     not depend on how many there are.
     """
-    one, four_rows_4 = _make_one_token(kind), make_four_rows_4(kind)
+    one = _make_one_token(kind)
+    two, three, four = (_make_tokens(kind, tokens) for tokens in (2, 3, 4))
     size = TERMS[kind].weight_bytes
 
     @inline
@@ -194,23 +264,20 @@ def make_float_rows(kind: str) -> Callable[..., Any]:
         if rows == 1:
             one(begin, end, w, x, y, residual, bias, k)
             return
-        last, row_bytes = x + (rows - 1) * x_stride, k * size
         for index in range(begin, end, 4):
-            # Past the last row of weights or the last token that is multiplied again, and not stored.
-            w0, left = w + index * row_bytes, end - index
-            w1, w2 = w0 + min(1, left - 1) * row_bytes, w0 + min(2, left - 1) * row_bytes
-            w3 = w0 + min(3, left - 1) * row_bytes
-            for token in range(0, rows, 4):
-                x0, to, tokens = x + token * x_stride, token * y_stride, rows - token
-                x1, x2 = min(x0 + x_stride, last), min(x0 + 2 * x_stride, last)
-                x3 = min(x0 + 3 * x_stride, last)
-                a, b, c, d = four_rows_4(w0, w1, w2, w3, x0, x1, x2, x3, 4 * row_bytes, k)
-                _store_four(a, left, y, residual, bias, index, to)
-                if tokens > 1:
-                    _store_four(b, left, y, residual, bias, index, to + y_stride)
-                if tokens > 2:
-                    _store_four(c, left, y, residual, bias, index, to + 2 * y_stride)
-                if tokens > 3:
-                    _store_four(d, left, y, residual, bias, index, to + 3 * y_stride)
+            at, left = w + index * k * size, end - index
+            token = 0
+            while token < rows:
+                tokens, to, first = rows - token, token * y_stride, x + token * x_stride
+                # Nobody is left alone at the end: 5 are 3 and 2, 6 are 3 and 3.
+                if tokens == 2:
+                    two(at, left, first, x_stride, y, y_stride, residual, bias, index, to, k)
+                    token += 2
+                elif tokens == 3 or tokens == 5 or tokens == 6:
+                    three(at, left, first, x_stride, y, y_stride, residual, bias, index, to, k)
+                    token += 3
+                else:
+                    four(at, left, first, x_stride, y, y_stride, residual, bias, index, to, k)
+                    token += 4
 
     return multiply

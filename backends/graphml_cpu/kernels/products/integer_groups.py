@@ -284,3 +284,14 @@ def make_add_groups(reader: Reader, index: int) -> Callable[..., Any]:
         return add_minima(found, x, add_products(found, x, total))
 
     return add
+
+
+_neighbours = shuffle_by([lane ^ 1 for lane in range(16)])
+_pairs = shuffle_by([lane ^ 2 for lane in range(16)])
+
+
+@inline
+def finish(sums: Vector) -> Vector:
+    """The four products, (0 + 1) + (2 + 3) of the sums of each, in lanes 0, 4, 8 and 12."""
+    both = sums + _neighbours(sums)
+    return both + _pairs(both)

@@ -13,47 +13,48 @@ from typing import Any
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import F32x16, Reader
-from graphml_cpu.kernels.products.integer_groups import make_read_rows
+from graphml_cpu.kernels.products.integer_groups import finish, make_read_rows
 from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
-from graphml_cpu.kernels.products.interleaved_sets import (
-    finish,
-    make_add_tokens,
-    make_load_set,
-    make_put_set,
-)
+from graphml_cpu.kernels.products.interleaved_sets import make_add_tokens, make_load_set, make_put_set
 from graphml_cpu.kernels.products.interleaved_tokens import make_interleave_token, token_bytes
 from graphml_cpu.kernels.products.outputs import store_outputs
-from graphml_cpu.simd import F32, WIDTH, load, prefetch, store, zero
+from graphml_cpu.simd import F32, WIDTH, load, prefetch, shuffle_by, store, zero
 
 # Sets of four rows of weights in registers, and rows of weights that pass the tokens' columns together.
 SETS = 2
 ROWS = 4 * SETS
 _ROWS_AT_ONCE = 64
 _SUM_BYTES = 64
+_each_fourth = shuffle_by((0, 4, 8, 12))
 
 
 def _make_add_group(reader: Reader) -> Callable[..., Any]:
     """An inline function `add(buffer, at, tokens, sums)`: ROWS rows' group times that of all tokens.
 
-    The rows' at `buffer`, the tokens' at `at`; `tokens` is even; sums: two vectors for each token.
+    The rows' at `buffer`, the tokens' at `at`; sums: two vectors for each token.
     """
-    load_set, add_tokens, size = make_load_set(reader), make_add_tokens(reader), token_bytes(reader)
+    load_set, size = make_load_set(reader), token_bytes(reader)
+    add_two, add_one = make_add_tokens(reader)
 
     @inline
     def add(buffer: int, at: int, tokens: int, sums: int) -> None:
         rows, others = load_set(buffer), load_set(buffer + 4 * packed.UNIT_ROW_BYTES)
-        for _ in range(0, tokens, 2):
+        for _ in range(tokens // 2):
             totals = (
                 load(F32x16, sums), load(F32x16, sums + 64),
                 load(F32x16, sums + 128), load(F32x16, sums + 192),
             )  # fmt: skip
-            a, b, c, d = add_tokens(rows, others, at, totals)
+            a, b, c, d = add_two(rows, others, at, totals)
             store(sums, a)
             store(sums + 64, b)
             store(sums + 128, c)
             store(sums + 192, d)
             at += 2 * size
             sums += 256
+        if tokens % 2:
+            a, b = add_one(rows, others, at, (load(F32x16, sums), load(F32x16, sums + 64)))
+            store(sums, a)
+            store(sums + 64, b)
 
     return add
 
@@ -138,14 +139,10 @@ def make_interleaved_products(
     ) -> None:  # fmt: skip
         groups = (k + packed.GROUP - 1) // packed.GROUP
         results = scratch + ROWS * packed.UNIT_ROW_BYTES
-        all_sums = results + (tokens + 1) * _ROWS_AT_ONCE * 4
-        at = all_sums + (tokens + 1) * _ROWS_AT_ONCE * 16
-        wanted = tokens
-        tokens = (wanted + 1) // 2 * 2
+        all_sums = results + tokens * _ROWS_AT_ONCE * 4
+        at = all_sums + tokens * _ROWS_AT_ONCE * 16
         for token in range(tokens):
-            # Past the last token it is multiplied again, and not stored.
-            address = address_of(x, x_stride, min(token, wanted - 1))
-            interleave(address, groups, at + token * size, tokens * size)
+            interleave(address_of(x, x_stride, token), groups, at + token * size, tokens * size)
         # Two groups are the unit of some formats.
         at_once = max(packed.INTERLEAVED_CACHE // (tokens * size), 2) // 2 * 2
         for top in range(begin, end, _ROWS_AT_ONCE):
@@ -165,10 +162,10 @@ def make_interleaved_products(
             for index in range(0, count, ROWS):
                 for token in range(tokens):
                     for part in range(SETS):
-                        found = finish(load(F32x16, sums))
+                        found = _each_fourth(finish(load(F32x16, sums)))
                         store(results + (token * _ROWS_AT_ONCE + index + 4 * part) * 4, found)
                         sums += _SUM_BYTES
-            for token in range(wanted):
+            for token in range(tokens):
                 offset = offset_of(x, x_stride, y_stride, token)
                 for lane in range(0, count, WIDTH):
                     values = load(F32, results + (token * _ROWS_AT_ONCE + lane) * 4)

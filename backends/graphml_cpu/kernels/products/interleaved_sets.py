@@ -1,8 +1,9 @@
 """Four rows of quantised weights interleaved in registers, and their products with tokens.
 
-Lane 4 * block + row of eight vectors holds the row's bytes 4c to 4c + 3 of a half of the block; scales and
-minima are in the same lanes. So a dot product with a token's bytes (`interleaved_tokens`) adds up a block in
-its lane: no sum crosses lanes, and a vector of sums has four for each row, one for each block of a group.
+Lane 4 * row + block of eight vectors holds the row's bytes 4c to 4c + 3 of a half of the block; scales and
+minima are in the same lanes. So a dot product with a token's bytes (`interleaved_tokens`), the same in
+every quarter, adds up a block in its lane: no sum crosses lanes, and a vector of sums has four for each row,
+one for each block of a group.
 They are added up as `integer_rows` does, to the bit. Knows what a `Reader` says, and how a unit is put down.
 """
 
@@ -13,27 +14,37 @@ from typing import Any
 
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import F32x16, I8x64, Reader, U8x64
+from graphml_cpu.kernels.formats._groups import F32x4, F32x16, I8x64, Reader, U8x64
 from graphml_cpu.kernels.products import interleaved_tokens
-from graphml_cpu.kernels.products.integer_groups import (
-    I32x16,
-    doubles_high,
-    doubles_low,
-    make_operand,
-    pairs_high,
-    pairs_low,
-)
+from graphml_cpu.kernels.products.integer_groups import I32x16, make_operand
 from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
 from graphml_cpu.kernels.products.interleaved_tokens import SCALE, SEEDS, token_bytes
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import bitcast, fma, load, low_half, shuffle_by, store, to_float, zero
+from graphml_cpu.simd import (
+    bitcast,
+    fma,
+    load,
+    shuffle_by,
+    shuffle_pair_by,
+    store,
+    to_float,
+    vector,
+    zero,
+)
 
 # Where a row's group has the vector of the four rows: the first two rows' have scales, the others' minima.
 _SCALES = 128
+_I32x4 = vector("i32", 4)
 _MINIMA = _SCALES + 2 * packed.UNIT_ROW_BYTES
-_by_block = shuffle_by([4 * row + block for block in range(4) for row in range(4)])
-_other_of_pair = shuffle_by([lane ^ 4 for lane in range(16)])
-_other_pair = shuffle_by([lane ^ 8 for lane in range(16)])
+_in_all_quarters = shuffle_by([lane % 4 for lane in range(16)])
+# Of two rows, words c and c + 1 of all blocks: a row's, the other's, then the next word's.
+_early_words, _late_words = (
+    shuffle_pair_by([16 * row + 4 * block + word for word in words for row in range(2) for block in range(4)])
+    for words in ((0, 1), (2, 3))
+)
+_low_halves, _high_halves = (
+    shuffle_pair_by([16 * pair + first + lane for pair in range(2) for lane in range(8)]) for first in (0, 8)
+)
 
 
 def make_put_set(reader: Reader) -> Callable[..., Any]:
@@ -57,12 +68,12 @@ def make_put_set(reader: Reader) -> Callable[..., Any]:
 
         @inline
         def one(to: int, numbers: Any) -> None:
-            store(to, _by_block(numbers[kind][0]))
+            store(to, numbers[kind][0])
 
         @inline
         def two(to: int, numbers: Any) -> None:
-            store(to, _by_block(numbers[kind][0]))
-            store(to + unit, _by_block(numbers[kind][1]))
+            store(to, numbers[kind][0])
+            store(to + unit, numbers[kind][1])
 
         return (none, one, two)[count]
 
@@ -106,13 +117,13 @@ def make_load_set(reader: Reader) -> Callable[..., Any]:
     def four(at: int) -> Any:
         a, b = load(I32x16, at), load(I32x16, at + unit)
         c, d = load(I32x16, at + 2 * unit), load(I32x16, at + 3 * unit)
-        left, right = pairs_low(a, b), pairs_low(c, d)
-        late_left, late_right = pairs_high(a, b), pairs_high(c, d)
+        early, later = _early_words(a, b), _early_words(c, d)
+        late, latest = _late_words(a, b), _late_words(c, d)
         return (
-            bitcast(_VALUES, doubles_low(left, right)),
-            bitcast(_VALUES, doubles_high(left, right)),
-            bitcast(_VALUES, doubles_low(late_left, late_right)),
-            bitcast(_VALUES, doubles_high(late_left, late_right)),
+            bitcast(_VALUES, _low_halves(early, later)),
+            bitcast(_VALUES, _high_halves(early, later)),
+            bitcast(_VALUES, _low_halves(late, latest)),
+            bitcast(_VALUES, _high_halves(late, latest)),
         )
 
     def make_numbers(count: int, place: int) -> Callable[..., Any]:
@@ -140,6 +151,24 @@ def make_load_set(reader: Reader) -> Callable[..., Any]:
     return load_set
 
 
+@inline
+def _bytes(at: int) -> Vector:
+    """16 bytes of a token, in every quarter: I8x64."""
+    return bitcast(I8x64, _in_all_quarters(load(_I32x4, at)))
+
+
+@inline
+def _integers(at: int) -> Vector:
+    """A token's integer for each block, in every quarter."""
+    return _in_all_quarters(load(_I32x4, at))
+
+
+@inline
+def _floats(at: int) -> Vector:
+    """A token's number for each block, in every quarter."""
+    return _in_all_quarters(load(F32x4, at))
+
+
 def _make_add_minima(reader: Reader) -> Callable[..., Any]:
     """An inline function `add(row, at, total) -> total`: a set's minima times a token's sums."""
     sums_at = interleaved_tokens.minima_at(reader)
@@ -150,24 +179,19 @@ def _make_add_minima(reader: Reader) -> Callable[..., Any]:
 
     @inline
     def one_minimum(row: Any, at: int, total: Vector) -> Vector:
-        return fma(row[3][0], load(F32x16, at + sums_at), total)
+        return fma(row[3][0], _floats(at + sums_at), total)
 
     @inline
     def two_minima(row: Any, at: int, total: Vector) -> Vector:
-        total = fma(row[3][0], load(F32x16, at + sums_at), total)
-        return fma(row[3][1], load(F32x16, at + sums_at + 64), total)
+        total = fma(row[3][0], _floats(at + sums_at), total)
+        return fma(row[3][1], _floats(at + sums_at + 16), total)
 
     return (no_minima, one_minimum, two_minima)[reader.minima]
 
 
-def make_add_tokens(reader: Reader) -> Callable[..., Any]:
-    """An inline function `add(a, b, at, totals) -> totals`: two sets times two tokens.
-
-    a, b: sets; the first token's group is at `at`, the second's behind it. Totals: of a and b with the first
-    token, then with the second. The four dot products take turns, so that each may wait for its last term.
-    """
-    dot, seeds = make_operand(reader, for_panel=True).dot, interleaved_tokens.number_of_seeds(reader)
-    size, minima = token_bytes(reader), _make_add_minima(reader)
+def _make_seeds(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inline functions `seed(at)`: what sums of a token's group begin with, of blocks or halves."""
+    seeds = interleaved_tokens.number_of_seeds(reader)
 
     def make_seed(place: int) -> Callable[..., Any]:
         @inline
@@ -176,33 +200,67 @@ def make_add_tokens(reader: Reader) -> Callable[..., Any]:
 
         @inline
         def seed(at: int) -> Vector:
-            return load(I32x16, at + place)
+            return _integers(at + place)
 
         return seed if seeds else nothing
 
-    low_seed, high_seed = make_seed(SEEDS), make_seed(SEEDS + 64)
+    return make_seed(SEEDS), make_seed(SEEDS + 16)
+
+
+def _make_half(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inline functions: a half of two sets times that of the token at `at`, and of the next one, too."""
+    dot, size = make_operand(reader, for_panel=True).dot, token_bytes(reader)
 
     @inline
-    def half(a: Any, b: Any, at: int, p: Vector, q: Vector, r: Vector, s: Vector) -> Any:
-        x, y = load(I8x64, at + 0), load(I8x64, at + size + 0)
+    def half(a: Any, b: Any, at: int, p: Vector, q: Vector) -> tuple[Vector, Vector]:
+        x = _bytes(at)
+        p, q = dot(p, a[0], x), dot(q, b[0], x)
+        x = _bytes(at + 16)
+        p, q = dot(p, a[1], x), dot(q, b[1], x)
+        x = _bytes(at + 32)
+        p, q = dot(p, a[2], x), dot(q, b[2], x)
+        x = _bytes(at + 48)
+        return dot(p, a[3], x), dot(q, b[3], x)
+
+    @inline
+    def half_of_two(a: Any, b: Any, at: int, p: Vector, q: Vector, r: Vector, s: Vector) -> Any:
+        x, y = _bytes(at), _bytes(at + size)
         p, q, r, s = dot(p, a[0], x), dot(q, b[0], x), dot(r, a[0], y), dot(s, b[0], y)
-        x, y = load(I8x64, at + 64), load(I8x64, at + size + 64)
+        x, y = _bytes(at + 16), _bytes(at + size + 16)
         p, q, r, s = dot(p, a[1], x), dot(q, b[1], x), dot(r, a[1], y), dot(s, b[1], y)
-        x, y = load(I8x64, at + 128), load(I8x64, at + size + 128)
+        x, y = _bytes(at + 32), _bytes(at + size + 32)
         p, q, r, s = dot(p, a[2], x), dot(q, b[2], x), dot(r, a[2], y), dot(s, b[2], y)
-        x, y = load(I8x64, at + 192), load(I8x64, at + size + 192)
-        p, q, r, s = dot(p, a[3], x), dot(q, b[3], x), dot(r, a[3], y), dot(s, b[3], y)
-        return p, q, r, s
+        x, y = _bytes(at + 48), _bytes(at + size + 48)
+        return dot(p, a[3], x), dot(q, b[3], x), dot(r, a[3], y), dot(s, b[3], y)
+
+    return half, half_of_two
+
+
+def make_add_tokens(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inline functions `add(a, b, at, totals) -> totals`: two sets times two tokens, and times one.
+
+    a, b: sets; the first token's group is at `at`, the second's behind it. Totals: of a and b with the first
+    token, then with the second. The dot products take turns, so that each may wait for its last term.
+    """
+    (low_seed, high_seed), (half, half_of_two) = _make_seeds(reader), _make_half(reader)
+    size, minima = token_bytes(reader), _make_add_minima(reader)
 
     @inline
     def scaled(whole: Vector, at: int, row: Any, total: Vector) -> Vector:
-        return fma(to_float(whole) * load(F32x16, at + SCALE), row[2][0], total)
+        return fma(to_float(whole) * _floats(at + SCALE), row[2][0], total)
 
     @inline
-    def add_blocks(a: Any, b: Any, at: int, totals: Any) -> Any:
+    def blocks_of_one(a: Any, b: Any, at: int, totals: Any) -> Any:
+        # The halves apart are four sums in turns; integers are added exactly.
+        p, q = half(a[0], b[0], at, low_seed(at), low_seed(at))
+        r, s = half(a[1], b[1], at + 64, zero(I32x16), zero(I32x16))
+        return scaled(p + r, at, a, totals[0]), scaled(q + s, at, b, totals[1])
+
+    @inline
+    def blocks_of_two(a: Any, b: Any, at: int, totals: Any) -> Any:
         seed, next_seed, next = low_seed(at), low_seed(at + size), at + size
-        p, q, r, s = half(a[0], b[0], at, seed, seed, next_seed, next_seed)
-        p, q, r, s = half(a[1], b[1], at + 256, p, q, r, s)
+        p, q, r, s = half_of_two(a[0], b[0], at, seed, seed, next_seed, next_seed)
+        p, q, r, s = half_of_two(a[1], b[1], at + 64, p, q, r, s)
         return (
             scaled(p, at, a, totals[0]), scaled(q, at, b, totals[1]),
             scaled(r, next, a, totals[2]), scaled(s, next, b, totals[3]),
@@ -211,32 +269,36 @@ def make_add_tokens(reader: Reader) -> Callable[..., Any]:
     @inline
     def both(low: Vector, high: Vector, at: int, row: Any, total: Vector) -> Vector:
         first = to_float(low) * row[2][0]
-        return fma(fma(to_float(high), row[2][1], first), load(F32x16, at + SCALE), total)
+        return fma(fma(to_float(high), row[2][1], first), _floats(at + SCALE), total)
 
     @inline
-    def add_halves(a: Any, b: Any, at: int, totals: Any) -> Any:
+    def halves_of_one(a: Any, b: Any, at: int, totals: Any) -> Any:
+        p, q = half(a[0], b[0], at, low_seed(at), low_seed(at))
+        r, s = half(a[1], b[1], at + 64, high_seed(at), high_seed(at))
+        return both(p, r, at, a, totals[0]), both(q, s, at, b, totals[1])
+
+    @inline
+    def halves_of_two(a: Any, b: Any, at: int, totals: Any) -> Any:
         seed, next_seed, next = low_seed(at), low_seed(at + size), at + size
-        p, q, r, s = half(a[0], b[0], at, seed, seed, next_seed, next_seed)
+        p, q, r, s = half_of_two(a[0], b[0], at, seed, seed, next_seed, next_seed)
         seed, next_seed = high_seed(at), high_seed(next)
-        t, u, v, w = half(a[1], b[1], at + 256, seed, seed, next_seed, next_seed)
+        t, u, v, w = half_of_two(a[1], b[1], at + 64, seed, seed, next_seed, next_seed)
         return (
             both(p, t, at, a, totals[0]), both(q, u, at, b, totals[1]),
             both(r, v, next, a, totals[2]), both(s, w, next, b, totals[3]),
         )  # fmt: skip
 
-    products = add_blocks if reader.scales == 1 else add_halves
+    one, two = (blocks_of_one, blocks_of_two) if reader.scales == 1 else (halves_of_one, halves_of_two)
 
     @inline
-    def add(a: Any, b: Any, at: int, totals: Any) -> Any:
-        p, q, r, s = products(a, b, at, totals)
+    def add_one(a: Any, b: Any, at: int, totals: Any) -> Any:
+        p, q = one(a, b, at, totals)
+        return minima(a, at, p), minima(b, at, q)
+
+    @inline
+    def add_two(a: Any, b: Any, at: int, totals: Any) -> Any:
+        p, q, r, s = two(a, b, at, totals)
         next = at + size
         return minima(a, at, p), minima(b, at, q), minima(a, next, r), minima(b, next, s)
 
-    return add
-
-
-@inline
-def finish(sums: Vector) -> Vector:
-    """Four rows' products, (0 + 1) + (2 + 3) of their blocks' sums: F32x4."""
-    both = sums + _other_of_pair(sums)
-    return low_half(low_half(both + _other_pair(both)))
+    return add_two, add_one

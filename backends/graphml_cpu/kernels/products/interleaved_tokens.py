@@ -1,9 +1,10 @@
-"""Packed rows of activations as `interleaved_rows` wants them: every four bytes four times, by block.
+"""Packed rows of activations as `interleaved_rows` wants them: by four bytes, then by block.
 
-Of each row and group of 128 columns there are eight vectors, those with the block's bytes 4c to 4c + 3 in the
-four lanes of each block, for the lower half of the blocks and for the upper; then the numbers of a block in
-its four lanes: scales, what integer sums begin with, and sums for minima. For each group those of all rows
-lie together. Knows the packed layout and what a `Reader` says.
+Of each row and group of 128 columns there are eight times 16 bytes, those with bytes 4c to 4c + 3 of the four
+blocks, for the lower half of the blocks and for the upper; then four numbers, one for each block: scales,
+what integer sums begin with, and sums for minima. For each group those of all rows lie together. Each 16
+bytes are read into all quarters of a vector, which are four rows of weights (`interleaved_sets`). Knows the
+packed layout and what a `Reader` says.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import F32x4, Reader
 from graphml_cpu.kernels.products.integer_groups import I32x16, make_operand
-from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import load, load_i64, shuffle_by, store
 
-SCALE = 8 * 64
-SEEDS = SCALE + 64
+SCALE = 8 * 16
+SEEDS = SCALE + 16
 
-_each_four_times = shuffle_by([block for block in range(4) for _ in range(4)])
-_nth = [shuffle_by([4 * block + lane for block in range(4) for _ in range(4)]) for lane in range(4)]
-_first, _second, _third, _fourth = _nth
+_by_word = shuffle_by([4 * block + word for word in range(4) for block in range(4)])
+_nth = [shuffle_by([4 * block + word for block in range(4)]) for word in range(3)]
+_first, _second, _third = _nth
 
 
 def number_of_seeds(reader: Reader) -> int:
@@ -33,12 +33,12 @@ def number_of_seeds(reader: Reader) -> int:
 
 def minima_at(reader: Reader) -> int:
     """Where the sums for minima lie behind a token's group."""
-    return SEEDS + 64 * number_of_seeds(reader)
+    return SEEDS + 16 * number_of_seeds(reader)
 
 
 def token_bytes(reader: Reader) -> int:
     """Bytes of a group of a token."""
-    return minima_at(reader) + 64 * reader.minima
+    return minima_at(reader) + 16 * reader.minima
 
 
 def make_interleave_token(reader: Reader) -> Callable[..., Any]:
@@ -51,34 +51,23 @@ def make_interleave_token(reader: Reader) -> Callable[..., Any]:
     sums_at = minima_at(reader)
 
     @inline
-    def put_four(values: Vector, to: int) -> None:
-        store(to, _first(values))
-        store(to + 64, _second(values))
-        store(to + 128, _third(values))
-        store(to + 192, _fourth(values))
-
-    @inline
-    def numbers(at: int) -> Vector:
-        return _each_four_times(load(F32x4, at))
-
-    @inline
     def interleave(x: int, groups: int, to: int, step: int) -> None:
         for group in range(groups):
             at, place = x + group * packed.GROUP_BYTES, to + group * step
-            put_four(load(I32x16, at), place)
-            put_four(load(I32x16, at + packed.HIGH_HALF), place + 256)
-            store(place + SCALE, numbers(at + packed.SCALE))
+            store(place, _by_word(load(I32x16, at)))
+            store(place + 64, _by_word(load(I32x16, at + packed.HIGH_HALF)))
+            store(place + SCALE, load(F32x4, at + packed.SCALE))
             if seeds == 1:
                 store(place + SEEDS, _third(load(I32x16, at + packed.SEEDS)) >> shift)
             if seeds == 2:
                 both = load(I32x16, at + packed.SEEDS) >> shift
                 store(place + SEEDS, _first(both))
-                store(place + SEEDS + 64, _second(both))
+                store(place + SEEDS + 16, _second(both))
             if minima == 1:
-                store(place + sums_at, numbers(at + packed.SUM))
+                store(place + sums_at, load(F32x4, at + packed.SUM))
             if minima == 2:
-                store(place + sums_at, numbers(at + packed.LOW_SUM))
-                store(place + sums_at + 64, numbers(at + packed.HIGH_SUM))
+                store(place + sums_at, load(F32x4, at + packed.LOW_SUM))
+                store(place + sums_at + 16, load(F32x4, at + packed.HIGH_SUM))
 
     return interleave
 
