@@ -285,11 +285,12 @@ def _module_texts(ref: KernelRef) -> tuple[tuple[str, ...], str, tuple[tuple[str
     function = factory(*ref.arguments)
     parameters = _parameters(ref, function)
     kinds = ["int", "int", *(kind for _, kind in parameters)]
-    texts, inner = frontend.lower(
+    text, inner = frontend.lower(
         function, tuple("float32" if kind == "float" else "int64" for kind in kinds)
     )
     symbol = kernel_cache.symbol_of(ref)
-    return (_entry(symbol, inner, [kind for _, kind in parameters]), *texts), symbol, parameters
+    entry = _entry(symbol, inner, [kind for _, kind in parameters])
+    return (f"{entry}\n{text}",), symbol, parameters
 
 
 def _parameters(ref: KernelRef, function: Any) -> tuple[tuple[str, str], ...]:
@@ -313,14 +314,8 @@ def _parameters(ref: KernelRef, function: Any) -> tuple[tuple[str, str], ...]:
 
 def _entry(symbol: str, inner: str, kinds: list[str]) -> str:
     """LLVM IR of `void symbol(i64 block, i64 ith, i64 nth)`: reads the slots, calls the kernel's function."""
-    quoted = f'"{inner}"'
-    # What numba's calling convention puts before the arguments: a place for the result, one for an exception.
-    lines = [
-        "  %result = alloca ptr",
-        "  %exception = alloca ptr",
-        "  %block = inttoptr i64 %block_address to ptr",
-    ]
-    arguments = ["ptr %result", "ptr %exception", "i64 %ith", "i64 %nth"]
+    lines = ["  %block = inttoptr i64 %block_address to ptr"]
+    arguments = ["i64 %ith", "i64 %nth"]
     for slot, kind in enumerate(kinds):
         at, value = f"%slot{slot}", f"%value{slot}"
         lines.append(f"  {at} = getelementptr i64, ptr %block, i64 {slot}")
@@ -333,7 +328,5 @@ def _entry(symbol: str, inner: str, kinds: list[str]) -> str:
             lines.append(f"  {value} = load i64, ptr {at}, align 8")
         arguments.append(f"{'float' if kind == 'float' else 'i64'} {value}")
     body = "\n".join(lines)
-    call = f"  %status = call i32 @{quoted}({', '.join(arguments)})"
-    types = ", ".join(argument.split()[0] for argument in arguments)
     head = f"define void @{symbol}(i64 %block_address, i64 %ith, i64 %nth)"
-    return f"declare i32 @{quoted}({types})\n{head} {{\nentry:\n{body}\n{call}\n  ret void\n}}\n"
+    return f'{head} {{\nentry:\n{body}\n  call void @"{inner}"({", ".join(arguments)})\n  ret void\n}}\n'
