@@ -285,9 +285,7 @@ def _module_texts(ref: KernelRef) -> tuple[tuple[str, ...], str, tuple[tuple[str
     function = factory(*ref.arguments)
     parameters = _parameters(ref, function)
     kinds = ["int", "int", *(kind for _, kind in parameters)]
-    text, inner = frontend.lower(
-        function, tuple("float32" if kind == "float" else "int64" for kind in kinds)
-    )
+    text, inner = frontend.lower(function, tuple("float32" if kind == "float" else "int64" for kind in kinds))
     symbol = kernel_cache.symbol_of(ref)
     entry = _entry(symbol, inner, [kind for _, kind in parameters])
     return (f"{entry}\n{text}",), symbol, parameters

@@ -1,23 +1,24 @@
 """Python functions -> LLVM IR: the language that kernels are written in.
 
-A kernel's functions are read as syntax trees and emitted statement by statement, for argument types that are known
-from where they are called. What the factory knows (numbers, flags, functions, types) is worked out while that is
-done, and `if`s on it are decided. The text that comes out no optimiser has touched: the back half
-(`graphml_cpu.machine_code`) alone decides which instructions are used.
+A kernel's functions are read as syntax trees and emitted statement by statement, once for each list of
+argument types. What the factory knows (numbers, flags, functions, types) is computed meanwhile, and `if`s on
+it are decided. No optimiser has touched the text that comes out: the back half (`graphml_cpu.machine_code`)
+alone decides which instructions are used.
 
 The language: assignments, tuples, `if`, `while`, `for` over `range`, `break`, `continue`, `return`, Python's
-operators on numbers and vectors, `min`, `max`, `abs`, `int`, `float`, calls of `inline` functions and operations.
-No arrays, no strings but known ones, no exceptions, nothing that is allocated.
+operators on numbers and vectors, `min`, `max`, `abs`, `int`, `float`, calls of `inline` functions and of
+operations. No arrays, no strings but known ones, no exceptions, nothing that is allocated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 from graphml.errors import BackendError
 from graphml_cpu.frontend import types
-from graphml_cpu.frontend.functions import Emitted, Inline, module_text
+from graphml_cpu.frontend.functions import Emitted, module_text
+from graphml_cpu.frontend.operation import InlineFunction
 from graphml_cpu.frontend.values import NOTHING
 from graphml_cpu.only_once import only_once
 
@@ -31,7 +32,7 @@ def inline(function: Callable[P, R]) -> Callable[P, R]:
 
     Its argument types are those of each call, so one helper serves scalars and vectors of every width.
     """
-    return cast("Callable[P, R]", Inline(function))
+    return cast("Callable[P, R]", InlineFunction(function))
 
 
 def lower(function: Callable[..., None], argument_types: tuple[str, ...]) -> tuple[str, str]:

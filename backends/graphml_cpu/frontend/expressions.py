@@ -1,6 +1,6 @@
 """Expressions of a kernel's function -> LLVM instructions and values; what is known is worked out at once.
 
-Knows syntax trees, values and operators; nothing of statements and loops.
+Knows syntax trees, values and operators; nothing of calls, statements and loops.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from typing import Any
 import llvmlite.ir as ir
 
 from graphml_cpu.frontend import operators, types
-from graphml_cpu.frontend.operation import Builder, Context, Operation
-from graphml_cpu.frontend.types import BaseTuple, Type, VectorType, tuple_of
+from graphml_cpu.frontend.operation import Builder
 from graphml_cpu.frontend.values import (
     NOTHING,
-    Counted,
     Items,
     Known,
     Lost,
-    Refused,
+    RefusedError,
     Source,
     Typed,
     Unusable,
@@ -35,17 +33,16 @@ from graphml_cpu.frontend.values import (
 
 _BINARY: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift, ast.Lt: operator.lt,
-    ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
-    ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
 }  # fmt: skip
-_FUNCTIONS = frozenset(_BINARY.values())
-_KNOWN_ARGUMENTS = (int, float, bool, str, type(None))
-_CONVERSIONS: dict[Any, Type] = {float: types.float64, int: types.int64, bool: types.boolean}
+FUNCTIONS = frozenset(_BINARY.values())
 
 
-class Retyped(Exception):
+class RetypedError(Exception):
     """A loop's variable needs another type, or is needed behind the loop; the function is emitted anew."""
 
 
@@ -63,15 +60,11 @@ class Expressions:
         """A new block of the function."""
         return self.builder.function.append_basic_block()
 
-    def call_function(self, function: Any, arguments: Sequence[Value], named: dict[str, Value]) -> Value:
-        """Call an `inline` function."""
-        raise NotImplementedError
-
     def evaluate(self, node: ast.expr) -> Value:
-        """The value of an expression. Raises `Refused` for what kernels cannot have."""
+        """The value of an expression. Raises `RefusedError` for what kernels cannot have."""
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
-            raise Refused(f"kernels cannot have {ast.unparse(node)}")
+            raise RefusedError(f"kernels cannot have {ast.unparse(node)}")
         found: Value = method(node)
         return found
 
@@ -83,40 +76,40 @@ class Expressions:
             try:
                 return known(self.look_up(node.id))
             except KeyError:
-                raise Refused(f"nothing is called {node.id}") from None
+                raise RefusedError(f"nothing is called {node.id}") from None
         found = self.variables.get(node.id)
         if isinstance(found, Lost):
             self.hints[found.key] = found.kind
-            raise Retyped
+            raise RetypedError
         if found is None or isinstance(found, Unusable):
-            raise Refused(found.why if found else f"{node.id} is read before it is assigned")
+            raise RefusedError(found.why if found else f"{node.id} is read before it is assigned")
         return found
 
     def _attribute(self, node: ast.Attribute) -> Value:
         owner = self.evaluate(node.value)
         if not isinstance(owner, Known) or not hasattr(owner.object, node.attr):
-            raise Refused(f"{described(owner)} has no {node.attr}")
+            raise RefusedError(f"{described(owner)} has no {node.attr}")
         return known(getattr(owner.object, node.attr))
 
     def _tuple(self, node: ast.Tuple) -> Value:
-        return Items(self._arguments(node.elts))
+        return Items(self.arguments(node.elts))
 
     def _subscript(self, node: ast.Subscript) -> Value:
         owner, index = self.evaluate(node.value), self.evaluate(node.slice)
         if isinstance(owner, Items) and isinstance(index, Known) and isinstance(index.object, int):
             if not -len(owner.values) <= index.object < len(owner.values):
-                raise Refused(f"a tuple of {len(owner.values)} has no item {index.object}")
+                raise RefusedError(f"a tuple of {len(owner.values)} has no item {index.object}")
             found: Value = owner.values[index.object]
             return found
         if isinstance(owner, Items) and isinstance(index, Typed) and index.kind is types.int64:
             return self._item(owner, index)
-        raise Refused(f"only tuples have items: {ast.unparse(node)}")
+        raise RefusedError(f"only tuples have items: {ast.unparse(node)}")
 
     def _item(self, owner: Items, index: Typed) -> Value:
         """The item of a number that is not known yet, of a tuple whose items have one type."""
         items = [number(one) for one in owner.values]
         if any(one.kind is not items[0].kind for one in items):
-            raise Refused("only tuples of one type have items of numbers that are not known")
+            raise RefusedError("only tuples of one type have items of numbers that are not known")
         found = items[0].value
         for place, item in enumerate(items[1:], 1):
             is_it = self.builder.icmp_signed("==", index.value, index.value.type(place))
@@ -124,7 +117,7 @@ class Expressions:
         return Typed(items[0].kind, found)
 
     def _slice(self, node: ast.Slice) -> Value:
-        raise Refused("kernels have no slices")
+        raise RefusedError("kernels have no slices")
 
     def _binop(self, node: ast.BinOp) -> Value:
         return self.binary(_BINARY[type(node.op)], self.evaluate(node.left), self.evaluate(node.right))
@@ -141,7 +134,9 @@ class Expressions:
         if function in (operator.is_, operator.is_not):
             return Known(function is operator.is_not)  # what was emitted is no known object
         left, right = number(a), number(b)
-        return Typed(*operators.binary(self.builder, function, (left.kind, left.value), (right.kind, right.value)))
+        return Typed(
+            *operators.binary(self.builder, function, (left.kind, left.value), (right.kind, right.value))
+        )
 
     def _compare(self, node: ast.Compare) -> Value:
         values = [self.evaluate(one) for one in (node.left, *node.comparators)]
@@ -249,107 +244,15 @@ class Expressions:
         """Take a block to which nothing goes out of the function."""
         self.builder.function.blocks.remove(block)
 
-    def _arguments(self, nodes: Sequence[ast.expr]) -> tuple[Value, ...]:
+    def arguments(self, nodes: Sequence[ast.expr]) -> tuple[Value, ...]:
+        """The values of expressions; a tuple with a star gives its items."""
         found: list[Value] = []
         for node in nodes:
             if isinstance(node, ast.Starred):
                 items = self.evaluate(node.value)
                 if not isinstance(items, Items):
-                    raise Refused(f"{ast.unparse(node)} is no tuple")
+                    raise RefusedError(f"{ast.unparse(node)} is no tuple")
                 found += items.values
             else:
                 found.append(self.evaluate(node))
         return tuple(found)
-
-    def _call(self, node: ast.Call) -> Value:
-        called = self.evaluate(node.func)
-        if not isinstance(called, Known):
-            raise Refused(f"{described(called)} cannot be called")
-        arguments = self._arguments(node.args)
-        named = {one.arg or "": self.evaluate(one.value) for one in node.keywords}
-        function = called.object
-        if not isinstance(function, Operation) and hasattr(function, "emitted"):
-            return self.call_function(function, arguments, named)
-        if named:
-            raise Refused(f"{ast.unparse(node.func)} takes no named arguments")
-        if isinstance(function, Operation):
-            return self._operate(function, arguments)
-        return self._built_in(function, arguments)
-
-    def _operate(self, called: Operation, arguments: Sequence[Value]) -> Value:
-        kinds = tuple(argument_type(one) for one in arguments)
-        try:
-            found = called.of(kinds)
-        except (AttributeError, TypeError, ValueError) as error:
-            raise Refused(f"{called.name} of {', '.join(map(repr, kinds))}: {error}") from error
-        if found is None or len(found[0].args) != len(kinds):
-            raise Refused(f"{called.name} does not take {', '.join(map(repr, kinds)) or 'no arguments'}")
-        signature, generate = found
-        pairs = zip(arguments, signature.args, strict=True)
-        values = [self._argument(value, kind) for value, kind in pairs]
-        return _returned(signature.return_type, generate(Context, self.builder, signature, values))
-
-    def _argument(self, value: Value, kind: Any) -> Any:
-        if isinstance(kind, BaseTuple) and isinstance(value, Items):
-            return tuple(self._argument(one, wanted) for one, wanted in zip(value.values, kind.kinds, strict=True))
-        if isinstance(kind, types.TypeRef):
-            return None
-        given = number(value)
-        return operators.cast(self.builder, given.value, given.kind, kind)
-
-    def _built_in(self, function: Any, arguments: Sequence[Value]) -> Value:
-        """Python's own functions, types of numbers, and those of the module `operator`."""
-        if function is range and 1 <= len(arguments) <= 3:
-            start, stop, step = (Known(0), *arguments, Known(1)) if len(arguments) == 1 else (*arguments, Known(1))[:3]
-            return Counted(start, stop, step)
-        if function is len and len(arguments) == 1 and isinstance(arguments[0], Items):
-            return Known(len(arguments[0].values))
-        if function in _FUNCTIONS and len(arguments) == 2:
-            return self.binary(function, *arguments)
-        if all(isinstance(one, Known) and isinstance(one.object, _KNOWN_ARGUMENTS) for one in arguments):
-            found = self._folded(function, [as_python(one) for one in arguments])
-            if found is not None:
-                return found
-        kind = function if isinstance(function, Type) else _CONVERSIONS.get(function)
-        if kind is not None and len(arguments) == 1:
-            given = number(arguments[0])
-            return Typed(kind, operators.cast(self.builder, given.value, given.kind, kind))
-        if function in (min, max) and len(arguments) > 1:
-            best, *others = [(one.kind, one.value) for one in map(number, arguments)]
-            for other in others:
-                best = operators.smaller_or_larger(self.builder, function, best, other)
-            return Typed(*best)
-        if function is abs and len(arguments) == 1:
-            given = number(arguments[0])
-            return Typed(*operators.absolute(self.builder, (given.kind, given.value)))
-        raise Refused(f"{getattr(function, '__name__', function)} is no function that kernels can call")
-
-    @staticmethod
-    def _folded(function: Any, arguments: list[Any]) -> Value | None:
-        """What one of Python's functions of numbers returns; None for others, and where it fails."""
-        if getattr(function, "__module__", "") not in ("builtins", "math"):
-            return None
-        if function not in (min, max, abs, int, float, bool) and function.__module__ != "math":
-            return None
-        try:
-            return known(function(*arguments))
-        except (ArithmeticError, ValueError, TypeError) as error:
-            raise Refused(f"{function.__name__}{tuple(arguments)}: {error}") from error
-
-
-def argument_type(value: Value) -> Type:
-    """The type of an operation's argument."""
-    if isinstance(value, Items):
-        return tuple_of(argument_type(one) for one in value.values)
-    if isinstance(value, Known) and isinstance(value.object, Type):
-        return types.TypeRef(value.object)
-    return number(value).kind
-
-
-def _returned(kind: Any, emitted: Any) -> Value:
-    if isinstance(kind, BaseTuple):
-        return Items(tuple(_returned(one, value) for one, value in zip(kind.kinds, emitted, strict=True)))
-    return NOTHING if kind is types.none else Typed(kind, emitted)
-
-
-__all__ = ["Expressions", "Retyped", "VectorType", "argument_type"]

@@ -1,26 +1,26 @@
-"""Functions of kernels -> LLVM functions, once for each list of argument types, and the text of a whole kernel.
+"""Functions of kernels -> LLVM functions, once for each list of argument types, and a kernel's whole text.
 
 Knows what a function calls, and LLVM's text; the statements are emitted by `statements`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import llvmlite.ir as ir
 
 from graphml.errors import BackendError
-from graphml_cpu.frontend import types
-from graphml_cpu.frontend.expressions import Retyped
-from graphml_cpu.frontend.operators import NoSuchOperator
+from graphml_cpu.frontend.expressions import RetypedError
+from graphml_cpu.frontend.operation import InlineFunction
+from graphml_cpu.frontend.operators import OperatorTypeError
 from graphml_cpu.frontend.statements import Statements
 from graphml_cpu.frontend.trees import assigned_in, surroundings, tree_of
 from graphml_cpu.frontend.values import (
     NOTHING,
     Items,
-    Refused,
-    Typed,
+    RefusedError,
     Value,
     converted,
     flat,
@@ -44,11 +44,13 @@ class Emitted:
         while True:
             try:
                 self._emit(function, kinds, hints)
-            except Retyped:
+            except RetypedError:
                 continue
             return
 
-    def _emit(self, function: Callable[..., Any], kinds: Sequence[Any], hints: dict[tuple[int, str], Any]) -> None:
+    def _emit(
+        self, function: Callable[..., Any], kinds: Sequence[Any], hints: dict[tuple[int, str], Any]
+    ) -> None:
         tree = tree_of(function)
         parameters = [one.arg for one in tree.args.args]
         rest = [tree.args.vararg.arg] if tree.args.vararg else []
@@ -60,7 +62,10 @@ class Emitted:
         emitter.builder.position_at_end(llvm_function.append_basic_block())
         values = rebuilt(tuple(kinds), iter(llvm_function.args))
         assert isinstance(values, Items)
-        given = [*values.values[: len(parameters)], *([Items(values.values[len(parameters) :])] if rest else [])]
+        given = [
+            *values.values[: len(parameters)],
+            *([Items(values.values[len(parameters) :])] if rest else []),
+        ]
         emitter.variables = dict(zip((*parameters, *rest), given, strict=True))
         try:
             if emitter.run(tree.body):
@@ -68,7 +73,7 @@ class Emitted:
             value = emitter.meet(emitter.returned, "the result")
             self.result = structure(value)
             self._finish(emitter, value, llvm_function)
-        except (Refused, NoSuchOperator) as error:
+        except (RefusedError, OperatorTypeError) as error:
             where = f"{function.__code__.co_filename}:{emitter.line}"
             raise BackendError(f"{where}, in {function.__name__}: {error}") from error
         self._keep(module, llvm_function)
@@ -107,10 +112,15 @@ class _Emitter(Statements):
         super().__init__(look_up, locals_)
         self._emitted = emitted
 
-    def call_function(self, function: Any, arguments: Sequence[Value], named: dict[str, Value]) -> Value:
+    def call_function(
+        self, function: InlineFunction, arguments: Sequence[Value], named: dict[str, Value]
+    ) -> Value:
         """Call an `inline` function, which LLVM puts in place of the call."""
-        given = function.bound(arguments, named)
-        called = function.emitted(tuple(structure(one) for one in given))
+        given = _bound(function, arguments, named)
+        kinds = tuple(structure(one) for one in given)
+        called = function.emitted.get(kinds)
+        if called is None:
+            called = function.emitted[kinds] = Emitted(function.function, kinds)
         self._emitted.calls[called.name] = called
         values = [one.value for one in flat(Items(tuple(given)))]
         module, result = self.builder.module, returned_type(called.result)
@@ -125,37 +135,19 @@ class _Emitter(Statements):
         return rebuilt(called.result, taken)
 
 
-class Inline:
-    """A function that kernels call; it has been emitted for some lists of argument types."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self._emitted: dict[tuple[Any, ...], Emitted] = {}
-        self.__name__, self.__doc__ = function.__name__, function.__doc__
-
-    def emitted(self, kinds: tuple[Any, ...]) -> Emitted:
-        """The LLVM function for these structures of arguments."""
-        if kinds not in self._emitted:
-            self._emitted[kinds] = Emitted(self._function, kinds)
-        return self._emitted[kinds]
-
-    def bound(self, arguments: Sequence[Value], named: dict[str, Value]) -> list[Value]:
-        """All arguments in the order of the parameters. Raises `Refused` if some are missing or too many."""
-        code = self._function.__code__
-        names = code.co_varnames[: code.co_argcount]
-        given = dict(zip(names, arguments, strict=False))
-        defaults = self._function.__defaults__ or ()
-        rest = arguments[len(names) :]
-        usual = dict(zip(names[len(names) - len(defaults) :], map(known, defaults), strict=True))
-        found = {**usual, **given, **named}
-        has_rest = bool(code.co_flags & 4)
-        if set(found) != set(names) or set(given) & set(named) or (rest and not has_rest):
-            raise Refused(f"{self.__name__} takes {', '.join(names)}; given are {len(arguments)} {list(named)}")
-        return [*(found[name] for name in names), *rest]
-
-    def __call__(self, *arguments: Any) -> Any:
-        """Only kernels can."""
-        raise TypeError(f"{self.__name__} is a function of kernels")
+def _bound(called: InlineFunction, arguments: Sequence[Value], named: dict[str, Value]) -> list[Value]:
+    """All arguments in the order of the parameters. Raises `RefusedError` if some are missing or too many."""
+    code, defaults = called.function.__code__, called.function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    usual = dict(zip(names[len(names) - len(defaults) :], map(known, defaults), strict=True))
+    given = dict(zip(names, arguments, strict=False))
+    found, rest = {**usual, **given, **named}, arguments[len(names) :]
+    takes_rest = bool(code.co_flags & inspect.CO_VARARGS)
+    if set(found) != set(names) or set(given) & set(named) or (rest and not takes_rest):
+        raise RefusedError(
+            f"{called.name} takes {', '.join(names)}; given are {len(arguments)} {list(named)}"
+        )
+    return [*(found[name] for name in names), *rest]
 
 
 def returned_type(kind: Any) -> ir.Type:
@@ -175,12 +167,3 @@ def module_text(kernel: Emitted) -> str:
     for one in found:
         needs.update(one.needs)
     return "\n".join([*needs.values(), *(one.text for one in found)])
-
-
-def numbers(names: Iterable[str]) -> Iterator[types.Type]:
-    """The types of these names."""
-    for name in names:
-        yield getattr(types, name)
-
-
-__all__ = ["Emitted", "Inline", "Typed", "module_text", "numbers"]

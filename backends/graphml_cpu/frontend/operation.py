@@ -11,18 +11,22 @@ from typing import Any
 import llvmlite.ir as ir
 
 from graphml_cpu.frontend import operators
-from graphml_cpu.frontend.types import BaseTuple, Signature, Type, VectorType
+from graphml_cpu.frontend.types import Signature, Type
 from graphml_cpu.only_once import only_once
 
 Generator = Callable[..., Any]
 
 
 class Builder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite is untyped
-    """LLVM's builder, to which a tuple of values is what it is in Python: nothing is put together and taken apart."""
+    """LLVM's builder, for which a tuple is Python's tuple of LLVM values."""
 
     def extract_value(self, aggregate: Any, index: Any, name: str = "") -> Any:
         """An item of a tuple, or of LLVM's own aggregates."""
-        return aggregate[index] if isinstance(aggregate, tuple) else super().extract_value(aggregate, index, name)
+        return (
+            aggregate[index]
+            if isinstance(aggregate, tuple)
+            else super().extract_value(aggregate, index, name)
+        )
 
 
 class Context:
@@ -41,6 +45,18 @@ class Context:
     def cast(builder: ir.IRBuilder, value: Any, source: Type, target: Type) -> Any:
         """A number as another type of number, or in every lane of a vector."""
         return operators.cast(builder, value, source, target)
+
+
+class InlineFunction:
+    """A Python function that kernels call, see `graphml_cpu.frontend.inline`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.name = function, function.__name__
+        self.emitted: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Only kernels can."""
+        raise TypeError(f"{self.name} is a function of kernels")
 
 
 class Operation:
@@ -62,7 +78,7 @@ class Operation:
 
 
 @only_once
-def operation(function: Callable[..., Any]) -> Any:
+def operation(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make `function(typingctx, *argument_types)` an operation that kernels call by its name.
 
     It returns None for argument types that it does not take, else (signature, code generator):
@@ -70,16 +86,3 @@ def operation(function: Callable[..., Any]) -> Any:
     Python's there.
     """
     return Operation(function)
-
-
-def fits(given: Any, wanted: Any) -> bool:
-    """Whether an argument of one type can become one of another."""
-    if given is wanted:
-        return True
-    if isinstance(wanted, BaseTuple):
-        return (
-            isinstance(given, BaseTuple)
-            and len(given) == len(wanted)
-            and all(fits(one, other) for one, other in zip(given.kinds, wanted.kinds, strict=True))
-        )
-    return operators.common(given, wanted if not isinstance(wanted, VectorType) else wanted.scalar) is not None

@@ -1,9 +1,9 @@
 """Python's operators on numbers and vectors, and conversions: each is a few LLVM instructions.
 
-Numbers follow Python, but for whole numbers of 64 bits that wrap around, and division, which follows NumPy: by
-zero it gives infinity, and of whole numbers 0. `float32 * int64` and `float32 * 0.5` are float64. Vectors need
-operands of the same type, or one number, which goes into every lane. Nothing is contracted or reordered:
-`a * b + c` rounds twice. Comparisons of vectors give masks (element "i1"); NaN compares unequal.
+Integers have 64 bits, signed ones may not overflow. Division by zero follows NumPy: infinity for floats, 0
+for integers. `float32 * int64` and `float32 * 0.5` are float64. Vectors need operands of the same type, or
+one number, which goes into every lane. Nothing is contracted or reordered: `a * b + c` rounds twice.
+Comparisons of vectors give masks (element "i1"); NaN compares unequal.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from graphml_cpu.frontend.types import (
 Emitted = tuple[Type, ir.Value]
 
 
-class NoSuchOperator(TypeError):
+class OperatorTypeError(TypeError):
     """An operator has no meaning for its operands' types."""
 
 
 COMPARISONS = {
-    operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=", operator.eq: "==", operator.ne: "!=",
+    operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=", operator.eq: "==",
+    operator.ne: "!=",
 }  # fmt: skip
 # Operator -> (builder's method for integers, the one for floats).
 _METHODS: dict[Callable[..., Any], tuple[str, str]] = {
@@ -66,32 +67,35 @@ def common(a: Type, b: Type) -> Type | None:
 
 
 def cast(builder: ir.IRBuilder, value: ir.Value, source: Type, target: Type) -> ir.Value:
-    """A number as another type of number, or in every lane of a vector. Raises `NoSuchOperator`."""
+    """A number as another type of number, or in every lane of a vector. Raises `OperatorTypeError`."""
     if source is target:
         return value
     if isinstance(target, VectorType) and not isinstance(source, VectorType):
         return _in_every_lane(builder, cast(builder, value, source, target.scalar), target)
-    if isinstance(source, Float):
-        if isinstance(target, Float):
-            return (builder.fptrunc if target.bits < source.bits else builder.fpext)(value, target.llvm_type)
-        if isinstance(target, Integer):
-            return (builder.fptosi if target.signed else builder.fptoui)(value, target.llvm_type)
-        if target is boolean:
-            return builder.fcmp_unordered("!=", value, value.type(0.0))
-    if isinstance(source, (Integer, Boolean)):
-        signed = isinstance(source, Integer) and source.signed
-        if isinstance(target, Float):
-            return (builder.sitofp if signed else builder.uitofp)(value, target.llvm_type)
-        if target is boolean:
-            return builder.icmp_signed("!=", value, value.type(0))
-        if isinstance(target, Integer):
-            bits = value.type.width
-            if target.bits == bits:
-                return value
-            if target.bits < bits:
-                return builder.trunc(value, target.llvm_type)
-            return (builder.sext if signed else builder.zext)(value, target.llvm_type)
-    raise NoSuchOperator(f"{source!r} is not converted to {target!r}")
+    if isinstance(source, Float) and isinstance(target, (Float, Integer, Boolean)):
+        return _cast_float(builder, value, source, target)
+    if isinstance(source, (Integer, Boolean)) and isinstance(target, (Float, Integer, Boolean)):
+        return _cast_integer(builder, value, isinstance(source, Integer) and source.signed, target)
+    raise OperatorTypeError(f"{source!r} is not converted to {target!r}")
+
+
+def _cast_float(builder: ir.IRBuilder, value: ir.Value, source: Float, target: Type) -> ir.Value:
+    if isinstance(target, Float):
+        return (builder.fptrunc if target.bits < source.bits else builder.fpext)(value, target.llvm_type)
+    if isinstance(target, Integer):
+        return (builder.fptosi if target.signed else builder.fptoui)(value, target.llvm_type)
+    return builder.fcmp_unordered("!=", value, value.type(0.0))
+
+
+def _cast_integer(builder: ir.IRBuilder, value: ir.Value, signed: bool, target: Type) -> ir.Value:
+    if isinstance(target, Float):
+        return (builder.sitofp if signed else builder.uitofp)(value, target.llvm_type)
+    if not isinstance(target, Integer):
+        return builder.icmp_signed("!=", value, value.type(0))
+    bits = value.type.width
+    if target.bits <= bits:
+        return value if target.bits == bits else builder.trunc(value, target.llvm_type)
+    return (builder.sext if signed else builder.zext)(value, target.llvm_type)
 
 
 def _in_every_lane(builder: ir.IRBuilder, value: ir.Value, vector: VectorType) -> ir.Value:
@@ -111,16 +115,18 @@ def splat_value(builder: ir.IRBuilder, value: ir.Value, vector: VectorType) -> i
 
 
 def binary(builder: ir.IRBuilder, function: Callable[..., Any], a: Emitted, b: Emitted) -> Emitted:
-    """`function` of the module `operator` on two values. Raises `NoSuchOperator`."""
+    """`function` of the module `operator` on two values. Raises `OperatorTypeError`."""
     vectors = [kind for kind, _ in (a, b) if isinstance(kind, VectorType)]
-    kind = (vectors[0] if all(one is vectors[0] for one in vectors) else None) if vectors else common(a[0], b[0])
+    kind = (
+        (vectors[0] if all(one is vectors[0] for one in vectors) else None) if vectors else common(a[0], b[0])
+    )
     if kind is not None:
         kind = _worked_in(function, kind)
         left, right = (cast(builder, value, source, kind) for source, value in (a, b))
         found = _emit(builder, function, kind, left, right)
         if found is not None:
             return found
-    raise NoSuchOperator(f"{function.__name__} of {a[0]!r} and {b[0]!r}")
+    raise OperatorTypeError(f"{function.__name__} of {a[0]!r} and {b[0]!r}")
 
 
 def _worked_in(function: Callable[..., Any], kind: Type) -> Type:
@@ -153,7 +159,9 @@ def _emit(builder: ir.IRBuilder, function: Any, kind: Any, a: ir.Value, b: ir.Va
     return kind, getattr(builder, method)(a, b, flags=flags)
 
 
-def compare(builder: ir.IRBuilder, symbol: str, a: ir.Value, b: ir.Value, is_float: bool, is_signed: bool) -> Any:
+def compare(
+    builder: ir.IRBuilder, symbol: str, a: ir.Value, b: ir.Value, is_float: bool, is_signed: bool
+) -> Any:
     """A comparison of numbers or of vectors, lane by lane."""
     if is_float:
         # Ordered, so that NaN compares unequal, smaller and greater to nothing; != is the one exception.
@@ -189,7 +197,7 @@ def _floored(builder: ir.IRBuilder, is_rest: bool, kind: Integer, a: ir.Value, b
 
 
 def negative(builder: ir.IRBuilder, a: Emitted) -> Emitted:
-    """`-a`. Raises `NoSuchOperator`."""
+    """`-a`. Raises `OperatorTypeError`."""
     kind, value = a
     if isinstance(kind, Float) or (isinstance(kind, VectorType) and kind.is_float):
         return kind, builder.fneg(value)
@@ -199,18 +207,18 @@ def negative(builder: ir.IRBuilder, a: Emitted) -> Emitted:
 
 
 def inverted(builder: ir.IRBuilder, a: Emitted) -> Emitted:
-    """`~a` of whole numbers, vectors of them, and masks. Raises `NoSuchOperator`."""
+    """`~a` of whole numbers, vectors of them, and masks. Raises `OperatorTypeError`."""
     kind, value = a
     if isinstance(kind, Integer) or (isinstance(kind, VectorType) and not kind.is_float):
         return kind, builder.not_(value)
-    raise NoSuchOperator(f"~ of {kind!r}")
+    raise OperatorTypeError(f"~ of {kind!r}")
 
 
 def smaller_or_larger(builder: ir.IRBuilder, function: Any, best: Emitted, other: Emitted) -> Emitted:
     """`min` or `max` as Python has it: `other` if it is smaller or larger, else `best`."""
     kind = common(best[0], other[0])
     if kind is None:
-        raise NoSuchOperator(f"{function.__name__} of {best[0]!r} and {other[0]!r}")
+        raise OperatorTypeError(f"{function.__name__} of {best[0]!r} and {other[0]!r}")
     held, value = (cast(builder, one, source, kind) for source, one in (best, other))
     symbol = operator.lt if function is min else operator.gt
     _, chosen = binary(builder, symbol, (kind, value), (kind, held))
@@ -218,12 +226,14 @@ def smaller_or_larger(builder: ir.IRBuilder, function: Any, best: Emitted, other
 
 
 def absolute(builder: ir.IRBuilder, a: Emitted) -> Emitted:
-    """`abs(a)` of a number. Raises `NoSuchOperator`."""
+    """`abs(a)` of a number. Raises `OperatorTypeError`."""
     kind, value = a
     if isinstance(kind, Integer) and kind.signed:
         below = builder.icmp_signed("<", value, value.type(0))
         return kind, builder.select(below, builder.neg(value), value)
     if kind is float32 or kind is float64:
         function_type = ir.FunctionType(value.type, [value.type])
-        return kind, builder.call(builder.module.declare_intrinsic("llvm.fabs", [value.type], function_type), [value])
-    raise NoSuchOperator(f"abs of {kind!r}")
+        return kind, builder.call(
+            builder.module.declare_intrinsic("llvm.fabs", [value.type], function_type), [value]
+        )
+    raise OperatorTypeError(f"abs of {kind!r}")

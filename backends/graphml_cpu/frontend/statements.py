@@ -1,7 +1,8 @@
 """Statements of a kernel's function -> LLVM blocks in static single assignment, as they are emitted.
 
-A name means the value that was assigned last. Where ways meet, and where a loop begins, names that differ become
-phis (`values.merged`); nothing is kept on the stack. Knows syntax trees; nothing of functions that are called.
+A name means the value that was assigned last. Where control flow joins, and where a loop begins, names that
+differ become phis (`values.merged`); nothing is kept on the stack. Knows syntax trees; nothing of functions
+that are called.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from graphml_cpu.frontend import operators, types
-from graphml_cpu.frontend.expressions import Expressions, Retyped
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.calls import Calls
+from graphml_cpu.frontend.expressions import RetypedError
 from graphml_cpu.frontend.trees import assigned_in
 from graphml_cpu.frontend.values import (
     NOTHING,
@@ -21,12 +23,11 @@ from graphml_cpu.frontend.values import (
     Items,
     Known,
     Lost,
-    Refused,
+    RefusedError,
     Typed,
     Unusable,
     Value,
     converted,
-    flat,
     llvm_types,
     merged,
     rebuilt,
@@ -36,10 +37,14 @@ from graphml_cpu.frontend.values import (
 
 Variables = dict[str, Value]
 End = tuple[ir.Block, Variables]
+_COMPOUND: dict[type, str] = {
+    ast.If: "_if", ast.For: "_for", ast.While: "_while", ast.Return: "_return", ast.Break: "_jump",
+    ast.Continue: "_jump",
+}  # fmt: skip
 DROPPED = object()  # a hint: what a loop's variable was before is not read in the loop
 
 
-class Statements(Expressions):
+class Statements(Calls):
     """Emits statements at the builder's place. `returned`: where the function ends, and with what."""
 
     def __init__(self, look_up: Callable[[str], Any], locals_: frozenset[str]) -> None:
@@ -53,6 +58,9 @@ class Statements(Expressions):
 
     def _statement(self, node: ast.stmt) -> bool:
         self.line = node.lineno
+        compound = _COMPOUND.get(type(node))
+        if compound is not None:
+            return bool(getattr(self, compound)(node))
         if isinstance(node, ast.Assign):
             value = self.evaluate(node.value)
             for target in node.targets:
@@ -64,34 +72,30 @@ class Statements(Expressions):
             self._assign(node.target, self.evaluate(ast.BinOp(_read(node.target), node.op, node.value)))
         elif isinstance(node, ast.Expr):
             self.evaluate(node.value)
-        elif isinstance(node, ast.If):
-            return self._if(node)
-        elif isinstance(node, ast.For) and not node.orelse:
-            return self._for(node)
-        elif isinstance(node, ast.While) and not node.orelse:
-            return self._while(node)
-        elif isinstance(node, ast.Return):
-            value = NOTHING if node.value is None else self.evaluate(node.value)
-            self.returned.append((self.builder.block, value))
-            return False
-        elif isinstance(node, (ast.Break, ast.Continue)):
-            ends = self._loops[-1][isinstance(node, ast.Continue)]
-            ends.append((self.builder.block, dict(self.variables)))
-            return False
         elif not isinstance(node, ast.Pass):
-            raise Refused(f"kernels cannot have: {ast.unparse(node).splitlines()[0]}")
+            raise RefusedError(f"kernels cannot have: {ast.unparse(node).splitlines()[0]}")
         return True
+
+    def _return(self, node: ast.Return) -> bool:
+        value = NOTHING if node.value is None else self.evaluate(node.value)
+        self.returned.append((self.builder.block, value))
+        return False
+
+    def _jump(self, node: ast.Break | ast.Continue) -> bool:
+        ends = self._loops[-1][isinstance(node, ast.Continue)]
+        ends.append((self.builder.block, dict(self.variables)))
+        return False
 
     def _assign(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
             self.variables[target.id] = value
         elif isinstance(target, ast.Tuple):
             if not isinstance(value, Items) or len(value.values) != len(target.elts):
-                raise Refused(f"it cannot be taken apart into {ast.unparse(target)}")
+                raise RefusedError(f"it cannot be taken apart into {ast.unparse(target)}")
             for one, item in zip(target.elts, value.values, strict=True):
                 self._assign(one, item)
         else:
-            raise Refused(f"kernels cannot assign to {ast.unparse(target)}")
+            raise RefusedError(f"kernels cannot assign to {ast.unparse(target)}")
 
     def _if(self, node: ast.If) -> bool:
         blocks, before = (self.block(), self.block()), self.variables
@@ -129,6 +133,8 @@ class Statements(Expressions):
         return True
 
     def _while(self, node: ast.While) -> bool:
+        if node.orelse:
+            raise RefusedError("loops have no else")
         loop = _Loop(self, node)
         body, done = self.block(), self.block()
         decided = self.branch(node.test, body, done)
@@ -141,15 +147,17 @@ class Statements(Expressions):
         return self._leave(node, loop, at_end, [(done, at_end), *breaks])
 
     def _for(self, node: ast.For) -> bool:
+        if node.orelse:
+            raise RefusedError("loops have no else")
         counted = self.evaluate(node.iter)
         if not isinstance(counted, Counted):
-            raise Refused(f"loops are over ranges, not {ast.unparse(node.iter)}")
+            raise RefusedError(f"loops are over ranges, not {ast.unparse(node.iter)}")
         start, stop, step = (
-            self._argument(one, types.int64) for one in (counted.start, counted.stop, counted.step)
+            self.argument(one, types.int64) for one in (counted.start, counted.stop, counted.step)
         )
         rises = counted.step.object > 0 if isinstance(counted.step, Known) else None
         if isinstance(counted.step, Known) and counted.step.object == 0:
-            raise Refused("the step of a range is 0")
+            raise RefusedError("the step of a range is 0")
         if rises is None:
             falls = self.builder.icmp_signed("<", step, step.type(0))
         before = self.builder.block
@@ -172,7 +180,9 @@ class Statements(Expressions):
         breaks = self._body(node, loop, count)
         return self._leave(node, loop, at_end, [(done, at_end), *breaks])
 
-    def _body(self, node: ast.For | ast.While, loop: _Loop, count: Callable[[], None] | None = None) -> list[End]:
+    def _body(
+        self, node: ast.For | ast.While, loop: _Loop, count: Callable[[], None] | None = None
+    ) -> list[End]:
         """The body of a loop, and the way back to its beginning; where `break` left it."""
         breaks: list[End] = []
         goes_on: list[End] = []
@@ -193,14 +203,16 @@ class Statements(Expressions):
             if name not in at_end and name in loop.lost:
                 value = loop.lost[name]
                 try:
-                    at_end[name] = value if isinstance(value, Lost) else Lost((id(node), name), structure(value))
-                except Refused as why:
+                    at_end[name] = (
+                        value if isinstance(value, Lost) else Lost((id(node), name), structure(value))
+                    )
+                except RefusedError as why:
                     at_end[name] = Unusable(str(why))
         return self._go_on(ends)
 
 
 class _Loop:
-    """The beginning of a loop: a phi for each variable that the loop assigns and that has a value before it."""
+    """The beginning of a loop: a phi for each variable that it assigns and that has a value before it."""
 
     def __init__(self, emitter: Statements, node: ast.For | ast.While) -> None:
         self._emitter, self._node = emitter, node
@@ -238,19 +250,19 @@ class _Loop:
         emitter.variables = variables
 
     def close(self) -> None:
-        """From the end of the body back to the beginning. Raises `Retyped` where a type does not hold."""
+        """From the end of the body back to the beginning. Raises `RetypedError` for another type."""
         emitter, builder = self._emitter, self._emitter.builder
         for name, (kind, phis) in self._phis.items():
             value = emitter.variables[name]
             key = id(self._node), name
             try:
                 now = structure(value)
-            except Refused:
+            except RefusedError:
                 now = None
             both = unified(kind, now)
             if both is None or both != kind:
                 emitter.hints[key] = DROPPED if both is None else both
-                raise Retyped
+                raise RetypedError
             for phi, one in zip(phis, converted(builder, value, kind), strict=True):
                 phi.add_incoming(one, builder.block)
         builder.branch(self._block)
@@ -258,8 +270,5 @@ class _Loop:
 
 def _read(target: ast.expr) -> ast.expr:
     if not isinstance(target, ast.Name):
-        raise Refused(f"kernels cannot assign to {ast.unparse(target)}")
+        raise RefusedError(f"kernels cannot assign to {ast.unparse(target)}")
     return ast.Name(target.id, ast.Load())
-
-
-__all__ = ["Statements", "flat", "operators"]

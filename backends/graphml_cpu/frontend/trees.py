@@ -12,7 +12,7 @@ import linecache
 from collections.abc import Callable
 from typing import Any
 
-from graphml_cpu.frontend.values import Refused
+from graphml_cpu.frontend.values import RefusedError
 
 
 @functools.cache
@@ -27,11 +27,11 @@ def _functions_of(file: str) -> dict[tuple[str, int], ast.FunctionDef]:
 
 
 def tree_of(function: Callable[..., Any]) -> ast.FunctionDef:
-    """A function's definition. Raises `Refused` where its source cannot be read."""
+    """A function's definition. Raises `RefusedError` where its source cannot be read."""
     code = function.__code__
     found = _functions_of(code.co_filename).get((code.co_name, code.co_firstlineno))
     if found is None:
-        raise Refused(f"no source of {code.co_name} in {code.co_filename}:{code.co_firstlineno}")
+        raise RefusedError(f"no source of {code.co_name} in {code.co_filename}:{code.co_firstlineno}")
     return found
 
 
@@ -43,7 +43,7 @@ def assigned_in(node: ast.AST) -> frozenset[str]:
 
 
 def surroundings(function: Callable[..., Any]) -> Callable[[str], Any]:
-    """What names of a function mean that it does not assign. It raises `KeyError` for those that nothing does."""
+    """What names mean that a function does not assign; raises `KeyError` for unknown ones."""
     closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     module = function.__globals__
 

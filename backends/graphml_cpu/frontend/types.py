@@ -1,7 +1,7 @@
-"""Types of values in kernels: numbers, booleans, tuples and LLVM vectors, each one object for all who name it.
+"""Types of values in kernels: numbers, booleans, tuples and LLVM vectors. Each type is one object.
 
-`int64(float32, F32)` is the signature of an operation: what it returns, and what it takes. Knows LLVM's types;
-no operation on the values.
+`int64(float32, F32)` is the signature of an operation: what it returns, and what it takes. Knows LLVM's
+types, and no operation on values.
 """
 
 from __future__ import annotations

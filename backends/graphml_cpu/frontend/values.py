@@ -1,11 +1,12 @@
 """What a name means while a kernel's function is emitted, and what it means where several ways meet.
 
-Known: a Python object, which a factory or a literal gave. Typed: an LLVM value. Items: a tuple of values, which
-exists here alone. Counted: a `range`. Lost: assigned in a loop that has ended. Knows no syntax.
+Known: a Python object, from a factory or a literal. Typed: an LLVM value. Items: a tuple of values, of which
+LLVM sees only the items. Counted: a `range`. Lost: assigned in a loop that has ended. Knows no syntax.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from graphml_cpu.frontend import operators, types
 from graphml_cpu.frontend.types import Type
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """What is written cannot be compiled; the text says why."""
 
 
@@ -85,7 +86,7 @@ def as_python(value: Value) -> Any:
 
 
 def number(value: Value) -> Typed:
-    """A number or vector as an LLVM value: known ones become constants. Raises `Refused` for all else."""
+    """A number or vector as an LLVM value: a constant if it is known. Else raises `RefusedError`."""
     if isinstance(value, Typed):
         return value
     if isinstance(value, Known):
@@ -97,7 +98,7 @@ def number(value: Value) -> Typed:
             return Typed(kind, kind.llvm_type(given))
         if isinstance(given, float):
             return Typed(types.float64, types.float64.llvm_type(given))
-    raise Refused(f"a number or vector is wanted, not {described(value)}")
+    raise RefusedError(f"a number or vector is wanted, not {described(value)}")
 
 
 def described(value: Value) -> str:
@@ -110,14 +111,14 @@ def described(value: Value) -> str:
 
 
 def structure(value: Value) -> Any:
-    """The types of a value: what two values of one name need to have in common, and what functions depend on."""
+    """The types of a value, which decide what it can be merged with and which function is called."""
     if isinstance(value, Typed):
         return value.kind
     if isinstance(value, Items):
         return tuple(structure(one) for one in value.values)
     if isinstance(value, Known):
         return number(value).kind if isinstance(value.object, (bool, int, float)) else value
-    raise Refused(f"it cannot be passed on: {described(value)}")
+    raise RefusedError(f"it cannot be passed on: {described(value)}")
 
 
 def flat(value: Value) -> Iterator[Typed]:
@@ -125,7 +126,9 @@ def flat(value: Value) -> Iterator[Typed]:
     if isinstance(value, Items):
         for one in value.values:
             yield from flat(one)
-    elif isinstance(value, Typed) or (isinstance(value, Known) and isinstance(value.object, (bool, int, float))):
+    elif isinstance(value, Typed) or (
+        isinstance(value, Known) and isinstance(value.object, (bool, int, float))
+    ):
         yield number(value)
 
 
@@ -177,28 +180,21 @@ def merged(builder: ir.IRBuilder, name: str, sources: Sequence[Source], block: i
     if all(value is given[0] for value in given) and len(given) == len(sources):
         return given[0]
     for value in given:
-        if isinstance(value, (Lost, Unusable)):
+        if isinstance(value, Lost | Unusable):
             return value
     if all(isinstance(value, Known) and _same(value, given[0]) for value in given):
         return given[0]
-    kind: Any = None
-    try:
-        for value in given:
-            kind = structure(value) if kind is None else unified(kind, structure(value))
-            if kind is None:
-                break
-    except Refused:
-        kind = None
+    kind = _structure_of_all(given)
     if kind is None:
         return Unusable(f"{name}, which is {' or '.join(dict.fromkeys(map(described, given)))}")
     wanted = llvm_types(kind)
     columns = []
-    for source, value in sources:
-        if value is None:
+    for source, held in sources:
+        if held is None:
             columns.append([ir.Constant(one, ir.Undefined) for one in wanted])
             continue
         builder.position_at_end(source)
-        columns.append(converted(builder, value, kind))
+        columns.append(converted(builder, held, kind))
     builder.position_at_end(block)
     phis = []
     for index, one in enumerate(wanted):
@@ -207,6 +203,14 @@ def merged(builder: ir.IRBuilder, name: str, sources: Sequence[Source], block: i
             phi.add_incoming(column[index], source)
         phis.append(phi)
     return rebuilt(kind, iter(phis))
+
+
+def _structure_of_all(values: Sequence[Value]) -> Any:
+    """The structure that all values can become; None where there is none."""
+    try:
+        return functools.reduce(lambda a, b: None if a is None else unified(a, b), map(structure, values))
+    except RefusedError:
+        return None
 
 
 def _same(a: Value, b: Value) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.ir as ir
-from graphml_cpu.frontend import types
 
-from graphml_cpu.simd import build
+from graphml_cpu.frontend import types
 from graphml_cpu.frontend.operation import operation
+from graphml_cpu.simd import build
 
 _ENTRY = ir.FunctionType(ir.VoidType(), (build.I64, build.I64, build.I64))
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.ir as ir
-from graphml_cpu.frontend import types
 
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.simd import build
 from graphml_cpu.simd.bytes import emit_dot4, emit_dot4_signed, emit_lookup16
-from graphml_cpu.frontend.operation import operation
 from graphml_cpu.simd.types import VectorType
 
 

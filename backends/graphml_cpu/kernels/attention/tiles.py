@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.ir as ir
-from graphml_cpu.frontend import types
 
 from graphml_cpu import target
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.attention.cache_elements import make_elements
 from graphml_cpu.simd import build
-from graphml_cpu.frontend.operation import operation
 from graphml_cpu.simd.types import VectorType, splat_value
 
 _I64 = ir.IntType(64)

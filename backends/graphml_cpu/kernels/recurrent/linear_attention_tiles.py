@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.ir as ir
-from graphml_cpu.frontend import types
 
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.attention.tiles import sums_of_four
 from graphml_cpu.simd import build
-from graphml_cpu.frontend.operation import operation
 
 TILE_ROWS = 4
 DELTA, PLAIN, REPLACE = "delta", "plain", "replace"  # what a token does to the memory
