@@ -1,11 +1,11 @@
-"""Kernels -> machine code: compiled once per machine, kept on disk, loaded without numba.
+"""Kernels -> machine code: compiled once per machine, kept on disk, loaded without the front end.
 
 Writing a kernel
 ----------------
 A kernel is made by a factory, a function in a module of `graphml_cpu.kernels` (or of any package):
 
     from graphml_cpu.compiler import Address, Dim, Float, Int
-    from graphml_cpu.simd import F32, WIDTH, load, store, splat   # this module may import numba: it is only
+    from graphml_cpu.simd import F32, WIDTH, load, store, splat   # the module may import the front end: it is only
                                                                   # imported when something must be compiled
     def make_scale() -> Kernel:
         def scale(ith: Int, nth: Int, x: Address, out: Address, n: Int, factor: Float, rows: Dim) -> None:
@@ -13,7 +13,7 @@ A kernel is made by a factory, a function in a module of `graphml_cpu.kernels` (
                 for i in range(0, n, WIDTH): ...
         return scale
 
-and named by a value that needs neither the module nor numba:
+and named by a value that needs neither the module nor the front end:
 
     KernelRef("scale", module="graphml_cpu.kernels.elementwise.scale", factory="make_scale", arguments=())
 
@@ -32,9 +32,9 @@ the slot is read:
 
 A kernel returns nothing, raises nothing, allocates nothing and uses no arrays: addresses, numbers, vectors
 (`graphml_cpu.simd`). Division follows NumPy (by zero: inf), nothing is contracted or reordered, NaN and
-infinity survive. Helper functions carry `graphml_cpu.frontend.inline`. Numba's typing applies: `x * 0.5` is
+infinity survive. Helper functions carry `graphml_cpu.frontend.inline`, which names the language. `x * 0.5` is
 float64 for a float32 x, so write `x * f32(0.5)` (`f32` from `graphml_cpu.simd`); a vector times 0.5 keeps its
-own type. A variable that is a vector in one place must be one everywhere in its function.
+own type.
 All threads run the same call at once with their own `ith`: split the work, write disjoint memory.
 
 Using a kernel
@@ -47,8 +47,8 @@ Using a kernel
 The cache
 ---------
 `<cache folder>/kernels/<hash>/<kernel>.kernel`, where the hash covers `kernel_cache.KERNEL_SOURCES`, the
-versions of numba, llvmlite and Python, and the level. A file carries its parameters, so that a warm process
-imports neither numba nor the kernel's module. Damaged files, and those of another kernel, are compiled anew;
+versions of llvmlite and Python, and the level. A file carries its parameters, so that a warm process
+imports neither the front end nor the kernel's module. Damaged files, and those of another kernel, are compiled anew;
 an unwritable folder costs the caching only, and so does one that somebody else can write. (A kernel of
 another package is covered by the hash of its own module.)
 """
@@ -233,7 +233,7 @@ def _read_back(
 
 
 def compiled_in_turn(refs: Iterable[KernelRef], folder: Path | None) -> Iterator[tuple[KernelRef, Artifact]]:
-    """Compile kernels in order: LLVM optimises one, in a thread of its own, while numba types the next."""
+    """Compile kernels in order: LLVM optimises one, in a thread of its own, while the next is emitted."""
     running: deque[tuple[KernelRef, Future[Artifact]]] = deque()
     with _short_turns(), ThreadPoolExecutor(1, "graphml-compile") as back_half:  # what was begun is kept
         for ref in refs:
@@ -276,7 +276,7 @@ def _back_half(
 
 def _module_texts(ref: KernelRef) -> tuple[tuple[str, ...], str, tuple[tuple[str, str], ...]]:
     """LLVM modules (the entry, the kernel, what that calls), the entry's symbol, the parameters."""
-    from graphml_cpu import frontend  # brings numba, which the warm path does without
+    from graphml_cpu import frontend  # which the warm path does without
 
     try:
         factory = getattr(importlib.import_module(ref.module), ref.factory)
