@@ -5,8 +5,7 @@ Writing a kernel
 A kernel is made by a factory, a function in a module of `graphml_cpu.kernels` (or of any package):
 
     from graphml_cpu.compiler import Address, Dim, Float, Int
-    from graphml_cpu.simd import F32, WIDTH, load, store, splat   # the module may import the front end: it is only
-                                                                  # imported when something must be compiled
+    from graphml_cpu.simd import F32, WIDTH, load, store, splat   # imported only to compile
     def make_scale() -> Kernel:
         def scale(ith: Int, nth: Int, x: Address, out: Address, n: Int, factor: Float, rows: Dim) -> None:
             for row in range(ith, rows, nth):
@@ -48,9 +47,9 @@ The cache
 ---------
 `<cache folder>/kernels/<hash>/<kernel>.kernel`, where the hash covers `kernel_cache.KERNEL_SOURCES`, the
 versions of llvmlite and Python, and the level. A file carries its parameters, so that a warm process
-imports neither the front end nor the kernel's module. Damaged files, and those of another kernel, are compiled anew;
-an unwritable folder costs the caching only, and so does one that somebody else can write. (A kernel of
-another package is covered by the hash of its own module.)
+imports neither the front end nor the kernel's module. Damaged files, and those of another kernel, are
+compiled anew; an unwritable folder costs the caching only, and so does one that somebody else can write. (A
+kernel of another package is covered by the hash of its own module.)
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A kernel is machine code that runs in this process. So it is only loaded from a folder that nobody else can
 write, and from a file that names this very kernel, sources, versions and level in its header.
 
-Knows files and hashes; knows neither LLVM nor the front end. Everything here may fail without harm: then the caller
-compiles.
+Knows files and hashes; knows neither LLVM nor the front end. Everything here may fail without harm: then
+the caller compiles.
 """
 
 from __future__ import annotations

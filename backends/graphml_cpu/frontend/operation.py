@@ -51,7 +51,7 @@ class InlineFunction:
     """A Python function that kernels call, see `graphml_cpu.frontend.inline`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function, self.name = function, function.__name__
+        self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
         self.emitted: dict[tuple[Any, ...], Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
@@ -63,7 +63,7 @@ class Operation:
     """An operation by its typing function, which returns (signature, code generator), or None."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.name, self._function = function.__name__, function
+        self.name, self._function, self.__doc__ = function.__name__, function, function.__doc__
         self._found: dict[tuple[Type, ...], tuple[Signature, Generator] | None] = {}
 
     def of(self, kinds: tuple[Type, ...]) -> tuple[Signature, Generator] | None:
