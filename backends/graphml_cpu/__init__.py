@@ -1,6 +1,6 @@
-"""The CPU backend: numba kernels on SIMD vectors, a tape of calls, own worker threads.
+"""The CPU backend: kernels on SIMD vectors, a tape of calls, own worker threads.
 
-Importing it starts no thread and needs no numba.
+Importing it starts no thread and compiles nothing.
 """
 
 from graphml_cpu.backend import BACKEND

@@ -1,4 +1,4 @@
-"""Further processes that compile a part of the kernels: numba's half is Python, so threads would take turns.
+"""Further processes that compile a part of the kernels: the front end is Python, so threads would take turns.
 
 They leave kernels in the cache's folder, from where they are read. Where no process can be started, or one
 fails, all that was given to it is compiled here. Knows names of kernels and processes, and nothing of LLVM.
@@ -22,7 +22,7 @@ from graphml_cpu.kernel_cache import KernelRef
 from graphml_cpu.processors import physical_cores
 
 _MOST, _KERNELS_EACH = 4, 6
-"""Processes, this one included; and kernels for which another one pays: it imports numba first."""
+"""Processes, this one included; and kernels for which another one pays: it imports the front end first."""
 
 
 def as_line(ref: KernelRef) -> str:

@@ -1,19 +1,18 @@
-"""Kernels -> machine code: compiled once per machine, kept on disk, loaded without numba.
+"""Kernels -> machine code: compiled once per machine, kept on disk, loaded without the front end.
 
 Writing a kernel
 ----------------
 A kernel is made by a factory, a function in a module of `graphml_cpu.kernels` (or of any package):
 
     from graphml_cpu.compiler import Address, Dim, Float, Int
-    from graphml_cpu.simd import F32, WIDTH, load, store, splat   # this module may import numba: it is only
-                                                                  # imported when something must be compiled
+    from graphml_cpu.simd import F32, WIDTH, load, store, splat   # imported only to compile
     def make_scale() -> Kernel:
         def scale(ith: Int, nth: Int, x: Address, out: Address, n: Int, factor: Float, rows: Dim) -> None:
             for row in range(ith, rows, nth):
                 for i in range(0, n, WIDTH): ...
         return scale
 
-and named by a value that needs neither the module nor numba:
+and named by a value that needs neither the module nor the front end:
 
     KernelRef("scale", module="graphml_cpu.kernels.elementwise.scale", factory="make_scale", arguments=())
 
@@ -32,9 +31,9 @@ the slot is read:
 
 A kernel returns nothing, raises nothing, allocates nothing and uses no arrays: addresses, numbers, vectors
 (`graphml_cpu.simd`). Division follows NumPy (by zero: inf), nothing is contracted or reordered, NaN and
-infinity survive. Helper functions carry `graphml_cpu.frontend.inline`. Numba's typing applies: `x * 0.5` is
+infinity survive. Helper functions carry `graphml_cpu.frontend.inline`, which names the language. `x * 0.5` is
 float64 for a float32 x, so write `x * f32(0.5)` (`f32` from `graphml_cpu.simd`); a vector times 0.5 keeps its
-own type. A variable that is a vector in one place must be one everywhere in its function.
+own type.
 All threads run the same call at once with their own `ith`: split the work, write disjoint memory.
 
 Using a kernel
@@ -47,10 +46,10 @@ Using a kernel
 The cache
 ---------
 `<cache folder>/kernels/<hash>/<kernel>.kernel`, where the hash covers `kernel_cache.KERNEL_SOURCES`, the
-versions of numba, llvmlite and Python, and the level. A file carries its parameters, so that a warm process
-imports neither numba nor the kernel's module. Damaged files, and those of another kernel, are compiled anew;
-an unwritable folder costs the caching only, and so does one that somebody else can write. (A kernel of
-another package is covered by the hash of its own module.)
+versions of llvmlite and Python, and the level. A file carries its parameters, so that a warm process
+imports neither the front end nor the kernel's module. Damaged files, and those of another kernel, are
+compiled anew; an unwritable folder costs the caching only, and so does one that somebody else can write. (A
+kernel of another package is covered by the hash of its own module.)
 """
 
 from __future__ import annotations
@@ -233,7 +232,7 @@ def _read_back(
 
 
 def compiled_in_turn(refs: Iterable[KernelRef], folder: Path | None) -> Iterator[tuple[KernelRef, Artifact]]:
-    """Compile kernels in order: LLVM optimises one, in a thread of its own, while numba types the next."""
+    """Compile kernels in order: LLVM optimises one, in a thread of its own, while the next is emitted."""
     running: deque[tuple[KernelRef, Future[Artifact]]] = deque()
     with _short_turns(), ThreadPoolExecutor(1, "graphml-compile") as back_half:  # what was begun is kept
         for ref in refs:
@@ -276,7 +275,7 @@ def _back_half(
 
 def _module_texts(ref: KernelRef) -> tuple[tuple[str, ...], str, tuple[tuple[str, str], ...]]:
     """LLVM modules (the entry, the kernel, what that calls), the entry's symbol, the parameters."""
-    from graphml_cpu import frontend  # brings numba, which the warm path does without
+    from graphml_cpu import frontend  # which the warm path does without
 
     try:
         factory = getattr(importlib.import_module(ref.module), ref.factory)
@@ -285,11 +284,10 @@ def _module_texts(ref: KernelRef) -> tuple[tuple[str, ...], str, tuple[tuple[str
     function = factory(*ref.arguments)
     parameters = _parameters(ref, function)
     kinds = ["int", "int", *(kind for _, kind in parameters)]
-    texts, inner = frontend.lower(
-        function, tuple("float32" if kind == "float" else "int64" for kind in kinds)
-    )
+    text, inner = frontend.lower(function, tuple("float32" if kind == "float" else "int64" for kind in kinds))
     symbol = kernel_cache.symbol_of(ref)
-    return (_entry(symbol, inner, [kind for _, kind in parameters]), *texts), symbol, parameters
+    entry = _entry(symbol, inner, [kind for _, kind in parameters])
+    return (f"{entry}\n{text}",), symbol, parameters
 
 
 def _parameters(ref: KernelRef, function: Any) -> tuple[tuple[str, str], ...]:
@@ -313,14 +311,8 @@ def _parameters(ref: KernelRef, function: Any) -> tuple[tuple[str, str], ...]:
 
 def _entry(symbol: str, inner: str, kinds: list[str]) -> str:
     """LLVM IR of `void symbol(i64 block, i64 ith, i64 nth)`: reads the slots, calls the kernel's function."""
-    quoted = f'"{inner}"'
-    # What numba's calling convention puts before the arguments: a place for the result, one for an exception.
-    lines = [
-        "  %result = alloca ptr",
-        "  %exception = alloca ptr",
-        "  %block = inttoptr i64 %block_address to ptr",
-    ]
-    arguments = ["ptr %result", "ptr %exception", "i64 %ith", "i64 %nth"]
+    lines = ["  %block = inttoptr i64 %block_address to ptr"]
+    arguments = ["i64 %ith", "i64 %nth"]
     for slot, kind in enumerate(kinds):
         at, value = f"%slot{slot}", f"%value{slot}"
         lines.append(f"  {at} = getelementptr i64, ptr %block, i64 {slot}")
@@ -333,7 +325,5 @@ def _entry(symbol: str, inner: str, kinds: list[str]) -> str:
             lines.append(f"  {value} = load i64, ptr {at}, align 8")
         arguments.append(f"{'float' if kind == 'float' else 'i64'} {value}")
     body = "\n".join(lines)
-    call = f"  %status = call i32 @{quoted}({', '.join(arguments)})"
-    types = ", ".join(argument.split()[0] for argument in arguments)
     head = f"define void @{symbol}(i64 %block_address, i64 %ith, i64 %nth)"
-    return f"declare i32 @{quoted}({types})\n{head} {{\nentry:\n{body}\n{call}\n  ret void\n}}\n"
+    return f'{head} {{\nentry:\n{body}\n  call void @"{inner}"({", ".join(arguments)})\n  ret void\n}}\n'

@@ -3,8 +3,8 @@
 A kernel is machine code that runs in this process. So it is only loaded from a folder that nobody else can
 write, and from a file that names this very kernel, sources, versions and level in its header.
 
-Knows files and hashes; knows neither LLVM nor numba. Everything here may fail without harm: then the caller
-compiles.
+Knows files and hashes; knows neither LLVM nor the front end. Everything here may fail without harm: then
+the caller compiles.
 """
 
 from __future__ import annotations
@@ -37,11 +37,9 @@ KERNEL_SOURCES = (
     "kernels",
     "compile_workers.py",
     "compiler.py",
-    "frontend.py",
-    "frontend_passes.py",
+    "frontend",
     "kernel_cache.py",
     "layouts.py",
-    "lowering_of_loops.py",
     "machine_code.py",
     "only_once.py",
     "packed.py",
@@ -50,7 +48,6 @@ KERNEL_SOURCES = (
     "runtime/tape.py",
     "runtime/tape_walker.py",
     "target.py",
-    "typing_memo.py",
 )
 # Folders of a level that are left, the newest and those of earlier sources and versions.
 KEPT_FOLDERS = 12
@@ -99,7 +96,7 @@ def sources_hash() -> str:
     """Hash of the kernels' sources, the versions that make code, and the level: the name of the folder."""
     digest = hashlib.sha256()
     level = target.current()
-    versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
+    versions = [importlib.metadata.version("llvmlite")]
     digest.update(repr([_MAGIC, sys.version, versions, level]).encode())
     for path in _covered_files():
         digest.update(path.name.encode() + b"\0")

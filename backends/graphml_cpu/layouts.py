@@ -1,4 +1,4 @@
-"""Sizes of the memory layouts that only this backend's kernels know, for those who plan without numba."""
+"""Sizes of the memory layouts that only this backend's kernels know, for those who plan without LLVM."""
 
 from __future__ import annotations
 

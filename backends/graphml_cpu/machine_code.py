@@ -1,6 +1,6 @@
 """LLVM IR text -> object code for the level of this process -> addresses of functions in memory.
 
-Knows llvmlite only: no numba, no cache, no kernels. One execution engine serves the process.
+Knows llvmlite only: no front end, no cache, no kernels. One execution engine serves the process.
 """
 
 from __future__ import annotations
@@ -85,10 +85,6 @@ def _optimised(texts: Sequence[str]) -> Any:
         # Only the entry is called from outside; what is inlined everywhere need not be kept.
         if not function.is_declaration and not function.name.startswith("graphml_"):
             function.linkage = "internal"
-    for variable in module.global_variables:
-        # Numba's per-function environment is for exceptions and printing, which kernels have not.
-        if variable.name.startswith("_ZN08NumbaEnv"):
-            variable.linkage = "internal"
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     tuning.loop_vectorization = True

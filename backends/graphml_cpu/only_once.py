@@ -1,7 +1,7 @@
 """Functions that are made anew, of the same code with the same surroundings, are made into one thing.
 
 Factories of kernels' helpers call each other, often with the same arguments, for one kernel and for the next:
-what numba would compile again for each of them is compiled once in a process. Knows functions alone.
+what would be emitted again for each of them is emitted once in a process. Knows functions alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def only_once(make: Decorator) -> Decorator:
 
     Those have the same code in the same module, and what they read of the functions around them is equal:
     numbers, strings, tuples of such, or the same callable. That may not change once they are decorated, as
-    it may not for numba. Functions that read anything else are made into something of their own each.
+    it is compiled once. Functions that read anything else are made into something of their own each.
     """
     made: OrderedDict[Hashable, Any] = OrderedDict()
 

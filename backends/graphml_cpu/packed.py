@@ -1,6 +1,6 @@
 """The layouts of converted activations, and the scratch memory of the products.
 
-Knows sizes and offsets only, without numba: the lowering and the kernels both read them here.
+Knows sizes and offsets only, without LLVM: the lowering and the kernels both read them here.
 
 A row of k values is cut into groups of 128 (the last one filled with zeros), and a group takes 256 bytes. As
 `bf16` it is 128 bfloat16, rounded to nearest even. As `q8_1`, which meets block formats, it is four blocks of

@@ -1,6 +1,6 @@
 """Instruction-set levels: what the kernels may use, found from the host or chosen by `GRAPHML_CPU_LEVEL`.
 
-Knows LLVM's names for processors and features; knows nothing of numba, kernels or graphs.
+Knows LLVM's names for processors and features; knows nothing of kernels or graphs.
 """
 
 from __future__ import annotations

@@ -63,7 +63,6 @@ class Environment:
     os: str
     python: str
     numpy: str
-    numba: str
     llvmlite: str
     load_average: float
 
@@ -78,7 +77,6 @@ def environment(cpu_name: str) -> Environment:
         f"{platform.system()} {platform.release()} {platform.machine()}",
         platform.python_version(),
         _version("numpy"),
-        _version("numba"),
         _version("llvmlite"),
         os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
     )

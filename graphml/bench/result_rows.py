@@ -91,7 +91,6 @@ class Row:
     os: str
     python: str
     numpy: str
-    numba: str
     llvmlite: str
     load_average: float
     suite_case: str = ""
@@ -179,7 +178,7 @@ def _row(found: Round, index: int, one: Measured, context: Context) -> Row:
         ratio=ratio, ratio_q1=ratio_q1, ratio_q3=ratio_q3, quant=setting.quant, resident_bytes=one.resident,
         engine_version=context.about[index]["engine_version"], level=context.about[index]["level"],
         model_sha256=context.model_sha256, cpu_cores=env.cpu_cores, cpu_governor=env.cpu_governor, os=env.os,
-        python=env.python, numpy=env.numpy, numba=env.numba, llvmlite=env.llvmlite,
+        python=env.python, numpy=env.numpy, llvmlite=env.llvmlite,
         load_average=env.load_average, side=index, device=device["name"], device_kind=device["kind"],
         driver=device["driver"], refused=", ".join(name for name, of in noise.items() if too_noisy(*of)),
         samples_ns=one.ns, samples_ts=tuple(rates),

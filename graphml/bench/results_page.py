@@ -221,7 +221,7 @@ def _facts(rows: Sequence[Row]) -> str:
         "Governor": one.cpu_governor,
         "System": one.os,
         "Load at the beginning": f"{one.load_average:.2f}",
-        "Python": f"{one.python}; NumPy {one.numpy}, numba {one.numba}, llvmlite {one.llvmlite}",
+        "Python": f"{one.python}; NumPy {one.numpy}, llvmlite {one.llvmlite}",
         "Commit of graphml": one.build_commit,
     }
     found = [_list("Machine", machine)]

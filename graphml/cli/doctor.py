@@ -15,7 +15,7 @@ from graphml.cli.console import size, write_json
 from graphml.loading import discovery, fetch
 from graphml.runtime.memory_needed import main_memory
 
-PACKAGES = ("numpy", "numba", "llvmlite", "tokenizers", "jinja2", "huggingface-hub")
+PACKAGES = ("numpy", "llvmlite", "tokenizers", "jinja2", "huggingface-hub")
 
 
 def doctor(threads: options.Threads = None, json: options.Json = False) -> None:

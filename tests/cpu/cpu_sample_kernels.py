@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from typing import Any
 
 from graphml_cpu import simd
 from graphml_cpu.compiler import Address, Code, Dim, Float, Int, RunAddress
@@ -24,6 +26,12 @@ from graphml_cpu.simd import (
     store_partial,
     vector,
 )
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "&": operator.and_,
+    "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift, "<": operator.lt,
+    "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
 
 
 def make_unary(name: str) -> Callable[..., None]:
@@ -65,11 +73,7 @@ def make_slots() -> Callable[..., None]:
 def make_binary(symbol: str, element: str) -> Callable[..., None]:
     kind = vector(element, 8)
     size = kind.bits
-    scope: dict[str, Callable[..., object]] = {}
-    exec(f"def operator(a, b):\n    return a {symbol} b", scope)
-    from graphml_cpu.frontend import inline
-
-    apply = inline(scope["operator"])
+    apply = OPERATORS[symbol]
 
     def binary(ith: Int, nth: Int, a: Address, b: Address, out: Address) -> None:
         store(out, apply(load(kind, a), load(kind, b)))
@@ -80,11 +84,7 @@ def make_binary(symbol: str, element: str) -> Callable[..., None]:
 
 def make_compare(symbol: str, element: str) -> Callable[..., None]:
     kind = vector(element, 8)
-    scope: dict[str, Callable[..., object]] = {}
-    exec(f"def operator(a, b):\n    return a {symbol} b", scope)
-    from graphml_cpu.frontend import inline
-
-    apply = inline(scope["operator"])
+    apply = OPERATORS[symbol]
 
     def compare(ith: Int, nth: Int, a: Address, b: Address, out: Address) -> None:
         x = load(kind, a)

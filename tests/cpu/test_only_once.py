@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from graphml_cpu import frontend, only_once
+from graphml_cpu import only_once
+from graphml_cpu.frontend import functions
 from graphml_cpu.kernel_cache import KernelRef
 
 
 class Made:
-    """What a decorator makes of a function, as numba's dispatchers are callables of it."""
+    """What a decorator makes of a function, as functions of kernels are callables of it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -87,13 +88,13 @@ def test_a_kernel_of_the_same_format_compiles_the_reader_once(monkeypatch: pytes
     from graphml_cpu import compiler
 
     made: list[str] = []
-    real = frontend._KernelDispatcher.add_overload
+    real = functions.Emitted.__init__
 
-    def counted(self: Any, result: Any) -> None:
-        made.append(self.py_func.__module__)
-        real(self, result)
+    def counted(self: Any, function: Any, kinds: Any) -> None:
+        made.append(function.__module__)
+        real(self, function, kinds)
 
-    monkeypatch.setattr(frontend._KernelDispatcher, "add_overload", counted)
+    monkeypatch.setattr(functions.Emitted, "__init__", counted)
     module = "graphml_cpu.kernels.products.mul_mat"
     for tokens in (2, 7):  # which nobody else compiles
         made.clear()

@@ -76,4 +76,4 @@ def test_the_import_is_light() -> None:
     )  # fmt: skip
     new = set(result.stdout.split())
     assert {name for name in new if name.startswith("graphml")} == {"graphml_quant", "graphml_quant.format"}
-    assert not new & {"gguf", "numba", "graphml"}
+    assert not new & {"gguf", "llvmlite", "graphml"}

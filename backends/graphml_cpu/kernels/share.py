@@ -1,4 +1,4 @@
-"""How the threads of one call share its work, and names for what numba infers; knows no kernel."""
+"""How the threads of one call share its work, and names for types found at each call; knows no kernel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from graphml_cpu.frontend import inline
 
-# A vector, or a number computed by the operations of `graphml_cpu.simd`: numba infers which one at each call.
+# A vector, or a number computed by the operations of `graphml_cpu.simd`: which one is found at each call.
 Vector = Any
 Number = Any
 

@@ -1,6 +1,6 @@
 """The memory that the threads of a team share: the address of each word, and the functions to wait with.
 
-Knows the layout and the operating system's functions; knows neither numba nor Python's threads.
+Knows the layout and the operating system's functions; knows neither the compiler nor Python's threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The compiled functions of a worker team: walking a tape, the barrier, waiting for work.
 
 Knows the layout of `runtime.sync` and of a tape's steps; knows nothing of kernels or Python's threads.
-Imports numba: this module is imported only to compile.
+Imports the front end: this module is imported only to compile.
 """
 
 from __future__ import annotations

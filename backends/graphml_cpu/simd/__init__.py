@@ -1,13 +1,13 @@
 """SIMD vectors for kernels: types, memory, operators, lanes, mathematics (see also `graphml_cpu.compiler`).
 
 `F32`, `I32`, `U8`, ... are vectors of one register at the level of the process: `WIDTH` lanes of float32 or
-int32, 4 * `WIDTH` of bytes. `vector(element, lanes)` makes any other. Importing this package imports numba.
+int32, 4 * `WIDTH` of bytes. `vector(element, lanes)` makes any other.
 """
 
-from numba import float32 as f32
+from typing import Any
 
 from graphml_cpu import target
-from graphml_cpu.simd import operators as operators  # registers Python's operators with numba
+from graphml_cpu.frontend.types import float32
 from graphml_cpu.simd.arithmetic import (
     absolute,
     bitcast,
@@ -188,6 +188,7 @@ __all__ = [
     "zero",
 ]
 
+f32: Any = float32
 WIDTH = target.current().f32_lanes
 F32 = vector("f32", WIDTH)
 F16 = vector("f16", WIDTH)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.ir as ir
-from numba import types
 
 from graphml_cpu import target
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.simd import build
-from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import VectorType, splat_value
 
 
@@ -30,7 +30,7 @@ def splat(typingctx: Any, vector: Any, value: Any) -> Any:
             return splat_value(builder, args[1], result)
         return splat_value(builder, builder.fptrunc(args[1], ir.HalfType()), result)
 
-    return result(vector, result.numba_element), codegen
+    return result(vector, result.scalar), codegen
 
 
 @operation
@@ -42,7 +42,7 @@ def splat_like(typingctx: Any, vector: Any, value: Any) -> Any:
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
         return splat_value(builder, args[1], vector)
 
-    return vector(vector, vector.numba_element), codegen
+    return vector(vector, vector.scalar), codegen
 
 
 @operation

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.ir as ir
-from numba import types
 
 from graphml_cpu import target
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.simd import build
-from graphml_cpu.simd.operation import operation
 
 _I64 = ir.IntType(64)
 

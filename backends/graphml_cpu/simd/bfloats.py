@@ -10,8 +10,8 @@ from typing import Any
 import llvmlite.ir as ir
 
 from graphml_cpu import target
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.simd import build
-from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import VectorType
 
 

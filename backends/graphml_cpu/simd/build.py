@@ -1,16 +1,17 @@
 """Small pieces of LLVM IR that the operations of the other modules are made of.
 
-Knows llvmlite's builder and the level of the process; knows no numba typing.
+Knows llvmlite's builder and the level of the process; knows nothing of kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import llvmlite.ir as ir
 
 from graphml_cpu import target
-from graphml_cpu.simd.types import VectorType
+from graphml_cpu.frontend.types import VectorType
 
 I32 = ir.IntType(32)
 I64 = ir.IntType(64)
@@ -138,11 +139,28 @@ def single_to_half(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return builder.or_(sign, builder.select(is_nan, constant(integer, 0x7E00), packed))
 
 
-def stack_slot(builder: ir.IRBuilder, llvm_type: ir.Type) -> ir.Value:
-    """A pointer to memory of the function's own, which holds nothing yet; the same at every call.
+def stack_slot(builder: ir.IRBuilder, llvm_type: ir.Type, count: int = 1) -> ir.Value:
+    """A pointer to memory of the function's own for so many values; the same at every call.
 
-    Numba's `alloca_once` clears it first: LLVM makes a store of each byte of an array, and takes seconds over
+    It holds nothing yet: LLVM makes a store of each byte of an array that is cleared, and takes seconds over
     thousands of them.
     """
     with builder.goto_entry_block():
-        return builder.alloca(llvm_type)
+        return builder.alloca(llvm_type, size=count)
+
+
+@contextlib.contextmanager
+def counted_loop(builder: ir.IRBuilder, count: ir.Value) -> Iterator[ir.Value]:
+    """Within, the body of a loop is emitted; the index from 0 below `count`."""
+    before = builder.block
+    begin, body, end = (builder.append_basic_block() for _ in range(3))
+    builder.branch(begin)
+    builder.position_at_end(begin)
+    index = builder.phi(count.type)
+    index.add_incoming(count.type(0), before)
+    builder.cbranch(builder.icmp_signed("<", index, count), body, end)
+    builder.position_at_end(body)
+    yield index
+    index.add_incoming(builder.add(index, count.type(1), flags=("nsw",)), builder.block)
+    builder.branch(begin)
+    builder.position_at_end(end)

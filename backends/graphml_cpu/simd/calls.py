@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.ir as ir
-from numba import types
-from numba.core import cgutils
 
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.simd import build
-from graphml_cpu.simd.operation import operation
 
 _ENTRY = ir.FunctionType(ir.VoidType(), (build.I64, build.I64, build.I64))
 
@@ -24,7 +23,7 @@ def call_kernel(typingctx: Any, address: Any, slots: Any) -> Any:
         return None
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        block = cgutils.alloca_once(builder, build.I64, size=len(slots))
+        block = build.stack_slot(builder, build.I64, len(slots))
         for slot in range(len(slots)):
             builder.store(builder.extract_value(args[1], slot), builder.gep(block, [build.I64(slot)]))
         entry = builder.inttoptr(args[0], _ENTRY.as_pointer())

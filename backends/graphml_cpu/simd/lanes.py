@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.ir as ir
-from numba import types
 
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.simd import build
 from graphml_cpu.simd.bytes import emit_dot4, emit_dot4_signed, emit_lookup16
-from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import VectorType
 
 
@@ -126,7 +126,7 @@ def extract(typingctx: Any, value: Any, lane: Any) -> Any:
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
         return builder.extract_element(args[0], args[1])
 
-    return value.numba_element(value, types.int64), codegen
+    return value.scalar(value, types.int64), codegen
 
 
 @operation
@@ -138,7 +138,7 @@ def insert(typingctx: Any, value: Any, lane: Any, element: Any) -> Any:
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
         return builder.insert_element(args[0], args[2], args[1])
 
-    return value(value, types.int64, value.numba_element), codegen
+    return value(value, types.int64, value.scalar), codegen
 
 
 def _reduction(name: str, doc: str) -> Any:
@@ -165,7 +165,7 @@ def _reduction(name: str, doc: str) -> Any:
                 rest = combine(builder, low, high)
             return builder.extract_element(rest, build.I32(0))
 
-        return value.numba_element(value), codegen
+        return value.scalar(value), codegen
 
     reduce.__doc__ = doc
     reduce.__name__ = f"{name}_lanes"

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import llvmlite.ir as ir
-from numba import types
 
 from graphml_cpu import target
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.simd import build
-from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import VectorType
 
 

@@ -9,10 +9,10 @@ import llvmlite.ir as ir
 import numpy as np
 import pytest
 from graphml_cpu.compiler import Address, Int, KernelRef, compile_kernels
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.attention.cache_elements import make_elements
 from graphml_cpu.simd import WIDTH, build
-from graphml_cpu.simd.operation import operation
-from numba import types
 
 from graphml.ir.cache_types import CACHE_DTYPES
 from tests.cpu.kernels.attention_reference import recall, store

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import llvmlite.ir as ir
-from numba import types
-from numba.core import cgutils
 
 from graphml_cpu import target
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.attention.cache_elements import make_elements
 from graphml_cpu.simd import build
-from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import VectorType, splat_value
 
 _I64 = ir.IntType(64)
@@ -111,10 +110,10 @@ def make_score_tile(heads: int, d: int, lanes: int, dtype: str, out_bytes: int) 
                 cell = _load(builder, _at(builder, cells, row * 8), _I64)
                 rows.append(builder.add(k, builder.mul(cell, row_bytes)))
             sums = _accumulators(builder, [build.constant(single, 0.0)] * (heads * SCORE_ROWS))
-            with cgutils.for_range(builder, _I64(d // elements.elements)) as loop:
-                offset = builder.mul(loop.index, _I64(elements.n_bytes))
+            with build.counted_loop(builder, _I64(d // elements.elements)) as index:
+                offset = builder.mul(index, _I64(elements.n_bytes))
                 groups = [builder.add(row, offset) for row in rows]
-                q_at = builder.add(q, builder.mul(loop.index, _I64(elements.elements * 4)))
+                q_at = builder.add(q, builder.mul(index, _I64(elements.elements * 4)))
                 for part, head in itertools.product(range(elements.vectors), range(heads)):
                     if head == 0:
                         keys = [elements.load(builder, group, part) for group in groups]
@@ -161,11 +160,11 @@ def make_weigh_tile(
                 for place, (head, _) in zip(places, shape, strict=True)
             ]
             sums = _accumulators(builder, initial)
-            with cgutils.for_range(builder, count) as loop:
-                cell = _load(builder, builder.add(cells, builder.mul(loop.index, _I64(8))), _I64)
+            with build.counted_loop(builder, count) as index:
+                cell = _load(builder, builder.add(cells, builder.mul(index, _I64(8))), _I64)
                 row = builder.add(v, builder.mul(cell, row_bytes))
                 values = [elements.load_at(builder, row, part) for part in range(vectors)]
-                weight_at = builder.add(weights, builder.mul(loop.index, _I64(4)))
+                weight_at = builder.add(weights, builder.mul(index, _I64(4)))
                 factors = [
                     _splat_from(builder, _at(builder, weight_at, head * weights_bytes), lanes)
                     for head in range(heads)
@@ -212,9 +211,9 @@ def make_outer_tile(rows: int, vectors: int, lanes: int, rescaled: bool) -> Any:
                     for place, (_, part) in zip(places, shape, strict=True)
                 ]
             sums = _accumulators(builder, initial)
-            with cgutils.for_range(builder, count) as loop:
-                a_at = builder.add(a, builder.mul(loop.index, a_step))
-                b_at = builder.add(b, builder.mul(loop.index, b_step))
+            with build.counted_loop(builder, count) as index:
+                a_at = builder.add(a, builder.mul(index, a_step))
+                b_at = builder.add(b, builder.mul(index, b_step))
                 columns = [
                     _load(builder, _at(builder, b_at, part * lanes * 4), single) for part in range(vectors)
                 ]

@@ -10,7 +10,7 @@ with the bits of `graphml_quant`'s encoder; a block with a NaN or an infinity be
 A file may also hold `make_read()`, which returns a `Reader` (`_groups`): then its weights are multiplied with
 activations of 8 bits, in integers. A format without one is decoded and multiplied in float32.
 
-Knows which formats there are; importing this package imports neither numba nor a decoder.
+Knows which formats there are; importing this package imports neither the front end nor a decoder.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from typing import Any
 
 import llvmlite.ir as ir
 from graphml_quant import by_name
-from numba import types
 
 from graphml_cpu import target
-from graphml_cpu.frontend import inline
+from graphml_cpu.frontend import inline, types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.formats import make_decode
 from graphml_cpu.kernels.products.float_terms import TERMS
 from graphml_cpu.kernels.products.register_tiles import (
@@ -27,7 +27,6 @@ from graphml_cpu.kernels.products.register_tiles import (
 from graphml_cpu.layouts import CHUNK_ELEMENTS, RECORD_BYTES
 from graphml_cpu.simd import F32, I32, WIDTH, build, store
 from graphml_cpu.simd.bfloats import emit_dot2
-from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import splat_value
 
 TOKENS = 8 if target.current().registers == 32 else 4

@@ -12,15 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 import llvmlite.ir as ir
-from numba import types
 
 from graphml_cpu import packed
-from graphml_cpu.frontend import inline
+from graphml_cpu.frontend import inline, types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.formats._groups import Reader
 from graphml_cpu.kernels.products.integer_groups import make_operand
 from graphml_cpu.kernels.products.register_tiles import VECTOR_BYTES, join
 from graphml_cpu.simd import U8, WIDTH, build, store
-from graphml_cpu.simd.operation import operation
 
 # What a row of a group takes before it is transposed: 128 values, and four floats for each of two vectors
 # of scales and two of minima.

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import llvmlite.ir as ir
-from numba import types
 
 from graphml_cpu import packed, target
-from graphml_cpu.frontend import inline
+from graphml_cpu.frontend import inline, types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import Reader
 from graphml_cpu.kernels.products.integer_groups import Operand, make_operand
@@ -38,7 +38,6 @@ from graphml_cpu.simd import (
     prefetch_write,
 )
 from graphml_cpu.simd.bytes import emit_dot4, emit_dot4_signed, emit_fours
-from graphml_cpu.simd.operation import operation
 from graphml_cpu.simd.types import splat_value
 
 # Panels and tokens of a tile: an integer sum and a total for each pair of them stay in registers, and what is

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import llvmlite.ir as ir
-from numba import types
 
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.simd import F32, WIDTH, build
-from graphml_cpu.simd.operation import operation
 
 VECTOR_BYTES = WIDTH * 4
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.ir as ir
-from numba import types
-from numba.core import cgutils
 
+from graphml_cpu.frontend import types
+from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.attention.tiles import sums_of_four
 from graphml_cpu.simd import build
-from graphml_cpu.simd.operation import operation
 
 TILE_ROWS = 4
 DELTA, PLAIN, REPLACE = "delta", "plain", "replace"  # what a token does to the memory
@@ -126,18 +125,18 @@ def make_memory_tile(rule: str, k_width: int, lanes: int, each: bool, before: bo
         for slot, place in zip(slots, places, strict=True):
             held = builder.load(place, align=4)
             builder.store(builder.select(is_fresh, build.constant(g.single, 0.0), held), slot)
-        with cgutils.for_range(builder, count) as loop:
+        with build.counted_loop(builder, count) as index:
             parts = [builder.load(slot) for slot in slots]
             rows = [parts[row * vectors : (row + 1) * vectors] for row in range(TILE_ROWS)]
             steps = (key_step, key_step, value_step, decay_step, first_step, first_step)
             moved = [
-                builder.add(address, builder.mul(loop.index, step))
+                builder.add(address, builder.mul(index, step))
                 for address, step in zip((q, k, v, decay, first, second), steps, strict=True)
             ]
             after, y = _one_token(g, rows, _Operands(*moved), rule, each, before)
             for slot, part in zip(slots, (part for row in after for part in row), strict=True):
                 builder.store(part, slot)
-            to = builder.add(out, builder.mul(loop.index, value_step))
+            to = builder.add(out, builder.mul(index, value_step))
             y = builder.fmul(y, g.splat(scale, _FOUR))
             builder.store(y, build.pointer(builder, to, _FOUR), align=4)
         for slot, place in zip(slots, places, strict=True):

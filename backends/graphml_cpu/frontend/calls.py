@@ -1,0 +1,137 @@
+"""Calls in a kernel's function: of operations, of Python's own functions and of types.
+
+Knows values and signatures; nothing of statements, and of `inline` functions only that there are some.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from graphml_cpu.frontend import operators, types
+from graphml_cpu.frontend.expressions import FUNCTIONS, Expressions
+from graphml_cpu.frontend.operation import Context, InlineFunction, Operation
+from graphml_cpu.frontend.types import BaseTuple, Float, Integer, Type, tuple_of
+from graphml_cpu.frontend.values import (
+    NOTHING,
+    Counted,
+    Items,
+    Known,
+    RefusedError,
+    Typed,
+    Value,
+    as_python,
+    described,
+    known,
+    number,
+)
+
+_PLAIN = (int, float, bool, str, type(None))
+_CONVERSIONS: dict[Any, Type] = {float: types.float64, int: types.int64, bool: types.boolean}
+_FOLDED: tuple[Any, ...] = (min, max, abs, int, float, bool)
+
+
+class Calls(Expressions):
+    """Emits calls at the builder's place."""
+
+    def call_function(
+        self, function: InlineFunction, arguments: Sequence[Value], named: dict[str, Value]
+    ) -> Value:
+        """Call an `inline` function."""
+        raise NotImplementedError
+
+    def _call(self, node: ast.Call) -> Value:
+        called = self.evaluate(node.func)
+        if not isinstance(called, Known):
+            raise RefusedError(f"{described(called)} cannot be called")
+        arguments = self.arguments(node.args)
+        named = {one.arg or "": self.evaluate(one.value) for one in node.keywords}
+        function = called.object
+        if isinstance(function, InlineFunction):
+            return self.call_function(function, arguments, named)
+        if named:
+            raise RefusedError(f"{ast.unparse(node.func)} takes no named arguments")
+        if isinstance(function, Operation):
+            return self._operate(function, arguments)
+        return self._built_in(function, arguments)
+
+    def _operate(self, called: Operation, arguments: Sequence[Value]) -> Value:
+        kinds = tuple(argument_type(one) for one in arguments)
+        try:
+            found = called.of(kinds)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise RefusedError(f"{called.name} of {', '.join(map(repr, kinds))}: {error}") from error
+        if found is None or len(found[0].args) != len(kinds):
+            raise RefusedError(f"{called.name} does not take {', '.join(map(repr, kinds)) or 'no arguments'}")
+        signature, generate = found
+        pairs = zip(arguments, signature.args, strict=True)
+        values = [self.argument(value, kind) for value, kind in pairs]
+        return _returned(signature.return_type, generate(Context, self.builder, signature, values))
+
+    def argument(self, value: Value, kind: Any) -> Any:
+        """A value as an argument of a type: an LLVM value, or a tuple of such."""
+        if isinstance(kind, BaseTuple) and isinstance(value, Items):
+            return tuple(
+                self.argument(one, wanted) for one, wanted in zip(value.values, kind.kinds, strict=True)
+            )
+        if isinstance(kind, types.TypeRef):
+            return None
+        given = number(value)
+        if isinstance(kind, Integer) and isinstance(given.kind, Float):
+            raise RefusedError(f"{given.kind!r} for {kind!r}: write int(...)")
+        return operators.cast(self.builder, given.value, given.kind, kind)
+
+    def _built_in(self, function: Any, arguments: Sequence[Value]) -> Value:
+        """Python's own functions, types of numbers, and those of the module `operator`."""
+        if function is range and 1 <= len(arguments) <= 3:
+            start, stop, step = (
+                (Known(0), *arguments, Known(1)) if len(arguments) == 1 else (*arguments, Known(1))[:3]
+            )
+            return Counted(start, stop, step)
+        if function is len and len(arguments) == 1 and isinstance(arguments[0], Items):
+            return Known(len(arguments[0].values))
+        if function in FUNCTIONS and len(arguments) == 2:
+            return self.binary(function, *arguments)
+        if all(isinstance(one, Known) and isinstance(one.object, _PLAIN) for one in arguments):
+            found = self._folded(function, [as_python(one) for one in arguments])
+            if found is not None:
+                return found
+        kind = function if isinstance(function, Type) else _CONVERSIONS.get(function)
+        if kind is not None and len(arguments) == 1:
+            given = number(arguments[0])
+            return Typed(kind, operators.cast(self.builder, given.value, given.kind, kind))
+        if function in (min, max) and len(arguments) > 1:
+            best, *others = [(one.kind, one.value) for one in map(number, arguments)]
+            for other in others:
+                best = operators.smaller_or_larger(self.builder, function, best, other)
+            return Typed(*best)
+        if function is abs and len(arguments) == 1:
+            given = number(arguments[0])
+            return Typed(*operators.absolute(self.builder, (given.kind, given.value)))
+        raise RefusedError(f"{getattr(function, '__name__', function)} is no function that kernels can call")
+
+    @staticmethod
+    def _folded(function: Any, arguments: list[Any]) -> Value | None:
+        """What one of Python's functions of numbers returns; None for others, and where it fails."""
+        if function not in _FOLDED and getattr(function, "__module__", "") != "math":
+            return None
+        try:
+            return known(function(*arguments))
+        except (ArithmeticError, ValueError, TypeError) as error:
+            raise RefusedError(f"{function.__name__}{tuple(arguments)}: {error}") from error
+
+
+def argument_type(value: Value) -> Type:
+    """The type of an operation's argument."""
+    if isinstance(value, Items):
+        return tuple_of(argument_type(one) for one in value.values)
+    if isinstance(value, Known) and isinstance(value.object, Type):
+        return types.TypeRef(value.object)
+    return number(value).kind
+
+
+def _returned(kind: Any, emitted: Any) -> Value:
+    if isinstance(kind, BaseTuple):
+        return Items(tuple(_returned(one, value) for one, value in zip(kind.kinds, emitted, strict=True)))
+    return NOTHING if kind is types.none else Typed(kind, emitted)

@@ -1,0 +1,258 @@
+"""Expressions of a kernel's function -> LLVM instructions and values; what is known is worked out at once.
+
+Knows syntax trees, values and operators; nothing of calls, statements and loops.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.ir as ir
+
+from graphml_cpu.frontend import operators, types
+from graphml_cpu.frontend.operation import Builder
+from graphml_cpu.frontend.values import (
+    NOTHING,
+    Items,
+    Known,
+    Lost,
+    RefusedError,
+    Source,
+    Typed,
+    Unusable,
+    Value,
+    as_python,
+    described,
+    known,
+    merged,
+    number,
+)
+
+_BINARY: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+}  # fmt: skip
+FUNCTIONS = frozenset(_BINARY.values())
+
+
+class RetypedError(Exception):
+    """A loop's variable needs another type, or is needed behind the loop; the function is emitted anew."""
+
+
+class Expressions:
+    """Emits expressions at the builder's place."""
+
+    def __init__(self, look_up: Callable[[str], Any], locals_: frozenset[str]) -> None:
+        self.look_up, self.locals = look_up, locals_
+        self.variables: dict[str, Value] = {}
+        self.hints: dict[tuple[int, str], Any] = {}
+        self.builder: Any = Builder()
+        self.line = 0
+
+    def block(self) -> ir.Block:
+        """A new block of the function."""
+        return self.builder.function.append_basic_block()
+
+    def evaluate(self, node: ast.expr) -> Value:
+        """The value of an expression. Raises `RefusedError` for what kernels cannot have."""
+        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise RefusedError(f"kernels cannot have {ast.unparse(node)}")
+        found: Value = method(node)
+        return found
+
+    def _constant(self, node: ast.Constant) -> Value:
+        return known(node.value)
+
+    def _name(self, node: ast.Name) -> Value:
+        if node.id not in self.locals:
+            try:
+                return known(self.look_up(node.id))
+            except KeyError:
+                raise RefusedError(f"nothing is called {node.id}") from None
+        found = self.variables.get(node.id)
+        if isinstance(found, Lost):
+            self.hints[found.key] = found.kind
+            raise RetypedError
+        if found is None or isinstance(found, Unusable):
+            raise RefusedError(found.why if found else f"{node.id} is read before it is assigned")
+        return found
+
+    def _attribute(self, node: ast.Attribute) -> Value:
+        owner = self.evaluate(node.value)
+        if not isinstance(owner, Known) or not hasattr(owner.object, node.attr):
+            raise RefusedError(f"{described(owner)} has no {node.attr}")
+        return known(getattr(owner.object, node.attr))
+
+    def _tuple(self, node: ast.Tuple) -> Value:
+        return Items(self.arguments(node.elts))
+
+    def _subscript(self, node: ast.Subscript) -> Value:
+        owner, index = self.evaluate(node.value), self.evaluate(node.slice)
+        if isinstance(owner, Items) and isinstance(index, Known) and isinstance(index.object, int):
+            if not -len(owner.values) <= index.object < len(owner.values):
+                raise RefusedError(f"a tuple of {len(owner.values)} has no item {index.object}")
+            found: Value = owner.values[index.object]
+            return found
+        if isinstance(owner, Items) and isinstance(index, Typed) and index.kind is types.int64:
+            return self._item(owner, index)
+        raise RefusedError(f"only tuples have items: {ast.unparse(node)}")
+
+    def _item(self, owner: Items, index: Typed) -> Value:
+        """The item of a number that is not known yet, of a tuple whose items have one type."""
+        items = [number(one) for one in owner.values]
+        if any(one.kind is not items[0].kind for one in items):
+            raise RefusedError("only tuples of one type have items of numbers that are not known")
+        found = items[0].value
+        for place, item in enumerate(items[1:], 1):
+            is_it = self.builder.icmp_signed("==", index.value, index.value.type(place))
+            found = self.builder.select(is_it, item.value, found)
+        return Typed(items[0].kind, found)
+
+    def _slice(self, node: ast.Slice) -> Value:
+        raise RefusedError("kernels have no slices")
+
+    def _binop(self, node: ast.BinOp) -> Value:
+        return self.binary(_BINARY[type(node.op)], self.evaluate(node.left), self.evaluate(node.right))
+
+    def binary(self, function: Callable[..., Any], a: Value, b: Value) -> Value:
+        """A function of the module `operator` on two values."""
+        try:
+            found = function(as_python(a), as_python(b))
+        except (LookupError, ArithmeticError, ValueError, TypeError):
+            pass
+        else:
+            if not isinstance(found, int) or -(2**63) <= found < 2**63:
+                return known(found)
+        if function in (operator.is_, operator.is_not):
+            return Known(function is operator.is_not)  # what was emitted is no known object
+        left, right = number(a), number(b)
+        return Typed(
+            *operators.binary(self.builder, function, (left.kind, left.value), (right.kind, right.value))
+        )
+
+    def _compare(self, node: ast.Compare) -> Value:
+        values = [self.evaluate(one) for one in (node.left, *node.comparators)]
+        pairs = zip(node.ops, values[:-1], values[1:], strict=True)
+        found = [self.binary(_BINARY[type(op)], a, b) for op, a, b in pairs]
+        result = found[0]
+        for one in found[1:]:
+            result = self.binary(operator.and_, result, one)
+        return result
+
+    def _unaryop(self, node: ast.UnaryOp) -> Value:
+        if isinstance(node.op, ast.Not):
+            return self._chosen(node, NOTHING, NOTHING)
+        operand = self.evaluate(node.operand)
+        if isinstance(node.op, ast.UAdd):
+            return operand
+        negates = isinstance(node.op, ast.USub)
+        if isinstance(operand, Known):
+            return known(-operand.object if negates else ~operand.object)
+        given = number(operand)
+        emit = operators.negative if negates else operators.inverted
+        return Typed(*emit(self.builder, (given.kind, given.value)))
+
+    def _boolop(self, node: ast.BoolOp) -> Value:
+        return self._chosen(node, Known(True), Known(False))
+
+    def _chosen(self, node: ast.expr, yes: Value, no: Value) -> Value:
+        """A boolean of a condition made of `and`, `or` and `not`."""
+        if isinstance(node, ast.UnaryOp):
+            value = self.truth(node.operand)
+            if isinstance(value, bool):
+                return Known(not value)
+            return Typed(types.boolean, self.builder.not_(value))
+        return self._either(node, lambda: yes, lambda: no)
+
+    def _ifexp(self, node: ast.IfExp) -> Value:
+        return self._either(node.test, lambda: self.evaluate(node.body), lambda: self.evaluate(node.orelse))
+
+    def _either(self, test: ast.expr, yes: Callable[[], Value], no: Callable[[], Value]) -> Value:
+        blocks = self.block(), self.block()
+        decided = self.branch(test, *blocks)
+        sources: list[Source] = []
+        for block, emit, way in ((blocks[0], yes, True), (blocks[1], no, False)):
+            if decided is None or decided is way:
+                self.builder.position_at_end(block)
+                value = emit()
+                sources.append((self.builder.block, value))
+            else:
+                self.drop(block)
+        return self.meet(sources, ast.unparse(test))
+
+    def meet(self, sources: Sequence[Source], name: str) -> Value:
+        """Go on where several blocks end: the value that each has."""
+        if len(sources) == 1:
+            self.builder.position_at_end(sources[0][0])
+            assert sources[0][1] is not None
+            return sources[0][1]
+        block = self.block()
+        value = merged(self.builder, name, sources, block)
+        for source, _ in sources:
+            self.builder.position_at_end(source)
+            self.builder.branch(block)
+        self.builder.position_at_end(block)
+        return value
+
+    def truth(self, node: ast.expr) -> Any:
+        """Whether an expression is true: a Python bool if that is known, else an LLVM value of one bit."""
+        value = self.evaluate(node)
+        if isinstance(value, (Known, Items)):
+            return bool(value.values if isinstance(value, Items) else value.object)
+        given = number(value)
+        return operators.cast(self.builder, given.value, given.kind, types.boolean)
+
+    def branch(self, node: ast.expr, yes: ir.Block, no: ir.Block) -> bool | None:
+        """Go to `yes` or `no`; which one, if that is known: then nothing goes to the other."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            decided = self.branch(node.operand, no, yes)
+            return None if decided is None else not decided
+        if isinstance(node, ast.BoolOp):
+            return self._branch_several(node, yes, no)
+        value = self.truth(node)
+        if isinstance(value, bool):
+            self.builder.branch(yes if value else no)
+            return value
+        self.builder.cbranch(value, yes, no)
+        return None
+
+    def _branch_several(self, node: ast.BoolOp, yes: ir.Block, no: ir.Block) -> bool | None:
+        """`and` goes to `no` at the first that is false, `or` to `yes` at the first that is true."""
+        ends_with = isinstance(node.op, ast.Or)
+        undecided = False
+        for one in node.values[:-1]:
+            following = self.block()
+            ways = (yes, following) if ends_with else (following, no)
+            decided = self.branch(one, *ways)
+            if decided is ends_with:
+                self.drop(following)
+                return None if undecided else ends_with
+            undecided |= decided is None
+            self.builder.position_at_end(following)
+        decided = self.branch(node.values[-1], yes, no)
+        return None if undecided else decided
+
+    def drop(self, block: ir.Block) -> None:
+        """Take a block to which nothing goes out of the function."""
+        self.builder.function.blocks.remove(block)
+
+    def arguments(self, nodes: Sequence[ast.expr]) -> tuple[Value, ...]:
+        """The values of expressions; a tuple with a star gives its items."""
+        found: list[Value] = []
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                items = self.evaluate(node.value)
+                if not isinstance(items, Items):
+                    raise RefusedError(f"{ast.unparse(node)} is no tuple")
+                found += items.values
+            else:
+                found.append(self.evaluate(node))
+        return tuple(found)

@@ -1,0 +1,169 @@
+"""Functions of kernels -> LLVM functions, once for each list of argument types, and a kernel's whole text.
+
+Knows what a function calls, and LLVM's text; the statements are emitted by `statements`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.ir as ir
+
+from graphml.errors import BackendError
+from graphml_cpu.frontend.expressions import RetypedError
+from graphml_cpu.frontend.operation import InlineFunction
+from graphml_cpu.frontend.operators import OperatorTypeError
+from graphml_cpu.frontend.statements import Statements
+from graphml_cpu.frontend.trees import assigned_in, surroundings, tree_of
+from graphml_cpu.frontend.values import (
+    NOTHING,
+    Items,
+    RefusedError,
+    Value,
+    converted,
+    flat,
+    known,
+    llvm_types,
+    rebuilt,
+    structure,
+)
+
+
+class Emitted:
+    """A function for one list of argument types. result: the structure of what it returns."""
+
+    _count = 0
+
+    def __init__(self, function: Callable[..., Any], kinds: Sequence[Any]) -> None:
+        Emitted._count += 1
+        self.name = f"{function.__name__}.{Emitted._count}"
+        self.calls: dict[str, Emitted] = {}
+        hints: dict[tuple[int, str], Any] = {}
+        while True:
+            try:
+                self._emit(function, kinds, hints)
+            except RetypedError:
+                continue
+            return
+
+    def _emit(
+        self, function: Callable[..., Any], kinds: Sequence[Any], hints: dict[tuple[int, str], Any]
+    ) -> None:
+        tree = tree_of(function)
+        parameters = [one.arg for one in tree.args.args]
+        rest = [tree.args.vararg.arg] if tree.args.vararg else []
+        emitter = _Emitter(self, surroundings(function), assigned_in(tree) | {*parameters, *rest})
+        emitter.hints, emitter.line = hints, tree.lineno
+        module = ir.Module()
+        at = llvm_types(tuple(kinds))
+        llvm_function = ir.Function(module, ir.FunctionType(ir.VoidType(), at), self.name)
+        emitter.builder.position_at_end(llvm_function.append_basic_block())
+        values = rebuilt(tuple(kinds), iter(llvm_function.args))
+        assert isinstance(values, Items)
+        given = [
+            *values.values[: len(parameters)],
+            *([Items(values.values[len(parameters) :])] if rest else []),
+        ]
+        emitter.variables = dict(zip((*parameters, *rest), given, strict=True))
+        try:
+            if emitter.run(tree.body):
+                emitter.returned.append((emitter.builder.block, NOTHING))
+            value = emitter.meet(emitter.returned, "the result")
+            self.result = structure(value)
+            self._finish(emitter, value, llvm_function)
+        except (RefusedError, OperatorTypeError) as error:
+            where = f"{function.__code__.co_filename}:{emitter.line}"
+            raise BackendError(f"{where}, in {function.__name__}: {error}") from error
+        self._keep(module, llvm_function)
+
+    def _finish(self, emitter: _Emitter, value: Value, llvm_function: ir.Function) -> None:
+        """Return the value: nothing, one LLVM value, or several in a struct."""
+        values = converted(emitter.builder, value, self.result)
+        if not values:
+            emitter.builder.ret_void()
+            return
+        result = returned_type(self.result)
+        llvm_function.ftype.return_type = llvm_function.return_value.type = result
+        if len(values) == 1:
+            emitter.builder.ret(values[0])
+            return
+        struct = ir.Constant(result, ir.Undefined)
+        for index, one in enumerate(values):
+            struct = emitter.builder.insert_value(struct, one, index)
+        emitter.builder.ret(struct)
+
+    def _keep(self, module: ir.Module, llvm_function: ir.Function) -> None:
+        llvm_function.attributes.add("alwaysinline")
+        self.text = str(llvm_function)
+        called = {one.name for one in self.calls.values()}
+        self.needs = {
+            one.name: str(one)
+            for one in module.global_values
+            if one is not llvm_function and one.name not in called
+        }
+
+
+class _Emitter(Statements):
+    """Emits one function's statements, and calls of others."""
+
+    def __init__(self, emitted: Emitted, look_up: Callable[[str], Any], locals_: frozenset[str]) -> None:
+        super().__init__(look_up, locals_)
+        self._emitted = emitted
+
+    def call_function(
+        self, function: InlineFunction, arguments: Sequence[Value], named: dict[str, Value]
+    ) -> Value:
+        """Call an `inline` function, which LLVM puts in place of the call."""
+        given = _bound(function, arguments, named)
+        kinds = tuple(structure(one) for one in given)
+        called = function.emitted.get(kinds)
+        if called is None:
+            called = function.emitted[kinds] = Emitted(function.function, kinds)
+        self._emitted.calls[called.name] = called
+        values = [one.value for one in flat(Items(tuple(given)))]
+        module, result = self.builder.module, returned_type(called.result)
+        target = module.globals.get(called.name)
+        if target is None:
+            target = ir.Function(module, ir.FunctionType(result, [one.type for one in values]), called.name)
+        found = self.builder.call(target, values)
+        parts = llvm_types(called.result)
+        if len(parts) < 2:
+            return rebuilt(called.result, iter([found]))
+        taken = (self.builder.extract_value(found, index) for index in range(len(parts)))
+        return rebuilt(called.result, taken)
+
+
+def _bound(called: InlineFunction, arguments: Sequence[Value], named: dict[str, Value]) -> list[Value]:
+    """All arguments in the order of the parameters. Raises `RefusedError` if some are missing or too many."""
+    code, defaults = called.function.__code__, called.function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    usual = dict(zip(names[len(names) - len(defaults) :], map(known, defaults), strict=True))
+    given = dict(zip(names, arguments, strict=False))
+    found, rest = {**usual, **given, **named}, arguments[len(names) :]
+    takes_rest = bool(code.co_flags & inspect.CO_VARARGS)
+    if set(found) != set(names) or set(given) & set(named) or (rest and not takes_rest):
+        raise RefusedError(
+            f"{called.name} takes {', '.join(names)}; given are {len(arguments)} {list(named)}"
+        )
+    return [*(found[name] for name in names), *rest]
+
+
+def returned_type(kind: Any) -> ir.Type:
+    """What an LLVM function returns for a structure."""
+    parts = llvm_types(kind)
+    if not parts:
+        return ir.VoidType()
+    return parts[0] if len(parts) == 1 else ir.LiteralStructType(parts)
+
+
+def module_text(kernel: Emitted) -> str:
+    """The text of an LLVM module: a kernel's function first, then all that it calls, once each."""
+    found = [kernel]
+    for one in found:
+        found += [called for called in one.calls.values() if called not in found]
+    needs: dict[str, str] = {}
+    for one in found:
+        needs.update(one.needs)
+    return "\n".join([*needs.values(), *(one.text for one in found)])

@@ -1,0 +1,88 @@
+"""Operations: what kernels call by name and what is made of LLVM instructions by a function in Python.
+
+Knows types and LLVM's builder; nothing of syntax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.ir as ir
+
+from graphml_cpu.frontend import operators
+from graphml_cpu.frontend.types import Signature, Type
+from graphml_cpu.only_once import only_once
+
+Generator = Callable[..., Any]
+
+
+class Builder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite is untyped
+    """LLVM's builder, for which a tuple is Python's tuple of LLVM values."""
+
+    def extract_value(self, aggregate: Any, index: Any, name: str = "") -> Any:
+        """An item of a tuple, or of LLVM's own aggregates."""
+        return (
+            aggregate[index]
+            if isinstance(aggregate, tuple)
+            else super().extract_value(aggregate, index, name)
+        )
+
+
+class Context:
+    """What code generators ask for beside the builder."""
+
+    @staticmethod
+    def make_tuple(builder: ir.IRBuilder, kind: Type, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Several values as one."""
+        return tuple(values)
+
+    @staticmethod
+    def get_dummy_value() -> None:
+        """What is returned where there is nothing to return."""
+
+    @staticmethod
+    def cast(builder: ir.IRBuilder, value: Any, source: Type, target: Type) -> Any:
+        """A number as another type of number, or in every lane of a vector."""
+        return operators.cast(builder, value, source, target)
+
+
+class InlineFunction:
+    """A Python function that kernels call, see `graphml_cpu.frontend.inline`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
+        self.emitted: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Only kernels can."""
+        raise TypeError(f"{self.name} is a function of kernels")
+
+
+class Operation:
+    """An operation by its typing function, which returns (signature, code generator), or None."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.name, self._function, self.__doc__ = function.__name__, function, function.__doc__
+        self._found: dict[tuple[Type, ...], tuple[Signature, Generator] | None] = {}
+
+    def of(self, kinds: tuple[Type, ...]) -> tuple[Signature, Generator] | None:
+        """Signature and code generator for these types of arguments; None for types that it does not take."""
+        if kinds not in self._found:
+            self._found[kinds] = self._function(None, *kinds)
+        return self._found[kinds]
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Only kernels can."""
+        raise TypeError(f"{self.name} is an operation of kernels")
+
+
+@only_once
+def operation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `function(typingctx, *argument_types)` an operation that kernels call by its name.
+
+    It returns None for argument types that it does not take, else (signature, code generator):
+    `signature = result_type(*argument_types)` and `generate(context, builder, signature, values)`. Tuples are
+    Python's there.
+    """
+    return Operation(function)

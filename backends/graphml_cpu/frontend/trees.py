@@ -1,0 +1,58 @@
+"""The syntax trees of functions, from the files that they are written in, each of which is parsed once.
+
+Knows Python's functions; nothing of what is made of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+from graphml_cpu.frontend.values import RefusedError
+
+
+@functools.cache
+def _functions_of(file: str) -> dict[tuple[str, int], ast.FunctionDef]:
+    """Those of a file by name and first line, which is that of the first decorator."""
+    found = {}
+    for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            found[node.name, first] = node
+    return found
+
+
+def tree_of(function: Callable[..., Any]) -> ast.FunctionDef:
+    """A function's definition. Raises `RefusedError` where its source cannot be read."""
+    code = function.__code__
+    found = _functions_of(code.co_filename).get((code.co_name, code.co_firstlineno))
+    if found is None:
+        raise RefusedError(f"no source of {code.co_name} in {code.co_filename}:{code.co_firstlineno}")
+    return found
+
+
+@functools.cache
+def assigned_in(node: ast.AST) -> frozenset[str]:
+    """The names that are assigned somewhere within."""
+    names = (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+    return frozenset(names)
+
+
+def surroundings(function: Callable[..., Any]) -> Callable[[str], Any]:
+    """What names mean that a function does not assign; raises `KeyError` for unknown ones."""
+    closure = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    module = function.__globals__
+
+    def look_up(name: str) -> Any:
+        if name in closure:
+            try:
+                return closure[name].cell_contents
+            except ValueError:
+                raise KeyError(name) from None
+        return module[name] if name in module else vars(builtins)[name]
+
+    return look_up

@@ -1,0 +1,115 @@
+"""The language of kernels: what it says means what Python means by it, and what it cannot say is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from graphml_cpu.compiler import Address, Int, KernelRef, compile_kernels
+from graphml_cpu.frontend import inline
+from graphml_cpu.simd import F32, load, store_i64
+
+from graphml.errors import BackendError
+
+
+def ways(a: int, b: int) -> tuple[int, int, int, int]:
+    """Loops that are left, tuples through loops, names that only a loop assigns, conditions."""
+    pair, found = (a, 0), -1
+    for i in range(0, 20, 3):
+        last = i * b
+        if i == a or (i > 3 and not (b < 5 and i < 9)):
+            found = i
+            break
+        if i % 2 == 1:
+            continue
+        pair = (pair[1] + i, pair[0])
+    else_taken = 7 if found < 0 else 8
+    while pair[0] > 3 and pair[1] > -50:
+        pair = (pair[0] - 2, pair[1] - 1)
+    return found, last, pair[0] * 100 + pair[1], else_taken
+
+
+def make_ways() -> Callable[..., None]:
+    compiled = inline(ways)
+
+    def kernel(ith: Int, nth: Int, out: Address, a: Int, b: Int) -> None:
+        found, last, both, taken = compiled(a, b)
+        store_i64(out, found)
+        store_i64(out + 8, last)
+        store_i64(out + 16, both)
+        store_i64(out + 24, taken)
+
+    return kernel
+
+
+def make_quotients(known: int) -> Callable[..., None]:
+    def quotients(ith: Int, nth: Int, out: Address, a: Int, b: Int) -> None:
+        store_i64(out, a // b)
+        store_i64(out + 8, a % b)
+        store_i64(out + 16, a // known)
+        store_i64(out + 24, a % known)
+
+    return quotients
+
+
+def make_vector_or_number() -> Callable[..., None]:
+    def vector_or_number(ith: Int, nth: Int, x: Address, n: Int) -> None:
+        value = n
+        if n > 3:
+            value = load(F32, x)
+        store_i64(x, value)
+
+    return vector_or_number
+
+
+def make_float_as_address() -> Callable[..., None]:
+    def float_as_address(ith: Int, nth: Int, x: Address) -> None:
+        store_i64(x * 0.5, 1)
+
+    return float_as_address
+
+
+def make_list() -> Callable[..., None]:
+    def uses_list(ith: Int, nth: Int, x: Address) -> None:
+        store_i64(x, [1, 2][0])
+
+    return uses_list
+
+
+def _run(name: str, arguments: tuple[int, ...], a: int, b: int) -> list[int]:
+    kernel = compile_kernels([KernelRef(f"{name}-{arguments}", __name__, name, arguments)])[
+        f"{name}-{arguments}"
+    ]
+    out = np.zeros(4, np.int64)
+    kernel(kernel.block(out=out.ctypes.data, a=a, b=b))
+    return [int(one) for one in out]
+
+
+@pytest.mark.parametrize("a", [-4, 0, 3, 6, 40])
+@pytest.mark.parametrize("b", [-1, 4, 9])
+def test_control_flow_is_that_of_python(a: int, b: int) -> None:
+    assert _run("make_ways", (), a, b) == list(ways(a, b))
+
+
+@pytest.mark.parametrize("known", [1, 8, 7])
+@pytest.mark.parametrize(("a", "b"), [(17, 5), (-17, 5), (17, -5), (-17, -5), (-16, 8), (0, 3)])
+def test_quotients_are_rounded_down(known: int, a: int, b: int) -> None:
+    assert _run("make_quotients", (known,), a, b) == [a // b, a % b, a // known, a % known]
+
+
+def test_quotients_by_zero_are_zero() -> None:
+    assert _run("make_quotients", (8,), 9, 0) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("factory", "text"),
+    [
+        ("make_vector_or_number", "value, which is"),
+        ("make_float_as_address", r"float64 for int64: write int"),
+        ("make_list", r"kernels cannot have \[1, 2\]"),
+    ],
+)
+def test_what_is_refused_names_its_line(factory: str, text: str) -> None:
+    with pytest.raises(BackendError, match=rf"test_frontend\.py:\d+, in \w+: .*{text}"):
+        compile_kernels([KernelRef(factory, __name__, factory)])
