@@ -217,6 +217,14 @@ class DeterministicDevice(Protocol):
 
 
 @runtime_checkable
+class PinnableDevice(Protocol):
+    """Optional part of a device: one with worker threads that can stay on cores of their own."""
+
+    def pin_threads(self) -> None:
+        """Keep each worker on one core; BackendError where the system has no such thing."""
+
+
+@runtime_checkable
 class MemoryDevice(Protocol):
     """Optional part of a device: one that has memory of its own, which not every model fits in."""
 

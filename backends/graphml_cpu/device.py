@@ -56,6 +56,10 @@ class CpuDevice:
         """See `graphml.backend.DeterministicDevice`."""
         self.deterministic = True
 
+    def pin_threads(self) -> None:
+        """See `graphml.backend.PinnableDevice`."""
+        self.team.pin()
+
     def tune(self, graphs: Sequence[Graph], weights: Mapping[str, Array], progress: Progress) -> list[Tuned]:
         """See `graphml.backend.TunableDevice`."""
         return tune(graphs, weights, self.team, progress)

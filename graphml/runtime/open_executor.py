@@ -10,7 +10,15 @@ from typing import Any
 
 from graphml import settings
 from graphml.argument_checks import path_of
-from graphml.backend import Backend, DeterministicDevice, Device, Progress, TunableDevice, no_progress
+from graphml.backend import (
+    Backend,
+    DeterministicDevice,
+    Device,
+    PinnableDevice,
+    Progress,
+    TunableDevice,
+    no_progress,
+)
 from graphml.compiler.multi_device import multi_device_backend
 from graphml.compiler.offload import place_layers, with_host
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
@@ -93,6 +101,16 @@ def _make_deterministic(device: Device, options: LoadOptions) -> None:
     device.make_deterministic()
 
 
+def _pin_threads(device: Device, options: LoadOptions) -> None:
+    if isinstance(device, PinnableDevice):
+        if settings.pin() if options.pin is None else options.pin:
+            device.pin_threads()
+    elif options.pin:
+        raise BackendError(
+            f"pin: wanted the backend 'cpu', which has worker threads; got {options.backend!r}"
+        )
+
+
 def open_executor(
     path: Path | ModelFile, options: LoadOptions = DEFAULT, progress: Progress = no_progress
 ) -> Executor:
@@ -125,6 +143,7 @@ def open_executor(
         compiling = replace(compiling, place=place)
         _use_tuning(device, options)
         _make_deterministic(device, options)
+        _pin_threads(device, options)
         helpers = options.threads or settings.threads() or os.cpu_count() or 1
         with page_policy.placed():
             if options.quant is not None:

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,9 @@ from graphml_cpu.runtime.tape import Step, Tape
 from graphml_cpu.runtime.workers import Team
 
 from graphml.errors import BackendError, UsageError
+from graphml.runtime.load_options import LoadOptions
+from graphml.runtime.open_executor import open_executor
+from tests import tiny_model
 
 MODULE = "cpu_sample_kernels"
 
@@ -23,7 +27,7 @@ def kernel(name: str) -> Kernel:
     return compile_kernels([KernelRef(name, MODULE, f"make_{name}")])[name]
 
 
-@pytest.fixture(params=[1, 2, 3, 5])
+@pytest.fixture(params=[1, 2, 3, 5, 16, 21])
 def team(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
     made = Team(request.param)
     yield made
@@ -93,6 +97,29 @@ def test_each_part_is_run_once_whoever_comes_late(team: Team) -> None:
         assert (runs == times).all()
 
 
+def test_steps_of_fewer_owners_are_run_whole(team: Team) -> None:
+    """Owners from one thread to all, in an order that changes from stretch to stretch."""
+    note, n = kernel("note_part"), team.n_threads
+    owners = [1 + i * 7 % n for i in range(90)]
+    runs = np.zeros((90, n * 3), np.int64)
+    steps, kept = [], []
+    for i, own in enumerate(owners):
+        block = note.block(
+            before=runs[i - i % 3 - 1].ctypes.data if i >= 3 else 0,
+            log=runs[i].ctypes.data,
+            n=n * 3,
+            pauses=5 + 11 * i % 40,
+        )
+        kept.append(block)
+        steps.append(
+            Step(note.address, (block.ctypes.data,), parts=1 + i % 4, owners=own, barrier=i % 3 == 2)
+        )
+    tape = Tape(steps, n)
+    for times in range(1, 15):
+        assert team.run(tape)
+        assert (runs == times).all()
+
+
 def test_what_a_thread_makes_for_itself_is_its_own_when_it_is_read(team: Team) -> None:
     """Replicated rows that are read behind the next barrier: by those that made them."""
     add, n = kernel("sum_neighbours"), team.n_threads
@@ -111,8 +138,8 @@ def test_what_a_thread_makes_for_itself_is_its_own_when_it_is_read(team: Team) -
         addresses = [tuple(block.ctypes.data for block in blocks) for blocks in (mine, read)]
         steps += [
             Step(add.address, addresses[0], replicated=True),
-            Step(add.address, (between.ctypes.data,), parts=2),
-            Step(add.address, addresses[1], parts=3, since=len(steps)),
+            Step(add.address, (between.ctypes.data,), parts=2, owners=1 + i % n),
+            Step(add.address, addresses[1], parts=3, since=len(steps), owners=1 + i * 5 % n),
         ]
     tape = Tape(steps, n)
     for _ in range(20):
@@ -131,14 +158,30 @@ def test_stretches_say_who_must_come() -> None:
 
     fixed, taken = Step(0, (1,)), Step(0, (1,), parts=4)
     own = Step(0, (1, 1), replicated=True, barrier=False)
-    assert row(taken, fixed, own, taken) == [[0, 1, 0, 0], [1, 2, 1, 1], [2, 4, 0, 2]]
+    assert row(taken, fixed, own, taken) == [[0, 1, 0, 0, 2], [1, 2, 1, 1, 2], [2, 4, 0, 2, 2]]
     # What step 0 made is read in the third stretch: who runs that was in the first and the second, too.
     late = Step(0, (1,), parts=4, since=0)
-    assert row(own, taken, taken, late, taken) == [[0, 2, 0, 0], [2, 3, 0, 0], [3, 4, 0, 0], [4, 5, 0, 3]]
+    assert row(own, taken, taken, late, taken) == [
+        [0, 2, 0, 0, 2], [2, 3, 0, 0, 2], [3, 4, 0, 0, 2], [4, 5, 0, 3, 2],
+    ]  # fmt: skip
     # All must come to the last, for which all need what was made in the first.
-    assert row(own, taken, taken, Step(0, (1,), since=0)) == [[0, 2, 1, 0], [2, 3, 1, 0], [3, 4, 1, 0]]
+    assert row(own, taken, taken, Step(0, (1,), since=0)) == [
+        [0, 2, 1, 0, 2], [2, 3, 1, 0, 2], [3, 4, 1, 0, 2],
+    ]  # fmt: skip
     outside = Step(0, (1, 1), replicated=True, everyone=True)
-    assert row(outside, taken) == [[0, 1, 1, 0], [1, 2, 0, 1]]
+    assert row(outside, taken) == [[0, 1, 1, 0, 2], [1, 2, 0, 1, 2]]
+
+
+def test_stretches_want_as_many_threads_as_have_parts() -> None:
+    def wanted(*steps: Step) -> list[int]:
+        return [row[4] for row in Tape(list(steps), 16)._stretches.tolist()]
+
+    three, nine = (Step(0, (1,), parts=1, owners=n) for n in (3, 9))
+    own = Step(0, (1,) * 16, replicated=True)
+    assert wanted(three, nine, replace(three, barrier=False), nine, own) == [3, 9, 9, 1]
+    # What each makes for itself is read two stretches later: by all who are wanted there.
+    assert wanted(own, three, replace(nine, since=0)) == [9, 9, 9]
+    assert wanted(three, Step(0, (1,))) == [3, 16]
 
 
 def test_stop_ends_a_run_at_a_barrier(team: Team) -> None:
@@ -270,6 +313,72 @@ def test_a_fork_leaves_the_team_behind() -> None:
         os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert team.run(Tape([], 2))
+
+
+def machine(root: Path, nodes: dict[int, str], siblings: list[str]) -> Path:
+    for number, text in nodes.items():
+        (root / "node" / f"node{number}").mkdir(parents=True)
+        (root / "node" / f"node{number}" / "cpulist").write_text(text + "\n")
+    for number, text in enumerate(siblings):
+        folder = root / "cpu" / f"cpu{number}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(text + "\n")
+    return root
+
+
+def test_threads_are_dealt_out_to_cores_node_by_node(tmp_path: Path) -> None:
+    """Two nodes of four cores, the second threads of the cores behind them: 0 and 8 are one core."""
+    siblings = [f"{i % 8},{i % 8 + 8}" for i in range(16)]
+    root = machine(tmp_path, {0: "0-3,8-11", 1: "4-7,12-15"}, siblings)
+    every = list(range(16))
+
+    def order(n_threads: int, usable: list[int] = every) -> list[int]:
+        found = processors.core_order(usable, n_threads, root)
+        assert sorted(found) == usable
+        return found[:n_threads]
+
+    assert order(3) == [0, 1, 2]  # one node has a core for each
+    assert order(6) == [0, 1, 2, 4, 5, 6]  # two are needed: as many on each
+    assert order(8) == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert order(12)[:8] == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert order(3, [2, 6, 10, 14]) == [2, 6, 10]
+    assert processors.core_order([0, 1, 5], 3, tmp_path / "none") == [0, 1, 5]  # the system does not tell
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not pin threads")
+def test_pinned_workers_stay_on_one_processor_each() -> None:
+    team, usable = Team(3), processors.usable_processors()
+    team.run(Tape([], 3))
+    team.pin()
+    for ith, worker in enumerate(team._threads, 1):
+        assert worker.native_id is not None
+        assert os.sched_getaffinity(worker.native_id) == {usable[ith % len(usable)]}
+    assert sorted(os.sched_getaffinity(0)) == usable  # the caller's own thread is free
+    team.close()
+
+
+def test_pinning_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    team = Team(2)
+    with pytest.raises(BackendError, match="pin: wanted Linux"):
+        team.pin()
+    team.close()
+
+
+def test_a_model_is_opened_with_pinned_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the option says, else the variable; refused by a backend that has no worker threads."""
+    path, pinned = tiny_model.write(tmp_path / "tiny.gguf"), list[Team]()
+    monkeypatch.setattr(Team, "pin", pinned.append)
+    open_executor(path, LoadOptions(pin=True)).close()
+    assert len(pinned) == 1
+    monkeypatch.setenv("GRAPHML_PIN", "1")
+    open_executor(path).close()
+    assert len(pinned) == 2
+    open_executor(path, LoadOptions(pin=False)).close()
+    open_executor(path, LoadOptions("reference")).close()
+    assert len(pinned) == 2
+    with pytest.raises(BackendError, match="pin: wanted the backend 'cpu'.*got 'reference'"):
+        open_executor(path, LoadOptions("reference", pin=True))
 
 
 def test_siblings_count_once(tmp_path: Path) -> None:
