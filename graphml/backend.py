@@ -287,6 +287,23 @@ class Device(Protocol):
         """Give everything back; programs of this device can no longer run."""
 
 
+class RowOrder(Protocol):
+    """Compiled loops over a row for samplers: free of the interpreter's lock, for any thread.
+
+    scores: float32 [n] without NaN. The order: int64 positions, the highest score first, equals by position.
+    """
+
+    def descending(self, scores: Array) -> Array:
+        """All positions in order."""
+
+    def prefix(self, scores: Array, shares: Array, mass: float, least: int, beyond: bool) -> Array:
+        """The first positions in order whose shares, float32 [n] added one by one, together reach a mass.
+
+        At least `least`, all where they never do; beyond: the sum has to exceed the mass. Valid until the
+        thread's next call.
+        """
+
+
 @dataclass(frozen=True)
 class Backend:
     """What a backend can do, before anything is opened.
@@ -297,7 +314,8 @@ class Backend:
     Optional, with defaults: fused (names of fused ops that have kernels), activation (dtype that the other
     operand of a product with weights of a dtype is converted to; None: f32), unavailable (why the backend
     cannot be used on this machine), describe (facts for `graphml doctor`), reads_back (whether outputs lie in
-    memory of a device: the top-k ids of a row are outputs then, too, so that the row need not be read).
+    memory of a device: the top-k ids of a row are outputs then, too, so that the row need not be read),
+    row_order (compiled loops for samplers, called by any thread).
     """
 
     name: str
@@ -308,6 +326,7 @@ class Backend:
     unavailable: Callable[[], str | None] = lambda: None
     describe: Callable[[], Mapping[str, Any]] = dict
     reads_back: bool = False
+    row_order: RowOrder | None = None
 
 
 def on_device(backend: Backend, device: Device) -> Backend:

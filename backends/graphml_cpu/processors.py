@@ -34,8 +34,8 @@ def physical_cores() -> int:
 def core_order(processors: list[int], n_threads: int, root: Path = Path("/sys/devices/system")) -> list[int]:
     """Processors for the threads of a team, in the threads' order, all of `processors` in the end.
 
-    Threads of neighbouring numbers share work first, so they are on one memory node, and threads are dealt out
-    evenly to as few nodes as have a core for each. The second threads of cores come behind all cores.
+    Threads of neighbouring numbers share work first, so they are on one memory node, and threads are dealt
+    out evenly to as few nodes as have a core for each. The second threads of cores come behind all cores.
     """
     nodes = _memory_nodes(processors, root / "node")
     cores = [_one_of_each_core(node, root / "cpu") for node in nodes]
@@ -53,15 +53,13 @@ def core_order(processors: list[int], n_threads: int, root: Path = Path("/sys/de
 
 def _memory_nodes(processors: list[int], root: Path) -> list[list[int]]:
     """The processors of each memory node; all of them on one if the system does not tell."""
-    known = {one: 0 for one in processors}
+    known = dict.fromkeys(processors, 0)
     for folder in sorted(root.glob("node[0-9]*"), key=lambda one: int(one.name[4:])):
         with contextlib.suppress(OSError, ValueError):
             for part in (folder / "cpulist").read_text().strip().split(","):
                 first, _, last = part.partition("-")
-                known.update(
-                    {one: int(folder.name[4:]) for one in range(int(first), int(last or first) + 1)
-                     if one in known}
-                )  # fmt: skip
+                here = range(int(first), int(last or first) + 1)
+                known.update({one: int(folder.name[4:]) for one in processors if one in here})
     return [[one for one in processors if known[one] == node] for node in sorted(set(known.values()))]
 
 

@@ -1,4 +1,4 @@
-"""What the steps of a program take on one thread, estimated from bytes and operations, and how they are shared.
+"""What steps take on one thread, estimated from bytes and operations, and how threads share them.
 
 Knows nodes and their sizes; nothing of kernels or threads.
 """
@@ -30,7 +30,7 @@ def cost_ns(node: Node) -> float:
 
 
 def shares_by_cost(steps: Sequence[tuple[Node, bool]], after: Sequence[bool], n_threads: int) -> list[Shares]:
-    """For each step how it is shared. steps: each with whether it is always split; after: where barriers are."""
+    """How each step is shared. steps: each with whether it is always split; after: where barriers are."""
     if n_threads <= ALL_SHARE:
         return shares([None] * len(steps), n_threads)
     found: list[Shares] = []

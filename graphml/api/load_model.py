@@ -80,7 +80,7 @@ def load(
     reference, "q8" and "q4" requantise matrices; None leaves them in the mapped file.
     pages, numa: where weights lie, see `graphml.weights.page_policy.PagePolicy`; None: what GRAPHML_PAGES and
     GRAPHML_NUMA say, else "ahead" (in the map, read ahead) and "first-touch".
-    pin: each worker thread stays on a core of its own (Linux, the backend "cpu"); None: what GRAPHML_PIN says.
+    pin: each worker thread stays on a core of its own (Linux, the backend "cpu"); None: GRAPHML_PIN.
     n_batch: most tokens of one evaluation.
     arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
     trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
@@ -103,8 +103,9 @@ def load(
     argument, DownloadError.
     """
     options = LoadOptions(
-        backend=backend, threads=threads, kv=kv, swa_full=swa_full, quant=quant, pages=pages, numa=numa, pin=pin,
-        n_batch=n_batch, arch=arch, pre=pre, template=template, fuse=fuse, place=place, strict=strict,
+        backend=backend, threads=threads, kv=kv, swa_full=swa_full, quant=quant, pages=pages, numa=numa,
+        pin=pin, n_batch=n_batch, arch=arch, pre=pre, template=template, fuse=fuse, place=place,
+        strict=strict,
         tuned=tuned, deterministic=deterministic, gpu_layers=gpu_layers, lora=lora,
         control_vectors=control_vectors, control_layers=control_layers, draft_model=draft_model,
         offline=offline, override_kv=override_kv,

@@ -30,6 +30,7 @@ from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import main_memory
 from graphml.runtime.metadata_overrides import check_read, overridden
+from graphml.sampling import order
 from graphml.weights import ModelFile
 from graphml.weights.deferred import computed
 from graphml.weights.page_policy import settled
@@ -138,6 +139,8 @@ def open_executor(
         compiling = with_adapters(compiling, file, options.lora)
         compiling = with_control(compiling, file, options.control_vectors, options.control_layers)
         device = wanted.open(options.threads)
+        if wanted.row_order is not None:
+            order.lend(wanted.row_order)
         undo.callback(device.close)
         place = place_layers(file.tensors, device, options.gpu_layers, compiling.place)
         compiling = replace(compiling, place=place)

@@ -377,7 +377,7 @@ def test_a_model_is_opened_with_pinned_threads(tmp_path: Path, monkeypatch: pyte
     open_executor(path, LoadOptions(pin=False)).close()
     open_executor(path, LoadOptions("reference")).close()
     assert len(pinned) == 2
-    with pytest.raises(BackendError, match="pin: wanted the backend 'cpu'.*got 'reference'"):
+    with pytest.raises(BackendError, match=r"pin: wanted the backend 'cpu'.*got 'reference'"):
         open_executor(path, LoadOptions("reference", pin=True))
 
 

@@ -52,7 +52,8 @@ def _is_taken(group: int, step: int, owners: int) -> bool:
     """Whether all parts of a group are known to be taken: one read in place of one for each owner."""
     counted = atomic_load(group)
     number = counted >> sync.PART_BITS
-    return number > step or (number == step and counted & _LOW >= owners)
+    taken: bool = number > step or (number == step and counted & _LOW >= owners)
+    return taken
 
 
 @inline

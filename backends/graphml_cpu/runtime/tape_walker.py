@@ -58,7 +58,8 @@ def _note_late(words: int, ith: int, since: int) -> None:
 @inline
 def _look(words: int) -> int:
     """The word that tells which stretch is open, and whether a run is on."""
-    return atomic_load(words + load_i64(words + sync.LOOKED_AT))
+    shown: int = atomic_load(words + load_i64(words + sync.LOOKED_AT))
+    return shown
 
 
 @inline
