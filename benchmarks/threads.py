@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1)
     given = parser.parse_args()
     print(
-        "| threads | stretches | threads in one, median (most) | work, ms | barriers, ms | step, ms | all, ms |"
+        "| threads | stretches | threads in one, median (most) | work, ms | barriers, ms | step, ms | all |"
     )
     print("|---:|---:|---:|---:|---:|---:|---:|")
     for n_threads in map(int, given.threads.split(",")):

@@ -217,6 +217,17 @@ class DeterministicDevice(Protocol):
 
 
 @runtime_checkable
+class TopRowsDevice(Protocol):
+    """Optional part of a device that computes in the host's memory: the top k of many rows, for samplers."""
+
+    def top_rows(self, rows: Array, k: int) -> tuple[Array, Array, Array]:
+        """Of rows, float32 [r, n], the k largest each: ids int32 and values float32 [r, k], largest first.
+
+        Equal ones by id. And bool [r]: whether a row has a NaN, whose ids mean nothing.
+        """
+
+
+@runtime_checkable
 class PinnableDevice(Protocol):
     """Optional part of a device: one with worker threads that can stay on cores of their own."""
 

@@ -22,7 +22,10 @@ WAITS, SAMPLING, BETWEEN = "(waits)", "(inputs and sampling)", "(between steps)"
 
 @dataclass(frozen=True)
 class OpTime:
-    """Seconds of a step, the median of all, in an op: the mean of the threads. main: a product or attention."""
+    """Seconds of a step in an op: the median of all steps, the mean of the threads.
+
+    main: a product or attention.
+    """
 
     op: str
     seconds: float

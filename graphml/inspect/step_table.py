@@ -18,7 +18,8 @@ from graphml.runtime.timeline import Step
 
 Row = dict[str, Any]
 _NUMBERS = {
-    "steps": "d", "rows": "g", "most rows": "d", "ms": ".2f", "most ms": ".2f", "computed": ".0%", "share": ".1%",
+    "steps": "d", "rows": "g", "most rows": "d", "ms": ".2f", "most ms": ".2f", "computed": ".0%",
+    "share": ".1%",
     "sequence": "d", "prompt": "d", "found": "d", "first token ms": ".2f", "ms a token": ".2f",
 }  # fmt: skip
 KINDS = ("tokens", "tokens and prompts", "prompts")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,9 +17,8 @@ N = 20_000
 
 
 @pytest.fixture
-def numpy_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def numpy_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "_lent", [])
-    yield
 
 
 def rows() -> list[Floats]:
