@@ -13,6 +13,7 @@ from typing import Any
 
 from graphml.inspect.mixed_run import MixedRun, RequestTimes
 from graphml.inspect.node_names import printable
+from graphml.inspect.step_shares import WAITS
 from graphml.inspect.text_table import text_table
 from graphml.runtime.timeline import Step
 
@@ -65,7 +66,12 @@ def _shares(run: MixedRun) -> Iterator[str]:
             {"a step of tokens": one.op, "ms": 1e3 * one.seconds, "share": one.share} for one in run.shares
         ]
         main = sum(one.share for one in run.shares if one.main)
-        yield from ("", *text_table(rows, _NUMBERS), "", f"Products and attention: {main:.1%} of the step.")
+        waits = sum(one.share for one in run.shares if one.op == WAITS)
+        yield from ("", *text_table(rows, _NUMBERS), "")
+        yield (
+            f"Products and attention: {main:.1%} of the step; {main / max(1.0 - waits, 1e-9):.1%} of what "
+            "is no wait."
+        )
 
 
 def _kinds(run: MixedRun) -> Iterator[Row]:
