@@ -67,7 +67,7 @@ def test_pinning_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch)
 def test_a_model_is_opened_with_pinned_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the option says, else the variable; refused by a backend that has no worker threads."""
     path, pinned = tiny_model.write(tmp_path / "tiny.gguf"), list[Team]()
-    monkeypatch.setattr(Team, "pin", pinned.append)
+    monkeypatch.setattr(Team, "pin", lambda team: pinned.append(team))
     open_executor(path, LoadOptions(pin=True)).close()
     assert len(pinned) == 1
     monkeypatch.setenv("GRAPHML_PIN", "1")
