@@ -27,9 +27,10 @@ import numpy as np
 
 import graphml
 from graphml.errors import GraphmlError
+from graphml.loading import discovery
 from graphml.runtime import begun_masks, runner
 from graphml.runtime.step_loop import StepLoop
-from graphml.sampling import SamplingParams
+from graphml.sampling import SamplingParams, order
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sampler import make_sampler
 from graphml.sampling.structured.packed_masks import masked_row
@@ -86,6 +87,9 @@ def main() -> None:
 
 
 def time_chains(given: argparse.Namespace) -> None:
+    lent = discovery.backend("cpu").row_order
+    assert lent is not None
+    order.lend(lent)  # as opening a model does
     numbers = np.random.default_rng(0)
     rows = {
         "peaked": [(numbers.standard_normal(given.vocab) * 3).astype(np.float32) for _ in range(4)],

@@ -223,6 +223,25 @@ class DeterministicDevice(Protocol):
 
 
 @runtime_checkable
+class TopRowsDevice(Protocol):
+    """Optional part of a device that computes in the host's memory: the top k of many rows, for samplers."""
+
+    def top_rows(self, rows: Array, k: int) -> tuple[Array, Array, Array]:
+        """Of rows, float32 [r, n], the k largest each: ids int32 and values float32 [r, k], largest first.
+
+        Equal ones by id. And bool [r]: whether a row has a NaN, whose ids mean nothing.
+        """
+
+
+@runtime_checkable
+class PinnableDevice(Protocol):
+    """Optional part of a device: one with worker threads that can stay on cores of their own."""
+
+    def pin_threads(self) -> None:
+        """Keep each worker on one core; BackendError where the system has no such thing."""
+
+
+@runtime_checkable
 class MemoryDevice(Protocol):
     """Optional part of a device: one that has memory of its own, which not every model fits in."""
 
@@ -285,6 +304,23 @@ class Device(Protocol):
         """Give everything back; programs of this device can no longer run."""
 
 
+class RowOrder(Protocol):
+    """Compiled loops over a row for samplers: free of the interpreter's lock, for any thread.
+
+    scores: float32 [n] without NaN. The order: int64 positions, the highest score first, equals by position.
+    """
+
+    def descending(self, scores: Array) -> Array:
+        """All positions in order."""
+
+    def prefix(self, scores: Array, shares: Array, mass: float, least: int, beyond: bool) -> Array:
+        """The first positions in order whose shares, float32 [n] added one by one, together reach a mass.
+
+        At least `least`, all where they never do; beyond: the sum has to exceed the mass. Valid until the
+        thread's next call.
+        """
+
+
 @dataclass(frozen=True)
 class Backend:
     """What a backend can do, before anything is opened.
@@ -295,7 +331,8 @@ class Backend:
     Optional, with defaults: fused (names of fused ops that have kernels), activation (dtype that the other
     operand of a product with weights of a dtype is converted to; None: f32), unavailable (why the backend
     cannot be used on this machine), describe (facts for `graphml doctor`), reads_back (whether outputs lie in
-    memory of a device: the top-k ids of a row are outputs then, too, so that the row need not be read).
+    memory of a device: the top-k ids of a row are outputs then, too, so that the row need not be read),
+    row_order (compiled loops for samplers, called by any thread).
     """
 
     name: str
@@ -306,6 +343,7 @@ class Backend:
     unavailable: Callable[[], str | None] = lambda: None
     describe: Callable[[], Mapping[str, Any]] = dict
     reads_back: bool = False
+    row_order: RowOrder | None = None
 
 
 def on_device(backend: Backend, device: Device) -> Backend:

@@ -119,6 +119,10 @@ numa = Setting(
     "GRAPHML_NUMA", one_of("first-touch", "interleave"), "first-touch",
     "On which memory node they are: {words}.",
 )  # fmt: skip
+pin = Setting(
+    "GRAPHML_PIN", SWITCH, False,
+    "Each worker thread stays on a core of its own, neighbours on one memory node; Linux alone.",
+)  # fmt: skip
 tuned = Setting("GRAPHML_TUNED", SWITCH, False, "Kernels use the parameters that `graphml tune` found.")
 fuse = Setting(
     "GRAPHML_FUSE", TEXT, "",

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphml.backend import Backend
 from graphml.errors import BackendError
-from graphml_cpu import target
+from graphml_cpu import row_order, target
 from graphml_cpu.device import CpuDevice
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.linear import activation
@@ -42,4 +42,5 @@ BACKEND = Backend(
     activation=activation,
     unavailable=_unavailable,
     describe=_describe,
+    row_order=row_order,
 )

@@ -12,6 +12,7 @@ from graphml_cpu import tuning
 from graphml_cpu.lowering import table
 from graphml_cpu.node_support import one_copy_bytes, refuses, replicated
 from graphml_cpu.program import CpuProgram
+from graphml_cpu.row_tops import RowTops
 from graphml_cpu.runtime.workers import Team
 from graphml_cpu.state import CpuState, zeros
 from graphml_cpu.tuner import tune
@@ -27,6 +28,7 @@ class CpuDevice:
         self.team = Team(threads)
         self._tuning = UNTUNED
         self.deterministic = False
+        self._row_tops: RowTops | None = None
 
     @property
     def n_threads(self) -> int:
@@ -55,6 +57,16 @@ class CpuDevice:
     def make_deterministic(self) -> None:
         """See `graphml.backend.DeterministicDevice`."""
         self.deterministic = True
+
+    def pin_threads(self) -> None:
+        """See `graphml.backend.PinnableDevice`."""
+        self.team.pin()
+
+    def top_rows(self, rows: Array, k: int) -> tuple[Array, Array, Array]:
+        """See `graphml.backend.TopRowsDevice`."""
+        if self._row_tops is None:
+            self._row_tops = RowTops(self.team)
+        return self._row_tops.of(rows, k)
 
     def tune(self, graphs: Sequence[Graph], weights: Mapping[str, Array], progress: Progress) -> list[Tuned]:
         """See `graphml.backend.TunableDevice`."""

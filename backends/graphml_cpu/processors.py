@@ -31,16 +31,53 @@ def physical_cores() -> int:
     return max(1, (os.cpu_count() or 2) // 2)
 
 
+def core_order(processors: list[int], n_threads: int, root: Path = Path("/sys/devices/system")) -> list[int]:
+    """Processors for the threads of a team, in the threads' order, all of `processors` in the end.
+
+    Threads of neighbouring numbers share work first, so they are on one memory node, and threads are dealt
+    out evenly to as few nodes as have a core for each. The second threads of cores come behind all cores.
+    """
+    nodes = _memory_nodes(processors, root / "node")
+    cores = [_one_of_each_core(node, root / "cpu") for node in nodes]
+    needed, room = 0, 0
+    while needed < len(cores) and room < n_threads:
+        room += len(cores[needed])
+        needed += 1
+    found: list[int] = []
+    for i in range(needed):
+        found += cores[i][: n_threads * (i + 1) // needed - n_threads * i // needed]
+    for rest in (*cores, *nodes):
+        found += [one for one in rest if one not in found]
+    return found
+
+
+def _memory_nodes(processors: list[int], root: Path) -> list[list[int]]:
+    """The processors of each memory node; all of them on one if the system does not tell."""
+    known = dict.fromkeys(processors, 0)
+    for folder in sorted(root.glob("node[0-9]*"), key=lambda one: int(one.name[4:])):
+        with contextlib.suppress(OSError, ValueError):
+            for part in (folder / "cpulist").read_text().strip().split(","):
+                first, _, last = part.partition("-")
+                here = range(int(first), int(last or first) + 1)
+                known.update({one: int(folder.name[4:]) for one in processors if one in here})
+    return [[one for one in processors if known[one] == node] for node in sorted(set(known.values()))]
+
+
+def _one_of_each_core(processors: list[int], root: Path) -> list[int]:
+    """The first of each set of sibling threads; all where the system does not tell."""
+    found: dict[str, int] = {}
+    for number in processors:
+        try:
+            siblings = (root / f"cpu{number}" / "topology" / "thread_siblings_list").read_text().strip()
+        except OSError:
+            return processors
+        found.setdefault(siblings, number)
+    return list(found.values())
+
+
 def _linux_cores(processors: list[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
     """Distinct sets of sibling threads among `processors`; every processor if the system does not tell."""
-    siblings = set()
-    for number in processors:
-        topology = root / f"cpu{number}" / "topology"
-        try:
-            siblings.add((topology / "thread_siblings_list").read_text().strip())
-        except OSError:
-            return len(processors)
-    return len(siblings)
+    return len(_one_of_each_core(processors, root))
 
 
 def _linux_quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:

@@ -29,13 +29,8 @@ from graphml_cpu.runtime.tape import Step as TapeStep
 from graphml_cpu.runtime.tape import Tape
 from graphml_cpu.runtime.timing import Timer
 from graphml_cpu.runtime.workers import Team
+from graphml_cpu.step_costs import shares_by_cost
 from graphml_cpu.tuning import UNTUNED, Tuning
-
-# Each thread's share of a step is cut into so many parts, for threads that the system lets run more than
-# others.
-PARTS = 4
-# More threads than these have fixed shares: looking for what others left takes longer than it saves.
-MOST_SHARING = 8
 
 
 @dataclass(frozen=True)
@@ -141,9 +136,9 @@ class CpuProgram:
         steps = [steps[i] for i in latest([step for _, step in steps], self.places)]
         after = barriers([step for _, step in steps], self.places)
         since = made_before([step for _, step in steps], after, self.places)
-        shares = self._team.n_threads <= MOST_SHARING
+        shares = shares_by_cost([(node, step.split) for node, step in steps], after, self._team.n_threads)
         taped = []
-        for (node, step), barrier, first in zip(steps, after, since, strict=True):
+        for (node, step), barrier, first, share in zip(steps, after, since, shares, strict=True):
             kernel = kernels[step.kernel.name]
             blocks = fill_blocks(kernel, step, self.places)
             self._keep.append(blocks)
@@ -155,7 +150,8 @@ class CpuProgram:
                     addresses,
                     barrier,
                     replicated=alone,
-                    parts=(step.parts or PARTS) if shares else 0,
+                    parts=step.parts or share.parts,
+                    owners=share.owners,
                     everyone=alone and node in outside,
                     since=first,
                     name=node.name,

@@ -30,7 +30,7 @@ from graphml_cpu.lowering import table
 from graphml_cpu.lowering.linear import conversion, is_packed
 from graphml_cpu.lowering.step import Scratch, Step
 from graphml_cpu.node_support import refuses
-from graphml_cpu.program import PARTS
+from graphml_cpu.runtime.shares import PARTS
 from graphml_cpu.runtime.tape import Step as TapeStep
 from graphml_cpu.runtime.tape import Tape
 from graphml_cpu.runtime.workers import Team

@@ -23,7 +23,18 @@ from graphml.runtime.open_executor import open_executor
 from graphml.text.chat_template import template_text
 
 AnyPath = str | os.PathLike[str]
-_OF_DRAFTS = ("backend", "threads", "kv", "pages", "numa", "n_batch", "tuned", "deterministic", "offline")
+_OF_DRAFTS = (
+    "backend",
+    "threads",
+    "kv",
+    "pages",
+    "numa",
+    "pin",
+    "n_batch",
+    "tuned",
+    "deterministic",
+    "offline",
+)
 """Options of a model that count for its draft model too."""
 
 
@@ -37,6 +48,7 @@ def load(
     quant: str | None = None,
     pages: str | None = None,
     numa: str | None = None,
+    pin: bool | None = None,
     n_batch: int = 512,
     arch: AnyPath | None = None,
     pre: str | None = None,
@@ -68,6 +80,7 @@ def load(
     reference, "q8" and "q4" requantise matrices; None leaves them in the mapped file.
     pages, numa: where weights lie, see `graphml.weights.page_policy.PagePolicy`; None: what GRAPHML_PAGES and
     GRAPHML_NUMA say, else "ahead" (in the map, read ahead) and "first-touch".
+    pin: each worker thread stays on a core of its own (Linux, the backend "cpu"); None: GRAPHML_PIN.
     n_batch: most tokens of one evaluation.
     arch: a Python file that defines the architecture, in place of the known one (it is run, so it must be
     trusted). pre: name of the pre-tokenizer, in place of the file's. template: Jinja text of a chat template,
@@ -91,7 +104,8 @@ def load(
     """
     options = LoadOptions(
         backend=backend, threads=threads, kv=kv, swa_full=swa_full, quant=quant, pages=pages, numa=numa,
-        n_batch=n_batch, arch=arch, pre=pre, template=template, fuse=fuse, place=place, strict=strict,
+        pin=pin, n_batch=n_batch, arch=arch, pre=pre, template=template, fuse=fuse, place=place,
+        strict=strict,
         tuned=tuned, deterministic=deterministic, gpu_layers=gpu_layers, lora=lora,
         control_vectors=control_vectors, control_layers=control_layers, draft_model=draft_model,
         offline=offline, override_kv=override_kv,

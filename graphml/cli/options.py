@@ -108,7 +108,7 @@ _COMPILING = (
     "lora", "control_vectors", "control_layers", *OVERRIDES,
 )  # fmt: skip
 _HEADER = (*_COMPILING, "n_batch")
-_RUNNING = (*_HEADER, "quant", "pre", "pages", "numa", "tuned", "deterministic")
+_RUNNING = (*_HEADER, "quant", "pre", "pages", "numa", "pin", "tuned", "deterministic")
 _GENERATING = (*_RUNNING, "template", "draft_model")
 
 Compiling = Annotated[Opening, Shown(*_COMPILING)]

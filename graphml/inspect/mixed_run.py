@@ -16,6 +16,7 @@ from graphml.api.model import Model
 from graphml.api.request_handle import Handle
 from graphml.errors import UsageError
 from graphml.inspect.profile import N_GEN, WARM_UP_TOKENS, text_ids
+from graphml.inspect.step_shares import OpTime, StepShares
 from graphml.runtime.timeline import Step
 
 SHORT = 16
@@ -50,7 +51,10 @@ class RequestTimes:
 
 @dataclass(frozen=True)
 class MixedRun:
-    """What was run and recorded. target_s: how long a step was to take while a sequence generated."""
+    """What was run and recorded. target_s: how long a step was to take while a sequence generated.
+
+    shares: of the steps whose rows are all tokens; none of a backend whose programs cannot be timed.
+    """
 
     model: str
     arch: str
@@ -61,6 +65,7 @@ class MixedRun:
     target_s: float
     steps: Sequence[Step]
     requests: Sequence[RequestTimes]
+    shares: Sequence[OpTime] = ()
 
 
 def mixed_run(
@@ -90,7 +95,8 @@ def mixed_run(
     long = ids[SHORT * n_sequences :]
     with endless_engine(model, longest, max_sequences=n_sequences + 2, target_itl_ms=target_itl_ms) as engine:
         _warm_up(engine, [*(ids[::-1] for ids in short), long[::-1]])
-        with engine.timeline() as timeline:
+        shares = StepShares(model, n_sequences + 2)
+        with engine.timeline() as timeline, shares.recorded():
             handles, arrived = _run(engine, short, long, n_gen)
             results = [handle.result() for handle in handles]
             steps = timeline.steps
@@ -102,6 +108,7 @@ def mixed_run(
     return MixedRun(
         model.path.name, model.arch, model.executor.backend.name, n_sequences, n_prompt, n_gen,
         target_itl_ms / 1000, steps, requests,
+        shares.of([step for step in steps if step.n_rows == step.n_generating > 0]),
     )  # fmt: skip
 
 

@@ -13,12 +13,14 @@ from typing import Any
 
 from graphml.inspect.mixed_run import MixedRun, RequestTimes
 from graphml.inspect.node_names import printable
+from graphml.inspect.step_shares import WAITS
 from graphml.inspect.text_table import text_table
 from graphml.runtime.timeline import Step
 
 Row = dict[str, Any]
 _NUMBERS = {
     "steps": "d", "rows": "g", "most rows": "d", "ms": ".2f", "most ms": ".2f", "computed": ".0%",
+    "share": ".1%",
     "sequence": "d", "prompt": "d", "found": "d", "first token ms": ".2f", "ms a token": ".2f",
 }  # fmt: skip
 KINDS = ("tokens", "tokens and prompts", "prompts")
@@ -33,7 +35,7 @@ def kind_of(step: Step) -> str:
 
 
 def markdown(run: MixedRun) -> str:
-    """Both tables, with a line that says what was run."""
+    """The tables, with a line that says what was run."""
     head = (
         f"{printable(run.model)}: {run.arch} on {run.backend}; {run.n_sequences} sequences generate "
         f"{run.n_gen} tokens each; two requests with one prompt of {run.n_prompt} tokens arrive meanwhile; "
@@ -41,7 +43,7 @@ def markdown(run: MixedRun) -> str:
     )
     kinds = text_table(list(_kinds(run)), _NUMBERS)
     requests = text_table([_request(run, one) for one in run.requests], _NUMBERS)
-    return "\n".join((head, "", *kinds, "", *requests, ""))
+    return "\n".join((head, "", *kinds, *_shares(run), "", *requests, ""))
 
 
 def as_json(run: MixedRun) -> dict[str, Any]:
@@ -55,6 +57,21 @@ def as_json(run: MixedRun) -> dict[str, Any]:
         one["arrived_s"] -= start
         one["token_s"] = [at - start for at in one["token_s"]]
     return found
+
+
+def _shares(run: MixedRun) -> Iterator[str]:
+    """The table of ops, and what the main ones take together."""
+    if run.shares:
+        rows = [
+            {"a step of tokens": one.op, "ms": 1e3 * one.seconds, "share": one.share} for one in run.shares
+        ]
+        main = sum(one.share for one in run.shares if one.main)
+        waits = sum(one.share for one in run.shares if one.op == WAITS)
+        yield from ("", *text_table(rows, _NUMBERS), "")
+        yield (
+            f"Products and attention: {main:.1%} of the step; {main / max(1.0 - waits, 1e-9):.1%} of what "
+            "is no wait."
+        )
 
 
 def _kinds(run: MixedRun) -> Iterator[Row]:

@@ -83,6 +83,7 @@ class LoadOptions:
     )
     pages: str | None = with_setting(settings.pages, None, "--pages")
     numa: str | None = with_setting(settings.numa, None, "--numa")
+    pin: bool | None = with_setting(settings.pin, None, "--pin/--no-pin")
     n_batch: int = option(
         512, "Most tokens of one evaluation.", "--batch", "-b",
         range=Whole(1, MAX_CELLS, " tokens of one step"),

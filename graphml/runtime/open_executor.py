@@ -10,7 +10,15 @@ from typing import Any
 
 from graphml import settings
 from graphml.argument_checks import path_of
-from graphml.backend import Backend, DeterministicDevice, Device, Progress, TunableDevice, no_progress
+from graphml.backend import (
+    Backend,
+    DeterministicDevice,
+    Device,
+    PinnableDevice,
+    Progress,
+    TunableDevice,
+    no_progress,
+)
 from graphml.compiler.multi_device import multi_device_backend
 from graphml.compiler.offload import place_layers, with_host
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
@@ -22,6 +30,7 @@ from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import main_memory
 from graphml.runtime.metadata_overrides import check_read, overridden
+from graphml.sampling import order
 from graphml.weights import ModelFile
 from graphml.weights.deferred import computed
 from graphml.weights.page_policy import settled
@@ -93,6 +102,16 @@ def _make_deterministic(device: Device, options: LoadOptions) -> None:
     device.make_deterministic()
 
 
+def _pin_threads(device: Device, options: LoadOptions) -> None:
+    if isinstance(device, PinnableDevice):
+        if settings.pin() if options.pin is None else options.pin:
+            device.pin_threads()
+    elif options.pin:
+        raise BackendError(
+            f"pin: wanted the backend 'cpu', which has worker threads; got {options.backend!r}"
+        )
+
+
 def open_executor(
     path: Path | ModelFile, options: LoadOptions = DEFAULT, progress: Progress = no_progress
 ) -> Executor:
@@ -120,11 +139,14 @@ def open_executor(
         compiling = with_adapters(compiling, file, options.lora)
         compiling = with_control(compiling, file, options.control_vectors, options.control_layers)
         device = wanted.open(options.threads)
+        if wanted.row_order is not None:
+            order.lend(wanted.row_order)
         undo.callback(device.close)
         place = place_layers(file.tensors, device, options.gpu_layers, compiling.place)
         compiling = replace(compiling, place=place)
         _use_tuning(device, options)
         _make_deterministic(device, options)
+        _pin_threads(device, options)
         helpers = options.threads or settings.threads() or os.cpu_count() or 1
         with page_policy.placed():
             if options.quant is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graphml.backend import AheadProgram
+from graphml.backend import AheadProgram, TopRowsDevice
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.row_copies import row_copies
@@ -102,6 +102,8 @@ class Runner:
         self._executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
         self.n_rows, self._n_vocab = executor.n_batch, n_vocab
         self._runs_ahead = executor.has_top_k and not executor.recurrent  # whose states cannot be rolled back
+        device = executor.device
+        self._top_rows = device.top_rows if isinstance(device, TopRowsDevice) else None
         self._finished_s = 0.0
         self._text_programs: set[tuple[str, int]] = set()  # by pooling and ids, those that are compiled
         self._adapters = RequestAdapters(executor.options)
@@ -207,7 +209,7 @@ class Runner:
         finally:
             masks_ready()
         self._keep(plan)
-        tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path)
+        tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path, self._top_rows)
         failed = keep_scores(outputs, plan, executor.file.path)
         first = dict(zip(plan.sampled.values(), tokens, strict=True))
         further = drafted_rows(outputs, plan.drafted, first, self._n_vocab, executor.file.path)

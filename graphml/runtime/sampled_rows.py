@@ -5,7 +5,10 @@ Knows a program's outputs and samplers; nothing of plans, blocks or who waits.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -32,6 +35,7 @@ from graphml.sampling import (
     device_settings,
     top_k_enough,
 )
+from graphml.sampling.row_batches import TopRows, sample_rows
 from graphml.sampling.structured.forced_tokens import MOST, forced_tokens
 from graphml.sampling.top_k_sampling import samples_without_row
 
@@ -39,6 +43,8 @@ Sampled: TypeAlias = int | Exception | Waits | None
 """A token, an error of this row alone, a row that waits for another sequence's; None where the whole row is
 needed and not among the outputs."""
 
+_LONG = 65_536
+"""Logits of a row from which on threads gain more than they wait for each other."""
 AHEAD_OUTPUTS = (SAMPLED, OF_ROW, TOP_K_IDS, TOP_K_LOGITS)
 """What is read of a step that is submitted before the one before it was read."""
 
@@ -111,21 +117,52 @@ def _forced(sequence: Sequence, ids: list[int]) -> list[int]:
 
 
 def sampled_rows(
-    outputs: Mapping[str, Array], of: Mapping[int, Sequence], n_vocab: int, path: Path
+    outputs: Mapping[str, Array],
+    of: Mapping[int, Sequence],
+    n_vocab: int,
+    path: Path,
+    top_rows: TopRows | None = None,
 ) -> list[Sampled]:
     """The token that follows each sequence, by its output row; whole rows are read where they are needed.
 
-    path: the model's, as errors name it.
+    path: the model's, as errors name it. top_rows: a device's top k of many rows: with it chains that need no
+    more are run over all rows at once. Others are run by several threads where rows are long.
 
     The outputs must be those of `write_settings`, and must stay valid until this returns.
     """
-    found: list[Sampled] = []
-    for row, sequence in of.items():
+    found: dict[int, Sampled] = {}
+    if top_rows is not None and OF_ROW not in outputs:
+        simple = [(row, one.request.params, one.numbers) for row, one in of.items() if _is_simple(one)]
+        found |= sample_rows(outputs["logits"], simple, top_rows) if simple else {}
+
+    def sample(row: int) -> Sampled:
         try:
-            found.append(_sampled(outputs, row, sequence, n_vocab, path, sequence.ids))
+            return _sampled(outputs, row, of[row], n_vocab, path, of[row].ids)
         except Exception as error:  # a sampler's: this request's own
-            found.append(error)
-    return found
+            return error
+
+    rest = [row for row in of if row not in found]
+    apart = [row for row in rest if _is_apart(of[row])] if n_vocab >= _LONG and OF_ROW not in outputs else []
+    if len(apart) > 1:
+        found |= zip(apart, sampling_threads().map(sample, apart), strict=True)
+    found |= {row: sample(row) for row in rest if row not in found}
+    return [found[row] for row in of]
+
+
+def _is_simple(sequence: Sequence) -> bool:
+    """Whether nothing but its params decides what is sampled of its row."""
+    return sequence.guidance is None and sequence.matcher is None and sequence.request.params.logprobs is None
+
+
+def _is_apart(sequence: Sequence) -> bool:
+    """Whether its row can be sampled beside others: it shares nothing with them and calls no user's code."""
+    return sequence.guidance is None and sequence.request.params.function is None
+
+
+@lru_cache(maxsize=1)
+def sampling_threads() -> ThreadPoolExecutor:
+    """Threads that sample rows beside each other: NumPy and compiled loops need no interpreter's lock."""
+    return ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1)), "graphml-sampling")
 
 
 def _settings(sequence: Sequence, n_before: int = 0) -> DeviceSettings | None:

@@ -12,6 +12,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.sampling import order as orders
+
 Ids: TypeAlias = NDArray[np.int32]
 Floats: TypeAlias = NDArray[np.float32]
 Indices: TypeAlias = NDArray[np.int64]
@@ -97,13 +99,6 @@ def _every_id(count: int) -> Ids:
     return ids
 
 
-@lru_cache(maxsize=8)
-def _every_position(count: int) -> Indices:
-    positions = np.arange(count, dtype=np.int64)
-    positions.setflags(write=False)
-    return positions
-
-
 def softmax(candidates: Candidates) -> Floats:
     """Return the probabilities, float32 [n], in the candidates' order."""
     logits = candidates.logits
@@ -145,19 +140,18 @@ def in_float32_range(values: Floats, finite: NDArray[np.bool_] | bool) -> Floats
 def leading(scores: Floats, count: int) -> Indices:
     """Return the positions of the `count` >= 1 highest scores, highest first, equal ones by position.
 
-    Takes float32 [n] without NaN. Selects before it sorts, and sorts integers that hold the score and the
-    position, because NumPy sorts integers with SIMD and its stable sort of floats is ten times slower.
+    Takes float32 [n] without NaN. Selects before it sorts.
     """
     size = len(scores)
     if count >= size:
-        return _descending(scores, _every_position(size))
+        return orders.descending(scores)
     near = _reaching(scores, count)
     among = scores if near is None else np.take(scores, near)
     threshold = np.partition(among, len(among) - count)[len(among) - count]
     above = np.flatnonzero(among > threshold)
     equal = np.flatnonzero(among == threshold)[: count - len(above)]
     found = np.concatenate((above, equal))
-    return _descending(scores, found if near is None else near[found])
+    return orders.descending(scores, found if near is None else near[found])
 
 
 def _reaching(scores: Floats, count: int) -> Indices | None:
@@ -174,36 +168,21 @@ def _reaching(scores: Floats, count: int) -> Indices | None:
     return found if len(found) < len(scores) // 4 else None
 
 
-def _descending(scores: Floats, positions: Indices) -> Indices:
-    # Adding 0.0 makes -0.0 equal to 0.0 bit by bit. Flipping the bits below the sign of a negative float
-    # makes the integer order the float order; the complement turns it round.
-    own = scores if len(positions) == len(scores) else np.take(scores, positions)
-    bits = (own + np.float32(0.0)).view(np.int32)
-    falling = bits >> 31
-    falling &= 0x7FFFFFFF
-    falling ^= bits
-    np.invert(falling, out=falling)
-    keys = falling.astype(np.int64)
-    keys <<= 32
-    keys |= positions
-    keys.sort()
-    found: Indices = keys & 0xFFFFFFFF
-    return found
-
-
 def shortest_prefix(
     scores: Floats, probabilities: Floats, mass: float, min_keep: int, beyond: bool = False
 ) -> Indices:
     """Return positions, highest score first, of the fewest candidates whose probabilities reach `mass`.
 
     scores and probabilities are float32 [n]. At least `min_keep` and at least one are kept, all when the mass
-    is never reached. With `beyond` the sum has to exceed the mass, not only to reach it. No more are sorted
+    is never reached. With `beyond` the sum has to exceed the mass, not only to reach it. Valid until this
+    thread's next call. No more are sorted
     than a guess says: first few, then those down to a score that a sample of them gives, then all.
     """
     side: Literal["left", "right"] = "right" if beyond else "left"
     size = len(scores)
     order = leading(scores, min(FIRST_LOOK, size))
     guesses = iter((lambda: _guessed(scores, probabilities, mass), lambda: leading(scores, size)))
+    loops = orders.compiled(size)
     while True:
         # float32 running sums, one after the other, as llama.cpp has them: a tie at the edge falls alike
         running = np.cumsum(np.take(probabilities, order), dtype=np.float32)
@@ -211,6 +190,9 @@ def shortest_prefix(
         needed = max(needed, min_keep)
         if needed <= len(order) or len(order) == size:
             return order[: min(needed, size)]
+        if loops is not None:  # takes no longer than a guess
+            kept: Indices = loops.prefix(scores, probabilities, mass, min_keep, beyond)
+            return kept
         order = next(guesses)()
 
 
@@ -232,4 +214,4 @@ def _guessed(scores: Floats, probabilities: Floats, mass: float) -> Indices:
         shares = reach(middle).astype(np.float32)
         shares *= probabilities
         low, high = (low, middle) if shares.sum() > mass + _SLACK else (middle + 1, high)
-    return _descending(scores, np.flatnonzero(reach(low)))
+    return orders.descending(scores, np.flatnonzero(reach(low)))

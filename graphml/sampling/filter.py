@@ -5,7 +5,7 @@ Knows what a filter states. Each filter is one file in `graphml.sampling.filters
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, TypeAlias
@@ -13,9 +13,11 @@ from typing import Any, TypeAlias
 from graphml.sampling.candidates import Candidates
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
+from graphml.sampling.sorted_rows import SortedRows
 from graphml.sampling.top_k_logits import TopK
 
 Apply: TypeAlias = Callable[[SamplingParams, Candidates, Moment], Candidates]
+ApplyRows: TypeAlias = Callable[[Sequence[SamplingParams], SortedRows], SortedRows]
 OnDevice: TypeAlias = Callable[[SamplingParams], Mapping[str, float] | None]
 State: TypeAlias = tuple[float, ...]
 """What a filter keeps of a sequence: numbers, so that it can be copied and saved."""
@@ -97,8 +99,10 @@ class Filter:
     needs_vocabulary: whether it reads the texts of tokens by these params. adjusts: whether it changes logits
     and removes no token. on_device: params -> its part of the settings by which a device samples
     (`graphml.ir.ops.sampling.SETTINGS`), None for params that the device cannot follow. A filter without it
-    is not on devices: where it is on, the host samples. keeps: its state. selects: whether it is the last,
-    and tokens are sampled from what it leaves as by `std::discrete_distribution`. with_mirostat: whether it
+    is not on devices: where it is on, the host samples. rows: the same as `apply` for many sorted
+    rows, each with its params, to the last bit; without it a chain runs row by row. keeps: its state.
+    selects: whether it is the last, and tokens are sampled from what it leaves as by
+    `std::discrete_distribution`. with_mirostat: whether it
     runs where Mirostat replaces the chain. entries: what it is called in `graphml.sampling.chain`.
     """
 
@@ -112,6 +116,7 @@ class Filter:
     needs_vocabulary: Callable[[SamplingParams], bool] = _never
     adjusts: bool = False
     on_device: OnDevice | None = None
+    rows: ApplyRows | None = None
     keeps: Stateful | None = None
     selects: bool = False
     with_mirostat: bool = False

@@ -196,7 +196,7 @@ def test_a_layer_of_a_decoding_step_waits_seven_times_at_most(programs: Programs
 def test_any_number_of_threads_says_the_same(name: str, max_tokens: int, programs: Programs) -> None:
     feed = one_by_one if max_tokens == 1 else prompt
     alone = feed(programs(name, max_tokens, threads=1))
-    for threads in (2, 3):
+    for threads in (2, 3, 16):
         np.testing.assert_array_equal(feed(programs(name, max_tokens, threads)), alone)
 
 

@@ -5,11 +5,10 @@ import os
 import threading
 import time
 import weakref
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from graphml_cpu import processors
 from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
 from graphml_cpu.runtime.tape import Step, Tape
 from graphml_cpu.runtime.workers import Team
@@ -23,7 +22,7 @@ def kernel(name: str) -> Kernel:
     return compile_kernels([KernelRef(name, MODULE, f"make_{name}")])[name]
 
 
-@pytest.fixture(params=[1, 2, 3, 5])
+@pytest.fixture(params=[1, 2, 3, 5, 16, 21])
 def team(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
     made = Team(request.param)
     yield made
@@ -93,6 +92,29 @@ def test_each_part_is_run_once_whoever_comes_late(team: Team) -> None:
         assert (runs == times).all()
 
 
+def test_steps_of_fewer_owners_are_run_whole(team: Team) -> None:
+    """Owners from one thread to all, in an order that changes from stretch to stretch."""
+    note, n = kernel("note_part"), team.n_threads
+    owners = [1 + i * 7 % n for i in range(90)]
+    runs = np.zeros((90, n * 3), np.int64)
+    steps, kept = [], []
+    for i, own in enumerate(owners):
+        block = note.block(
+            before=runs[i - i % 3 - 1].ctypes.data if i >= 3 else 0,
+            log=runs[i].ctypes.data,
+            n=n * 3,
+            pauses=5 + 11 * i % 40,
+        )
+        kept.append(block)
+        steps.append(
+            Step(note.address, (block.ctypes.data,), parts=1 + i % 4, owners=own, barrier=i % 3 == 2)
+        )
+    tape = Tape(steps, n)
+    for times in range(1, 15):
+        assert team.run(tape)
+        assert (runs == times).all()
+
+
 def test_what_a_thread_makes_for_itself_is_its_own_when_it_is_read(team: Team) -> None:
     """Replicated rows that are read behind the next barrier: by those that made them."""
     add, n = kernel("sum_neighbours"), team.n_threads
@@ -111,8 +133,8 @@ def test_what_a_thread_makes_for_itself_is_its_own_when_it_is_read(team: Team) -
         addresses = [tuple(block.ctypes.data for block in blocks) for blocks in (mine, read)]
         steps += [
             Step(add.address, addresses[0], replicated=True),
-            Step(add.address, (between.ctypes.data,), parts=2),
-            Step(add.address, addresses[1], parts=3, since=len(steps)),
+            Step(add.address, (between.ctypes.data,), parts=2, owners=1 + i % n),
+            Step(add.address, addresses[1], parts=3, since=len(steps), owners=1 + i * 5 % n),
         ]
     tape = Tape(steps, n)
     for _ in range(20):
@@ -131,14 +153,30 @@ def test_stretches_say_who_must_come() -> None:
 
     fixed, taken = Step(0, (1,)), Step(0, (1,), parts=4)
     own = Step(0, (1, 1), replicated=True, barrier=False)
-    assert row(taken, fixed, own, taken) == [[0, 1, 0, 0], [1, 2, 1, 1], [2, 4, 0, 2]]
+    assert row(taken, fixed, own, taken) == [[0, 1, 0, 0, 2], [1, 2, 1, 1, 2], [2, 4, 0, 2, 2]]
     # What step 0 made is read in the third stretch: who runs that was in the first and the second, too.
     late = Step(0, (1,), parts=4, since=0)
-    assert row(own, taken, taken, late, taken) == [[0, 2, 0, 0], [2, 3, 0, 0], [3, 4, 0, 0], [4, 5, 0, 3]]
+    assert row(own, taken, taken, late, taken) == [
+        [0, 2, 0, 0, 2], [2, 3, 0, 0, 2], [3, 4, 0, 0, 2], [4, 5, 0, 3, 2],
+    ]  # fmt: skip
     # All must come to the last, for which all need what was made in the first.
-    assert row(own, taken, taken, Step(0, (1,), since=0)) == [[0, 2, 1, 0], [2, 3, 1, 0], [3, 4, 1, 0]]
+    assert row(own, taken, taken, Step(0, (1,), since=0)) == [
+        [0, 2, 1, 0, 2], [2, 3, 1, 0, 2], [3, 4, 1, 0, 2],
+    ]  # fmt: skip
     outside = Step(0, (1, 1), replicated=True, everyone=True)
-    assert row(outside, taken) == [[0, 1, 1, 0], [1, 2, 0, 1]]
+    assert row(outside, taken) == [[0, 1, 1, 0, 2], [1, 2, 0, 1, 2]]
+
+
+def test_stretches_want_as_many_threads_as_have_parts() -> None:
+    def wanted(*steps: Step) -> list[int]:
+        return [row[4] for row in Tape(list(steps), 16)._stretches.tolist()]
+
+    three, nine = (Step(0, (1,), parts=1, owners=n) for n in (3, 9))
+    own = Step(0, (1,) * 16, replicated=True)
+    assert wanted(three, nine, replace(three, barrier=False), nine, own) == [3, 9, 9, 1]
+    # What each makes for itself is read two stretches later: by all who are wanted there.
+    assert wanted(own, three, replace(nine, since=0)) == [9, 9, 9]
+    assert wanted(three, Step(0, (1,))) == [3, 16]
 
 
 def test_stop_ends_a_run_at_a_barrier(team: Team) -> None:
@@ -270,22 +308,3 @@ def test_a_fork_leaves_the_team_behind() -> None:
         os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert team.run(Tape([], 2))
-
-
-def test_siblings_count_once(tmp_path: Path) -> None:
-    for number, siblings in enumerate(["0,2", "1,3", "0,2", "1,3"]):
-        folder = tmp_path / f"cpu{number}" / "topology"
-        folder.mkdir(parents=True)
-        (folder / "thread_siblings_list").write_text(siblings + "\n")
-    assert processors._linux_cores([0, 1, 2, 3], tmp_path) == 2
-    assert processors._linux_cores([0, 2], tmp_path) == 1
-    assert processors._linux_cores([0, 7], tmp_path) == 2  # the system does not tell: as many as processors
-
-
-def test_quotas_limit_the_cores(tmp_path: Path) -> None:
-    limit = tmp_path / "cpu.max"
-    limit.write_text("150000 100000\n")
-    assert processors._linux_quota(limit) == 2
-    limit.write_text("max 100000\n")
-    assert processors._linux_quota(limit) > 1000
-    assert 1 <= processors.physical_cores() <= (os.cpu_count() or 1)

@@ -13,6 +13,7 @@ import graphml
 from graphml.bench import step_plot
 from graphml.inspect import step_table
 from graphml.inspect.mixed_run import MixedRun, mixed_run
+from graphml.inspect.step_shares import BETWEEN, SAMPLING, WAITS
 from graphml.inspect.step_trace import step_trace
 from graphml.runtime.timeline import SequenceRows, Step, Waits
 from tests import tiny_model
@@ -48,7 +49,9 @@ def test_the_tables(run: MixedRun) -> None:
     assert text.startswith(
         "stories260K.bin: llama on cpu; 3 sequences generate 300 tokens each; two requests "
     )
-    kinds, requests = text.split("\n\n")[1:]
+    kinds, ops, main, requests = text.split("\n\n")[1:]
+    assert "| mul_mat_glu" in ops
+    assert main.startswith("Products and attention: ")
     counts = {line.split("|")[1].strip(): int(line.split("|")[2]) for line in kinds.splitlines()[2:]}
     assert sum(counts.values()) == len(run.steps)
     assert {"tokens", "tokens and prompts", "prompts"} == set(counts)
@@ -59,6 +62,17 @@ def test_the_tables(run: MixedRun) -> None:
     found = json.loads(json.dumps(step_table.as_json(run)))
     assert found["steps"][0]["begin_s"] == 0.0
     assert [len(one["token_s"]) for one in found["requests"]] == [N_GEN] * 5
+
+
+def test_a_step_of_tokens_by_op(run: MixedRun) -> None:
+    shares = {one.op: one for one in run.shares}
+    assert {WAITS, SAMPLING, BETWEEN, "mul_mat_glu", "attention", "rope"} <= set(shares)
+    assert all(one.seconds >= 0 for one in run.shares)
+    assert 0.5 < sum(one.share for one in run.shares) < 1.5  # medians of steps of several lengths
+    main = {one.op for one in run.shares if one.main}
+    assert {"mul_mat_glu", "attention"} <= main
+    assert main <= {op for op in shares if op.startswith(("mul_mat", "linear", "attention"))}
+    assert not {"rope", WAITS, SAMPLING} & main
 
 
 def test_the_trace_of_a_run_has_every_row(run: MixedRun) -> None:

@@ -38,12 +38,12 @@ def test_flags_reach_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     seen: list[LoadOptions] = []
     monkeypatch.setattr(opening, "load_model", lambda path, options, progress: seen.append(options))
     path = tiny_model.write(tmp_path / "tiny.gguf")
-    flags = ["--pages", "map", "--numa", "interleave", "--tuned"]
+    flags = ["--pages", "map", "--numa", "interleave", "--pin", "--tuned"]
     CliRunner().invoke(app, ["run", str(path), "-p", "hi", "--backend", "reference", *flags])
     CliRunner().invoke(app, ["run", str(path), "-p", "hi", "--backend", "reference", "--no-tuned"])
-    assert [(one.pages, one.numa, one.tuned) for one in seen] == [
-        ("map", "interleave", True),
-        (None, None, False),
+    assert [(one.pages, one.numa, one.pin, one.tuned) for one in seen] == [
+        ("map", "interleave", True, True),
+        (None, None, None, False),
     ]
 
 

@@ -31,9 +31,12 @@ FUTEX_NUMBER = 672
 SPINS = 680  # pauses before a waiting thread yields
 LIMIT = 688  # threads that may take part in the run that is on: those of lower numbers
 TAKEN = 696  # counter ticks of all runs so far
-CLAIMS = 768  # a line for each thread: which of its parts of which step are taken
-CLAIM_BYTES = 128
+LOOKED_AT = 704  # the offset of the word at which waiting threads look: STATE's or OPEN's; written once
+OPEN = 768  # of large teams: which stretch is open, how many threads are wanted there, and since when
+CLAIMS = 896  # a line for each thread: which of its parts of which step are taken; behind them one for each
+CLAIM_BYTES = 128  # group of threads: of how many of the group all parts are taken
 LATE = 8  # within a thread's line: counter ticks that it waited longer than it spins
+GROUP = 8  # threads
 
 # STATE counts the threads that are in the open stretch of steps and those that were; the stretch's number
 # stands above. Stretches and steps are numbered through all runs, so that a latecomer cannot mistake one.
@@ -42,8 +45,12 @@ LEFT = 1 << 9
 ACTIVE = 1 << 18  # a run is on
 STRETCH_SHIFT = 19
 COUNT_MASK = LEFT - 1
-# A line of CLAIMS: the number of the step, and below it how many of the thread's parts are taken.
+# A line of CLAIMS: the number of the step, and below it how many of the thread's parts are taken, or of a
+# group how many of its threads have none left.
 PART_BITS = 16
+# OPEN has STATE's form, but the threads wanted instead of those in it, and instead of those that were how
+# many stretches before a thread must have run. It changes once a stretch, where STATE changes with each
+# thread: of many threads that wait there, each change would fetch the word anew.
 
 # Pauses of 20 to 60 ns: about 10 us of waiting at full attention. Measured with other processes on the same
 # two cores: when the system puts two of our threads on one core, every barrier costs the whole spin (2500
@@ -53,12 +60,13 @@ _SPINS = 400
 _FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
 
 
-def new_sync_memory(n_threads: int, *, crowded: bool = False) -> NDArray[np.int64]:
+def new_sync_memory(n_threads: int, *, crowded: bool = False, shows_open: bool = False) -> NDArray[np.int64]:
     """Zeroed words for so many threads with the system's functions filled in, aligned to 128 bytes.
 
     `crowded`: more threads than processors, where a spinning thread holds up the one that it waits for.
+    `shows_open`: waiting threads look at OPEN.
     """
-    size = CLAIMS + n_threads * CLAIM_BYTES
+    size = CLAIMS + (n_threads + -(-n_threads // GROUP)) * CLAIM_BYTES
     raw = np.zeros(size // 8 + 16, np.int64)
     start = (-raw.ctypes.data % 128) // 8
     words: NDArray[np.int64] = raw[start : start + size // 8]
@@ -78,6 +86,7 @@ def new_sync_memory(n_threads: int, *, crowded: bool = False) -> NDArray[np.int6
             words[FUTEX_FUNCTION // 8] = _address(library.syscall)
             words[FUTEX_NUMBER // 8] = number
     words[LIMIT // 8] = n_threads
+    words[LOOKED_AT // 8] = OPEN if shows_open else STATE
     words[SPINS // 8] = 10 if crowded else _SPINS
     return words
 

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import BackendError
+from graphml_cpu.runtime.shares import Shares
 
 # Flags of a step.
 BARRIER = 1  # all threads wait for each other after it
 SERIAL = 2  # thread 0 alone runs it, as (0, 1)
 REPLICATED = 4  # every thread runs all of it, as (0, 1), on a parameter block of its own
 STEP_BYTES = 32
-STRETCH_BYTES = 32
+STRETCH_BYTES = 40
 ROW_BYTES = 40
 
 
@@ -31,9 +32,10 @@ class Step:
     Without `barrier` the next step starts on a thread as soon as that thread has finished this one.
 
     parts: each thread's share is cut into so many, of which a thread that is done takes what another has not
-    come to; 0: the shares are fixed, and all threads come to the step. everyone: all threads must run it,
-    though it is replicated: what each makes is read outside. since: the number of the first step that a
-    thread must have run, with all that follow it, to run this one; None: any thread can.
+    come to; 0: the shares are fixed, and all threads come to the step. owners: how many threads, from the
+    first on, have a share; 0: all. everyone: all threads must run it, though it is replicated: what each
+    makes is read outside. since: the number of the first step that a thread must have run, with all that
+    follow it, to run this one; None: any thread can.
     """
 
     entry: int
@@ -42,6 +44,7 @@ class Step:
     serial: bool = False
     replicated: bool = False
     parts: int = 0
+    owners: int = 0
     everyone: bool = False
     since: int | None = None
     name: str = ""
@@ -57,23 +60,27 @@ class Step:
         return self.everyone or not (self.replicated or self.parts)
 
 
-def _stretches(steps: Sequence[Step], timed: bool) -> list[tuple[int, int, int, int]]:
-    """What lies between two barriers: (first step, end, whether all threads come, first stretch needed)."""
+def _stretches(steps: Sequence[Step], n_threads: int, timed: bool) -> list[tuple[int, int, int, int, int]]:
+    """What lies between two barriers: (first step, end, whether all threads come, first stretch needed).
+
+    And how many threads are wanted there, those of the lowest numbers.
+    """
     ends = [end for end, step in enumerate(steps, 1) if step.barrier or end == len(steps)]
-    found: list[tuple[int, int, int, int]] = []
+    found: list[tuple[int, int, int, int, int]] = []
     for number, end in enumerate(ends):
         first = found[-1][1] if found else 0
         here = steps[first:end]
         earliest = min(i if one.since is None else one.since for i, one in enumerate(here, first))
         since = min(bisect.bisect_right(ends, earliest), number)
         all_come = int(timed or any(one.waits_for_all for one in here))
-        found.append((first, end, all_come, since))
+        wanted = max((one.owners or n_threads if one.parts else 1) for one in here)
+        found.append((first, end, all_come, since, n_threads if all_come else wanted))
     for number in reversed(range(len(found))):
-        _, _, all_come, since = found[number]
+        _, _, all_come, since, wanted = found[number]
         for between in range(since, number):
-            first, end, come, needed = found[between]
+            first, end, come, needed, others = found[between]
             # Some thread must have been everywhere from there to here; and where all must come, all of them.
-            found[between] = first, end, come | all_come, min(needed, since)
+            found[between] = first, end, come | all_come, min(needed, since), max(others, wanted)
     return found
 
 
@@ -90,7 +97,9 @@ class Tape:
         self.n_threads = n_threads
         self._rows: NDArray[np.int64] = np.zeros((n_threads, max(len(steps), 1), 4), np.int64)
         self._times: NDArray[np.int64] = np.zeros((n_threads, 2 * len(steps) + 1 if timed else 0), np.int64)
-        self._stretches: NDArray[np.int64] = np.array(_stretches(steps, timed), np.int64).reshape(-1, 4)
+        self._stretches: NDArray[np.int64] = np.array(_stretches(steps, n_threads, timed), np.int64).reshape(
+            -1, STRETCH_BYTES // 8
+        )
         self.anyone = not self._stretches[:, 2].any()
         self.table: NDArray[np.int64] = np.zeros((n_threads, 5), np.int64)
         for index, step in enumerate(self.steps):
@@ -99,9 +108,10 @@ class Tape:
                     f"step {index} ({step.name or 'unnamed'}): {len(step.blocks)} parameter blocks for "
                     f"{n_threads} threads"
                 )
+            shares = Shares(step.owners or n_threads, step.parts).packed
             for thread in range(n_threads):
                 block = step.blocks[thread % len(step.blocks)]
-                self._rows[thread, index] = step.entry, block, step.flags, step.parts
+                self._rows[thread, index] = step.entry, block, step.flags, shares
         for thread in range(n_threads):
             times = self._times[thread].ctypes.data if timed else 0
             own, between = self._rows[thread].ctypes.data, self._stretches.ctypes.data

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from graphml_cpu.compiler import Address, Int
 from graphml_cpu.frontend import inline
 from graphml_cpu.runtime import sync
+from graphml_cpu.runtime.part_claims import take_parts
 from graphml_cpu.runtime.tape import REPLICATED, ROW_BYTES, SERIAL, STEP_BYTES, STRETCH_BYTES
 from graphml_cpu.simd import atomic_add, atomic_load, atomic_store, compare_swap, load_i64, pause, store_i64
 from graphml_cpu.simd.atomics import call_address, cycle_counter
@@ -55,6 +56,39 @@ def _note_late(words: int, ith: int, since: int) -> None:
 
 
 @inline
+def _look(words: int) -> int:
+    """The word that tells which stretch is open, and whether a run is on."""
+    shown: int = atomic_load(words + load_i64(words + sync.LOOKED_AT))
+    return shown
+
+
+@inline
+def _tell(words: int, state: int) -> None:
+    """Show what STATE has become to those who wait, where they do not look at STATE itself.
+
+    With it who is wanted, so that no thread outside of a stretch reads the tape, which may be gone.
+    """
+    if load_i64(words + sync.LOOKED_AT) == sync.STATE:
+        return
+    shown = (state >> sync.STRETCH_SHIFT) << sync.STRETCH_SHIFT
+    if state & sync.ACTIVE != 0:
+        stretch = (state >> sync.STRETCH_SHIFT) - load_i64(words + sync.FIRST_STRETCH)
+        at = load_i64(load_i64(words + sync.TABLE) + 24) + stretch * STRETCH_BYTES
+        back = min(stretch - load_i64(at + 24), sync.COUNT_MASK)
+        shown += sync.ACTIVE + back * sync.LEFT + load_i64(at + 32)
+    atomic_store(words + sync.OPEN, shown)
+
+
+@inline
+def _is_wanted(words: int, shown: int, seen: int, since: int, ith: int) -> bool:
+    """Whether a thread takes part in a stretch: as one of its members, or as one that has what it reads."""
+    if load_i64(words + sync.LOOKED_AT) == sync.STATE or ith < shown & sync.COUNT_MASK:
+        return True
+    stretch, back = shown >> sync.STRETCH_SHIFT, (shown // sync.LEFT) & sync.COUNT_MASK
+    return back > 0 and stretch == seen + 1 and since <= stretch - back
+
+
+@inline
 def _join(words: int, seen: int) -> int:
     """Enter the open stretch, if it is another than `seen`; its number, or -1."""
     state = atomic_load(words + sync.STATE)
@@ -92,48 +126,24 @@ def _leave(words: int, nth: int, everyone: int, is_last: bool, has_worked: bool)
             if has_worked:
                 following += sync.LEFT
         if compare_swap(words + sync.STATE, state, following):
+            if following >> sync.STRETCH_SHIFT != state >> sync.STRETCH_SHIFT:
+                _tell(words, following)  # this thread is in it: it cannot be over before this is told
             return goes_on
-
-
-@inline
-def _claim(line: int, step: int, parts: int) -> int:
-    """The next part of a thread's share of a step, -1 if all are taken."""
-    while True:
-        claimed = atomic_load(line)
-        number, taken = claimed >> sync.PART_BITS, 0
-        if number == step:
-            taken = claimed & ((1 << sync.PART_BITS) - 1)
-        if number > step or taken >= parts:
-            return -1
-        if compare_swap(line, claimed, (step << sync.PART_BITS) + taken + 1):
-            return taken
-
-
-@inline
-def _take_parts(words: int, step: int, entry: int, block: int, parts: int, ith: int, nth: int) -> None:
-    """This thread's parts of a step, then those that others have not come to."""
-    for turn in range(nth):
-        whose = (ith + turn) % nth
-        line = words + sync.CLAIMS + whose * sync.CLAIM_BYTES
-        part = _claim(line, step, parts)
-        while part >= 0:
-            call_address(entry, (block, whose * parts + part, nth * parts))
-            part = _claim(line, step, parts)
 
 
 @inline
 def _run_step(words: int, row: int, step: int, ith: int, nth: int) -> None:
     at = load_i64(row) + step * STEP_BYTES
-    entry, block, flags, parts = load_i64(at), load_i64(at + 8), load_i64(at + 16), load_i64(at + 24)
+    entry, block, flags, shares = load_i64(at), load_i64(at + 8), load_i64(at + 16), load_i64(at + 24)
     if flags & REPLICATED != 0:
         call_address(entry, (block, 0, 1))
     elif flags & SERIAL != 0:
         if ith == 0:
             call_address(entry, (block, 0, 1))
-    elif parts == 0 or nth == 1:
+    elif shares == 0 or nth == 1:
         call_address(entry, (block, ith, nth))
     else:
-        _take_parts(words, load_i64(words + sync.FIRST_STEP) + step, entry, block, parts, ith, nth)
+        take_parts(words, load_i64(words + sync.FIRST_STEP) + step, entry, block, shares, ith, nth)
 
 
 @inline
@@ -175,7 +185,16 @@ def _walk(words: int, stretch: int, since: int, ith: int, nth: int) -> tuple[int
 
 @inline
 def _continue(words: int, seen: int, since: int, late_since: int, ith: int, nth: int) -> tuple[int, int]:
-    """Enter the open stretch, if it is another than `seen`, and walk on: `_walk`'s results, or the same."""
+    """Enter the open stretch, if it is another than `seen`, and walk on: `_walk`'s results, or the same.
+
+    A stretch that does not need this thread counts as seen.
+    """
+    shown = _look(words)
+    stretch = shown >> sync.STRETCH_SHIFT
+    if shown & sync.ACTIVE == 0 or stretch == seen:
+        return seen, since
+    if not _is_wanted(words, shown, seen, since, ith):
+        return stretch, stretch + 1
     stretch = _join(words, seen)
     if stretch < 0:
         return seen, since
@@ -201,7 +220,9 @@ def make_lead() -> Callable[..., None]:
         store_i64(words + sync.FIRST_STRETCH, stretch)
         store_i64(words + sync.FIRST_STEP, step)
         store_i64(words + sync.NEXT_STEP, step + load_i64(table + 8))
-        atomic_store(words + sync.STATE, (stretch << sync.STRETCH_SHIFT) + sync.ACTIVE + sync.MEMBER)
+        state = (stretch << sync.STRETCH_SHIFT) + sync.ACTIVE + sync.MEMBER
+        atomic_store(words + sync.STATE, state)
+        _tell(words, state)
         atomic_add(words + sync.WORK, 1)
         left_out = nth - load_i64(words + sync.LIMIT)  # who asleep may stay so
         if nth > 1 and atomic_add(words + sync.SLEEPERS, 0) > left_out:
@@ -209,7 +230,7 @@ def make_lead() -> Callable[..., None]:
         seen, since = _walk(words, stretch, stretch, 0, nth)
         waited = 0
         late_since = 0
-        while atomic_load(words + sync.STATE) & sync.ACTIVE != 0:
+        while _look(words) & sync.ACTIVE != 0:
             before = seen
             seen, since = _continue(words, seen, since, late_since, 0, nth)
             if seen == before:
@@ -276,7 +297,7 @@ def make_serve() -> Callable[..., None]:
                 late_since = 0
                 waited = 0
                 continue
-            if may and atomic_load(words + sync.STATE) & sync.ACTIVE != 0:
+            if may and _look(words) & sync.ACTIVE != 0:
                 late_since = _wait_for_others(words, waited, late_since)
                 waited += 1
                 continue

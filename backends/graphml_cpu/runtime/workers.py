@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from graphml import settings
 from graphml.errors import BackendError, UsageError
 from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
-from graphml_cpu.processors import physical_cores, usable_processors
+from graphml_cpu.processors import core_order, physical_cores, usable_processors
 from graphml_cpu.runtime import sync
+from graphml_cpu.runtime.shares import ALL_SHARE
 from graphml_cpu.runtime.tape import Tape
 from graphml_cpu.runtime.team_size import TeamSize
 
@@ -64,7 +65,9 @@ class Team:
         self.n_threads = wanted
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._words = sync.new_sync_memory(wanted, crowded=wanted > len(usable_processors()))
+        self._words = sync.new_sync_memory(
+            wanted, crowded=wanted > len(usable_processors()), shows_open=wanted > ALL_SHARE
+        )
         self._team_size = TeamSize(wanted)
         lines = sync.CLAIMS // 8 + np.arange(wanted) * (sync.CLAIM_BYTES // 8)
         self._late = lines + sync.LATE // 8
@@ -117,6 +120,21 @@ class Team:
                 taken, late = int(self._words[sync.TAKEN // 8]), int(self._words[self._late].max())
                 self._team_size.ran(taken, late, time.perf_counter())
             return not self._words[sync.STOPPED // 8]
+
+    def pin(self) -> None:
+        """Keep each worker on one processor, as `core_order` deals them out; the first is left to the caller.
+
+        The caller's thread stays free. With more threads than processors several workers share one. Raises
+        `BackendError` where the system has no such thing, or refuses it.
+        """
+        if not hasattr(os, "sched_setaffinity"):
+            raise BackendError("pin: wanted Linux, which alone keeps a thread on one processor")
+        places = core_order(usable_processors(), self.n_threads)
+        for ith, worker in enumerate(self._threads, 1):
+            try:
+                os.sched_setaffinity(worker.native_id or 0, {places[ith % len(places)]})
+            except OSError as error:
+                raise BackendError(f"pin: {worker.name}: the system refuses it ({error})") from None
 
     def stop(self) -> None:
         """Ask the run of another thread to end at its next barrier; without effect between runs."""

@@ -17,10 +17,18 @@ PEAK, SHARPNESS, WIDTH = 5.0, 10.0, 0.3
 
 def adaptive_p(candidates: Candidates, target: float) -> Candidates:
     """Give tokens the logits 5 - 10 d^2 / (1 + d), where d is (p - target) / 0.3; -inf stays."""
-    distance = np.abs(softmax(candidates) - np.float32(target)) / np.float32(WIDTH)
-    logits = np.float32(PEAK) - np.float32(SHARPNESS) * distance * distance / (1 + distance)
-    refused = candidates.logits == -np.inf
-    return candidates.with_logits(forbidden(logits, refused), is_sorted=False)
+    distance = softmax(candidates)  # and on in place: new arrays of a row take longer than the arithmetic
+    distance -= np.float32(target)
+    np.abs(distance, out=distance)
+    distance /= np.float32(WIDTH)
+    logits = distance * np.float32(SHARPNESS)
+    logits *= distance
+    distance += np.float32(1)
+    logits /= distance
+    np.subtract(np.float32(PEAK), logits, out=logits)
+    if candidates.logits.min() == -np.inf:
+        logits = forbidden(logits, candidates.logits == -np.inf)
+    return candidates.with_logits(logits, is_sorted=False)
 
 
 def adapted(target: float, state: State) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from graphml.sampling.candidates import Candidates
 from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
 from graphml.sampling.filters.top_k import top_k
 from graphml.sampling.params import SamplingParams
+from graphml.sampling.sorted_rows import SortedRows, column
 from graphml.sampling.top_k_logits import TopK
 
 
@@ -23,6 +25,12 @@ def min_p(candidates: Candidates, p: float, min_keep: int) -> Candidates:
     if np.count_nonzero(kept) >= at_least:
         return candidates.only(kept)
     return top_k(candidates, at_least)
+
+
+def _rows(params: Sequence[SamplingParams], rows: SortedRows) -> SortedRows:
+    lowest = rows.logits[:, :1] + column([math.log(one.min_p) for one in params])
+    counts = (rows.logits >= lowest).sum(axis=1)
+    return rows.heads(np.maximum(counts, [max(one.min_keep, 1) for one in params]))
 
 
 def _of_top_k(params: SamplingParams, top: TopK) -> Candidates | None:
@@ -46,5 +54,6 @@ FILTER = Filter(
     place=90,
     entries=(Entry("min_p", {"p": "min_p", "min_keep": "min_keep"}),),
     # To the last bit what the filter adds: a device that samples a row returns shares of what it leaves.
+    rows=_rows,
     on_device=lambda params: {"lowest": math.log(params.min_p)} if params.min_keep <= 1 else None,
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from graphml.sampling.candidates import Candidates
 from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
 from graphml.sampling.params import SamplingParams
+from graphml.sampling.sorted_rows import SortedRows, column
 
 _LOWEST_ON_DEVICE = 1e-3
 """The lowest temperature at which devices sample: below it numbers leave float32's range."""
@@ -25,6 +26,16 @@ def temperature(candidates: Candidates, value: float) -> Candidates:
         # So cold that the highest logit leaves float32's range: what is left is the greedy choice.
         return temperature(candidates, 0.0)
     return candidates.with_logits(scaled, candidates.is_sorted)
+
+
+def _rows(params: Sequence[SamplingParams], rows: SortedRows) -> SortedRows:
+    values = column([1.0 if one.greedy else one.temperature for one in params])
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        scaled = rows.logits / values
+    cold = ~np.isfinite(scaled[:, 0])
+    scaled[cold] = rows.logits[cold]
+    one_left = cold | np.array([one.greedy for one in params])
+    return rows.with_logits(scaled).heads(np.where(one_left, 1, rows.counts))
 
 
 def masked_temperature(candidates: Candidates, value: float) -> Candidates:
@@ -56,6 +67,7 @@ FILTER = Filter(
         candidates=lambda params, top: top.candidates.head(1),
     ),
     place=140,
+    rows=_rows,
     on_device=_on_device,
     with_mirostat=True,
     entries=(

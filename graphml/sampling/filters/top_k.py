@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphml.sampling.candidates import Candidates, leading
 from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
 
@@ -25,5 +27,6 @@ FILTER = Filter(
     ),
     place=60,
     entries=(Entry("top_k", {"k": "top_k"}),),
+    rows=lambda params, rows: rows.heads(np.array([one.top_k for one in params])),
     on_device=lambda params: {"top_k": float(params.top_k)},
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from graphml.sampling.candidates import Candidates, shortest_prefix, softmax
 from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
 from graphml.sampling.params import SamplingParams
+from graphml.sampling.sorted_rows import SortedRows, column
 from graphml.sampling.top_k_logits import TopK
 
 _MARGIN = 2e-5
@@ -22,6 +25,20 @@ def top_p(candidates: Candidates, p: float, min_keep: int) -> Candidates:
         return candidates.head(max(needed, min_keep))
     kept = shortest_prefix(candidates.logits, probabilities, p, min_keep)
     return candidates.take(kept, is_sorted=True)
+
+
+def _rows(params: Sequence[SamplingParams], rows: SortedRows) -> SortedRows:
+    count = rows.equal_count
+    if count is None:  # sums of different lengths are added up in different orders
+        each = (top_p(Candidates(rows.ids[i, :n], rows.logits[i, :n], True), one.top_p, one.min_keep)
+                for i, (n, one) in enumerate(zip(rows.counts, params, strict=True)))  # fmt: skip
+        return rows.heads(np.array([len(one) for one in each]))
+    weights = rows.logits[:, :count] - rows.logits[:, :1]
+    np.exp(weights, out=weights)
+    weights /= weights.sum(axis=1, dtype=np.float32, keepdims=True)
+    running = np.cumsum(weights, axis=1, dtype=np.float32)
+    needed = (running < column([one.top_p for one in params])).sum(axis=1) + 1
+    return rows.heads(np.maximum(needed, [one.min_keep for one in params]))
 
 
 def _of_top_k(params: SamplingParams, top: TopK) -> Candidates | None:
@@ -45,5 +62,6 @@ FILTER = Filter(
     needs=NeedsTopK(enough=lambda params, k: Enough.OFTEN, candidates=_of_top_k),
     place=80,
     entries=(Entry("top_p", {"p": "top_p", "min_keep": "min_keep"}),),
+    rows=_rows,
     on_device=lambda params: {"top_p": params.top_p} if params.min_keep <= 1 else None,
 )

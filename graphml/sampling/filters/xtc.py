@@ -37,10 +37,15 @@ def _apply(params: SamplingParams, candidates: Candidates, moment: Moment) -> Ca
 
 
 def _in_llama_cpp(params: SamplingParams, candidates: Candidates, moment: Moment) -> Candidates:
-    """Where it fires, it sorts."""
+    """Where it fires, it sorts: then those to remove are the first."""
     if not _fires(params, candidates, moment):
         return candidates
-    return xtc(candidates.by_logit(), params.xtc_threshold, params.min_keep)
+    if candidates.is_sorted:  # it may only count as sorted
+        return xtc(candidates, params.xtc_threshold, params.min_keep)
+    found = candidates.by_logit()
+    n_removed = int(np.count_nonzero(softmax(found) >= np.float32(params.xtc_threshold))) - 1
+    stays = n_removed <= 0 or len(found) - n_removed < params.min_keep
+    return found if stays else Candidates(found.ids[n_removed:], found.logits[n_removed:], is_sorted=True)
 
 
 FILTER = Filter(

@@ -30,7 +30,7 @@ from graphml_cpu.kernels.attention.query_tiles import (
     make_places,
     make_soften,
 )
-from graphml_cpu.kernels.share import Number
+from graphml_cpu.kernels.share import Number, share
 from graphml_cpu.layouts import PREFILL_BLOCK, prefill_values
 from graphml_cpu.simd import (
     F32,
@@ -102,6 +102,27 @@ def _bounds(
     return first, end, all_first, all_end
 
 
+@inline
+def _unit_cost(tokens: int, heads: int, length: int) -> int:
+    """What a tile takes: for each position its keys and values are converted, then meet the vectors."""
+    return length * ((tokens * heads + WIDTH - 1) // WIDTH + 1)
+
+
+@inline
+def _total_cost(
+    rows: int, group: int, units: int, positions: int, sequences: int, lengths: int, window: int, causal: int
+) -> int:
+    """What all tiles take; units: of each run of tokens."""
+    token, total = 0, 0
+    heads = min(group, LANES)
+    while token < rows:
+        next_token = _run_end(token, rows, max(LANES // group, 1), sequences)
+        first, end, _, _ = _bounds(token, next_token - token, positions, sequences, lengths, window, causal)
+        total += units * _unit_cost(next_token - token, heads, end - first)
+        token = next_token
+    return total
+
+
 def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
     """Attention of many tokens; parameters as in `attention.make_attention_partial` and `..._combine`.
 
@@ -129,7 +150,15 @@ def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
         factor = scale
         if softcap > f32(0.0):
             factor = scale / softcap
-        unit, token = 0, 0
+        pieces = (group + heads_per_tile - 1) // heads_per_tile
+        # A tile is the work of the thread in whose share of all costs it begins: long contexts beside short
+        # ones are shared by what they take.
+        begin, end_cost = share(
+            ith,
+            nth,
+            _total_cost(rows, group, n_head_kv * pieces, positions, sequences, lengths, window, causal),
+        )
+        done, token = 0, 0
         while token < rows:
             next_token = _run_end(token, rows, max(LANES // group, 1), sequences)
             tokens = next_token - token
@@ -137,15 +166,12 @@ def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
             first, end, all_first, all_end = _bounds(
                 token, tokens, positions, sequences, lengths, window, causal
             )
+            cost = _unit_cost(tokens, heads_per_tile, end - first)
             for head_kv in range(n_head_kv):
                 for piece in range(0, group, heads_per_tile):
-                    # Turning back at each end spreads the longer units of later tokens evenly.
-                    turn = unit // nth
-                    place = unit - turn * nth
-                    if turn % 2 == 1:
-                        place = nth - 1 - place
-                    unit += 1
-                    if place == ith:
+                    mine = begin <= done < end_cost
+                    done += cost
+                    if mine:
                         heads = min(heads_per_tile, group - piece)
                         head = head_kv * group + piece
                         at = q + token * q_stride + head * d_k * 4

@@ -1,0 +1,112 @@
+"""Chains run over many rows at once: the very tokens of each row alone, by the same random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from graphml_cpu import BACKEND
+
+from graphml.backend import TopRowsDevice
+from graphml.sampling import SamplingParams
+from graphml.sampling.candidates import Floats, Indices, leading
+from graphml.sampling.filter_order import CHAIN
+from graphml.sampling.random_numbers import PeekableRandom
+from graphml.sampling.row_batches import MOST_K, TopRows, chain_of, sample_rows
+from graphml.sampling.sampler import make_sampler
+
+DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+SETTINGS: list[dict[str, Any]] = [
+    DEFAULTS,
+    {"temperature": 0.0},
+    {"temperature": 1.0, "top_k": 7},
+    {"temperature": 0.7, "top_k": 64, "top_p": 0.8},
+    {"temperature": 1.3, "top_k": 50, "min_p": 0.2, "min_keep": 3},
+    {"temperature": 1e-42, "top_k": 20},
+    {**DEFAULTS, "samplers": "top_k;min_p;temperature;top_p"},
+    {**DEFAULTS, "samplers": "top_k;temperature;top_p", "min_keep": 5},
+]
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def top_rows(request: pytest.FixtureRequest) -> Iterator[TopRows]:
+    device = BACKEND.open(request.param)
+    assert isinstance(device, TopRowsDevice)
+    yield device.top_rows
+    device.close()
+
+
+def rows_of(n: int, count: int) -> Floats:
+    numbers = np.random.default_rng(n)
+    rows = numbers.standard_normal((count, n)) * numbers.choice([0.3, 1.0, 4.0], (count, 1))
+    rows[1::5] = np.round(rows[1::5])  # many equal ones
+    rows[2::5, : n // 2] = -np.inf
+    return rows.astype(np.float32)
+
+
+@pytest.mark.parametrize("n", [1, 5, 64, 700, 16385, 49152])
+@pytest.mark.parametrize("k", [1, 3, 64])
+def test_the_top_k_is_that_of_each_row(top_rows: TopRows, n: int, k: int) -> None:
+    k = min(k, n)
+    rows = rows_of(n, 9)
+    ids, tops, flaws = top_rows(rows, k)
+    assert not flaws.any()
+    for row, found, logits in zip(rows, ids, tops, strict=True):
+        wanted: Indices = leading(row, k)
+        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(logits, row[wanted])
+
+
+def test_rows_apart_in_memory_and_rows_with_nan(top_rows: TopRows) -> None:
+    rows = rows_of(3000, 6)
+    rows[2, 5] = rows[4, 2999] = rows[5, 1500] = np.nan
+    wide = np.zeros((6, 4096), np.float32)
+    wide[:, :3000] = rows
+    ids, _, flaws = top_rows(wide[:, :3000], 8)
+    assert flaws.tolist() == [False, False, True, False, True, True]
+    np.testing.assert_array_equal(ids[3], leading(rows[3], 8))
+
+
+@pytest.mark.parametrize("n", [40, 5000])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_tokens_are_those_of_each_row_alone(top_rows: TopRows, n: int, mixed: bool) -> None:
+    rows = rows_of(n, 24)
+    for first in range(len(SETTINGS)):
+        given = [SETTINGS[(first + i * mixed) % len(SETTINGS)] for i in range(len(rows))]
+        params = [SamplingParams(**one) for one in given]
+        numbers = [PeekableRandom(i) for i in range(len(rows))]
+        alone = [one.copy() for one in numbers]
+        for _ in range(20):
+            found = sample_rows(rows, list(zip(range(24), params, numbers, strict=True)), top_rows)
+            wanted = [
+                make_sampler(one).sample(row, [], own)
+                for one, row, own in zip(params, rows, alone, strict=True)
+            ]
+            assert found == dict(enumerate(wanted))
+
+
+def test_rows_that_are_no_numbers_keep_their_random_numbers(top_rows: TopRows) -> None:
+    rows = rows_of(600, 4)
+    rows[0, 3], rows[1, 599], rows[2] = np.nan, np.inf, -np.inf
+    numbers = [PeekableRandom(i) for i in range(4)]
+    given = [(i, SamplingParams(**DEFAULTS), one) for i, one in enumerate(numbers)]
+    assert list(sample_rows(rows, given, top_rows)) == [3]
+    for i, one in enumerate(numbers[:3]):
+        assert one.peek(0) == PeekableRandom(i).peek(0)
+    assert numbers[3].peek(0) == PeekableRandom(3).copy()._generator.random(2)[1]
+
+
+def test_which_chains_are_run_so() -> None:
+    names = [one.name for one in CHAIN if one.rows is not None]
+    assert names == ["top_k", "top_p", "min_p", "temperature"]
+    for fields in SETTINGS:
+        assert chain_of(SamplingParams(**fields)) is not None
+    others: list[dict[str, Any]] = [
+        {}, {"top_k": MOST_K + 1}, {"top_p": 0.9}, {**DEFAULTS, "repeat_penalty": 1.1},
+        {**DEFAULTS, "typical_p": 0.5}, {**DEFAULTS, "rng": "llama.cpp"}, {**DEFAULTS, "logprobs": 1},
+        {**DEFAULTS, "logit_bias": {1: 2.0}}, {**DEFAULTS, "dynatemp_range": 0.2}, {"mirostat": 2},
+    ]  # fmt: skip
+    for fields in others:
+        assert chain_of(SamplingParams(**{"temperature": 0.8, **fields})) is None, fields
