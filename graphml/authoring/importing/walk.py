@@ -1,0 +1,372 @@
+"""From a traced graph to expressions: batches, views and transposes vanish, recognised parts become one op.
+
+What works on each token alone and has an op of graphml is taken over; any other op is refused by name, module
+and source line. Knows torch's ops; nothing of layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from graphml.authoring.importing.aten_shapes import MOVES
+from graphml.authoring.importing.dependence import PARAMETERS, POSITIONS, Dependence
+from graphml.authoring.importing.description import TracedNode
+from graphml.authoring.importing.evaluation import Evaluator, op_name
+from graphml.authoring.importing.expressions import Expression, T, View, Weight, whole
+from graphml.authoring.importing.region import Recognised, concrete
+from graphml.authoring.importing.selection import Selector
+from graphml.errors import ArchitectureError
+
+Value = View | tuple[View, ...]
+UNARY = {"silu": "silu", "relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "exp": "exp", "neg": "neg", "abs": "absolute",
+         "sqrt": "sqrt", "square": "sqr", "softplus": "softplus"}  # fmt: skip
+
+
+class Walk:
+    """Values of nodes as views of expressions."""
+
+    def __init__(self, dependence: Dependence, found: Mapping[str, Recognised]) -> None:
+        self.dependence, self.found = dependence, found
+        self.select = Selector()
+        self.values: dict[str, Value] = {}
+        ids = {name: np.zeros((1, T), np.int64)
+               for name, one in dependence.description.inputs.items() if one.kind == "ids"}  # fmt: skip
+        self.plain = Evaluator(dependence.description, ids)
+
+    def result(self) -> Expression:
+        """The logits."""
+        for node in self._order():
+            try:
+                self.values[node.name] = self._value(node)
+            except ValueError as error:
+                raise ArchitectureError(f"{node.told}: {error}") from None
+        return self.taken(self.dependence.description.result)
+
+    def taken(self, name: str, shape: tuple[int, ...] | None = None) -> Expression:
+        """A node's value as an expression."""
+        return self.select.taken(self.view(name), shape)
+
+    def view(self, name: str) -> View:
+        """A node's value."""
+        found = self.values[name]
+        if isinstance(found, tuple):
+            raise ValueError("several values where one is wanted")
+        return found
+
+    def _order(self) -> list[TracedNode]:
+        """What must be walked: recognised parts stand for all that is inside them."""
+        wanted, stack = set(), [self.dependence.description.result]
+        while stack:
+            name = stack.pop()
+            if name in wanted or name not in self.dependence.description.nodes or not self.is_walked(name):
+                continue
+            wanted.add(name)
+            found = self.found.get(name)
+            stack += found.entries.values() if found else self.dependence.description.nodes[name].operands
+        return [node for name, node in self.dependence.description.nodes.items() if name in wanted]
+
+    def is_walked(self, name: str) -> bool:
+        """Whether a value depends on tokens, or on parameters and positions at once."""
+        return self.dependence.on_tokens(name) or self.dependence.kinds[name] >= {PARAMETERS, POSITIONS}
+
+    def _value(self, node: TracedNode) -> Value:
+        found = self.found.get(node.name)
+        if found is not None:
+            return self._recognised(node, found)
+        name = op_name(node)
+        if name == "python.getitem":
+            return self.values[node.operands[0]][node.args["1"]]  # type: ignore[index]
+        if name in MOVES:
+            return self._moved(node, name)
+        if name == "cat":
+            return self._joined(node)
+        for ops, handler in HANDLERS.items():
+            if name in ops:
+                return handler(self, node)
+        why = "mixes tokens" if self.dependence.is_mixing(node.name) else "has no counterpart"
+        raise ValueError(f"{why}: it was recognised as nothing that graphml has an op for")
+
+    def made(
+        self, node: TracedNode, op: str, inputs: tuple[Expression, ...], shape: tuple[int, ...],
+        weights: Mapping[str, Weight] | None = None, numbers: Mapping[str, Any] | None = None,
+    ) -> View:  # fmt: skip
+        """A new expression as the value of a node."""
+        expression = Expression(op, inputs, shape, node.path, node.told, weights or {}, numbers or {})
+        return self.laid(node, self.select.kept(expression))
+
+    def laid(self, node: TracedNode, expression: Expression) -> View:
+        """An expression in the shape of a node's value."""
+        shape = node.shape or ()
+        axes = [i for i, one in enumerate(shape) if isinstance(one, str)]
+        if len(axes) != 1:
+            raise ValueError(f"a value of shape {list(shape)}: wanted one dimension of tokens")
+        return whole(expression, concrete(shape, T), axes[0])
+
+    def number(self, value: Any) -> float | None:
+        """The number that an argument is; None if it is a tensor of several."""
+        if isinstance(value, Mapping) and "node" in value:
+            name = value["node"]
+            if self.dependence.kinds[name]:
+                return None
+            found = np.asarray(self.plain.value(name))
+            return float(found.reshape(-1)[0]) if found.size == 1 else None
+        if isinstance(value, Mapping):
+            return float(value["number"]) if "number" in value else None
+        return float(value) if isinstance(value, int | float) else None
+
+    def weight(self, name: str, transposed: bool = False) -> Weight:
+        """A value of parameters alone."""
+        if not self.dependence.is_parameters(name):
+            raise ValueError("reads a value that is neither of tokens nor of parameters alone")
+        shape = np.asarray(self.plain.value(name)).shape
+        return Weight(name, shape[::-1] if transposed else shape, transposed)
+
+    def _moved(self, node: TracedNode, name: str) -> Value:
+        """A view with the op done on its codes."""
+        given = {key: self._plain(one) for key, one in node.args.items()}
+        source = next(key for key in ("self", "input") if key in given)
+        view = self.view(node.args[source]["node"])
+        moved = MOVES[name]({**given, source: view.codes, "dtype": None})
+        return tuple(View(view.of, one) for one in moved) if isinstance(moved, tuple) else View(view.of, moved)
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, Mapping) and "node" in value:
+            return None if self.is_walked(value["node"]) else self.plain.value(value["node"])
+        return [self._plain(one) for one in value] if isinstance(value, list) else value
+
+    def _joined(self, node: TracedNode) -> Value:
+        """Concatenated views of one expression, or of several along their last dimension."""
+        names = [one["node"] for one in node.args["tensors"]]
+        views = [self.view(name) for name in names if self.is_walked(name)]
+        if len(views) != len(names):
+            raise ValueError("joins tokens with constants")
+        dim = node.args.get("dim", 0) % views[0].codes.ndim
+        if len({id(one.of) for one in views}) == 1:
+            return View(views[0].of, np.concatenate([one.codes for one in views], dim))
+        if dim != views[0].codes.ndim - 1:
+            raise ValueError("joins values along another dimension than the last")
+        parts = [self.select.taken(one) for one in views]
+        joined = parts[0]
+        for part in parts[1:]:
+            shape = (*joined.shape[:-1], joined.shape[-1] + part.shape[-1])
+            joined = self.select.kept(Expression("concat", (joined, part), shape, node.path, node.told))
+        return self.laid(node, joined)
+
+    def _recognised(self, node: TracedNode, found: Recognised) -> View:
+        weights = {role: self.weight(name) for role, name in found.weights.items()}
+        if found.op == "attend":
+            return self._attention(node, found)
+        view = self.view(found.entries["x"])
+        shape = None
+        if found.op == "rope":
+            elements = view.elements
+            shape = (int(np.prod(elements.shape[:-1])), elements.shape[-1])
+        if found.op in ("rms_norm", "layer_norm"):
+            rest = [one for one in view.elements.shape[:-1] if one != 1]
+            shape = (*rest, view.elements.shape[-1])
+            weights = {role: Weight(one.source, shape[-1:]) for role, one in weights.items()}
+        x = self.select.taken(view, shape)
+        return self.made(node, found.op, (x,), x.shape, weights, found.numbers)
+
+    def _attention(self, node: TracedNode, found: Recognised) -> View:
+        numbers = dict(found.numbers)
+        heads, q = numbers.pop("head"), self.view(found.entries["q"])
+        width = q.elements.size // heads
+        kept: list[Expression] = [self.select.taken(q, (heads, width))]
+        for role in "kv":
+            kept.append(self._shared_heads(self.view(found.entries[role]), numbers["head_kv"], heads))
+        del numbers["head_kv"]
+        if kept[1].shape[0] != kept[2].shape[0]:
+            raise ValueError("attention with other numbers of heads for keys than for values")
+        return self.made(node, "attend", tuple(kept), (heads * kept[2].shape[1],), numbers=numbers)
+
+    def _shared_heads(self, view: View, count: int, heads: int) -> Expression:
+        """The heads of keys or values, each once."""
+        rows = view.elements.reshape(count, -1)
+        unique = list(dict.fromkeys(map(tuple, rows.tolist())))
+        if [row for row in unique for _ in range(count // len(unique))] != list(map(tuple, rows.tolist())):
+            raise ValueError("query heads share key-value heads in another order than one after the other")
+        if heads % len(unique):
+            raise ValueError(f"{heads} query heads for {len(unique)} key-value heads")
+        size = view.of.size
+        codes = np.arange(T)[:, None, None] * size + np.array(unique)[None]
+        return self.select.taken(View(view.of, codes), (len(unique), rows.shape[1]))
+
+
+def unary(walk: Walk, node: TracedNode) -> View:
+    """A function of each number."""
+    x = walk.taken(node.operands[0])
+    return walk.made(node, UNARY[op_name(node)], (x,), x.shape)
+
+
+def scaled(walk: Walk, node: TracedNode, x: Expression, factor: float, offset: float) -> View:
+    """X * factor + offset; x itself where that is nothing."""
+    if factor == 1.0 and offset == 0.0:
+        return walk.laid(node, x)
+    numbers = {"factor": factor, "offset": offset}
+    return walk.made(node, "scale", (x,), x.shape, numbers=numbers)
+
+
+def arithmetic(walk: Walk, node: TracedNode) -> View:
+    """A sum, difference, product or quotient of two values, or of a value and a number."""
+    op = {"rsub": "sub", "true_divide": "div"}.get(op_name(node), op_name(node))
+    a, b, alpha = node.args["self"], node.args["other"], node.args.get("alpha", 1)
+    if op_name(node) == "rsub":
+        a, b = b, a
+    number_a, number_b = walk.number(a), walk.number(b)
+    if number_b is not None:
+        x = walk.taken(a["node"])
+        of_b = {"add": (1.0, number_b * alpha), "sub": (1.0, -number_b * alpha), "mul": (number_b, 0.0),
+                "div": (1.0 / number_b if number_b else 0.0, 0.0)}  # fmt: skip
+        return scaled(walk, node, x, *of_b[op])
+    if number_a is not None:
+        x = walk.taken(b["node"])
+        if op == "div":
+            raise ValueError("divides a number by a value of tokens")
+        of_a = {"add": (1.0, number_a), "sub": (-1.0, number_a), "mul": (number_a, 0.0)}
+        return scaled(walk, node, x, *of_a[op])
+    if alpha != 1:
+        raise ValueError(f"adds with a factor of {alpha}")
+    return _combined(walk, node, op, a["node"], b["node"])
+
+
+def _combined(walk: Walk, node: TracedNode, op: str, a: str, b: str) -> View:
+    if not walk.is_walked(a):
+        if op not in ("add", "mul"):
+            raise ValueError("subtracts or divides a parameter by a value of tokens")
+        a, b = b, a
+    full = tuple(one for one in node.shape or () if not isinstance(one, str) and one != 1) or (1,)
+    if not walk.is_walked(b):
+        return _with_weight(walk, node, op, walk.taken(a), b, full)
+    first, second = _operand(walk, node, a), _operand(walk, node, b)
+    if first.size < second.size and op in ("add", "mul"):
+        first, second = second, first
+    if first.size != int(np.prod(full)):
+        raise ValueError("both values are repeated")
+    return walk.made(node, op, (first, second), first.shape)
+
+
+def _operand(walk: Walk, node: TracedNode, name: str) -> Expression:
+    """An operand in the shape of the result, with 1 for dimensions along which it is the same."""
+    view = walk.view(name)
+    ndim = len(node.shape or ())
+    codes = view.codes.reshape((1,) * (ndim - view.codes.ndim) + view.codes.shape)
+    for axis, wanted in enumerate(node.shape or ()):
+        first = np.take(codes, [0], axis)
+        if not isinstance(wanted, str) and wanted != 1 and np.array_equal(codes, np.broadcast_to(first, codes.shape)):
+            codes = first
+    kept = View(view.of, codes)
+    axis = kept.axis
+    wanted_axis = next(i for i, one in enumerate(node.shape or ()) if isinstance(one, str))
+    if axis != wanted_axis:
+        raise ValueError("combines values of tokens in another order")
+    sizes = [extent for i, extent in enumerate(codes.shape) if i != axis and (node.shape or ())[i] != 1]
+    return walk.select.taken(kept, tuple(sizes) or (1,))
+
+
+def _with_weight(
+    walk: Walk, node: TracedNode, op: str, x: Expression, name: str, full: tuple[int, ...]
+) -> View:
+    weight = walk.weight(name)
+    axis = next(i for i, one in enumerate(node.shape or ()) if isinstance(one, str)) - len(node.shape or ())
+    shape = list(weight.shape)
+    if len(shape) >= -axis:
+        if shape[axis] != 1:
+            raise ValueError("combines tokens with a parameter for each position")
+        del shape[axis]
+    while shape and shape[0] == 1:
+        del shape[0]
+    if x.shape != full:
+        raise ValueError("a value of tokens is repeated along a parameter")
+    return walk.made(node, op, (x,), x.shape, {"weight": Weight(name, tuple(shape) or (1,))})
+
+
+def product(walk: Walk, node: TracedNode) -> View:
+    """A value of tokens times a matrix of parameters."""
+    name, args = op_name(node), node.args
+    left, right, bias, transposed = {
+        "linear": ("input", "weight", "bias", False),
+        "addmm": ("mat1", "mat2", "self", True),
+        "mm": ("self", "mat2", "", True),
+        "matmul": ("self", "other", "", True),
+        "bmm": ("self", "mat2", "", True),
+    }[name]
+    given = [args[left]["node"], args[right]["node"]]
+    if not walk.is_walked(given[0]) or walk.is_walked(given[1]):
+        both = all(map(walk.is_walked, given))
+        raise ValueError("a product of two values of tokens" if both else "a parameter times a value of tokens")
+    if args.get("beta", 1) != 1 or args.get("alpha", 1) != 1:
+        raise ValueError("a product with factors")
+    weight = walk.weight(given[1], transposed)
+    if len(weight.shape) != 2:
+        raise ValueError(f"a product with a parameter of shape {list(weight.shape)}")
+    view = walk.view(given[0])
+    rest = [one for one in view.elements.shape[:-1] if one != 1]
+    x = walk.select.taken(view, (*rest, view.elements.shape[-1]))
+    weights = {"weight": weight}
+    if bias and args.get(bias) is not None:
+        weights["bias"] = walk.weight(args[bias]["node"])
+    return walk.made(node, "linear", (x,), (*rest, weight.shape[0]), weights)
+
+
+def embedding(walk: Walk, node: TracedNode) -> View:
+    """Rows of a table by the ids, or by positions."""
+    indices = node.args["indices"]["node"]
+    leaf = walk.dependence.description.inputs.get(indices)
+    weight = walk.weight(node.args["weight"]["node"])
+    if leaf is not None and leaf.kind == "ids":
+        return walk.made(node, "embed", (), weight.shape[1:], {"weight": weight})
+    if not walk.dependence.is_positions(indices):
+        raise ValueError("rows of a table by something else than ids or positions")
+    found = np.asarray(walk.plain.value(indices)).reshape(-1)
+    first = int(found[0])
+    if not np.array_equal(found, np.arange(T) + first):
+        raise ValueError("rows of a table by positions that do not follow one another")
+    rows = tuple(range(first, weight.shape[0])) if first else None
+    kept = Weight(weight.source, (weight.shape[0] - first, weight.shape[1]), rows=rows)
+    return walk.made(node, "position_rows", (), weight.shape[1:], {"weight": kept})
+
+
+def power(walk: Walk, node: TracedNode) -> View:
+    """Squares and roots."""
+    x, exponent = walk.taken(node.operands[0]), walk.number(node.args["exponent"])
+    op = {2.0: "sqr", 0.5: "sqrt"}.get(exponent or 0.0)
+    if op is None:
+        raise ValueError(f"a power of {exponent}")
+    return walk.made(node, op, (x,), x.shape)
+
+
+def clamped(walk: Walk, node: TracedNode) -> View:
+    """Numbers within limits."""
+    x = walk.taken(node.args["self"]["node"])
+    low, high = (walk.number(node.args.get(one)) for one in ("min", "max"))
+    numbers = {"low": float("-inf") if low is None else low, "high": float("inf") if high is None else high}
+    return walk.made(node, "clamp", (x,), x.shape, numbers=numbers)
+
+
+def reduced(walk: Walk, node: TracedNode) -> View:
+    """Softmax, or the sum or mean, over the last dimension."""
+    name, view = op_name(node), walk.view(node.args["self"]["node"])
+    dims = node.args.get("dim")
+    dim = dims[0] if isinstance(dims, list) and len(dims) == 1 else dims
+    if not isinstance(dim, int) or dim % view.codes.ndim != view.codes.ndim - 1 or view.axis == view.codes.ndim - 1:
+        raise ValueError("over another dimension than the last")
+    x = walk.select.taken(view)
+    if name in ("softmax", "_softmax"):
+        return walk.made(node, "softmax", (x,), x.shape)
+    total = walk.select.kept(Expression("sum_rows", (x,), (*x.shape[:-1], 1), node.path, node.told))
+    return scaled(walk, node, total, 1.0 / x.shape[-1] if name == "mean" else 1.0, 0.0)
+
+
+HANDLERS: Mapping[tuple[str, ...], Callable[[Walk, TracedNode], View]] = {
+    tuple(UNARY): unary,
+    ("add", "sub", "rsub", "mul", "div", "true_divide"): arithmetic,
+    ("linear", "addmm", "mm", "matmul", "bmm"): product,
+    ("embedding",): embedding,
+    ("pow",): power,
+    ("clamp", "clamp_min", "clamp_max"): clamped,
+    ("softmax", "_softmax", "sum", "mean"): reduced,
+}
