@@ -155,7 +155,8 @@ def _scale(weights: Callable[..., Array], n: int, sizes: tuple[int, int, int], b
     generator = np.random.default_rng(5)
     q, k = 1e-2 * generator.standard_normal((n, heads, width)), 1e-2 * generator.standard_normal((n, kv, width))
     got = weights(q, k)
-    got = got - got[np.arange(n), np.arange(n)][:, None] - bias
+    with np.errstate(invalid="ignore"):
+        got = got - got[np.arange(n), np.arange(n)][:, None] - bias
     products = np.einsum("ihd,jhd->ijh", q, np.repeat(k, heads // kv, 1))
     products = products - products[np.arange(n), np.arange(n)][:, None]
     below = np.tril_indices(n, -1)

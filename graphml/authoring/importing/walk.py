@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graphml.authoring.importing.aten_shapes import MOVES
+from graphml.authoring.importing.aten_shapes import MOVES, SHAPES
 from graphml.authoring.importing.dependence import PARAMETERS, POSITIONS, Dependence
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import Evaluator, op_name
@@ -32,6 +32,9 @@ class Walk:
         self.dependence, self.found = dependence, found
         self.select = Selector()
         self.values: dict[str, Value] = {}
+        for name, one in dependence.description.inputs.items():
+            if one.kind == "ids":
+                self.values[name] = whole(Expression("ids", (), (1,), "", "the ids"), (1, T), 1)
         ids = {name: np.zeros((1, T), np.int64)
                for name, one in dependence.description.inputs.items() if one.kind == "ids"}  # fmt: skip
         self.plain = Evaluator(dependence.description, ids)
@@ -79,7 +82,7 @@ class Walk:
         name = op_name(node)
         if name == "python.getitem":
             return self.values[node.operands[0]][node.args["1"]]  # type: ignore[index]
-        if name in MOVES:
+        if name in MOVES or (name == "index" and not any(map(self.is_walked, node.operands[1:]))):
             return self._moved(node, name)
         if name == "cat":
             return self._joined(node)
@@ -129,7 +132,7 @@ class Walk:
         given = {key: self._plain(one) for key, one in node.args.items()}
         source = next(key for key in ("self", "input") if key in given)
         view = self.view(node.args[source]["node"])
-        moved = MOVES[name]({**given, source: view.codes, "dtype": None})
+        moved = SHAPES[name]({**given, source: view.codes, "dtype": None})
         return tuple(View(view.of, one) for one in moved) if isinstance(moved, tuple) else View(view.of, moved)
 
     def _plain(self, value: Any) -> Any:
@@ -162,14 +165,29 @@ class Walk:
         view = self.view(found.entries["x"])
         shape = None
         if found.op == "rope":
-            elements = view.elements
-            shape = (int(np.prod(elements.shape[:-1])), elements.shape[-1])
+            return self._rotated(node, found, view)
         if found.op in ("rms_norm", "layer_norm"):
             rest = [one for one in view.elements.shape[:-1] if one != 1]
             shape = (*rest, view.elements.shape[-1])
             weights = {role: Weight(one.source, shape[-1:]) for role, one in weights.items()}
         x = self.select.taken(view, shape)
         return self.made(node, found.op, (x,), x.shape, weights, found.numbers)
+
+    def _rotated(self, node: TracedNode, found: Recognised, view: View) -> View:
+        """Rope of heads; of heads that are repeated, each is rotated once."""
+        elements = view.elements
+        rows = elements.reshape(-1, elements.shape[-1]).tolist()
+        unique = list(dict.fromkeys(map(tuple, rows)))
+        codes = np.arange(T)[:, None, None] * view.of.size + np.array(unique)[None]
+        x = self.select.taken(View(view.of, codes), (len(unique), elements.shape[-1]))
+        made = Expression("rope", (x,), x.shape, node.path, node.told, {}, found.numbers)
+        kept = self.select.kept(made)
+        places = {row: i for i, row in enumerate(unique)}
+        heads = np.array([places[tuple(row)] for row in rows])[:, None] * elements.shape[-1]
+        chosen = (heads + np.arange(elements.shape[-1])).reshape(elements.shape)
+        axis = view.axis or 0
+        tokens = np.arange(T).reshape([T if i == axis else 1 for i in range(view.codes.ndim)])
+        return View(kept, tokens * kept.size + np.expand_dims(chosen, axis))
 
     def _attention(self, node: TracedNode, found: Recognised) -> View:
         numbers = dict(found.numbers)
@@ -315,9 +333,8 @@ def product(walk: Walk, node: TracedNode) -> View:
 def embedding(walk: Walk, node: TracedNode) -> View:
     """Rows of a table by the ids, or by positions."""
     indices = node.args["indices"]["node"]
-    leaf = walk.dependence.description.inputs.get(indices)
     weight = walk.weight(node.args["weight"]["node"])
-    if leaf is not None and leaf.kind == "ids":
+    if walk.is_walked(indices) and walk.view(indices).of.op == "ids":
         return walk.made(node, "embed", (), weight.shape[1:], {"weight": weight})
     if not walk.dependence.is_positions(indices):
         raise ValueError("rows of a table by something else than ids or positions")
