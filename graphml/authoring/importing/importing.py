@@ -9,9 +9,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from graphml.authoring.importing.dependence import Dependence, classed
-from graphml.authoring.importing.description import Description
+from graphml.authoring.importing.description import Description, TracedNode
 from graphml.authoring.importing.layers import Layered, layered
 from graphml.authoring.importing.mapping import mapping
+from graphml.authoring.importing.metadata import rope_factors, traced_keys
 from graphml.authoring.importing.naming import Named, names
 from graphml.authoring.importing.numbers import Fields
 from graphml.authoring.importing.places import Place, places, stored_as
@@ -37,13 +38,22 @@ class Imported:
     named: Named
     tensors: tuple[Place, ...]
     keys: Mapping[str, Any]
+    factors: Array | None
+    made_by: Mapping[int, TracedNode]
+
+    @property
+    def tied(self) -> bool:
+        """Whether logits are products with the embedding."""
+        used = {one.name: one.parameter for one in self.tensors}
+        return used.get("output.weight") == used.get("token_embd.weight")
 
 
 def import_description(description: Description, held: Mapping[str, Callable[[], Array]]) -> Imported:
     """The file of a traced module. held: the checkpoint's tensors by name; none for a plain module."""
     dependence = classed(description)
     found = recognised(dependence)
-    layers = layered(Walk(dependence, found).result())
+    walk = Walk(dependence, found)
+    layers = layered(walk.result())
     if not all(any(one.op == "attend" for one in layer) for layer in layers.layers):
         raise ArchitectureError("a layer without attention: `graphml import` knows no recurrent models")
     named = names(layers)
@@ -58,4 +68,7 @@ def import_description(description: Description, held: Mapping[str, Callable[[],
     title = f"{description.model_class}, imported by `graphml import`.\n\n{LEGEND}"
     kind = str(description.config.get("model_type", "imported")).replace("_", "-")
     text = document(title, writer.imports, [one for one in body if one])
-    return Imported(text, kind, dependence, found, layers, named, tuple(tensors), writer.fields.values)
+    keys, factors = traced_keys(writer), rope_factors(writer)
+    return Imported(
+        text, kind, dependence, found, layers, named, tuple(tensors), keys, factors, walk.made_by
+    )

@@ -82,7 +82,7 @@ def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]
     read = {name for names in (*SIZES.values(), *NUMBERS.values()) for name in names} | set(ROPE_FIELDS)
     found = []
     for name, value in config.items():
-        known = name in HARMLESS or f'"{name}"' in text or value is None or name.startswith("_")
+        known = name in HARMLESS or f'"{name}"' in text or value is None
         if known or (name in read and name not in ("sliding_window",) and _is_read(writer, name)):
             continue
         if name in ("tie_word_embeddings", "is_encoder_decoder", "quantization_config"):

@@ -144,7 +144,7 @@ def stored_as(
         if name in held:
             found[name] = [Stored(pattern(name))]
         elif name in values:
-            one = _elsewhere(values[name], free)
+            one = _elsewhere(values[name], free) or _elsewhere(values[name], held)[:1]
             if one:
                 found[name] = one
     return found

@@ -31,6 +31,7 @@ class Walk:
     def __init__(self, dependence: Dependence, found: Mapping[str, Recognised]) -> None:
         self.dependence, self.found = dependence, found
         self.select = Selector()
+        self.made_by: dict[int, TracedNode] = {}  # id of an expression -> the node whose value it is
         self.values: dict[str, Value] = {}
         for name, one in dependence.description.inputs.items():
             if one.kind == "ids":
@@ -98,7 +99,9 @@ class Walk:
     ) -> View:  # fmt: skip
         """A new expression as the value of a node."""
         expression = Expression(op, inputs, shape, node.path, node.told, weights or {}, numbers or {})
-        return self.laid(node, self.select.kept(expression))
+        kept = self.select.kept(expression)
+        self.made_by.setdefault(id(kept), node)
+        return self.laid(node, kept)
 
     def laid(self, node: TracedNode, expression: Expression) -> View:
         """An expression in the shape of a node's value."""
