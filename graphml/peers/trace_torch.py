@@ -17,8 +17,14 @@ from typing import Any
 from peer_talk import RefusedError, serve
 
 FORMAT = "graphml-trace-1"
-WINDOWS = ("sliding_window", "sliding_window_size", "attention_chunk_size", "local_attn_window", "window_size",
-           "attention_window")  # fmt: skip
+WINDOWS = (
+    "sliding_window",
+    "sliding_window_size",
+    "attention_chunk_size",
+    "local_attn_window",
+    "window_size",
+    "attention_window",
+)
 LONGEST_SAMPLE = 4096  # tokens of the longer of the two texts whose logits are recorded
 SHORT = 24
 
@@ -43,8 +49,9 @@ def load(source: str, trusted: bool, attention: str) -> tuple[Any, dict[str, Any
         raise RefusedError(f"{rest}: transformers cannot load it: {told}", "ArchitectureError") from None
     quantised = getattr(model.config, "quantization_config", None)
     if quantised is not None:
-        raise RefusedError(f"{rest}: its modules are quantised: import the checkpoint in full precision",
-                           "ArchitectureError")  # fmt: skip
+        raise RefusedError(
+            f"{rest}: its modules are quantised: import the checkpoint in full precision", "ArchitectureError"
+        )
     if getattr(model.config, "is_encoder_decoder", False):
         raise RefusedError(f"{rest}: an encoder with a decoder cannot be imported", "ArchitectureError")
     # Each token's own matrices are gathered and multiplied: no op of this way hides a choice in its data.
@@ -68,7 +75,9 @@ def _from_file(text: str) -> Any:
         spec.loader.exec_module(module)
         return getattr(module, factory)()
     except Exception as error:
-        raise RefusedError(f"{path}: {factory}: {type(error).__name__}: {error}", "ArchitectureError") from None
+        raise RefusedError(
+            f"{path}: {factory}: {type(error).__name__}: {error}", "ArchitectureError"
+        ) from None
 
 
 def _Logits(model: Any) -> Any:  # noqa: N802 - a class that needs torch to be defined
@@ -101,7 +110,11 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
             module, config = load(source, request["trusted"], attention)
         except RefusedError as error:
             failures.append(str(error))
-            if attention == "sdpa" and source.startswith("hf:") and "attn" in str(error).replace("attention", "attn"):
+            if (
+                attention == "sdpa"
+                and source.startswith("hf:")
+                and "attn" in str(error).replace("attention", "attn")
+            ):
                 continue
             raise
         module = module.eval()
@@ -165,8 +178,12 @@ def _write(
             continue
         tensor = state[spec.target]
         own = spec.target.removeprefix("wrapped.")
-        inputs[name] = {"kind": "constant" if kind != "parameter" else kind, "name": own,
-                        "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}  # fmt: skip
+        inputs[name] = {
+            "kind": "constant" if kind != "parameter" else kind,
+            "name": own,
+            "shape": list(tensor.shape),
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+        }
         if kind != "parameter" or not held.get(own):
             values[own] = tensor.detach().float().numpy() if tensor.is_floating_point() else tensor.numpy()
     for node in exported.graph.nodes:
@@ -184,10 +201,16 @@ def _write(
             values[f"sample.{size}.ids"] = ids[0].numpy()
             values[f"sample.{size}.logits"] = module(ids)[0].float().numpy()
     found = {
-        "format": FORMAT, "by": f"torch {torch.__version__}", "source": source, "config": config, "result": result,
-        "class": type(getattr(module, "wrapped", module)).__name__, "length": length, "inputs": inputs,
+        "format": FORMAT,
+        "by": f"torch {torch.__version__}",
+        "source": source,
+        "config": config,
+        "result": result,
+        "class": type(getattr(module, "wrapped", module)).__name__,
+        "length": length,
+        "inputs": inputs,
         "nodes": nodes,
-    }  # fmt: skip
+    }
     (out / "description.json").write_text(json.dumps(found), encoding="utf-8")
     with (out / "values.npz").open("wb") as file:
         numpy.savez(file, **values)
@@ -216,7 +239,7 @@ def _node(node: Any) -> dict[str, Any]:
         name = str(target)
         for given, declared in zip(node.args, schema.arguments):  # noqa: B905 - the rest have defaults
             arguments[declared.name] = _argument(given)
-        for declared in schema.arguments[len(node.args):]:
+        for declared in schema.arguments[len(node.args) :]:
             has_default = declared.has_default_value() and declared.default_value is not None
             if declared.name in node.kwargs:
                 arguments[declared.name] = _argument(node.kwargs[declared.name])
@@ -224,9 +247,15 @@ def _node(node: Any) -> dict[str, Any]:
                 arguments[declared.name] = _argument(declared.default_value)
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path = str(stack[-1][0]).removeprefix("wrapped.").removeprefix("wrapped") if stack else ""
-    return {"name": node.name, "op": name, "args": arguments, "path": path,
-            "kind": str(stack[-1][1]).rsplit(".", 1)[-1].strip("<>'") if stack else "",
-            "line": _line(node.meta.get("stack_trace")), **_type(node.meta.get("val"))}  # fmt: skip
+    return {
+        "name": node.name,
+        "op": name,
+        "args": arguments,
+        "path": path,
+        "kind": str(stack[-1][1]).rsplit(".", 1)[-1].strip("<>'") if stack else "",
+        "line": _line(node.meta.get("stack_trace")),
+        **_type(node.meta.get("val")),
+    }
 
 
 def _type(value: Any) -> dict[str, Any]:

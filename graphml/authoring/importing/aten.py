@@ -128,24 +128,61 @@ def _logical(both: Callable[[Array, Array], Array]) -> Callable[[Arguments], Arr
 
 
 UNARY: Mapping[str, Callable[[Array], Array]] = {
-    "neg": np.negative, "cos": np.cos, "sin": np.sin, "tanh": np.tanh, "exp": np.exp, "log": np.log,
-    "sqrt": np.sqrt, "abs": np.abs, "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x,
-    "sigmoid": sigmoid, "silu": lambda x: x * sigmoid(x), "relu": lambda x: np.maximum(x, 0), "erf": erf,
-    "square": np.square, "logical_not": np.logical_not, "bitwise_not": np.logical_not, "floor": np.floor,
-    "ceil": np.ceil, "round": np.round, "sign": np.sign, "log1p": np.log1p, "isnan": np.isnan,
-    "isinf": np.isinf, "softplus": lambda x: np.logaddexp(0.0, x), "expm1": np.expm1,
-    "mish": lambda x: x * np.tanh(np.logaddexp(0.0, x)), "relu6": lambda x: np.clip(x, 0, 6),
+    "neg": np.negative,
+    "cos": np.cos,
+    "sin": np.sin,
+    "tanh": np.tanh,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "abs": np.abs,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "sigmoid": sigmoid,
+    "silu": lambda x: x * sigmoid(x),
+    "relu": lambda x: np.maximum(x, 0),
+    "erf": erf,
+    "square": np.square,
+    "logical_not": np.logical_not,
+    "bitwise_not": np.logical_not,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.round,
+    "sign": np.sign,
+    "log1p": np.log1p,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "softplus": lambda x: np.logaddexp(0.0, x),
+    "expm1": np.expm1,
+    "mish": lambda x: x * np.tanh(np.logaddexp(0.0, x)),
+    "relu6": lambda x: np.clip(x, 0, 6),
     "log_sigmoid": lambda x: -np.logaddexp(0.0, -x),
-    "hardtanh": lambda x: np.clip(x, -1, 1), "hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
+    "hardtanh": lambda x: np.clip(x, -1, 1),
+    "hardsigmoid": lambda x: np.clip(x / 6 + 0.5, 0, 1),
     "hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
-}  # fmt: skip
+}
 BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
-    "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum, "eq": np.equal, "ne": np.not_equal,
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "floor_divide": np.floor_divide,
-    "remainder": np.mod, "fmod": np.fmod, "__and__": np.logical_and, "__or__": np.logical_or,
-    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "logical_and": np.logical_and,
-    "logical_or": np.logical_or, "matmul": np.matmul, "__xor__": np.bitwise_xor,
-}  # fmt: skip
+    "mul": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "floor_divide": np.floor_divide,
+    "remainder": np.mod,
+    "fmod": np.fmod,
+    "__and__": np.logical_and,
+    "__or__": np.logical_or,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "matmul": np.matmul,
+    "__xor__": np.bitwise_xor,
+}
 NUMBERS: Mapping[str, Callable[[Arguments], Any]] = {
     **{name: _unary(function) for name, function in UNARY.items()},
     **{name: _binary(function) for name, function in BINARY.items()},
@@ -172,22 +209,32 @@ NUMBERS: Mapping[str, Callable[[Arguments], Any]] = {
     "prod": _along(np.prod),
     "logsumexp": _along(lambda x, axis, keepdims: np.logaddexp.reduce(x, axis=axis, keepdims=keepdims)),
     "max": _along(np.max),
-    "linalg_vector_norm": lambda a: np.linalg.norm(a["self"], axis=axes(a.get("dim")), keepdims=a.get("keepdim", False)),
+    "linalg_vector_norm": lambda a: np.linalg.norm(
+        a["self"], axis=axes(a.get("dim")), keepdims=a.get("keepdim", False)
+    ),
     "norm": lambda a: np.linalg.norm(a["self"], axis=axes(a.get("dim")), keepdims=a.get("keepdim", False)),
     "var": _variance,
     "std": lambda a: np.sqrt(_variance(a)),
     "cumsum": lambda a: np.cumsum(a["self"], axis=a["dim"]),
-    "diff": lambda a: np.diff(a["self"], a.get("n", 1), a.get("dim", -1),
-                              **{one: a[one] for one in ("prepend", "append") if a.get(one) is not None}),
+    "diff": lambda a: np.diff(
+        a["self"],
+        a.get("n", 1),
+        a.get("dim", -1),
+        **{one: a[one] for one in ("prepend", "append") if a.get(one) is not None},
+    ),
     "softmax": lambda a: softmax(a["self"], a["dim"]),
     "_softmax": lambda a: softmax(a["self"], a["dim"]),
     "log_softmax": lambda a: np.log(softmax(a["self"], a["dim"])),
     "layer_norm": layer_norm,
     "native_layer_norm": lambda a: (layer_norm(a), None, None),
-    "rms_norm": lambda a: a["input"] / np.sqrt(
-        (a["input"] ** 2).mean(tuple(range(-len(a["normalized_shape"]), 0)), keepdims=True)
-        + (np.finfo(np.float32).eps if a.get("eps") is None else a["eps"])
-    ) * (1 if a.get("weight") is None else a["weight"]),
+    "rms_norm": lambda a: (
+        a["input"]
+        / np.sqrt(
+            (a["input"] ** 2).mean(tuple(range(-len(a["normalized_shape"]), 0)), keepdims=True)
+            + (np.finfo(np.float32).eps if a.get("eps") is None else a["eps"])
+        )
+        * (1 if a.get("weight") is None else a["weight"])
+    ),
     "linear": _linear,
     "mm": lambda a: a["self"] @ a["mat2"],
     "bmm": lambda a: a["self"] @ a["mat2"],
@@ -210,4 +257,4 @@ NUMBERS: Mapping[str, Callable[[Arguments], Any]] = {
     "complex": lambda a: a["real"] + 1j * a["imag"],
     "real": lambda a: a["self"].real,
     "imag": lambda a: a["self"].imag,
-}  # fmt: skip
+}

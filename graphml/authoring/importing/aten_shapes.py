@@ -12,9 +12,15 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Arguments = Mapping[str, Any]
 KINDS: Mapping[str, type] = {
-    "bool": np.bool_, "int64": np.int64, "int32": np.int32, "int16": np.int16, "int8": np.int8, "uint8": np.uint8,
-    "complex64": np.complex128, "complex128": np.complex128,
-}  # fmt: skip
+    "bool": np.bool_,
+    "int64": np.int64,
+    "int32": np.int32,
+    "int16": np.int16,
+    "int8": np.int8,
+    "uint8": np.uint8,
+    "complex64": np.complex128,
+    "complex128": np.complex128,
+}
 FLOAT = np.float64
 
 
@@ -121,9 +127,13 @@ MOVES: Mapping[str, Callable[[Arguments], Any]] = {
     "slice": lambda a: sliced(a["self"], a.get("dim", 0), a.get("start"), a.get("end"), a.get("step", 1)),
     "select": lambda a: np.take(a["self"], a["index"], axis=a["dim"]),
     "narrow": lambda a: sliced(a["self"], a["dim"], a["start"], a["start"] + a["length"]),
-    "split": lambda a: parts(a["self"], a["split_size"] if "split_size" in a else a["split_sizes"], a.get("dim", 0)),
+    "split": lambda a: parts(
+        a["self"], a["split_size"] if "split_size" in a else a["split_sizes"], a.get("dim", 0)
+    ),
     "split_with_sizes": lambda a: parts(a["self"], a["split_sizes"], a.get("dim", 0)),
-    "chunk": lambda a: parts(a["self"], math.ceil(a["self"].shape[a.get("dim", 0)] / a["chunks"]), a.get("dim", 0)),
+    "chunk": lambda a: parts(
+        a["self"], math.ceil(a["self"].shape[a.get("dim", 0)] / a["chunks"]), a.get("dim", 0)
+    ),
     "unbind": lambda a: tuple(np.moveaxis(a["self"], a.get("dim", 0), 0)),
     "repeat_interleave": lambda a: np.repeat(a["self"], a["repeats"], a.get("dim")),
     "repeat": lambda a: np.tile(a["self"], a["repeats"]),
@@ -139,9 +149,20 @@ MOVES: Mapping[str, Callable[[Arguments], Any]] = {
     "type_as": lambda a: a["self"],
     "_to_copy": lambda a: cast(a["self"], a.get("dtype")),
     "to": lambda a: cast(a["self"], a.get("dtype")),
-}  # fmt: skip
+}
 """Ops whose result has the operand's elements in other places; `self` is the only tensor that is moved."""
-SAME = ("clone", "alias", "contiguous", "detach", "detach_", "lift_fresh_copy", "dropout", "type_as", "_to_copy", "to")
+SAME = (
+    "clone",
+    "alias",
+    "contiguous",
+    "detach",
+    "detach_",
+    "lift_fresh_copy",
+    "dropout",
+    "type_as",
+    "_to_copy",
+    "to",
+)
 SHAPES: Mapping[str, Callable[[Arguments], Any]] = {
     **MOVES,
     "sym_size": lambda a: a["self"].shape[a["dim"]],
@@ -168,8 +189,17 @@ SHAPES: Mapping[str, Callable[[Arguments], Any]] = {
     "tril": lambda a: _triangle(a, np.tril),
     "pad": padded,
     "constant_pad_nd": padded,
-}  # fmt: skip
-SIZE_ONLY = ("sym_size", "zeros_like", "ones_like", "full_like", "empty_like", "new_ones", "new_zeros", "new_full")
+}
+SIZE_ONLY = (
+    "sym_size",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "empty_like",
+    "new_ones",
+    "new_zeros",
+    "new_full",
+)
 """Ops that read the shape of a tensor alone."""
 
 

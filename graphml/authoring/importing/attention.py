@@ -45,7 +45,9 @@ def attentions(dependence: Dependence) -> list[Recognised]:
             mask = one.get("attn_mask")
             names = [one[role]["node"] for role in ("query", "key", "value")]
             masks = (mask["node"],) if mask else ()
-            found.append(_fitted(dependence, node, _Found(*names, node.name, masks, bool(one.get("is_causal")))))
+            found.append(
+                _fitted(dependence, node, _Found(*names, node.name, masks, bool(one.get("is_causal"))))
+            )
         elif op_name(node) in ("softmax", "_softmax") and dependence.is_mixing(node.name):
             found.append(_fitted(dependence, node, _by_products(dependence, node)))
     return found
@@ -66,19 +68,27 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _Found:
                 stack.append(user)
             elif dependence.on_tokens(user):
                 lasts.append(user)
-    scores = [nodes[name] for name in nodes if name in inside
-              and len([one for one in dependence.token_operands(name) if not dependence.is_mixing(one)]) == 2]  # fmt: skip
+    scores = [
+        nodes[name]
+        for name in nodes
+        if name in inside
+        and len([one for one in dependence.token_operands(name) if not dependence.is_mixing(one)]) == 2
+    ]
     if len(scores) != 1 or len(set(lasts)) != 1:
-        raise ArchitectureError(f"{at.told}: mixes tokens in a way that is no attention that `graphml import` knows")
+        raise ArchitectureError(
+            f"{at.told}: mixes tokens in a way that is no attention that `graphml import` knows"
+        )
     query, key = (one for one in dependence.token_operands(scores[0].name))
     values = [one for one in dependence.token_operands(lasts[0]) if one not in inside]
     if len(values) != 1:
         raise ArchitectureError(f"{nodes[lasts[0]].told}: wanted attention's weights times one value")
     members = [nodes[name] for name in nodes if name in inside]
     masks = dict.fromkeys(
-        one for node in members for one in node.operands
+        one
+        for node in members
+        for one in node.operands
         if dependence.is_positions(one) and sum(isinstance(size, str) for size in nodes[one].shape or ()) > 1
-    )  # fmt: skip
+    )
     return _Found(query, key, values[0], lasts[0], tuple(masks), False)
 
 
@@ -88,8 +98,10 @@ class _Runs:
     def __init__(self, dependence: Dependence, found: _Found) -> None:
         self.dependence, self.found = dependence, found
         nodes = dependence.description.nodes
-        self.shapes = {role: nodes[name].shape or () for role, name in
-                       (("query", found.query), ("key", found.key), ("value", found.value))}  # fmt: skip
+        self.shapes = {
+            role: nodes[name].shape or ()
+            for role, name in (("query", found.query), ("key", found.key), ("value", found.value))
+        }
         self.last = nodes[found.last].shape or ()
 
     def sizes(self, role: str) -> tuple[int, int]:
@@ -100,7 +112,9 @@ class _Runs:
         if len(rest) == 1:
             rest = [1, *rest]
         if len(rest) != 2:
-            raise ArchitectureError(f"attention reads {role} of shape {list(self.shapes[role])}: wanted heads and widths")
+            raise ArchitectureError(
+                f"attention reads {role} of shape {list(self.shapes[role])}: wanted heads and widths"
+            )
         return rest[0], rest[1]
 
     def __call__(self, q: Array, k: Array, v: Array) -> Array:
@@ -112,7 +126,9 @@ class _Runs:
             given[getattr(self.found, role)] = np.moveaxis(x.reshape(len(x), *rest), 0, axis)
         out = run(self.dependence, given, self.found.last, len(q))
         axis = next(i for i, one in enumerate(self.last) if isinstance(one, str))
-        return np.moveaxis(out.reshape(concrete(self.last, len(q))), axis, 0).reshape(len(q), *self.out_sizes())
+        return np.moveaxis(out.reshape(concrete(self.last, len(q))), axis, 0).reshape(
+            len(q), *self.out_sizes()
+        )
 
     def out_sizes(self) -> tuple[int, int]:
         """Heads of the queries, and width of the values."""
@@ -126,7 +142,9 @@ def _fitted(dependence: Dependence, node: TracedNode, found: _Found) -> Recognis
     def weights(q: Array, k: Array) -> Array:
         """log of how much token i sees of token j: [T, T, head]; by values that name their token."""
         if wide < len(q):
-            raise ArchitectureError(f"{node.told}: heads of width {wide} are narrower than `graphml import` can fit")
+            raise ArchitectureError(
+                f"{node.told}: heads of width {wide} are narrower than `graphml import` can fit"
+            )
         v = np.zeros((len(q), kv, wide))
         v[np.arange(len(q)), :, np.arange(len(q))] = 1.0
         with np.errstate(divide="ignore"):
@@ -144,16 +162,28 @@ def _fitted(dependence: Dependence, node: TracedNode, found: _Found) -> Recognis
         max_bias = 8.0
         if not same(slopes, alibi_slopes(heads, max_bias), 1e-5):
             raise ArchitectureError(f"{node.told}: a bias by distance that is not ALiBi with 8")
-    numbers = {"scale": scale, "window": window, "chunk": chunk, "softcap": cap, "max_bias": max_bias,
-               "head": heads, "head_kv": kv}  # fmt: skip
+    numbers = {
+        "scale": scale,
+        "window": window,
+        "chunk": chunk,
+        "softcap": cap,
+        "max_bias": max_bias,
+        "head": heads,
+        "head_kv": kv,
+    }
     _check(runs, node, numbers, (heads, kv, width, wide))
-    return Recognised("attend", found.last, {"q": found.query, "k": found.key, "v": found.value}, numbers=numbers)
+    return Recognised(
+        "attend", found.last, {"q": found.query, "k": found.key, "v": found.value}, numbers=numbers
+    )
 
 
 def _scale(weights: Callable[..., Array], n: int, sizes: tuple[int, int, int], bias: Array) -> float:
     heads, kv, width = sizes
     generator = np.random.default_rng(5)
-    q, k = 1e-2 * generator.standard_normal((n, heads, width)), 1e-2 * generator.standard_normal((n, kv, width))
+    q, k = (
+        1e-2 * generator.standard_normal((n, heads, width)),
+        1e-2 * generator.standard_normal((n, kv, width)),
+    )
     got = weights(q, k)
     with np.errstate(invalid="ignore"):
         got = got - got[np.arange(n), np.arange(n)][:, None] - bias
@@ -187,19 +217,24 @@ def alibi_slopes(heads: int, max_bias: float) -> Array:
     """ALiBi's slopes for each head (arXiv:2108.12409), as ggml has them."""
     power = 1 << (heads.bit_length() - 1)
     first, second = 2.0 ** (-max_bias / power), 2.0 ** (-max_bias / 2 / power)
-    return np.array([first ** (h + 1) if h < power else second ** (2 * (h - power) + 1) for h in range(heads)])
+    return np.array(
+        [first ** (h + 1) if h < power else second ** (2 * (h - power) + 1) for h in range(heads)]
+    )
 
 
 def _reach(dependence: Dependence, node: TracedNode, found: _Found, zero: Array) -> tuple[int, int]:
     """Window and chunk: the first token that each one sees, 0 for all; at more tokens than were traced."""
     n = dependence.description.length + 3
+    small = np.isfinite(zero[:, :, 0]) & (zero[:, :, 0] > HIDDEN)
+    size = len(small)
     seen = np.tril(np.ones((n, n), bool)) if found.causal or not found.masks else np.ones((n, n), bool)
     for name in found.masks:
         mask = run(dependence, {}, name, n)
-        mask = mask.reshape(-1, *mask.shape[-2:])
-        seen = seen & ((mask[0] if mask.dtype == bool else mask[0] > HIDDEN)[:n, :n])
-    small = np.isfinite(zero[:, :, 0]) & (zero[:, :, 0] > HIDDEN)
-    size = len(small)
+        mask = mask.reshape(-1, *mask.shape[-2:])[0][:n, :n]
+        one = mask if mask.dtype == bool else mask > HIDDEN
+        if mask.dtype == bool and not np.all(one[:size, :size] | ~small):
+            one = ~one  # true for what is hidden
+        seen = seen & one
     if not np.array_equal(small, seen[:size, :size]):
         seen = seen & np.tril(np.ones((n, n), bool))  # made causal within the products
         if not np.array_equal(small, seen[:size, :size]):
@@ -207,7 +242,9 @@ def _reach(dependence: Dependence, node: TracedNode, found: _Found, zero: Array)
     starts = seen.argmax(1)
     rows = np.arange(n)
     if not all(seen[i, starts[i] : i + 1].all() and not seen[i, i + 1 :].any() for i in rows):
-        raise ArchitectureError(f"{node.told}: wanted tokens to see those right before them; got another mask")
+        raise ArchitectureError(
+            f"{node.told}: wanted tokens to see those right before them; got another mask"
+        )
     if not starts.any():
         return 0, 0
     first = int(np.flatnonzero(starts)[0])
@@ -223,7 +260,10 @@ def _check(runs: _Runs, node: TracedNode, numbers: dict[str, Any], sizes: tuple[
     heads, kv, width, wide = sizes
     n = 9
     generator = np.random.default_rng(6)
-    q, k, v = (generator.standard_normal((n, count, size)) for count, size in ((heads, width), (kv, width), (kv, wide)))
+    q, k, v = (
+        generator.standard_normal((n, count, size))
+        for count, size in ((heads, width), (kv, width), (kv, wide))
+    )
     scores = np.einsum("ihd,jhd->hij", q, np.repeat(k, heads // kv, 1)) * numbers["scale"]
     if numbers["softcap"]:
         scores = numbers["softcap"] * np.tanh(scores / numbers["softcap"])
@@ -232,6 +272,8 @@ def _check(runs: _Runs, node: TracedNode, numbers: dict[str, Any], sizes: tuple[
         scores = scores - alibi_slopes(heads, numbers["max_bias"])[:, None, None] * (i - j)
     seen = (j <= i) & ((i - j < numbers["window"]) | (not numbers["window"]))
     seen = seen & ((i // max(numbers["chunk"], 1) == j // max(numbers["chunk"], 1)) | (not numbers["chunk"]))
-    wanted = np.einsum("hij,jhd->ihd", softmax(np.where(seen, scores, -np.inf), -1), np.repeat(v, heads // kv, 1))
+    wanted = np.einsum(
+        "hij,jhd->ihd", softmax(np.where(seen, scores, -np.inf), -1), np.repeat(v, heads // kv, 1)
+    )
     if not same(runs(q, k, v), wanted, 1e-6):
         raise ArchitectureError(f"{node.told}: attention that agrees with no `attend`: {numbers}")

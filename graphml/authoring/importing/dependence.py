@@ -48,7 +48,9 @@ class Dependence:
     def is_mixing(self, name: str) -> bool:
         """Whether the value has a number for each pair of tokens."""
         node = self.description.nodes.get(name)
-        return bool(node and self.on_tokens(name) and sum(isinstance(one, str) for one in node.shape or ()) > 1)
+        return bool(
+            node and self.on_tokens(name) and sum(isinstance(one, str) for one in node.shape or ()) > 1
+        )
 
     @cached_property
     def needed(self) -> list[TracedNode]:

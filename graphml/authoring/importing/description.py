@@ -108,25 +108,41 @@ def read_description(folder: Path) -> Description:
 def _built(found: Mapping[str, Any], values: dict[str, Array]) -> Description:
     nodes = {
         one["name"]: TracedNode(
-            one["name"], one["op"], one["args"],
+            one["name"],
+            one["op"],
+            one["args"],
             None if one.get("shape") is None else tuple(one["shape"]),
-            one.get("dtype", ""), one["path"], one["kind"], one["line"],
+            one.get("dtype", ""),
+            one["path"],
+            one["kind"],
+            one["line"],
         )
         for one in found["nodes"]
-    }  # fmt: skip
+    }
     inputs = {
         name: TracedInput(one["kind"], one.get("name", ""), tuple(one.get("shape", ())))
         for name, one in found["inputs"].items()
     }
     _check(nodes, inputs, found["result"])
-    sizes = sorted(int(name.split(".")[1]) for name in values if name.startswith("sample.") and name.endswith("ids"))
+    sizes = sorted(
+        int(name.split(".")[1]) for name in values if name.startswith("sample.") and name.endswith("ids")
+    )
     samples = tuple(
-        (tuple(map(int, values.pop(f"sample.{size}.ids"))), values.pop(f"sample.{size}.logits")) for size in sizes
+        (tuple(map(int, values.pop(f"sample.{size}.ids"))), values.pop(f"sample.{size}.logits"))
+        for size in sizes
     )
     return Description(
-        found["by"], found["source"], found["class"], found["config"], int(found["length"]), inputs, nodes,
-        found["result"], values, samples,
-    )  # fmt: skip
+        found["by"],
+        found["source"],
+        found["class"],
+        found["config"],
+        int(found["length"]),
+        inputs,
+        nodes,
+        found["result"],
+        values,
+        samples,
+    )
 
 
 def _check(nodes: Mapping[str, TracedNode], inputs: Mapping[str, TracedInput], result: str) -> None:

@@ -22,13 +22,27 @@ Array = NDArray[Any]
 Parameters = Callable[[TracedInput], Array]
 OPS = {**NUMBERS, **SHAPES}
 PYTHON: Mapping[str, Callable[..., Any]] = {
-    "python.getitem": operator.getitem, "python.add": operator.add, "python.sub": operator.sub,
-    "python.mul": operator.mul, "python.floordiv": operator.floordiv, "python.mod": operator.mod,
-    "python.truediv": operator.truediv, "python.neg": operator.neg, "python.pow": operator.pow,
-    "python.sym_max": max, "python.sym_min": min, "python.sym_int": int, "python.sym_float": float,
-    "python.le": operator.le, "python.lt": operator.lt, "python.ge": operator.ge, "python.gt": operator.gt,
-    "python.eq": operator.eq, "python.ne": operator.ne, "python.sym_sum": lambda values: sum(values),
-}  # fmt: skip
+    "python.getitem": operator.getitem,
+    "python.add": operator.add,
+    "python.sub": operator.sub,
+    "python.mul": operator.mul,
+    "python.floordiv": operator.floordiv,
+    "python.mod": operator.mod,
+    "python.truediv": operator.truediv,
+    "python.neg": operator.neg,
+    "python.pow": operator.pow,
+    "python.sym_max": max,
+    "python.sym_min": min,
+    "python.sym_int": int,
+    "python.sym_float": float,
+    "python.le": operator.le,
+    "python.lt": operator.lt,
+    "python.ge": operator.ge,
+    "python.gt": operator.gt,
+    "python.eq": operator.eq,
+    "python.ne": operator.ne,
+    "python.sym_sum": lambda values: sum(values),
+}
 IGNORED = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size", "sym_constrain_range")
 
 

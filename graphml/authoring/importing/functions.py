@@ -38,7 +38,9 @@ def parts(layer: Sequence[Expression], named: Named) -> list[Part]:
         entry = next(iter(entries.values()))
         inside = _between(layer, entry, last)
         outside = {id(each) for one in inside for each in one.inputs} - {id(one) for one in inside}
-        leaks = [one for one in inside if one is not last and any(each not in inside for each in users(one, layer))]
+        leaks = [
+            one for one in inside if one is not last and any(each not in inside for each in users(one, layer))
+        ]
         if outside == {id(entry)} and not leaks:
             found.append(Part(name, entry, last, inside))
     return found
@@ -78,16 +80,24 @@ def _variable(one: Expression, inside: Sequence[Expression], named: Named) -> st
     name = named.get(id(one), "")
     if name in ("ffn_gate", "ffn_up"):
         return "gate_TF" if name == "ffn_gate" else "up_TF"
-    if len(users(one, inside)) > 1 or sum(one is each for user in users(one, inside) for each in user.inputs) > 1:
+    if (
+        len(users(one, inside)) > 1
+        or sum(one is each for user in users(one, inside) for each in user.inputs) > 1
+    ):
         return "h_T" + ("NH" if len(one.shape) > 1 else "F")
     return ""
 
 
-def loop_lines(found: Layered, named: Named, numbers: Numbers, made: Sequence[Part], arguments: Mapping[str, str]) -> list[str]:
+def loop_lines(
+    found: Layered, named: Named, numbers: Numbers, made: Sequence[Part], arguments: Mapping[str, str]
+) -> list[str]:
     """The lines within the loop; the residual stream is x_TD before and after. arguments: of each part's call."""
     layer = found.layers[0]
     inside = {id(one) for part in made for one in part.inside}
-    calls = {id(part.last): (f"{part.name}(g, config, layer, {arguments[part.name]}{{}})", part.entry) for part in made}
+    calls = {
+        id(part.last): (f"{part.name}(g, config, layer, {arguments[part.name]}{{}})", part.entry)
+        for part in made
+    }
     body = Body(named, numbers, "layer", [one for one in layer if id(one) not in inside], calls)
     body.held["x_TD"] = found.stream
     last = layer[-1]

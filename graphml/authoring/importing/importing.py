@@ -69,6 +69,4 @@ def import_description(description: Description, held: Mapping[str, Callable[[],
     kind = str(description.config.get("model_type", "imported")).replace("_", "-")
     text = document(title, writer.imports, [one for one in body if one])
     keys, factors = traced_keys(writer), rope_factors(writer)
-    return Imported(
-        text, kind, dependence, found, layers, named, tuple(tensors), keys, factors, walk.made_by
-    )
+    return Imported(text, kind, dependence, found, layers, named, tuple(tensors), keys, factors, walk.made_by)

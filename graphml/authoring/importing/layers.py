@@ -86,7 +86,9 @@ def _stream(layer: Sequence[Expression], before: Sequence[Expression]) -> Expres
     known = {id(one) for one in before}
     entering = dict.fromkeys(each for one in layer for each in one.inputs if id(each) in known)
     if len(entering) != 1:
-        raise ArchitectureError(f"{len(entering)} values enter the first layer: wanted one, the residual stream")
+        raise ArchitectureError(
+            f"{len(entering)} values enter the first layer: wanted one, the residual stream"
+        )
     return next(iter(entering))
 
 
@@ -118,5 +120,7 @@ def _check_alike(found: Layered, number: int) -> None:
                 "layers of several kinds cannot be imported yet"
             )
     if len(first) != len(other):
-        raise ArchitectureError(f"layer {number} has {len(other)} operations and layer 0 {len(first)}; layers of "
-                                "several kinds cannot be imported yet")  # fmt: skip
+        raise ArchitectureError(
+            f"layer {number} has {len(other)} operations and layer 0 {len(first)}; layers of "
+            "several kinds cannot be imported yet"
+        )

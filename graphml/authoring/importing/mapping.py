@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from graphml.authoring.importing.description import Description
 from graphml.authoring.importing.places import Place, Stored, pattern
 from graphml.authoring.importing.writing import LAYER_EPS, Writer
 from graphml.errors import ArchitectureError
@@ -18,11 +17,22 @@ from graphml.loading.huggingface.config_names import HARMLESS, NUMBERS, SIZES
 from graphml.loading.huggingface.tensors import LEFT_OUT, PREFIXES
 
 FAMILY = "graphml.loading.huggingface.family"
-ROPE_FIELDS = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "rotary_pct",
-               "rotary_emb_base", "rope_base", "rope_local_base_freq", "original_max_position_embeddings")  # fmt: skip
+ROPE_FIELDS = (
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "partial_rotary_factor",
+    "rotary_pct",
+    "rotary_emb_base",
+    "rope_base",
+    "rope_local_base_freq",
+    "original_max_position_embeddings",
+)
 
 
-def mapping(writer: Writer, tensors: Sequence[Place], stored: Mapping[str, list[Stored]], held: Sequence[str]) -> str:
+def mapping(
+    writer: Writer, tensors: Sequence[Place], stored: Mapping[str, list[Stored]], held: Sequence[str]
+) -> str:
     """The text of `keys`, `NAMES` and `FAMILY`."""
     names = _names(writer, tensors, stored, held)
     keys, defaults = _keys(writer)
@@ -30,8 +40,15 @@ def mapping(writer: Writer, tensors: Sequence[Place], stored: Mapping[str, list[
     writer.imports.setdefault(FAMILY, set()).add("Family")
     config = writer.description.config
     kind = str(config.get("model_type", "imported"))
-    lines = ["FAMILY = Family(", f'    model_types=("{kind}",),', f'    architecture="{kind.replace("_", "-")}",',
-             "    keys=keys,", "    names={", *(f"        {one}," for one in names), "    },"]  # fmt: skip
+    lines = [
+        "FAMILY = Family(",
+        f'    model_types=("{kind}",),',
+        f'    architecture="{kind.replace("_", "-")}",',
+        "    keys=keys,",
+        "    names={",
+        *(f"        {one}," for one in names),
+        "    },",
+    ]
     if defaults:
         lines.append(f"    defaults={defaults!r},".replace("'", '"'))
     return keys + "\n\n\n" + "\n".join([*lines, ")"])
@@ -55,7 +72,10 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         lines.append(f"found |= {text}" if key.startswith("*") else f'found["{key}"] = {text}')
     lines += _checks(writer, "\n".join(lines), defaults)
     defaults |= {one: value for one, value in _assumed(writer).items() if one not in config}
-    head = ["def keys(config: HfConfig) -> dict[str, Value]:", '    """Sizes and settings from config.json."""']
+    head = [
+        "def keys(config: HfConfig) -> dict[str, Value]:",
+        '    """Sizes and settings from config.json."""',
+    ]
     return "\n".join([*head, *(f"    {line}" for line in lines), "    return found"]), defaults
 
 
@@ -64,7 +84,9 @@ def _assumed(writer: Writer) -> dict[str, Any]:
     heads, kv, width = writer.sizes
     config = writer.description.config
     found: dict[str, Any] = {}
-    hidden = next((config[name] for name in SIZES["embedding_length"] if isinstance(config.get(name), int)), 0)
+    hidden = next(
+        (config[name] for name in SIZES["embedding_length"] if isinstance(config.get(name), int)), 0
+    )
     for key, value, implied in (
         ("attention.head_count", heads, None),
         ("attention.head_count_kv", kv, heads),
@@ -96,8 +118,16 @@ def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]
 
 def _is_read(writer: Writer, name: str) -> bool:
     """Whether `decoder_keys` or `rope_keys` reads the field."""
-    basic = ("context_length", "vocab_size", "embedding_length", "block_count", "feed_forward_length",
-             "attention.head_count", "attention.head_count_kv", "attention.key_length")  # fmt: skip
+    basic = (
+        "context_length",
+        "vocab_size",
+        "embedding_length",
+        "block_count",
+        "feed_forward_length",
+        "attention.head_count",
+        "attention.head_count_kv",
+        "attention.key_length",
+    )
     if name in ROPE_FIELDS:
         return bool(writer.tables)
     return any(name in SIZES[key] for key in basic) or name in NUMBERS[writer.eps_key]
@@ -107,7 +137,9 @@ def _short(name: str) -> str:
     return next((name.removeprefix(one) for one in PREFIXES if name.startswith(one)), name)
 
 
-def _names(writer: Writer, tensors: Sequence[Place], stored: Mapping[str, list[Stored]], held: Sequence[str]) -> list[str]:
+def _names(
+    writer: Writer, tensors: Sequence[Place], stored: Mapping[str, list[Stored]], held: Sequence[str]
+) -> list[str]:
     """The entries of `names`, as text."""
     entries: dict[str, list[tuple[str, str]]] = {}
     tied = bool(writer.description.config.get("tie_word_embeddings", False))
@@ -120,9 +152,13 @@ def _names(writer: Writer, tensors: Sequence[Place], stored: Mapping[str, list[S
                 ours = ours.replace("gate_up", "gate" if one.part[0] == 0 else "up")
             entries.setdefault(_short(one.pattern), []).append((ours, _change(writer, place)))
         if not stored.get(place.parameter):
-            raise ArchitectureError(f"the checkpoint has no tensor that is {place.parameter}, which {place.name} needs")
+            raise ArchitectureError(
+                f"the checkpoint has no tensor that is {place.parameter}, which {place.name} needs"
+            )
     known = {one.pattern for ones in stored.values() for one in ones}
-    unused = dict.fromkeys(pattern(name) for name in held if pattern(name) not in known and not LEFT_OUT.fullmatch(name))
+    unused = dict.fromkeys(
+        pattern(name) for name in held if pattern(name) not in known and not LEFT_OUT.fullmatch(name)
+    )
     lines = [f'"{source}": {_target(made)}' for source, made in _joined(entries).items()]
     for change in ("plus_one", "transposed", "as_float32"):
         if any(change in line for line in lines):
@@ -130,8 +166,15 @@ def _names(writer: Writer, tensors: Sequence[Place], stored: Mapping[str, list[S
     for helper, sign in (("To", "To("), ("rows", "rows("), ("after", "after(")):
         if any(sign in line for line in lines):
             writer.imports.setdefault(FAMILY, set()).add(helper)
-    return lines + [f'"{_short(one)}": None' for one in unused if not (tied and one == "lm_head.weight")] + (
-        ['"lm_head": "output"'] if tied and "lm_head.weight" in held and "lm_head.weight" in unused else [])
+    return (
+        lines
+        + [f'"{_short(one)}": None' for one in unused if not (tied and one == "lm_head.weight")]
+        + (
+            ['"lm_head": "output"']
+            if tied and "lm_head.weight" in held and "lm_head.weight" in unused
+            else []
+        )
+    )
 
 
 def _joined(entries: Mapping[str, list[tuple[str, str]]]) -> dict[str, list[tuple[str, str]]]:
@@ -146,7 +189,10 @@ def _joined(entries: Mapping[str, list[tuple[str, str]]]) -> dict[str, list[tupl
         other = found.get(stem)
         if other is None or [one[0] for one in other] != [one[0] for one in short]:
             found[source if other else stem] = made if other else short
-        elif any(a[1] != b[1] and not (b[1] == "" and a[1] == "transposed") for a, b in zip(other, short, strict=True)):
+        elif any(
+            a[1] != b[1] and not (b[1] == "" and a[1] == "transposed")
+            for a, b in zip(other, short, strict=True)
+        ):
             found[f"{stem}.weight"] = [(f"{name}.weight", change) for name, change in found.pop(stem)]
             found[source] = made
     return found
@@ -194,7 +240,9 @@ def _rows(writer: Writer, place: Place) -> str:
             if size and np.array_equal(chosen[:, first : first + size].reshape(-1), rows):
                 start, stop = sizes(first), sizes(first + size)
                 return f"rows(lambda c: ({names.get(groups, str(groups))}, {counted}, {start}, {stop}))"
-    raise ArchitectureError(f"{place.name}: rows of {place.parameter} in an order that `graphml import` cannot write")
+    raise ArchitectureError(
+        f"{place.name}: rows of {place.parameter} in an order that `graphml import` cannot write"
+    )
 
 
 Layout = tuple[int, str, Callable[[int], str]]
@@ -208,9 +256,7 @@ def _layouts(heads: int, kv: int, width: int, total: int, groups: int, n: str, k
     if groups == 1 and heads != kv:
         known = {0: "0", heads: n, heads + kv: f"{n} + {k}", heads + 2 * kv: f"{n} + 2 * {k}"}
         found.append((heads + 2 * kv, f"{n} + 2 * {k}", lambda at: known.get(int(at), str(at))))
-    if groups == kv and per > 1 or groups == 1:
+    if (groups == kv and per > 1) or groups == 1:
         inner = {0: "0", per: shared, per + 1: f"{shared} + 1", per + 2: f"{shared} + 2"}
         found.append((per + 2, f"{shared} + 2", lambda at: inner.get(int(at), str(at))))
     return found
-
-

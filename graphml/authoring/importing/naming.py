@@ -68,9 +68,10 @@ def _feed_forward(layer: Sequence[Expression], named: Named) -> None:
         if one.op == "mul" and len(one.inputs) == 2:
             _gated(one, layer, named)
     for one in layer:
-        if one.op in ACTIVATIONS and one.inputs[0].op == "linear" and id(one.inputs[0]) not in named:
-            named[id(one.inputs[0])] = "ffn_up"
-            _down(one, layer, named)
+        free = one.op in ACTIVATIONS and one.inputs[0].op == "linear" and id(one.inputs[0]) not in named
+        below = next((each for each in _below(one, layer) if each.op == "linear"), None) if free else None
+        if below is not None and id(below) not in named and "ffn_up" not in named.values():
+            named[id(one.inputs[0])], named[id(below)] = "ffn_up", "ffn_down"
 
 
 def _gated(one: Expression, layer: Sequence[Expression], named: Named) -> None:
@@ -78,7 +79,12 @@ def _gated(one: Expression, layer: Sequence[Expression], named: Named) -> None:
         inner = gate
         while inner.op in (*ACTIVATIONS, "clamp"):
             inner = inner.inputs[0]
-        if inner is not gate and inner.op == "linear" and up.op == "linear" and not {id(inner), id(up)} & set(named):
+        if (
+            inner is not gate
+            and inner.op == "linear"
+            and up.op == "linear"
+            and not {id(inner), id(up)} & set(named)
+        ):
             named[id(inner)], named[id(up)] = "ffn_gate", "ffn_up"
             _down(one, layer, named)
             return
@@ -116,7 +122,9 @@ def _norms(layer: Sequence[Expression], named: Named) -> None:
 
 def _readers(of: Expression, layer: Sequence[Expression]) -> list[Expression]:
     found = users(of, layer)
-    return found + [each for one in found if one.op in ("reshape", "columns", "scale") for each in _readers(one, layer)]
+    return found + [
+        each for one in found if one.op in ("reshape", "columns", "scale") for each in _readers(one, layer)
+    ]
 
 
 def _ends(found: Layered, named: Named) -> None:

@@ -62,10 +62,19 @@ class Fields:
                 continue
             for formula, function in FORMULAS.items():
                 if near(function(float(given)), value):
-                    text = self.add(name, "float", f'keys.number("{name}")', name, f'config.number("{name}")', float(given))
+                    text = self.add(
+                        name,
+                        "float",
+                        f'keys.number("{name}")',
+                        name,
+                        f'config.number("{name}")',
+                        float(given),
+                    )
                     return formula.format(text)
-        if role:
-            return self.add(role.replace(".", "_"), "float", f'keys.number("{role}")', role, repr(value), value)
+        if role and self.values.get(role, value) == value:
+            return self.add(
+                role.replace(".", "_"), "float", f'keys.number("{role}")', role, repr(value), value
+            )
         return literal(value)
 
     def scale(self, value: float, head_dim: int) -> str:

@@ -55,7 +55,11 @@ def places(dependence: Dependence, found: Layered, named: Named) -> list[Place]:
     """All tensors, those of layer 0 for all layers; ArchitectureError for one that follows from no parameter."""
     listed: list[Place] = []
     first = [(one, "blk.{}.") for one in found.layers[0]]
-    for one, prefix in [*((each, "") for each in found.before), *first, *((each, "") for each in found.after)]:
+    for one, prefix in [
+        *((each, "") for each in found.before),
+        *first,
+        *((each, "") for each in found.after),
+    ]:
         for role, weight in one.weights.items():
             name = prefix + tensor_name(named[id(one)], role)
             place = _place(dependence, one, name, weight)
@@ -66,7 +70,9 @@ def places(dependence: Dependence, found: Layered, named: Named) -> list[Place]:
     return listed
 
 
-def value_of(dependence: Dependence, weight: Weight, parameters: Callable[..., Array] = random_parameter) -> Array:
+def value_of(
+    dependence: Dependence, weight: Weight, parameters: Callable[..., Array] = random_parameter
+) -> Array:
     """A weight's numbers in graphml's layout."""
     found = np.asarray(Evaluator(dependence.description, {}, parameters).value(weight.source))
     found = found.T if weight.transposed else found
@@ -97,11 +103,15 @@ def _place(dependence: Dependence, one: Expression, name: str, weight: Weight) -
     wanted = value_of(dependence, Weight(weight.source, _full(dependence, weight), weight.transposed))
     for change, function in CHANGES.items():
         found = function(parameter)
-        if found.size == wanted.size and same(found.reshape(wanted.shape), wanted, 1e-12) and (
-            found.ndim < 2 or found.shape == wanted.shape or 1 in wanted.shape
+        if (
+            found.size == wanted.size
+            and same(found.reshape(wanted.shape), wanted, 1e-12)
+            and (found.ndim < 2 or found.shape == wanted.shape or 1 in wanted.shape)
         ):
             return Place(name, leaf.name, change, weight.rows, weight.shape)
-    raise ArchitectureError(f"{one.told}: {name} is computed from {leaf.name} in a way that no change of tensors does")
+    raise ArchitectureError(
+        f"{one.told}: {name} is computed from {leaf.name} in a way that no change of tensors does"
+    )
 
 
 def _full(dependence: Dependence, weight: Weight) -> tuple[int, ...]:

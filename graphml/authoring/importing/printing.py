@@ -100,7 +100,9 @@ def _reshape(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[s
 
 
 def _attend(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
-    more = "".join(f", {name}={numbers[name]}" for name in ("window", "softcap", "max_bias", "chunk") if name in numbers)
+    more = "".join(
+        f", {name}={numbers[name]}" for name in ("window", "softcap", "max_bias", "chunk") if name in numbers
+    )
     return f"g.attend({', '.join(inner)}, layer.index, {numbers['scale']}{more})"
 
 
@@ -133,9 +135,14 @@ CALLS: Mapping[str, Handler] = {
     "linear": _linear,
     "scale": _scale,
     "experts": _experts,
-    "rope": lambda of, inner, stem, numbers, owner: f'g.rope({inner[0]}, {numbers["table"]}, "{of.numbers["mode"]}")',
+    "rope": lambda of, inner, stem, numbers, owner: (
+        f'g.rope({inner[0]}, {numbers["table"]}, "{of.numbers["mode"]}")'
+    ),
     "softcap": lambda of, inner, stem, numbers, owner: f"g.softcap({inner[0]}, {numbers['limit']})",
-    "columns": lambda of, inner, stem, numbers, owner:
-        f"g.columns({inner[0]}, {of.numbers['start']}, {of.numbers['stop']})",
-    "clamp": lambda of, inner, stem, numbers, owner: f"g.clamp({inner[0]}, {numbers['low']}, {numbers['high']})",
-}  # fmt: skip
+    "columns": lambda of, inner, stem, numbers, owner: (
+        f"g.columns({inner[0]}, {of.numbers['start']}, {of.numbers['stop']})"
+    ),
+    "clamp": lambda of, inner, stem, numbers, owner: (
+        f"g.clamp({inner[0]}, {numbers['low']}, {numbers['high']})"
+    ),
+}

@@ -75,7 +75,10 @@ def prove(imported: Imported, arch: Path, folder: Path | None) -> Proof:
 
 
 def write_weights(
-    imported: Imported, path: Path, random: bool = False, held: Mapping[str, Callable[[], Array]] | None = None
+    imported: Imported,
+    path: Path,
+    random: bool = False,
+    held: Mapping[str, Callable[[], Array]] | None = None,
 ) -> None:
     """The tensors as a GGUF file, or random ones in their place. held: tensors of the checkpoint."""
     description = imported.dependence.description
@@ -84,8 +87,13 @@ def write_weights(
         known = description.values.get(leaf.name)
         return (held or {})[leaf.name]().astype(np.float64) if known is None else known.astype(np.float64)
 
-    made = tensors(imported.dependence, imported.layers, imported.named, random_parameter if random else traced,
-                   imported.tied)  # fmt: skip
+    made = tensors(
+        imported.dependence,
+        imported.layers,
+        imported.named,
+        random_parameter if random else traced,
+        imported.tied,
+    )
     listed = list(made)
     if imported.factors is not None:
         listed.append(("rope_freqs.weight", imported.factors))
@@ -125,15 +133,21 @@ def nmse(got: Array, wanted: Array) -> float:
     return float(np.sum((got - exact) ** 2) / max(float(np.sum(exact**2)), 1e-300))
 
 
-def _by_parts(imported: Imported, arch: Path, path: Path, count: int, lines: list[Line]) -> tuple[Verdict, Record]:
+def _by_parts(
+    imported: Imported, arch: Path, path: Path, count: int, lines: list[Line]
+) -> tuple[Verdict, Record]:
     """With random parameters: the file against the traced module, evaluated in NumPy."""
     description = imported.dependence.description
     ids = np.random.default_rng(count).integers(0, imported.layers.result.shape[-1], count)
     given = {name: ids[None] for name, one in description.inputs.items() if one.kind == "ids"}
     evaluator = Evaluator(description, given, random_parameter)
     logits = np.asarray(evaluator.value(description.result)).reshape(count, -1)
-    record = Record(f"the traced module ({description.by})", tuple(map(int, ids)), logits.astype(np.float32),
-                    _values(imported, evaluator, count))  # fmt: skip
+    record = Record(
+        f"the traced module ({description.by})",
+        tuple(map(int, ids)),
+        logits.astype(np.float32),
+        _values(imported, evaluator, count),
+    )
     with graphml.load(path, "reference", kv="f32", quant="fp32", arch=arch) as model:
         lines += _compared(model, record.ids, logits, "random parameters")
         return verify_model(model.executor, record, LIMIT), record

@@ -23,7 +23,11 @@ def recognised(dependence: Dependence) -> dict[str, Recognised]:
             continue
         for step, entry in enumerate(dependence.chain(node.name)):
             region = Region(dependence, entry, node.name)
-            if step >= FURTHEST or len(region.nodes) > LARGEST or any(one.name in found for one in region.nodes):
+            if (
+                step >= FURTHEST
+                or len(region.nodes) > LARGEST
+                or any(one.name in found for one in region.nodes)
+            ):
                 break
             one = _matched(region)
             if one is not None:

@@ -18,8 +18,23 @@ from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import Evaluator, op_name, random_parameter
 
 Array = NDArray[Any]
-PRODUCTS = frozenset(("linear", "mm", "bmm", "matmul", "addmm", "baddbmm", "einsum", "embedding", "mv",
-                      "scaled_dot_product_attention", "topk", "index", "sort"))  # fmt: skip
+PRODUCTS = frozenset(
+    (
+        "linear",
+        "mm",
+        "bmm",
+        "matmul",
+        "addmm",
+        "baddbmm",
+        "einsum",
+        "embedding",
+        "mv",
+        "scaled_dot_product_attention",
+        "topk",
+        "index",
+        "sort",
+    )
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +96,11 @@ def concrete(shape: tuple[int | str, ...], n_tokens: int) -> tuple[int, ...]:
 
 def run(dependence: Dependence, given: Mapping[str, Any], last: str, n_tokens: int) -> Array:
     """The value of a node where others are given, for a text of so many tokens."""
-    ids = {name: np.zeros((1, n_tokens), np.int64)
-           for name, one in dependence.description.inputs.items() if one.kind == "ids"}  # fmt: skip
+    ids = {
+        name: np.zeros((1, n_tokens), np.int64)
+        for name, one in dependence.description.inputs.items()
+        if one.kind == "ids"
+    }
     found = Evaluator(dependence.description, {**ids, **given}, random_parameter).value(last)
     return np.asarray(found)
 

@@ -11,8 +11,23 @@ import numpy as np
 
 from graphml.authoring.importing.expressions import Codes, Expression, View, Weight
 
-BY_ELEMENT = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "exp", "softplus", "sqr",
-              "absolute", "softcap", "scale", "clamp", "neg")  # fmt: skip
+BY_ELEMENT = (
+    "silu",
+    "gelu",
+    "gelu_erf",
+    "gelu_quick",
+    "relu",
+    "sigmoid",
+    "tanh",
+    "exp",
+    "softplus",
+    "sqr",
+    "absolute",
+    "softcap",
+    "scale",
+    "clamp",
+    "neg",
+)
 
 
 class Selector:

@@ -18,9 +18,11 @@ from graphml.errors import UsageError
 
 Array = NDArray[Any]
 KINDS = {
-    bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32,
+    bool: gguf.GGUFValueType.BOOL,
+    int: gguf.GGUFValueType.UINT32,
+    float: gguf.GGUFValueType.FLOAT32,
     str: gguf.GGUFValueType.STRING,
-}  # fmt: skip
+}
 
 
 def tensors(
@@ -40,7 +42,9 @@ def tensors(
                 yield name, value_of(dependence, weight, parameters).astype(np.float32)
 
 
-def write_gguf(path: Path, architecture: str, keys: Mapping[str, Any], of: Iterator[tuple[str, Array]]) -> None:
+def write_gguf(
+    path: Path, architecture: str, keys: Mapping[str, Any], of: Iterator[tuple[str, Array]]
+) -> None:
     """Write the file; a UsageError if it cannot be written. keys: without the architecture's prefix."""
     try:
         with path.open("wb"):

@@ -33,7 +33,11 @@ class Writer:
 
     def __post_init__(self) -> None:
         self.attends = [[one for one in layer if one.op == "attend"] for layer in self.found.layers]
-        everything = [*self.found.before, *(one for layer in self.found.layers for one in layer), *self.found.after]
+        everything = [
+            *self.found.before,
+            *(one for layer in self.found.layers for one in layer),
+            *self.found.after,
+        ]
         self.norms = [one for one in everything if one.op in ("rms_norm", "layer_norm")]
         self.tables = list(dict.fromkeys(map(_table, (one for one in everything if one.op == "rope"))))
         self.imports |= {
@@ -76,8 +80,10 @@ class Writer:
             if of.numbers["activation"] == "silu" and not of.numbers["sigmoid"]:
                 self.imports.setdefault(SWIGLU, set()).add("swiglu_experts")
         elif of.op == "clamp":
-            told = {name: f'float("{value}")' if abs(value) == float("inf") else literal(value)
-                    for name, value in of.numbers.items()}  # fmt: skip
+            told = {
+                name: f'float("{value}")' if abs(value) == float("inf") else literal(value)
+                for name, value in of.numbers.items()
+            }
         return told
 
     def _heads(self, of: Expression) -> str:
@@ -92,7 +98,8 @@ class Writer:
 
     def _factor(self, of: Expression) -> str:
         value = of.numbers["factor"]
-        where = "logit_scale" if of in self.found.after else "embedding_scale" if of in self.found.before else ""
+        x = of.inputs[0]
+        where = {"output": "logit_scale", "token_embd": "embedding_scale"}.get(self.named.get(id(x), ""), "")
         return self.fields.number(value, where)
 
     def _attend(self, of: Expression) -> dict[str, str]:
@@ -128,8 +135,14 @@ class Writer:
             self.fields.keys["*windows"] = "window_keys(config, found)"
         else:
             found = period(windows)
-            field_name = next((name for name in ("sliding_window_pattern", "_sliding_window_pattern")
-                               if found and config.get(name) == found), "")  # fmt: skip
+            field_name = next(
+                (
+                    name
+                    for name in ("sliding_window_pattern", "_sliding_window_pattern")
+                    if found and config.get(name) == found
+                ),
+                "",
+            )
             pattern = repr([bool(one) for one in windows]) if found is None else repr(found)
             self.fields.keys[f"{key}_pattern"] = f'config.size("{field_name}")' if field_name else pattern
 
@@ -142,8 +155,10 @@ class Writer:
             table = any(one.op == "rope" for one in part.inside)
             arguments[part.name] = "table, " if table else ""
             typed = "table: Node, " if table else ""
-            told = {"attention": '    """Attention with its output projection, [T, D]."""',
-                    "feed_forward": '    """The feed-forward, [T, D]."""'}[part.name]  # fmt: skip
+            told = {
+                "attention": '    """Attention with its output projection, [T, D]."""',
+                "feed_forward": '    """The feed-forward, [T, D]."""',
+            }[part.name]
             head = f"def {part.name}(g: Builder, config: Config, layer: Layer, {typed}x_TD: Node) -> Node:"
             texts.append("\n".join([head, told, *_indented(part_lines(part, self.named, self.numbers), 1)]))
         loop = loop_lines(self.found, self.named, self.numbers, made, arguments)
@@ -166,13 +181,17 @@ class Writer:
                 self.imports.setdefault(SWIGLU, set()).add("route")
                 scores = "sigmoid" if one.numbers["sigmoid"] else "softmax"
                 act = one.numbers["activation"]
-                return ["\n".join([
-                    "def experts(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:",
-                    '    """The best experts of each token, [T, D]."""',
-                    f'    scores_TE = g.{scores}(layer.linear(x_TD, "ffn_gate_inp"))',
-                    f"    chosen = route(g, layer, scores_TE, config.n_expert_used, normalise={one.numbers['normalise']})",
-                    f"    return chosen.combine(chosen.gated(x_TD, lambda g, gate, up: g.mul(g.{act}(gate), up)))",
-                ])]  # fmt: skip
+                return [
+                    "\n".join(
+                        [
+                            "def experts(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:",
+                            '    """The best experts of each token, [T, D]."""',
+                            f'    scores_TE = g.{scores}(layer.linear(x_TD, "ffn_gate_inp"))',
+                            f"    chosen = route(g, layer, scores_TE, config.n_expert_used, normalise={one.numbers['normalise']})",
+                            f"    return chosen.combine(chosen.gated(x_TD, lambda g, gate, up: g.mul(g.{act}(gate), up)))",
+                        ]
+                    )
+                ]
         return []
 
     def _table_lines(self) -> list[str]:
@@ -194,18 +213,31 @@ class Writer:
         self.imports["graphml.loading.architecture"].add("Keys")
         self.imports |= {"dataclasses": {"dataclass"}, "typing": {"Self"}, "graphml_models": {"_config"}}
         eps = ", eps=_config.LAYER_EPS" if self.eps_key == LAYER_EPS else ""
-        lines = ["@dataclass(frozen=True)", "class Config(_config.Config):",
-                 '    """As of every decoder, and what is special here."""', "",
-                 *[f"    {name}: {kind}" for name, (kind, _) in self.fields.fields.items()], "",
-                 "    @classmethod", "    def read(cls, keys: Keys) -> Self:",
-                 '        """From the file\'s metadata."""', f"        known = _config.read(keys{eps})",
-                 "        return cls(", "            **vars(known),",
-                 *[f"            {name}={read}," for name, (_, read) in self.fields.fields.items()], "        )"]  # fmt: skip
+        lines = [
+            "@dataclass(frozen=True)",
+            "class Config(_config.Config):",
+            '    """As of every decoder, and what is special here."""',
+            "",
+            *[f"    {name}: {kind}" for name, (kind, _) in self.fields.fields.items()],
+            "",
+            "    @classmethod",
+            "    def read(cls, keys: Keys) -> Self:",
+            '        """From the file\'s metadata."""',
+            f"        known = _config.read(keys{eps})",
+            "        return cls(",
+            "            **vars(known),",
+            *[f"            {name}={read}," for name, (_, read) in self.fields.fields.items()],
+            "        )",
+        ]
         return "\n".join(lines)
 
 
 def _table(of: Expression) -> tuple[Any, ...]:
-    return (of.numbers["n_rot"], of.numbers["magnitude"], tuple(float(f"{x:.6g}") for x in of.numbers["frequencies"]))
+    return (
+        of.numbers["n_rot"],
+        of.numbers["magnitude"],
+        tuple(float(f"{x:.6g}") for x in of.numbers["frequencies"]),
+    )
 
 
 def _indented(lines: list[str], by: int) -> list[str]:
@@ -219,8 +251,11 @@ def document(title: str, imports: Mapping[str, set[str]], body: list[str]) -> st
         group = 2 if module.startswith("graphml") else 0 if module == "__future__" else 1
         names = sorted(imports[module], key=lambda name: (name != name.upper() or name[0] == "_", name))
         groups[group].append(_import(module, names))
-    head = ["from __future__ import annotations", *(["\n" + "\n".join(groups[1])] if groups[1] else []),
-            "\n" + "\n".join(groups[2])]  # fmt: skip
+    head = [
+        "from __future__ import annotations",
+        *(["\n" + "\n".join(groups[1])] if groups[1] else []),
+        "\n" + "\n".join(groups[2]),
+    ]
     text = "\n".join([f'"""{title}', '"""', "", *head]) + "\n\n\n" + "\n\n\n".join(body) + "\n"
     return re.sub(r"\n{4,}", "\n\n\n", text)
 

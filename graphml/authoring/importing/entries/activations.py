@@ -14,8 +14,25 @@ from graphml.authoring.importing.entry import Entry
 from graphml.authoring.importing.region import Recognised, Region, concrete, same
 
 Array = NDArray[Any]
-SCALAR = frozenset((*UNARY, *BINARY, *SAME, "add", "sub", "rsub", "div", "pow", "gelu", "clamp", "clamp_min",
-                    "clamp_max", "where", "leaky_relu", "elu")) - {"matmul"}  # fmt: skip
+SCALAR = frozenset(
+    (
+        *UNARY,
+        *BINARY,
+        *SAME,
+        "add",
+        "sub",
+        "rsub",
+        "div",
+        "pow",
+        "gelu",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "where",
+        "leaky_relu",
+        "elu",
+    )
+) - {"matmul"}
 KNOWN: Mapping[str, Callable[[Array], Array]] = {
     "silu": lambda x: x * sigmoid(x),
     "gelu": lambda x: gelu(x, "tanh"),

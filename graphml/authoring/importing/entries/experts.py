@@ -39,7 +39,12 @@ def matches(region: Region) -> Recognised | None:
     width = region.shape[-1]
     routers = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] == width]
     three = [name for name, shape in shapes.items() if len(shape) == 3]
-    if len(names) != 3 or len(routers) != 1 or len(three) != 2 or any(np.prod(shapes[one]) > LARGEST for one in three):
+    if (
+        len(names) != 3
+        or len(routers) != 1
+        or len(three) != 2
+        or any(np.prod(shapes[one]) > LARGEST for one in three)
+    ):
         return None
     inner, outer = sorted(three, key=lambda name: shapes[name][1] == width)
     if shapes[inner][2] != width or shapes[outer][1] != width or shapes[inner][1] != 2 * shapes[outer][2]:
@@ -54,7 +59,12 @@ def matches(region: Region) -> Recognised | None:
         chances = softmax(scores, -1) if gating == "softmax" else sigmoid(scores)
         wanted = _mixed(rows, chances, used, normalise, activation, values[inner], values[outer])
         if same(y, wanted, 1e-7):
-            numbers = {"used": used, "sigmoid": gating == "sigmoid", "normalise": normalise, "activation": activation}
+            numbers = {
+                "used": used,
+                "sigmoid": gating == "sigmoid",
+                "normalise": normalise,
+                "activation": activation,
+            }
             weights = {"router": routers[0], "gate_up": inner, "down": outer}
             return Recognised("experts", region.last, {"x": region.entry}, weights, numbers)
     return None
@@ -65,7 +75,9 @@ def _shape(region: Region, name: str) -> tuple[int, ...]:
     return leaf.shape if leaf else tuple(map(int, region.dependence.description.nodes[name].shape or ()))
 
 
-def _mixed(x: Array, chances: Array, used: int, normalise: bool, activation: str, inner: Array, outer: Array) -> Array:
+def _mixed(
+    x: Array, chances: Array, used: int, normalise: bool, activation: str, inner: Array, outer: Array
+) -> Array:
     ids = np.argsort(-chances, axis=-1, kind="stable")[:, :used]
     weights = np.take_along_axis(chances, ids, -1)
     if normalise:

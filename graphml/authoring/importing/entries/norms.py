@@ -33,7 +33,9 @@ def looks(region: Region) -> bool:
 
 def matches(region: Region) -> Recognised | None:
     """Which norm, its eps, weight and bias."""
-    level = np.broadcast_to(region.random(T, 0)[..., :1], region.random(T, 0).shape)
+    shape = region.random(T, 0).shape
+    signs = (-1.0) ** np.arange(int(np.prod(shape[:-1])))  # a level's sign must not matter to a layer norm
+    level = np.broadcast_to(signs.reshape(*shape[:-1], 1), shape)
     bias = region.run(1e3 * level, T)
     centred = bool(np.all(np.abs(bias - region.run(2e3 * level, T)) < 1e-6)) and _is_vector(bias)
     shift = bias.reshape(-1, bias.shape[-1])[0] if centred else np.zeros(bias.shape[-1])
@@ -54,7 +56,9 @@ def matches(region: Region) -> Recognised | None:
             np.abs(values) > 1e-12
         ):
             return None
-    return Recognised("layer_norm" if centred else "rms_norm", region.last, {"x": region.entry}, weights, {"eps": eps})
+    return Recognised(
+        "layer_norm" if centred else "rms_norm", region.last, {"x": region.entry}, weights, {"eps": eps}
+    )
 
 
 def _centred(x: Array, centred: bool) -> Array:
@@ -75,7 +79,9 @@ def _eps(region: Region, weight: Array, bias: Array, centred: bool) -> float | N
     x = region.random(T, 2, 1e-3)
     ratio = (region.run(x, T) - bias) / (_centred(x, centred) * weight)
     found = float(np.median(1 / ratio**2 - _mean_square(x, centred)))
-    return float(f"{found:.6g}") if np.isfinite(found) and found > 1e-14 else 0.0 if abs(found) < 1e-12 else None
+    return (
+        float(f"{found:.6g}") if np.isfinite(found) and found > 1e-14 else 0.0 if abs(found) < 1e-12 else None
+    )
 
 
 def _agrees(region: Region, weight: Array, bias: Array, eps: float, centred: bool) -> bool:

@@ -33,7 +33,9 @@ def matches(region: Region) -> Recognised | None:
     n = min(MOST_POSITIONS, max(64, region.dependence.description.length))
     axis = next(i for i, one in enumerate(region.shape) if isinstance(one, str))
     pairs = [(x, region.run(x, n)) for x in (region.random(n, seed) for seed in (0, 1))]
-    rows = [tuple(np.moveaxis(one, axis, 0).reshape(n, -1, region.shape[-1]) for one in pair) for pair in pairs]  # type: ignore[call-overload]
+    rows = [
+        tuple(np.moveaxis(one, axis, 0).reshape(n, -1, region.shape[-1]) for one in pair) for pair in pairs
+    ]  # type: ignore[call-overload]
     x, y = rows[0]
     turning = [i for i in range(x.shape[-1]) if not np.array_equal(x[..., i], y[..., i])]
     n_rot = max(turning, default=-1) + 1
@@ -56,7 +58,9 @@ def _halves(x: Array, mode: str, n_rot: int) -> tuple[Array, Array]:
     return x[..., 0:n_rot:2], x[..., 1:n_rot:2]
 
 
-def _frequencies(rows: list[tuple[Array, ...]], mode: str, n_rot: int) -> tuple[tuple[float, ...], float] | None:
+def _frequencies(
+    rows: list[tuple[Array, ...]], mode: str, n_rot: int
+) -> tuple[tuple[float, ...], float] | None:
     (a, b), (p, q) = (_halves(one, mode, n_rot) for one in rows[0])
     square = a**2 + b**2
     cos, sin = ((p * a + q * b) / square)[:, :1], ((q * a - p * b) / square)[:, :1]
