@@ -83,7 +83,7 @@ def _from_file(text: str) -> Any:
 def _Logits(model: Any) -> Any:  # noqa: N802 - a class that needs torch to be defined
     import torch
 
-    class Logits(torch.nn.Module):
+    class Logits(torch.nn.Module):  # type: ignore[misc]
         """Ids to logits, without a cache."""
 
         def __init__(self) -> None:
@@ -101,7 +101,7 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     try:
         import torch
     except ImportError as error:
-        told = "torch is wanted: pip install torch transformers there, or name a Python that has them with --python"
+        told = "torch is wanted: pip install torch transformers, or name a Python that has them: --python"
         raise RefusedError(f"{told} ({error})") from None
     source, out = request["source"], Path(request["out"])
     failures = []
@@ -141,7 +141,8 @@ def _told(error: Exception) -> str:
 
 def _sample_length(config: dict[str, Any]) -> int:
     """More tokens than any window or chunk: code for shorter texts may leave the window out."""
-    inner = config.get("text_config") if isinstance(config.get("text_config"), dict) else config
+    told = config.get("text_config")
+    inner: dict[str, Any] = told if isinstance(told, dict) else config
     sizes = [inner.get(name) for name in WINDOWS]
     return max([29, *(size + 5 for size in sizes if type(size) is int)])
 
@@ -170,7 +171,9 @@ def _write(
     signature = exported.graph_signature
     state = dict(exported.state_dict) | dict(exported.constants)
     held = _names_in_checkpoint(source)
-    values, nodes, inputs = {}, [], {}
+    values: dict[str, Any] = {}
+    nodes: list[dict[str, Any]] = []
+    inputs: dict[str, dict[str, Any]] = {}
     for spec in signature.input_specs:
         kind, name = spec.kind.name.lower(), getattr(spec.arg, "name", "")
         if kind == "user_input":

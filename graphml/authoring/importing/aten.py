@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+Array = Any  # an array, or the number that a size is
 Arguments = Mapping[str, Any]
 
 
@@ -42,7 +41,7 @@ def softmax(x: Array, axis: int) -> Array:
     return raised / np.where(total == 0, 1.0, total)
 
 
-def axes(dim: Any) -> tuple[int, ...] | int | None:
+def axes(dim: Any) -> Any:
     """A list of dimensions as NumPy has it; an empty one is all."""
     if isinstance(dim, list):
         return tuple(dim) if dim else None

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+Array = Any  # an array, or the number that a size is
 Arguments = Mapping[str, Any]
 KINDS: Mapping[str, type] = {
     "bool": np.bool_,

@@ -1,4 +1,4 @@
-"""Attention as it is traced: one op, or products and a softmax; with its scale, mask, cap and ALiBi by running it.
+"""Attention as it is traced, one op or products and a softmax: its scale, mask, cap and ALiBi by running it.
 
 Knows pairs of tokens; nothing of layouts.
 """

@@ -75,7 +75,8 @@ def _wrong(proof: Proof) -> str:
         if verdict.first is not None:
             return f"the file that was made disagrees with the traced module in {verdict.first.stage.name}"
     worst = max(proof.lines, key=lambda one: one.nmse)
-    return f"the file that was made disagrees: {worst.what}, {worst.tokens} tokens: NMSE {worst.nmse:.1e}, above {LIMIT:g}"
+    told = f"{worst.what}, {worst.tokens} tokens: NMSE {worst.nmse:.1e}, above {LIMIT:g}"
+    return f"the file that was made disagrees: {told}"
 
 
 def report(imported: Imported, proof: Proof, source: str) -> str:

@@ -1,4 +1,4 @@
-"""Expressions: what the imported file will compute, by graphml's ops, and views: elements of one in some order.
+"""Expressions: what the imported file will compute, by graphml's ops; views: elements of one in some order.
 
 Knows shapes without tokens: a value [T, 4, 16] is of shape (4, 16). Nothing of torch's ops.
 """
@@ -77,7 +77,8 @@ class View:
         elements = np.moveaxis(self.codes % self.of.size, axis, 0)
         if not np.array_equal(elements, np.broadcast_to(elements[:1], elements.shape)):
             raise ValueError("it takes other elements of each token")
-        return elements[0]
+        found: Codes = elements[0]
+        return found
 
 
 def whole(of: Expression, shape: tuple[int, ...], axis: int) -> View:

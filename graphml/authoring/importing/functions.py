@@ -16,7 +16,7 @@ from graphml.authoring.importing.printing import Body, Numbers
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A function of its own: from the value `entry` to `last`, both in the layer; `inside` is what it makes."""
+    """A function of its own: from the value `entry` to `last`; `inside` is what it makes."""
 
     name: str
     entry: Expression
@@ -91,7 +91,10 @@ def _variable(one: Expression, inside: Sequence[Expression], named: Named) -> st
 def loop_lines(
     found: Layered, named: Named, numbers: Numbers, made: Sequence[Part], arguments: Mapping[str, str]
 ) -> list[str]:
-    """The lines within the loop; the residual stream is x_TD before and after. arguments: of each part's call."""
+    """The lines within the loop; the residual stream is x_TD before and after.
+
+    arguments: of each part's call.
+    """
     layer = found.layers[0]
     inside = {id(one) for part in made for one in part.inside}
     calls = {

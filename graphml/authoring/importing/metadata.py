@@ -1,4 +1,4 @@
-"""The metadata of an imported model as they were traced: sizes, epsilon, rope. Knows expressions and GGUF's keys."""
+"""The metadata of an imported model as traced: sizes, epsilon, rope. Knows expressions and GGUF's keys."""
 
 from __future__ import annotations
 

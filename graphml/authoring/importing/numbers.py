@@ -1,4 +1,4 @@
-"""The numbers of expressions as text: fields of the configuration that follow from config.json, else literals.
+"""Numbers of expressions as text: fields of the configuration that follow from config.json, else literals.
 
 Knows config.json's fields and GGUF's keys; nothing of graphs.
 """

@@ -103,11 +103,11 @@ def _operand(walk: Walk, node: TracedNode, name: str) -> Expression:
         ):
             codes = first
     kept = View(view.of, codes)
-    axis = kept.axis
+    tokens = kept.axis
     wanted_axis = next(i for i, one in enumerate(node.shape or ()) if isinstance(one, str))
-    if axis != wanted_axis:
+    if tokens != wanted_axis:
         raise ValueError("combines values of tokens in another order")
-    sizes = [extent for i, extent in enumerate(codes.shape) if i != axis and (node.shape or ())[i] != 1]
+    sizes = [extent for i, extent in enumerate(codes.shape) if i != tokens and (node.shape or ())[i] != 1]
     return walk.select.taken(kept, tuple(sizes) or (1,))
 
 

@@ -1,4 +1,4 @@
-"""Where each tensor of the imported file comes from: parameters, what is done to them, names in the checkpoint.
+"""Where each tensor of the imported file comes from: parameters, their changes, names in the checkpoint.
 
 Knows values of parameters and names; nothing of text.
 """
@@ -52,7 +52,10 @@ def tensor_name(stem: str, role: str) -> str:
 
 
 def places(dependence: Dependence, found: Layered, named: Named) -> list[Place]:
-    """All tensors, those of layer 0 for all layers; ArchitectureError for one that follows from no parameter."""
+    """All tensors, those of layer 0 for all layers.
+
+    ArchitectureError for one that follows from no parameter.
+    """
     listed: list[Place] = []
     first = [(one, "blk.{}.") for one in found.layers[0]]
     for one, prefix in [

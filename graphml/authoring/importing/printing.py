@@ -18,7 +18,10 @@ Numbers = Callable[[Expression], Mapping[str, str]]
 
 @dataclass
 class Body:
-    """The lines of one function. held: variable -> the expression that it has; owner: `layer` or `weights`."""
+    """The lines of one function.
+
+    held: variable -> the expression that it has; owner: `layer` or `weights`.
+    """
 
     named: Named
     numbers: Numbers

@@ -84,7 +84,7 @@ class Walk:
             return self._recognised(node, found)
         name = op_name(node)
         if name == "python.getitem":
-            return self.values[node.operands[0]][node.args["1"]]  # type: ignore[index]
+            return self.values[node.operands[0]][node.args["1"]]  # type: ignore[index,no-any-return]
         if name in MOVES or (name == "index" and not any(map(self.is_walked, node.operands[1:]))):
             return self._moved(node, name)
         if name == "cat":

@@ -179,19 +179,7 @@ class Writer:
         for one in self.found.layers[0]:
             if one.op == "experts" and (one.numbers["activation"] != "silu" or one.numbers["sigmoid"]):
                 self.imports.setdefault(SWIGLU, set()).add("route")
-                scores = "sigmoid" if one.numbers["sigmoid"] else "softmax"
-                act = one.numbers["activation"]
-                return [
-                    "\n".join(
-                        [
-                            "def experts(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:",
-                            '    """The best experts of each token, [T, D]."""',
-                            f'    scores_TE = g.{scores}(layer.linear(x_TD, "ffn_gate_inp"))',
-                            f"    chosen = route(g, layer, scores_TE, config.n_expert_used, normalise={one.numbers['normalise']})",
-                            f"    return chosen.combine(chosen.gated(x_TD, lambda g, gate, up: g.mul(g.{act}(gate), up)))",
-                        ]
-                    )
-                ]
+                return [_experts_function(one)]
         return []
 
     def _table_lines(self) -> list[str]:
@@ -230,6 +218,20 @@ class Writer:
             "        )",
         ]
         return "\n".join(lines)
+
+
+def _experts_function(of: Expression) -> str:
+    """Experts that are no SwiGLU after a softmax."""
+    scores = "sigmoid" if of.numbers["sigmoid"] else "softmax"
+    lines = [
+        "def experts(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:",
+        '    """The best experts of each token, [T, D]."""',
+        f'    scores_TE = g.{scores}(layer.linear(x_TD, "ffn_gate_inp"))',
+        f"    chosen = route(g, layer, scores_TE, config.n_expert_used, {of.numbers['normalise']})",
+        f"    y_TUD = chosen.gated(x_TD, lambda g, gate, up: g.mul(g.{of.numbers['activation']}(gate), up))",
+        "    return chosen.combine(y_TUD)",
+    ]
+    return "\n".join(lines)
 
 
 def _table(of: Expression) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Rope (arXiv:2104.09864): pairs of each head turned by the position, however written, with any frequencies."""
+"""Rope (arXiv:2104.09864): pairs of each head turned by the position, with any frequencies."""
 
 from __future__ import annotations
 
