@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.writing import Writer
 
 Array = NDArray[np.float32]
@@ -33,23 +34,29 @@ def traced_keys(writer: Writer) -> dict[str, Any]:
             keys |= {"expert_count": router.shape[0], "expert_used_count": one.numbers["used"]}
     keys |= {key: value for key, value in writer.fields.values.items() if value is not None}
     if writer.tables:
-        n_rot, magnitude, _ = writer.tables[0]
-        keys |= {"rope.dimension_count": n_rot, "rope.freq_base": base(writer)}
-        if magnitude != 1.0:
-            keys["rope.scaling.attn_factor"] = magnitude
+        first = _rope(writer, windowed=False)
+        keys |= {"rope.dimension_count": first.numbers["n_rot"], "rope.freq_base": base(writer)}
+        if first.numbers["magnitude"] != 1.0:
+            keys["rope.scaling.attn_factor"] = first.numbers["magnitude"]
+        if len(writer.tables) > 1:
+            keys["rope.freq_base_swa"] = base(writer, windowed=True)
     return keys
 
 
-def _frequencies(writer: Writer) -> tuple[float, ...]:
-    for one in writer.found.layers[0]:
-        if one.op == "rope":
-            return tuple(one.numbers["frequencies"])
-    return ()
+def _rope(writer: Writer, windowed: bool) -> Expression:
+    """The rope of a layer with or without a window, if layers differ in that; else of any."""
+    ropes = {
+        bool(window): one
+        for layer, window in zip(writer.found.layers, writer.windows(), strict=True)
+        for one in layer
+        if one.op == "rope"
+    }
+    return ropes[windowed] if windowed in ropes else next(iter(ropes.values()))
 
 
-def base(writer: Writer) -> float:
+def base(writer: Writer, windowed: bool = False) -> float:
     """The base of the rope: of the second pair's frequency if all follow from it, else 10000."""
-    frequencies = np.array(_frequencies(writer))
+    frequencies = np.array(_rope(writer, windowed).numbers["frequencies"])
     if len(frequencies) > 1:
         found = float(frequencies[1] ** -float(len(frequencies)))
         rounded = float(f"{found:.6g}")
@@ -60,8 +67,8 @@ def base(writer: Writer) -> float:
 
 def rope_factors(writer: Writer) -> Array | None:
     """What divides the frequencies of the base, [n_rot / 2]; None if nothing does."""
-    frequencies = np.array(_frequencies(writer))
-    if not len(frequencies):
+    if not writer.tables:
         return None
+    frequencies = np.array(_rope(writer, windowed=False).numbers["frequencies"])
     plain = base(writer) ** (-np.arange(len(frequencies)) / len(frequencies))
     return None if np.allclose(plain, frequencies, rtol=1e-5) else (plain / frequencies).astype(np.float32)
