@@ -18,8 +18,11 @@ def traced_keys(writer: Writer) -> dict[str, Any]:
     """GGUF's keys without the architecture's prefix."""
     found, (heads, kv, width) = writer.found, writer.sizes
     tables = [one for one in found.before if one.op == "position_rows"]
+    length = writer.description.length
     keys: dict[str, Any] = {
-        "context_length": min([one.weights["weight"].shape[0] for one in tables], default=DEFAULT_CONTEXT),
+        "context_length": min(
+            [one.weights["weight"].shape[0] for one in tables], default=max(DEFAULT_CONTEXT, length + 16)
+        ),
         "vocab_size": found.result.shape[-1],
         "embedding_length": found.stream.shape[-1],
         "block_count": len(found.layers),

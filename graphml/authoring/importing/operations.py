@@ -7,16 +7,13 @@ nothing of layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression, T, View, Weight
-
-if TYPE_CHECKING:
-    from graphml.authoring.importing.walk import Walk
+from graphml.authoring.importing.walked import Walked
 
 UNARY = {
     "silu": "silu",
@@ -32,13 +29,13 @@ UNARY = {
 }
 
 
-def unary(walk: Walk, node: TracedNode) -> View:
+def unary(walk: Walked, node: TracedNode) -> View:
     """A function of each number."""
     x = walk.taken(node.operands[0])
     return walk.made(node, UNARY[op_name(node)], (x,), x.shape)
 
 
-def scaled(walk: Walk, node: TracedNode, x: Expression, factor: float, offset: float) -> View:
+def scaled(walk: Walked, node: TracedNode, x: Expression, factor: float, offset: float) -> View:
     """X * factor + offset; x itself where that is nothing."""
     if factor == 1.0 and offset == 0.0:
         return walk.laid(node, x)
@@ -46,7 +43,7 @@ def scaled(walk: Walk, node: TracedNode, x: Expression, factor: float, offset: f
     return walk.made(node, "scale", (x,), x.shape, numbers=numbers)
 
 
-def arithmetic(walk: Walk, node: TracedNode) -> View:
+def arithmetic(walk: Walked, node: TracedNode) -> View:
     """A sum, difference, product or quotient of two values, or of a value and a number."""
     op = {"rsub": "sub", "true_divide": "div"}.get(op_name(node), op_name(node))
     a, b, alpha = node.args["self"], node.args["other"], node.args.get("alpha", 1)
@@ -73,7 +70,7 @@ def arithmetic(walk: Walk, node: TracedNode) -> View:
     return _combined(walk, node, op, a["node"], b["node"])
 
 
-def _combined(walk: Walk, node: TracedNode, op: str, a: str, b: str) -> View:
+def _combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
     if not walk.is_walked(a):
         if op not in ("add", "mul"):
             raise ValueError("subtracts or divides a parameter by a value of tokens")
@@ -89,7 +86,7 @@ def _combined(walk: Walk, node: TracedNode, op: str, a: str, b: str) -> View:
     return walk.made(node, op, (first, second), first.shape)
 
 
-def _operand(walk: Walk, node: TracedNode, name: str) -> Expression:
+def _operand(walk: Walked, node: TracedNode, name: str) -> Expression:
     """An operand in the shape of the result, with 1 for dimensions along which it is the same."""
     view = walk.view(name)
     ndim = len(node.shape or ())
@@ -112,7 +109,7 @@ def _operand(walk: Walk, node: TracedNode, name: str) -> Expression:
 
 
 def _with_weight(
-    walk: Walk, node: TracedNode, op: str, x: Expression, name: str, full: tuple[int, ...]
+    walk: Walked, node: TracedNode, op: str, x: Expression, name: str, full: tuple[int, ...]
 ) -> View:
     weight = walk.weight(name)
     axis = next(i for i, one in enumerate(node.shape or ()) if isinstance(one, str)) - len(node.shape or ())
@@ -128,7 +125,7 @@ def _with_weight(
     return walk.made(node, op, (x,), x.shape, {"weight": Weight(name, tuple(shape) or (1,))})
 
 
-def product(walk: Walk, node: TracedNode) -> View:
+def product(walk: Walked, node: TracedNode) -> View:
     """A value of tokens times a matrix of parameters."""
     name, args = op_name(node), node.args
     left, right, bias, transposed = {
@@ -158,7 +155,7 @@ def product(walk: Walk, node: TracedNode) -> View:
     return walk.made(node, "linear", (x,), (*rest, weight.shape[0]), weights)
 
 
-def embedding(walk: Walk, node: TracedNode) -> View:
+def embedding(walk: Walked, node: TracedNode) -> View:
     """Rows of a table by the ids, or by positions."""
     indices = node.args["indices"]["node"]
     weight = walk.weight(node.args["weight"]["node"])
@@ -175,7 +172,7 @@ def embedding(walk: Walk, node: TracedNode) -> View:
     return walk.made(node, "position_rows", (), weight.shape[1:], {"weight": kept})
 
 
-def power(walk: Walk, node: TracedNode) -> View:
+def power(walk: Walked, node: TracedNode) -> View:
     """Squares and roots."""
     x, exponent = walk.taken(node.operands[0]), walk.number(node.args["exponent"])
     op = {2.0: "sqr", 0.5: "sqrt"}.get(exponent or 0.0)
@@ -184,7 +181,7 @@ def power(walk: Walk, node: TracedNode) -> View:
     return walk.made(node, op, (x,), x.shape)
 
 
-def clamped(walk: Walk, node: TracedNode) -> View:
+def clamped(walk: Walked, node: TracedNode) -> View:
     """Numbers within limits."""
     x = walk.taken(node.args["self"]["node"])
     low, high = (walk.number(node.args.get(one)) for one in ("min", "max"))
@@ -192,7 +189,7 @@ def clamped(walk: Walk, node: TracedNode) -> View:
     return walk.made(node, "clamp", (x,), x.shape, numbers=numbers)
 
 
-def reduced(walk: Walk, node: TracedNode) -> View:
+def reduced(walk: Walked, node: TracedNode) -> View:
     """Softmax, or the sum or mean, over the last dimension."""
     name, view = op_name(node), walk.view(node.args["self"]["node"])
     dims = node.args.get("dim")
@@ -210,7 +207,7 @@ def reduced(walk: Walk, node: TracedNode) -> View:
     return scaled(walk, node, total, 1.0 / x.shape[-1] if name == "mean" else 1.0, 0.0)
 
 
-HANDLERS: Mapping[tuple[str, ...], Callable[[Walk, TracedNode], View]] = {
+HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], View]] = {
     tuple(UNARY): unary,
     ("add", "sub", "rsub", "mul", "div", "true_divide"): arithmetic,
     ("linear", "addmm", "mm", "matmul", "bmm"): product,

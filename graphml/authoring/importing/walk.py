@@ -12,35 +12,17 @@ from typing import Any
 import numpy as np
 
 from graphml.authoring.importing.aten_shapes import MOVES, SHAPES
-from graphml.authoring.importing.dependence import PARAMETERS, POSITIONS, Dependence
 from graphml.authoring.importing.description import TracedNode
-from graphml.authoring.importing.evaluation import Evaluator, op_name
-from graphml.authoring.importing.expressions import Expression, T, View, Weight, whole
+from graphml.authoring.importing.evaluation import op_name
+from graphml.authoring.importing.expressions import Expression, T, View, Weight
 from graphml.authoring.importing.operations import HANDLERS
-from graphml.authoring.importing.region import Recognised, concrete
-from graphml.authoring.importing.selection import Selector
+from graphml.authoring.importing.region import Recognised
+from graphml.authoring.importing.walked import Value, Walked
 from graphml.errors import ArchitectureError
 
-Value = View | tuple[View, ...]
 
-
-class Walk:
+class Walk(Walked):
     """Values of nodes as views of expressions."""
-
-    def __init__(self, dependence: Dependence, found: Mapping[str, Recognised]) -> None:
-        self.dependence, self.found = dependence, found
-        self.select = Selector()
-        self.made_by: dict[int, TracedNode] = {}  # id of an expression -> the node whose value it is
-        self.values: dict[str, Value] = {}
-        for name, one in dependence.description.inputs.items():
-            if one.kind == "ids":
-                self.values[name] = whole(Expression("ids", (), (1,), "", "the ids"), (1, T), 1)
-        ids = {
-            name: np.zeros((1, T), np.int64)
-            for name, one in dependence.description.inputs.items()
-            if one.kind == "ids"
-        }
-        self.plain = Evaluator(dependence.description, ids)
 
     def result(self) -> Expression:
         """The logits."""
@@ -50,17 +32,6 @@ class Walk:
             except ValueError as error:
                 raise ArchitectureError(f"{node.told}: {error}") from None
         return self.taken(self.dependence.description.result)
-
-    def taken(self, name: str, shape: tuple[int, ...] | None = None) -> Expression:
-        """A node's value as an expression."""
-        return self.select.taken(self.view(name), shape)
-
-    def view(self, name: str) -> View:
-        """A node's value."""
-        found = self.values[name]
-        if isinstance(found, tuple):
-            raise ValueError("several values where one is wanted")
-        return found
 
     def _order(self) -> list[TracedNode]:
         """What must be walked: recognised parts stand for all that is inside them."""
@@ -73,10 +44,6 @@ class Walk:
             found = self.found.get(name)
             stack += found.entries.values() if found else self.dependence.description.nodes[name].operands
         return [node for name, node in self.dependence.description.nodes.items() if name in wanted]
-
-    def is_walked(self, name: str) -> bool:
-        """Whether a value depends on tokens, or on parameters and positions at once."""
-        return self.dependence.on_tokens(name) or self.dependence.kinds[name] >= {PARAMETERS, POSITIONS}
 
     def _value(self, node: TracedNode) -> Value:
         found = self.found.get(node.name)
@@ -94,48 +61,6 @@ class Walk:
                 return handler(self, node)
         why = "mixes tokens" if self.dependence.is_mixing(node.name) else "has no counterpart"
         raise ValueError(f"{why}: it was recognised as nothing that graphml has an op for")
-
-    def made(
-        self,
-        node: TracedNode,
-        op: str,
-        inputs: tuple[Expression, ...],
-        shape: tuple[int, ...],
-        weights: Mapping[str, Weight] | None = None,
-        numbers: Mapping[str, Any] | None = None,
-    ) -> View:
-        """A new expression as the value of a node."""
-        expression = Expression(op, inputs, shape, node.path, node.told, weights or {}, numbers or {})
-        kept = self.select.kept(expression)
-        self.made_by.setdefault(id(kept), node)
-        return self.laid(node, kept)
-
-    def laid(self, node: TracedNode, expression: Expression) -> View:
-        """An expression in the shape of a node's value."""
-        shape = node.shape or ()
-        axes = [i for i, one in enumerate(shape) if isinstance(one, str)]
-        if len(axes) != 1:
-            raise ValueError(f"a value of shape {list(shape)}: wanted one dimension of tokens")
-        return whole(expression, concrete(shape, T), axes[0])
-
-    def number(self, value: Any) -> float | None:
-        """The number that an argument is; None if it is a tensor of several."""
-        if isinstance(value, Mapping) and "node" in value:
-            name = value["node"]
-            if self.dependence.kinds[name]:
-                return None
-            found = np.asarray(self.plain.value(name))
-            return float(found.reshape(-1)[0]) if found.size == 1 else None
-        if isinstance(value, Mapping):
-            return float(value["number"]) if "number" in value else None
-        return float(value) if isinstance(value, int | float) else None
-
-    def weight(self, name: str, transposed: bool = False) -> Weight:
-        """A value of parameters alone."""
-        if not self.dependence.is_parameters(name):
-            raise ValueError("reads a value that is neither of tokens nor of parameters alone")
-        shape = np.asarray(self.plain.value(name)).shape
-        return Weight(name, shape[::-1] if transposed else shape, transposed)
 
     def _moved(self, node: TracedNode, name: str) -> Value:
         """A view with the op done on its codes."""
