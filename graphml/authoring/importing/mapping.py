@@ -66,6 +66,7 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
     if writer.tables:
         writer.imports.setdefault("graphml.loading.huggingface.rope", set()).add("rope_keys")
         lines.append("found |= rope_keys(config, found)")
+        lines += _rotating(writer)
     if any(one.op == "experts" for one in writer.found.layers[0]):
         lines += [f'found["{key}"] = config.size("{key}")' for key in ("expert_count", "expert_used_count")]
     for key, text in fields.keys.items():
@@ -77,6 +78,18 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         '    """Sizes and settings from config.json."""',
     ]
     return "\n".join([*head, *(f"    {line}" for line in lines), "    return found"]), defaults
+
+
+def _rotating(writer: Writer) -> list[str]:
+    """How many dimensions rotate, where no part of the heads says it."""
+    config, n_rot = writer.description.config, writer.tables[0][0]
+    told = [config, *(one for name in ROPE_FIELDS if isinstance(one := config.get(name), dict))]
+    parts = [one[name] for one in told for name in ("partial_rotary_factor", "rotary_pct") if one.get(name)]
+    if parts or n_rot == writer.sizes[2]:
+        return []
+    name = next((name for name in SIZES["rope.dimension_count"] if config.get(name) == n_rot), "")
+    read = f'config.size("{name}")' if name else str(n_rot)
+    return [f'found["rope.dimension_count"] = {read}']
 
 
 def _assumed(writer: Writer) -> dict[str, Any]:
