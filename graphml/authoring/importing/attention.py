@@ -43,10 +43,12 @@ def attentions(dependence: Dependence) -> list[Recognised]:
         if op_name(node) == "scaled_dot_product_attention":
             one = node.args
             mask = one.get("attn_mask")
-            names = [one[role]["node"] for role in ("query", "key", "value")]
+            query, key, value = (str(one[role]["node"]) for role in ("query", "key", "value"))
             masks = (mask["node"],) if mask else ()
             found.append(
-                _fitted(dependence, node, _Found(*names, node.name, masks, bool(one.get("is_causal"))))
+                _fitted(
+                    dependence, node, _Found(query, key, value, node.name, masks, bool(one.get("is_causal")))
+                )
             )
         elif op_name(node) in ("softmax", "_softmax") and dependence.is_mixing(node.name):
             found.append(_fitted(dependence, node, _by_products(dependence, node)))
@@ -210,7 +212,8 @@ def _slopes(bias: Array, n: int) -> Array | None:
     first = bias[n - 1, n - 2]
     if not np.all(np.isfinite(first)) or np.max(np.abs(first)) < 1e-9:
         return None
-    return -first
+    found: Array = -first
+    return found
 
 
 def alibi_slopes(heads: int, max_bias: float) -> Array:

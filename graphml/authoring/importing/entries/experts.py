@@ -85,7 +85,8 @@ def _mixed(
     both = np.einsum("tufd,td->tuf", inner[ids], x)
     half = both.shape[-1] // 2
     hidden = KNOWN[activation](both[..., :half]) * both[..., half:]
-    return np.einsum("tudf,tuf,tu->td", outer[ids], hidden, weights)
+    found: Array = np.einsum("tudf,tuf,tu->td", outer[ids], hidden, weights)
+    return found
 
 
 ENTRY = Entry("experts", looks, matches)

@@ -66,7 +66,8 @@ def _centred(x: Array, centred: bool) -> Array:
 
 
 def _mean_square(x: Array, centred: bool) -> Array:
-    return (_centred(x, centred) ** 2).mean(-1, keepdims=True)
+    found: Array = (_centred(x, centred) ** 2).mean(-1, keepdims=True)
+    return found
 
 
 def _is_vector(values: Array) -> bool:

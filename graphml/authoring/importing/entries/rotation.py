@@ -34,8 +34,9 @@ def matches(region: Region) -> Recognised | None:
     axis = next(i for i, one in enumerate(region.shape) if isinstance(one, str))
     pairs = [(x, region.run(x, n)) for x in (region.random(n, seed) for seed in (0, 1))]
     rows = [
-        tuple(np.moveaxis(one, axis, 0).reshape(n, -1, region.shape[-1]) for one in pair) for pair in pairs
-    ]  # type: ignore[call-overload]
+        tuple(np.moveaxis(one, axis, 0).reshape(n, -1, int(region.shape[-1])) for one in pair)
+        for pair in pairs
+    ]
     x, y = rows[0]
     turning = [i for i in range(x.shape[-1]) if not np.array_equal(x[..., i], y[..., i])]
     n_rot = max(turning, default=-1) + 1
@@ -85,12 +86,14 @@ def _frequencies(
 
 
 def _wrapped(angle: Array) -> Array:
-    return np.mod(angle + np.pi, 2 * np.pi) - np.pi
+    found: Array = np.mod(angle + np.pi, 2 * np.pi) - np.pi
+    return found
 
 
 def _steps(angles: Array) -> Array:
     """Angle of each pair by position, made exact over longer and longer distances."""
-    found, at = angles[1].copy(), 2
+    found: Array = angles[1].copy()
+    at = 2
     while at < len(angles):
         found += _wrapped(angles[at] - at * found) / at
         at *= 2
