@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Iterator
@@ -25,9 +26,15 @@ from graphml.errors import GraphmlError, UsageError
 COMMANDS = (
     "run", "chat", "serve", "embed", "info", "plan", "placement", "doctor", "pull", "models", "rm",
     "perplexity", "graph", "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "verify",
-    "new-arch", "test-backend",
+    "new-arch", "import", "test-backend",
     "report",
 )  # fmt: skip
+
+
+def module_of(command: str) -> str:
+    """The name of a command's file and function; a word of Python's own ends in `_`."""
+    name = command.replace("-", "_")
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 class Commands(TyperGroup):
@@ -43,7 +50,7 @@ class Commands(TyperGroup):
         """The command of that name, from the file of that name; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
-        name = cmd_name.replace("-", "_")
+        name = module_of(cmd_name)
         if self._listing:
             summary = _summary(Path(__file__).with_name(f"{name}.py"), name)
             if summary is not None:

@@ -20,7 +20,8 @@ from graphml.server.command_line import parsed
 from tests import tiny_model
 from tests.docs.pages import ROOT, blocks
 
-NO_MODEL = {"info", "doctor", "models", "pull", "rm", "new-arch", "test-backend"}  # none, or no graph
+# None, or no graph.
+NO_MODEL = {"info", "doctor", "models", "pull", "rm", "new-arch", "import", "test-backend"}
 ENDLESS = {"serve"}
 SMALL = ["-p", "hello world", "--tokens", 3]
 # The arguments of each command besides the model's and `--arch`.

@@ -200,6 +200,8 @@ APART = {
     ("bench", "--api-key"): ("@/dev/null/no", "x"),  # x: without a server
     ("perplexity", "--ctx"): (*NO_NUMBER, *BELOW, "3"),
     ("new-arch", "--output"): ("/dev/null/no",),
+    ("import", "--output"): ("/dev/null/no.py", "no/folder.py", "x.txt"),
+    ("import", "--weights"): ("/dev/null/no.gguf", "x.txt"),
     ("report", "--output"): ("/dev/null/no",),
 }
 
@@ -223,6 +225,7 @@ def begin(name: str, path: Path) -> list[object]:
         "compare": [path, "--a", "reference"],
         "bisect": [path, "--a", "reference"],
         "new-arch": ["my-arch"],
+        "import": ["hf:nowhere", "-o", "x.py"],
         "test-backend": ["reference", "--op", "add"],
         "doctor": [],
         "pull": [],
@@ -294,6 +297,12 @@ CONTRADICTIONS: list[list[object]] = [
     ["compare", "MODEL", "--save", "x.npz", "--worst", 3],
     ["bisect", "MODEL", "--saved", __file__, "--fuse-a", "none"],
     ["new-arch", "mine", "--like", "llama", "--from-hf", __file__],
+    ["import", "hf:nowhere", "-o", "x.py"],
+    ["import", "nonsense", "-o", "x.py"],
+    ["import", "module:nowhere.py:make", "-o", "x.py", "--weights", "x.gguf"],
+    ["import", "module:nowhere.py", "-o", "x.py", "--weights", "x.gguf"],
+    ["import", "module:nowhere.py:make", "-o", "x.py"],
+    ["import", "hf:nowhere", "-o", __file__],
     ["bench", "-m", "MODEL", "--suite", "das", "-p", "64"],
     ["bench", "-m", "MODEL", "--case", "x"],
     ["bench", "-m", "MODEL", "--server", "http://127.0.0.1:9"],

@@ -5,9 +5,7 @@ Knows processes and names of tensors; nothing of how records are compared.
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -16,13 +14,12 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from graphml import peers
+from graphml.authoring.peer_process import ask
 from graphml.authoring.verify.record import Record
-from graphml.errors import BackendError, UsageError
+from graphml.errors import BackendError
 from graphml.ir.op import Array
 
 PEERS = {"llama.cpp": "record_llama_cpp.py", "hf": "record_transformers.py"}
-LONGEST_S = 3600.0
 
 
 def record_of(
@@ -36,7 +33,7 @@ def record_of(
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "record.npz"
         request = {"model": path or str(model), "ids": list(ids), "out": str(out)}
-        by = _run(name, [python, str(Path(peers.__file__).with_name(PEERS[name]))], request)
+        by = ask(name, PEERS[name], python, request)
         try:
             with np.load(out, allow_pickle=False) as held:
                 arrays = {one: held[one].astype(np.float32, copy=False) for one in held.files}
@@ -47,27 +44,6 @@ def record_of(
         raise BackendError(f"{name}: its process left no logits")
     values = _from_transformers(arrays, architecture) if name == "hf" else arrays
     return Record(by, ids, logits, values)
-
-
-def _run(name: str, command: list[str], request: Mapping[str, object]) -> str:
-    """Run a peer; returns its description of itself."""
-    try:
-        done = subprocess.run(
-            command, input=json.dumps(request), capture_output=True, text=True, encoding="utf-8",
-            timeout=LONGEST_S, check=False,
-        )  # fmt: skip
-    except OSError as error:
-        raise UsageError(f"{name}: {command[0]} cannot be started: {error.strerror or error}") from None
-    except subprocess.TimeoutExpired:
-        raise BackendError(f"{name}: gave nothing within {LONGEST_S:.0f} s") from None
-    try:
-        answer = json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise BackendError(f"{name}: its process ended with {done.returncode}: {last}") from None
-    if "error" in answer:
-        raise BackendError(f"{name}: {answer['error']}")
-    return str(answer["by"])
 
 
 def _from_transformers(arrays: Mapping[str, Array], architecture: str) -> dict[str, Array]:

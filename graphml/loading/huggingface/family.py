@@ -101,6 +101,38 @@ def squeezed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
     return calculated(tensor, name, lambda values: values, shape)
 
 
+def rows(part: Callable[[HfConfig], tuple[int, int, int, int]]) -> Change:
+    """Rows of one kind, of matrices that hold several, and of their biases.
+
+    part: groups, how many equal parts each group has, and from which to which of them is taken.
+    """
+
+    def change(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+        groups, count, start, stop = part(config)
+        total = tensor.shape[0] if tensor.shape else 1
+        if groups < 1 or count < 1 or total % (groups * count) or not 0 <= start < stop <= count:
+            raise config.error(f"{name}: {total} rows are no {groups} groups of {count} parts")
+        chosen = np.arange(total).reshape(groups, count, -1)[:, start:stop].reshape(-1)
+
+        def compute() -> NDArray[np.uint8]:
+            return np.ascontiguousarray(tensor.data.reshape(total, -1)[chosen]).reshape(-1)
+
+        return DeferredTensor.of(name, tensor.dtype, (len(chosen), *tensor.shape[1:]), compute)
+
+    return change
+
+
+def after(*changes: Change) -> Change:
+    """One change after the other."""
+
+    def change(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+        for one in changes:
+            tensor = one(config, name, tensor)
+        return tensor
+
+    return change
+
+
 def transposed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
     """Rows and columns exchanged, as of GPT-2's matrices; a vector stays."""
     if len(tensor.shape) != 2 or tensor.dtype not in ("f32", "f16", "bf16"):

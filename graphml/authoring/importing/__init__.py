@@ -1,0 +1,1 @@
+"""Architecture files from PyTorch modules: traced, recognised by behaviour, written, proved."""

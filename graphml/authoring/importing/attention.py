@@ -1,0 +1,282 @@
+"""Attention as it is traced, one op or products and a softmax: its scale, mask, cap and ALiBi by running it.
+
+Knows pairs of tokens; nothing of layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.authoring.importing.aten import softmax
+from graphml.authoring.importing.dependence import Dependence
+from graphml.authoring.importing.description import TracedNode
+from graphml.authoring.importing.evaluation import op_name
+from graphml.authoring.importing.region import Recognised, concrete, run, same
+from graphml.errors import ArchitectureError
+
+Array = NDArray[Any]
+T = 7
+HIDDEN = -1e4  # a score below it is not seen
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The nodes of an attention: what it reads, its last node, the masks that come in."""
+
+    query: str
+    key: str
+    value: str
+    last: str
+    masks: tuple[str, ...]
+    causal: bool
+
+
+def attentions(dependence: Dependence) -> list[Recognised]:
+    """All attentions of the graph; ArchitectureError for a mixing of tokens that is none that is known."""
+    found = []
+    for node in dependence.needed:
+        if op_name(node) == "scaled_dot_product_attention":
+            one = node.args
+            mask = one.get("attn_mask")
+            query, key, value = (str(one[role]["node"]) for role in ("query", "key", "value"))
+            masks = (mask["node"],) if mask else ()
+            found.append(
+                _fitted(
+                    dependence, node, _Found(query, key, value, node.name, masks, bool(one.get("is_causal")))
+                )
+            )
+        elif op_name(node) in ("softmax", "_softmax") and dependence.is_mixing(node.name):
+            found.append(_fitted(dependence, node, _by_products(dependence, node)))
+    return found
+
+
+def _by_products(dependence: Dependence, at: TracedNode) -> _Found:
+    """The connected nodes with a number for each pair of tokens, around a softmax."""
+    nodes, inside, stack = dependence.description.nodes, set(), [at.name]
+    lasts: list[str] = []
+    while stack:
+        name = stack.pop()
+        if name in inside:
+            continue
+        inside.add(name)
+        stack += [one for one in nodes[name].operands if dependence.is_mixing(one)]
+        for user in dependence.users.get(name, ()):
+            if dependence.is_mixing(user):
+                stack.append(user)
+            elif dependence.on_tokens(user):
+                lasts.append(user)
+    scores = [
+        nodes[name]
+        for name in nodes
+        if name in inside
+        and len([one for one in dependence.token_operands(name) if not dependence.is_mixing(one)]) == 2
+    ]
+    if len(scores) != 1 or len(set(lasts)) != 1:
+        raise ArchitectureError(
+            f"{at.told}: mixes tokens in a way that is no attention that `graphml import` knows"
+        )
+    query, key = (one for one in dependence.token_operands(scores[0].name))
+    values = [one for one in dependence.token_operands(lasts[0]) if one not in inside]
+    if len(values) != 1:
+        raise ArchitectureError(f"{nodes[lasts[0]].told}: wanted attention's weights times one value")
+    members = [nodes[name] for name in nodes if name in inside]
+    masks = dict.fromkeys(
+        one
+        for node in members
+        for one in node.operands
+        if dependence.is_positions(one) and sum(isinstance(size, str) for size in nodes[one].shape or ()) > 1
+    )
+    return _Found(query, key, values[0], lasts[0], tuple(masks), False)
+
+
+class _Runs:
+    """Runs an attention on q, k, v [T, head, d]."""
+
+    def __init__(self, dependence: Dependence, found: _Found) -> None:
+        self.dependence, self.found = dependence, found
+        nodes = dependence.description.nodes
+        self.shapes = {
+            role: nodes[name].shape or ()
+            for role, name in (("query", found.query), ("key", found.key), ("value", found.value))
+        }
+        self.last = nodes[found.last].shape or ()
+
+    def sizes(self, role: str) -> tuple[int, int]:
+        """Heads and their width, as this operand has them."""
+        rest = [one for one in self.shapes[role] if isinstance(one, int)]
+        while len(rest) > 2 and rest[0] == 1:
+            rest = rest[1:]
+        if len(rest) == 1:
+            rest = [1, *rest]
+        if len(rest) != 2:
+            raise ArchitectureError(
+                f"attention reads {role} of shape {list(self.shapes[role])}: wanted heads and widths"
+            )
+        return rest[0], rest[1]
+
+    def __call__(self, q: Array, k: Array, v: Array) -> Array:
+        """Out [T, head, d]."""
+        given = {}
+        for (role, shape), x in zip(self.shapes.items(), (q, k, v), strict=True):
+            axis = next(i for i, one in enumerate(shape) if isinstance(one, str))
+            rest = tuple(one for one in shape if isinstance(one, int))
+            given[getattr(self.found, role)] = np.moveaxis(x.reshape(len(x), *rest), 0, axis)
+        out = run(self.dependence, given, self.found.last, len(q))
+        axis = next(i for i, one in enumerate(self.last) if isinstance(one, str))
+        return np.moveaxis(out.reshape(concrete(self.last, len(q))), axis, 0).reshape(
+            len(q), *self.out_sizes()
+        )
+
+    def out_sizes(self) -> tuple[int, int]:
+        """Heads of the queries, and width of the values."""
+        return self.sizes("query")[0], self.sizes("value")[1]
+
+
+def _fitted(dependence: Dependence, node: TracedNode, found: _Found) -> Recognised:
+    runs = _Runs(dependence, found)
+    (heads, width), (kv, _), (_, wide) = (runs.sizes(role) for role in ("query", "key", "value"))
+
+    def weights(q: Array, k: Array) -> Array:
+        """log of how much token i sees of token j: [T, T, head]; by values that name their token."""
+        if wide < len(q):
+            raise ArchitectureError(
+                f"{node.told}: heads of width {wide} are narrower than `graphml import` can fit"
+            )
+        v = np.zeros((len(q), kv, wide))
+        v[np.arange(len(q)), :, np.arange(len(q))] = 1.0
+        with np.errstate(divide="ignore"):
+            return np.log(np.moveaxis(runs(q, k, v)[:, :, : len(q)], 2, 1))
+
+    n = min(T, wide)
+    zero = weights(np.zeros((n, heads, width)), np.zeros((n, kv, width)))
+    bias = zero - zero[np.arange(n), np.arange(n)][:, None]
+    window, chunk = _reach(dependence, node, found, zero)
+    scale = _scale(weights, n, (heads, kv, width), bias)
+    cap = _cap(weights, (heads, kv, width), scale)
+    slopes = _slopes(bias, n)
+    max_bias = 0.0
+    if slopes is not None:
+        max_bias = 8.0
+        if not same(slopes, alibi_slopes(heads, max_bias), 1e-5):
+            raise ArchitectureError(f"{node.told}: a bias by distance that is not ALiBi with 8")
+    numbers = {
+        "scale": scale,
+        "window": window,
+        "chunk": chunk,
+        "softcap": cap,
+        "max_bias": max_bias,
+        "head": heads,
+        "head_kv": kv,
+    }
+    _check(runs, node, numbers, (heads, kv, width, wide))
+    return Recognised(
+        "attend", found.last, {"q": found.query, "k": found.key, "v": found.value}, numbers=numbers
+    )
+
+
+def _scale(weights: Callable[..., Array], n: int, sizes: tuple[int, int, int], bias: Array) -> float:
+    heads, kv, width = sizes
+    generator = np.random.default_rng(5)
+    q, k = (
+        1e-2 * generator.standard_normal((n, heads, width)),
+        1e-2 * generator.standard_normal((n, kv, width)),
+    )
+    got = weights(q, k)
+    with np.errstate(invalid="ignore"):
+        got = got - got[np.arange(n), np.arange(n)][:, None] - bias
+    products = np.einsum("ihd,jhd->ijh", q, np.repeat(k, heads // kv, 1))
+    products = products - products[np.arange(n), np.arange(n)][:, None]
+    below = np.tril_indices(n, -1)
+    a, b = products[below].reshape(-1), got[below].reshape(-1)
+    seen = np.isfinite(b)
+    return float(f"{float(a[seen] @ b[seen] / (a[seen] @ a[seen])):.8g}")
+
+
+def _cap(weights: Callable[..., Array], sizes: tuple[int, int, int], scale: float) -> float:
+    """The limit of scores, from two tokens whose scores are far above and far below it."""
+    heads, kv, width = sizes
+    q, k = np.ones((2, heads, width)), np.ones((2, kv, width))
+    k[1] = -1.0
+    got = weights(1e6 * q / (abs(scale) * width), k)[1]
+    apart = float(abs(got[0, 0] - got[1, 0]))
+    return float(f"{apart / 2:.6g}") if np.isfinite(apart) and apart < 1e5 else 0.0
+
+
+def _slopes(bias: Array, n: int) -> Array | None:
+    """What a step of distance takes from the scores of each head; None if nothing."""
+    first = bias[n - 1, n - 2]
+    if not np.all(np.isfinite(first)) or np.max(np.abs(first)) < 1e-9:
+        return None
+    found: Array = -first
+    return found
+
+
+def alibi_slopes(heads: int, max_bias: float) -> Array:
+    """ALiBi's slopes for each head (arXiv:2108.12409), as ggml has them."""
+    power = 1 << (heads.bit_length() - 1)
+    first, second = 2.0 ** (-max_bias / power), 2.0 ** (-max_bias / 2 / power)
+    return np.array(
+        [first ** (h + 1) if h < power else second ** (2 * (h - power) + 1) for h in range(heads)]
+    )
+
+
+def _reach(dependence: Dependence, node: TracedNode, found: _Found, zero: Array) -> tuple[int, int]:
+    """Window and chunk: the first token that each one sees, 0 for all; at more tokens than were traced."""
+    n = dependence.description.length + 3
+    small = np.isfinite(zero[:, :, 0]) & (zero[:, :, 0] > HIDDEN)
+    size = len(small)
+    seen = np.tril(np.ones((n, n), bool)) if found.causal or not found.masks else np.ones((n, n), bool)
+    for name in found.masks:
+        mask = run(dependence, {}, name, n)
+        mask = mask.reshape(-1, *mask.shape[-2:])[0][:n, :n]
+        one = mask if mask.dtype == bool else mask > HIDDEN
+        if mask.dtype == bool and not np.all(one[:size, :size] | ~small):
+            one = ~one  # true for what is hidden
+        seen = seen & one
+    if not np.array_equal(small, seen[:size, :size]):
+        seen = seen & np.tril(np.ones((n, n), bool))  # made causal within the products
+        if not np.array_equal(small, seen[:size, :size]):
+            raise ArchitectureError(f"{node.told}: wanted each token to see itself and those before it")
+    starts = seen.argmax(1)
+    rows = np.arange(n)
+    if not all(seen[i, starts[i] : i + 1].all() and not seen[i, i + 1 :].any() for i in rows):
+        raise ArchitectureError(
+            f"{node.told}: wanted tokens to see those right before them; got another mask"
+        )
+    if not starts.any():
+        return 0, 0
+    first = int(np.flatnonzero(starts)[0])
+    if np.array_equal(starts, np.maximum(rows - first + 1, 0)):
+        return first, 0
+    if np.array_equal(starts, rows // first * first):
+        return 0, first
+    raise ArchitectureError(f"{node.told}: wanted a window or chunks of tokens; got another mask")
+
+
+def _check(runs: _Runs, node: TracedNode, numbers: dict[str, Any], sizes: tuple[int, int, int, int]) -> None:
+    """Attention with these numbers, on random values, must agree."""
+    heads, kv, width, wide = sizes
+    n = 9
+    generator = np.random.default_rng(6)
+    q, k, v = (
+        generator.standard_normal((n, count, size))
+        for count, size in ((heads, width), (kv, width), (kv, wide))
+    )
+    scores = np.einsum("ihd,jhd->hij", q, np.repeat(k, heads // kv, 1)) * numbers["scale"]
+    if numbers["softcap"]:
+        scores = numbers["softcap"] * np.tanh(scores / numbers["softcap"])
+    i, j = np.arange(n)[:, None], np.arange(n)[None]
+    if numbers["max_bias"]:
+        scores = scores - alibi_slopes(heads, numbers["max_bias"])[:, None, None] * (i - j)
+    seen = (j <= i) & ((i - j < numbers["window"]) | (not numbers["window"]))
+    seen = seen & ((i // max(numbers["chunk"], 1) == j // max(numbers["chunk"], 1)) | (not numbers["chunk"]))
+    wanted = np.einsum(
+        "hij,jhd->ihd", softmax(np.where(seen, scores, -np.inf), -1), np.repeat(v, heads // kv, 1)
+    )
+    if not same(runs(q, k, v), wanted, 1e-6):
+        raise ArchitectureError(f"{node.told}: attention that agrees with no `attend`: {numbers}")

@@ -1,0 +1,96 @@
+"""The whole import: traced, recognised, written to a folder of its own, proved; and its report.
+
+Nothing is written where the caller wants it before the proof holds. Knows the order of the steps.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.authoring.importing.importing import Imported, import_description
+from graphml.authoring.importing.proof import LIMIT, Proof, prove, write_weights
+from graphml.authoring.importing.tracing import check_source, trace
+from graphml.authoring.verify.verdict_text import as_text
+from graphml.errors import ArchitectureError
+from graphml.loading.huggingface.packed import plain
+from graphml.weights.filemap import FileMap
+from graphml.weights.safetensors import read_safetensors
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Done:
+    """The text of the file, and what is told of it."""
+
+    text: str
+    report: str
+
+
+def import_source(
+    source: str, name: str, python: str = sys.executable, trusted: bool = False, weights: Path | None = None
+) -> Done:
+    """Import a source. name: of the file without .py; weights: the GGUF file to write.
+
+    ArchitectureError names what cannot be imported, or what the proof found wrong.
+    """
+    path = check_source(source)
+    description = trace(source, python, trusted)
+    folder = path if source.startswith("hf:") else None
+    imported = import_description(description, checkpoint(folder))
+    with tempfile.TemporaryDirectory() as made:
+        file = Path(made) / f"{name}.py"
+        file.write_text(imported.text, encoding="utf-8")
+        proof = prove(imported, file, folder)
+        if not proof.holds:
+            raise ArchitectureError(f"{source}: {_wrong(proof)}")
+        if weights is not None:
+            stored = Path(made) / "weights.gguf"
+            write_weights(imported, stored, held=checkpoint(folder))
+            shutil.copyfile(stored, weights)
+    return Done(imported.text, report(imported, proof, source))
+
+
+def checkpoint(folder: Path | None) -> dict[str, Callable[[], Array]]:
+    """Reads of a folder's tensors by name, float32."""
+    found: dict[str, Callable[[], Array]] = {}
+    for path in sorted(folder.glob("*.safetensors")) if folder else ():
+        for name, one in read_safetensors(FileMap(path)).items():
+            found[name] = lambda path=path, one=one: plain(path, one).numpy().astype(np.float32)  # type: ignore[misc]
+    return found
+
+
+def _wrong(proof: Proof) -> str:
+    """The first thing that disagrees, in one line."""
+    for verdict, _ in proof.verdicts:
+        if verdict.first is not None:
+            return f"the file that was made disagrees with the traced module in {verdict.first.stage.name}"
+    worst = max(proof.lines, key=lambda one: one.nmse)
+    told = f"{worst.what}, {worst.tokens} tokens: NMSE {worst.nmse:.1e}, above {LIMIT:g}"
+    return f"the file that was made disagrees: {told}"
+
+
+def report(imported: Imported, proof: Proof, source: str) -> str:
+    """What was recognised from which lines, and how exact each part is; Markdown."""
+    description = imported.dependence.description
+    rows = ["| recognised | where | from |", "|---|---|---|"]
+    for node in imported.dependence.needed:
+        found = imported.recognised.get(node.name)
+        if found is not None:
+            rows.append(f"| {found.op} | {node.path or 'the model'} | {Path(node.line).name} |")
+    lines = ["| against | tokens | NMSE |", "|---|---|---|"]
+    lines += [f"| {one.what} | {one.tokens} | {one.nmse:.1e} |" for one in proof.lines]
+    parts = []
+    for verdict, record in proof.verdicts[-1:]:
+        parts = [as_text(verdict, record, f"{imported.architecture}, random parameters", "imported")]
+    head = f"# {description.model_class} from {source} ({description.by})"
+    return "\n\n".join([head, "\n".join(rows), "\n".join(lines), *parts]).rstrip() + "\n"

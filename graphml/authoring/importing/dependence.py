@@ -1,0 +1,131 @@
+"""What every node depends on, which nodes all paths to it pass, and the parts of a graph between two nodes.
+
+Knows the graph of a description; nothing of models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from graphml.authoring.importing.aten_shapes import SIZE_ONLY
+from graphml.authoring.importing.description import Description, TracedNode
+from graphml.authoring.importing.evaluation import is_ignored, op_name
+
+TOKENS, PARAMETERS, POSITIONS = "tokens", "parameters", "positions"
+Kinds = frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Dependence:
+    """kinds: of each node and input, any of tokens, parameters, positions; none of a constant."""
+
+    description: Description
+    kinds: dict[str, Kinds]
+
+    def on_tokens(self, name: str) -> bool:
+        """Whether the value depends on which ids are given."""
+        return TOKENS in self.kinds[name]
+
+    def is_parameters(self, name: str) -> bool:
+        """Whether it is a parameter or computed from parameters and constants alone."""
+        return self.kinds[name] == {PARAMETERS}
+
+    def is_positions(self, name: str) -> bool:
+        """Whether it depends on the length of the text and on constants alone."""
+        return self.kinds[name] == {POSITIONS}
+
+    def is_constant(self, name: str) -> bool:
+        """Whether it is always the same."""
+        return not self.kinds[name]
+
+    def token_operands(self, name: str) -> list[str]:
+        """The operands that depend on the ids."""
+        node = self.description.nodes.get(name)
+        return [one for one in node.operands if self.on_tokens(one)] if node else []
+
+    def is_mixing(self, name: str) -> bool:
+        """Whether the value has a number for each pair of tokens."""
+        node = self.description.nodes.get(name)
+        return bool(
+            node and self.on_tokens(name) and sum(isinstance(one, str) for one in node.shape or ()) > 1
+        )
+
+    @cached_property
+    def needed(self) -> list[TracedNode]:
+        """The nodes that depend on the ids and that the logits need, in order."""
+        found, stack = set(), [self.description.result]
+        while stack:
+            name = stack.pop()
+            if name not in found and self.on_tokens(name):
+                found.add(name)
+                stack += self.token_operands(name)
+        return [node for name, node in self.description.nodes.items() if name in found]
+
+    @cached_property
+    def users(self) -> dict[str, list[str]]:
+        """The needed nodes that read each node."""
+        found: dict[str, list[str]] = {}
+        for node in self.needed:
+            for one in set(node.operands):
+                found.setdefault(one, []).append(node.name)
+        return found
+
+    @cached_property
+    def dominators(self) -> dict[str, str]:
+        """The nearest node through which all that a node learns of the ids has passed."""
+        found: dict[str, str] = {}
+        depth = {name: 0 for name, one in self.description.inputs.items() if one.kind == "ids"}
+        for node in self.needed:
+            before = self.token_operands(node.name)
+            common = before[0]
+            for one in before[1:]:
+                common = self._common(found, depth, common, one)
+            found[node.name] = common
+            depth[node.name] = depth[common] + 1
+        return found
+
+    @staticmethod
+    def _common(above: dict[str, str], depth: dict[str, int], a: str, b: str) -> str:
+        while a != b:
+            if depth[a] >= depth[b]:
+                a = above[a]
+            else:
+                b = above[b]
+        return a
+
+    def chain(self, name: str) -> Iterator[str]:
+        """The node's dominators, nearest first, without the ids themselves."""
+        while (name := self.dominators.get(name, "")) in self.description.nodes:
+            yield name
+
+    def between(self, entry: str, last: str) -> list[TracedNode]:
+        """The nodes that depend on the ids from `entry`, which is left out, to `last`."""
+        found, stack = set(), [last]
+        while stack:
+            name = stack.pop()
+            if name not in found and name != entry:
+                found.add(name)
+                stack += self.token_operands(name)
+        return [self.description.nodes[name] for name in self.description.nodes if name in found]
+
+
+def classed(description: Description) -> Dependence:
+    """Class every node."""
+    kinds: dict[str, Kinds] = {}
+    for name, leaf in description.inputs.items():
+        kinds[name] = frozenset({"ids": {TOKENS}, "parameter": {PARAMETERS}}.get(leaf.kind, ()))
+    for name, node in description.nodes.items():
+        if is_ignored(node):
+            kinds[name] = frozenset()
+            continue
+        found: set[str] = set()
+        for one in node.operands:
+            found |= kinds[one]
+        if op_name(node) in SIZE_ONLY:
+            size = [one for one in node.operands[:1] if kinds[one] & {TOKENS, POSITIONS}]
+            rest = [kinds[one] for one in node.operands[1:]]
+            found = ({POSITIONS} if size else set()).union(*rest)
+        kinds[name] = frozenset(found)
+    return Dependence(description, kinds)

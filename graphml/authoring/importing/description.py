@@ -1,0 +1,157 @@
+"""The plain description of a traced module: what `peers/trace_torch.py` writes, as frozen values.
+
+Knows names, ops, arguments and shapes; nothing of what they compute.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.errors import ArchitectureError
+
+FORMAT = "graphml-trace-1"
+Array = NDArray[Any]
+MOST_NODES = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class TracedNode:
+    """One op. args: by name in the op's schema; `{"node": name}` is another node or an input.
+
+    shape: numbers, and names of sizes that vary with the text; None: no tensor. path: of the module that
+    called it, kind: of that module's class. line: `file.py:123` of the model's code.
+    """
+
+    name: str
+    op: str
+    args: Mapping[str, Any]
+    shape: tuple[int | str, ...] | None
+    dtype: str
+    path: str
+    kind: str
+    line: str
+
+    @property
+    def operands(self) -> list[str]:
+        """Names of the nodes and inputs among the arguments, in order."""
+        return list(_operands(self.args))
+
+    @property
+    def told(self) -> str:
+        """Op, module path and source line, for errors."""
+        at = f" ({self.line})" if self.line else ""
+        return f"{self.op} in {self.path or 'the model itself'}{at}"
+
+
+@dataclass(frozen=True)
+class TracedInput:
+    """A leaf: `ids`, a `parameter`, or a `constant` (buffers too); name: the tensor's in the module."""
+
+    kind: str
+    name: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """A traced module from ids [1, T] to logits [1, T, V].
+
+    values: of constants and of parameters that are not in the checkpoint under their names; samples: ids and
+    the logits that PyTorch computed for them. length: tokens of the text that was traced.
+    """
+
+    by: str
+    source: str
+    model_class: str
+    config: Mapping[str, Any]
+    length: int
+    inputs: Mapping[str, TracedInput]
+    nodes: Mapping[str, TracedNode]
+    result: str
+    values: Mapping[str, Array]
+    samples: tuple[tuple[tuple[int, ...], Array], ...]
+
+
+def _operands(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        if "node" in value:
+            yield str(value["node"])
+        elif "number" not in value and "text" not in value:
+            for one in value.values():
+                yield from _operands(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _operands(one)
+
+
+def read_description(folder: Path) -> Description:
+    """Read a folder that the tracer wrote; ArchitectureError if it is damaged or of another version."""
+    path = folder / "description.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        with np.load(folder / "values.npz", allow_pickle=False) as held:
+            values = {name: held[name] for name in held.files}
+        if found["format"] != FORMAT or len(found["nodes"]) > MOST_NODES:
+            raise ValueError(f"wanted format {FORMAT}; got {str(found['format'])[:40]!r}")
+        return _built(found, values)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArchitectureError(f"{path}: the description cannot be read: {error}") from None
+
+
+def _built(found: Mapping[str, Any], values: dict[str, Array]) -> Description:
+    nodes = {
+        one["name"]: TracedNode(
+            one["name"],
+            one["op"],
+            one["args"],
+            None if one.get("shape") is None else tuple(one["shape"]),
+            one.get("dtype", ""),
+            one["path"],
+            one["kind"],
+            one["line"],
+        )
+        for one in found["nodes"]
+    }
+    inputs = {
+        name: TracedInput(one["kind"], one.get("name", ""), tuple(one.get("shape", ())))
+        for name, one in found["inputs"].items()
+    }
+    _check(nodes, inputs, found["result"])
+    sizes = sorted(
+        int(name.split(".")[1]) for name in values if name.startswith("sample.") and name.endswith("ids")
+    )
+    samples = tuple(
+        (tuple(map(int, values.pop(f"sample.{size}.ids"))), values.pop(f"sample.{size}.logits"))
+        for size in sizes
+    )
+    return Description(
+        found["by"],
+        found["source"],
+        found["class"],
+        found["config"],
+        int(found["length"]),
+        inputs,
+        nodes,
+        found["result"],
+        values,
+        samples,
+    )
+
+
+def _check(nodes: Mapping[str, TracedNode], inputs: Mapping[str, TracedInput], result: str) -> None:
+    """Nodes may only read what is before them."""
+    known = set(inputs)
+    for node in nodes.values():
+        unknown = [one for one in node.operands if one not in known]
+        if unknown:
+            raise ValueError(f"node {node.name!r} reads {unknown[0]!r}, which is not before it")
+        known.add(node.name)
+    if result not in known:
+        raise ValueError(f"the result {result!r} is no node")

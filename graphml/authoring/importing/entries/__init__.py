@@ -1,0 +1,16 @@
+"""What is recognised, one file an entry: each has `ENTRY`, and is found by its place."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+
+from graphml.authoring.importing.entry import Entry
+
+
+@functools.cache
+def entries() -> tuple[Entry, ...]:
+    """All entries, by the names of their files."""
+    names = sorted(one.name for one in pkgutil.iter_modules(__path__))
+    return tuple(importlib.import_module(f"{__name__}.{name}").ENTRY for name in names)

@@ -1,0 +1,103 @@
+"""Rope (arXiv:2104.09864): pairs of each head turned by the position, with any frequencies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.authoring.importing.entry import Entry
+from graphml.authoring.importing.region import PRODUCTS, Recognised, Region, same
+
+Array = NDArray[Any]
+MOST_POSITIONS = 1024
+
+
+def looks(region: Region) -> bool:
+    """Positions come in, and nothing of parameters; a shape [.., T, ..] of heads that stays."""
+    return (
+        len(region.nodes) <= 40
+        and region.shape == region.shape_last
+        and len(region.shape) >= 3
+        and region.shape.count(next((one for one in region.shape if isinstance(one, str)), "")) == 1
+        and isinstance(region.shape[-1], int)
+        and not region.ops & PRODUCTS
+        and region.has_positions()
+        and not region.others(lambda one: not region.dependence.kinds[one] <= {"positions"})
+    )
+
+
+def matches(region: Region) -> Recognised | None:
+    """Order of pairs, rotating dimensions, frequencies and magnitude."""
+    n = min(MOST_POSITIONS, max(64, region.dependence.description.length))
+    axis = next(i for i, one in enumerate(region.shape) if isinstance(one, str))
+    pairs = [(x, region.run(x, n)) for x in (region.random(n, seed) for seed in (0, 1))]
+    rows = [
+        tuple(np.moveaxis(one, axis, 0).reshape(n, -1, int(region.shape[-1])) for one in pair)
+        for pair in pairs
+    ]
+    x, y = rows[0]
+    turning = [i for i in range(x.shape[-1]) if not np.array_equal(x[..., i], y[..., i])]
+    n_rot = max(turning, default=-1) + 1
+    n_rot += n_rot % 2
+    if n_rot < 2:
+        return None
+    for mode in ("neox", "norm"):
+        found = _frequencies(rows, mode, n_rot)
+        if found is not None:
+            frequencies, magnitude = found
+            numbers = {"mode": mode, "n_rot": n_rot, "frequencies": frequencies, "magnitude": magnitude}
+            return Recognised("rope", region.last, {"x": region.entry}, numbers=numbers)
+    return None
+
+
+def _halves(x: Array, mode: str, n_rot: int) -> tuple[Array, Array]:
+    """First and second numbers of the pairs."""
+    if mode == "neox":
+        return x[..., : n_rot // 2], x[..., n_rot // 2 : n_rot]
+    return x[..., 0:n_rot:2], x[..., 1:n_rot:2]
+
+
+def _frequencies(
+    rows: list[tuple[Array, ...]], mode: str, n_rot: int
+) -> tuple[tuple[float, ...], float] | None:
+    (a, b), (p, q) = (_halves(one, mode, n_rot) for one in rows[0])
+    square = a**2 + b**2
+    cos, sin = ((p * a + q * b) / square)[:, :1], ((q * a - p * b) / square)[:, :1]
+    for x, y in rows:
+        (a, b), (p, q) = (_halves(one, mode, n_rot) for one in (x, y))
+        if not (same(p, cos * a - sin * b, 1e-7) and same(q, cos * b + sin * a, 1e-7)):
+            return None
+        if not np.array_equal(x[..., n_rot:], y[..., n_rot:]):
+            return None
+    cos, sin = cos[:, 0], sin[:, 0]
+    size = np.sqrt(cos**2 + sin**2)
+    magnitude = float(np.median(size))
+    if not same(size, np.full(size.shape, magnitude), 1e-6):
+        return None
+    angles = np.arctan2(sin, cos)
+    found = _steps(angles)
+    if np.max(np.abs(_wrapped(angles - np.arange(len(angles))[:, None] * found))) > 1e-6 * len(angles):
+        return None
+    if np.any(found <= 0):
+        return None
+    return tuple(map(float, found)), float(f"{magnitude:.7g}")
+
+
+def _wrapped(angle: Array) -> Array:
+    found: Array = np.mod(angle + np.pi, 2 * np.pi) - np.pi
+    return found
+
+
+def _steps(angles: Array) -> Array:
+    """Angle of each pair by position, made exact over longer and longer distances."""
+    found: Array = angles[1].copy()
+    at = 2
+    while at < len(angles):
+        found += _wrapped(angles[at] - at * found) / at
+        at *= 2
+    return found
+
+
+ENTRY = Entry("rope", looks, matches)

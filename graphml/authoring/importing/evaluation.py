@@ -1,0 +1,135 @@
+"""Evaluates a description in NumPy, as a whole or a part of it on given values, in float64.
+
+Knows names and arguments; what ops compute is in `aten` and `aten_shapes`.
+"""
+
+from __future__ import annotations
+
+import operator
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.authoring.importing.aten import NUMBERS
+from graphml.authoring.importing.aten_shapes import SHAPES
+from graphml.authoring.importing.description import Description, TracedInput, TracedNode
+from graphml.errors import ArchitectureError
+
+Array = NDArray[Any]
+Parameters = Callable[[TracedInput], Array]
+OPS = {**NUMBERS, **SHAPES}
+PYTHON: Mapping[str, Callable[..., Any]] = {
+    "python.getitem": operator.getitem,
+    "python.add": operator.add,
+    "python.sub": operator.sub,
+    "python.mul": operator.mul,
+    "python.floordiv": operator.floordiv,
+    "python.mod": operator.mod,
+    "python.truediv": operator.truediv,
+    "python.neg": operator.neg,
+    "python.pow": operator.pow,
+    "python.sym_max": max,
+    "python.sym_min": min,
+    "python.sym_int": int,
+    "python.sym_float": float,
+    "python.le": operator.le,
+    "python.lt": operator.lt,
+    "python.ge": operator.ge,
+    "python.gt": operator.gt,
+    "python.eq": operator.eq,
+    "python.ne": operator.ne,
+    "python.sym_sum": lambda values: sum(values),
+}
+IGNORED = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size", "sym_constrain_range")
+
+
+def op_name(node: TracedNode) -> str:
+    """`mul` of `aten.mul.Tensor`; in-place ops without their underscore."""
+    parts = node.op.split(".")
+    if parts[0] == "python":
+        return node.op
+    name = parts[1] if len(parts) > 1 else node.op
+    plain = name.rstrip("_")
+    return plain if name not in OPS and plain in OPS else name
+
+
+def is_ignored(node: TracedNode) -> bool:
+    """Whether the node checks something and has no value."""
+    return op_name(node) in IGNORED
+
+
+def random_parameter(of: TracedInput) -> Array:
+    """Float64 numbers that depend on the name alone: matrices keep sizes, vectors are about 1."""
+    numbers = np.random.default_rng(zlib.crc32(of.name.encode())).standard_normal(of.shape)
+    return 1.0 + 0.3 * numbers if len(of.shape) < 2 else numbers / of.shape[-1] ** 0.5
+
+
+class Evaluator:
+    """Values of nodes. given: values by name, which replace what computes them; parameters: their values."""
+
+    def __init__(
+        self, description: Description, given: Mapping[str, Any], parameters: Parameters = random_parameter
+    ) -> None:
+        self.description = description
+        self.parameters = parameters
+        self.held: dict[str, Any] = dict(given)
+
+    def value(self, name: str) -> Any:
+        """The value of a node or an input; whatever it needs is computed first."""
+        for one in _needed(self.description, [name], self.held):
+            self.held[one] = self._computed(one)
+        return self.held[name]
+
+    def _computed(self, name: str) -> Any:
+        leaf = self.description.inputs.get(name)
+        if leaf is None:
+            return self._op(self.description.nodes[name])
+        if leaf.kind == "parameter":
+            return self.parameters(leaf)
+        if leaf.kind == "constant":
+            return _double(self.description.values[leaf.name])
+        raise ArchitectureError(f"input {name!r} of the traced module has no value here")
+
+    def _op(self, node: TracedNode) -> Any:
+        if is_ignored(node):
+            return None
+        name, a = op_name(node), {key: self._argument(one) for key, one in node.args.items()}
+        try:
+            if name in PYTHON:
+                return PYTHON[name](*a.values())
+            return OPS[name](a)
+        except KeyError as error:
+            missing = f"op {name!r}" if name not in OPS else f"without argument {error}"
+            raise ArchitectureError(f"{node.told}: {missing} is not known to `graphml import`") from None
+        except (ValueError, TypeError, IndexError) as error:
+            raise ArchitectureError(f"{node.told}: cannot be evaluated: {error}") from None
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            if "node" in value:
+                return self.held[value["node"]]
+            return float(value["number"]) if "number" in value else value
+        return [self._argument(one) for one in value] if isinstance(value, list) else value
+
+
+def _double(x: Array) -> Array:
+    return x.astype(np.float64) if x.dtype.kind == "f" else x
+
+
+def _needed(description: Description, wanted: Iterable[str], held: Mapping[str, Any]) -> list[str]:
+    """What must be computed for these, in order."""
+    found: set[str] = set()
+    stack = [one for one in wanted if one not in held]
+    while stack:
+        name = stack.pop()
+        if name in found:
+            continue
+        found.add(name)
+        node = description.nodes.get(name)
+        if node is not None:
+            stack += [one for one in node.operands if one not in held and one not in found]
+    leaves = [name for name in description.inputs if name in found]
+    return leaves + [name for name in description.nodes if name in found]

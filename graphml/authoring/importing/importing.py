@@ -1,0 +1,72 @@
+"""From a description to an imported file: recognised, named, written. Knows the order of the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from graphml.authoring.importing.dependence import Dependence, classed
+from graphml.authoring.importing.description import Description, TracedNode
+from graphml.authoring.importing.layers import Layered, layered
+from graphml.authoring.importing.mapping import mapping
+from graphml.authoring.importing.metadata import rope_factors, traced_keys
+from graphml.authoring.importing.naming import Named, names
+from graphml.authoring.importing.numbers import Fields
+from graphml.authoring.importing.places import Place, places, stored_as
+from graphml.authoring.importing.recognition import recognised
+from graphml.authoring.importing.region import Recognised
+from graphml.authoring.importing.walk import Walk
+from graphml.authoring.importing.writing import Writer, document
+from graphml.errors import ArchitectureError
+
+Array = NDArray[Any]
+LEGEND = "T tokens, O output rows, D model width, N heads, K key-value heads, H head width, F hidden."
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """The text of the file, and how it was found. keys: of a GGUF file of the weights."""
+
+    text: str
+    architecture: str
+    dependence: Dependence
+    recognised: Mapping[str, Recognised]
+    layers: Layered
+    named: Named
+    tensors: tuple[Place, ...]
+    keys: Mapping[str, Any]
+    factors: Array | None
+    made_by: Mapping[int, TracedNode]
+
+    @property
+    def tied(self) -> bool:
+        """Whether logits are products with the embedding."""
+        used = {one.name: one.parameter for one in self.tensors}
+        return used.get("output.weight") == used.get("token_embd.weight")
+
+
+def import_description(description: Description, held: Mapping[str, Callable[[], Array]]) -> Imported:
+    """The file of a traced module. held: the checkpoint's tensors by name; none for a plain module."""
+    dependence = classed(description)
+    found = recognised(dependence)
+    walk = Walk(dependence, found)
+    layers = layered(walk.result())
+    if not all(any(one.op == "attend" for one in layer) for layer in layers.layers):
+        raise ArchitectureError("a layer without attention: `graphml import` knows no recurrent models")
+    named = names(layers)
+    tensors = places(dependence, layers, named)
+    writer = Writer(description, layers, named, Fields(description.config))
+    functions = writer.functions()
+    body = [writer.config_class(), functions]
+    if description.config:
+        parameters = [one.name for one in description.inputs.values() if one.kind == "parameter"]
+        stored = stored_as(parameters, description.values, held)
+        body.insert(0, mapping(writer, tensors, stored, list(held)))
+    title = f"{description.model_class}, imported by `graphml import`.\n\n{LEGEND}"
+    kind = str(description.config.get("model_type", "imported")).replace("_", "-")
+    text = document(title, writer.imports, [one for one in body if one])
+    keys, factors = traced_keys(writer), rope_factors(writer)
+    return Imported(text, kind, dependence, found, layers, named, tuple(tensors), keys, factors, walk.made_by)

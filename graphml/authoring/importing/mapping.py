@@ -1,0 +1,275 @@
+"""The `FAMILY` of an imported file: fields of config.json to keys, names of the checkpoint to ours.
+
+Knows config.json and names; nothing of graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphml.authoring.importing.places import Place, Stored, pattern
+from graphml.authoring.importing.writing import LAYER_EPS, Writer
+from graphml.errors import ArchitectureError
+from graphml.loading.huggingface.config_names import HARMLESS, NUMBERS, SIZES
+from graphml.loading.huggingface.tensors import LEFT_OUT, PREFIXES
+
+FAMILY = "graphml.loading.huggingface.family"
+ROPE_FIELDS = (
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "partial_rotary_factor",
+    "rotary_pct",
+    "rotary_emb_base",
+    "rope_base",
+    "rope_local_base_freq",
+    "original_max_position_embeddings",
+)
+
+
+def mapping(
+    writer: Writer, tensors: Sequence[Place], stored: Mapping[str, list[Stored]], held: Sequence[str]
+) -> str:
+    """The text of `keys`, `NAMES` and `FAMILY`."""
+    names = _names(writer, tensors, stored, held)
+    keys, defaults = _keys(writer)
+    writer.imports.setdefault("graphml.loading.huggingface.config", set()).update(("HfConfig", "Value"))
+    writer.imports.setdefault(FAMILY, set()).add("Family")
+    config = writer.description.config
+    kind = str(config.get("model_type", "imported"))
+    lines = [
+        "FAMILY = Family(",
+        f'    model_types=("{kind}",),',
+        f'    architecture="{kind.replace("_", "-")}",',
+        "    keys=keys,",
+        "    names={",
+        *(f"        {one}," for one in names),
+        "    },",
+    ]
+    if defaults:
+        lines.append(f"    defaults={defaults!r},".replace("'", '"'))
+    return keys + "\n\n\n" + "\n".join([*lines, ")"])
+
+
+def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
+    """The text of the function `keys`, and what the class assumes where config.json lacks a field."""
+    fields, config = writer.fields, writer.description.config
+    imports = writer.imports.setdefault("graphml.loading.huggingface.config", set())
+    imports.add("decoder_keys")
+    name, defaults = fields.eps_field(writer.eps_key, writer.eps)
+    more = f', "{writer.eps_key}"' if writer.eps_key == LAYER_EPS or name else ""
+    more += f', "{name}"' if name else ""
+    lines = [f"found = decoder_keys(config{more})"]
+    if writer.tables:
+        writer.imports.setdefault("graphml.loading.huggingface.rope", set()).add("rope_keys")
+        lines.append("found |= rope_keys(config, found)")
+        lines += _rotating(writer)
+    if any(one.op == "experts" for one in writer.found.layers[0]):
+        lines += [f'found["{key}"] = config.size("{key}")' for key in ("expert_count", "expert_used_count")]
+    for key, text in fields.keys.items():
+        lines.append(f"found |= {text}" if key.startswith("*") else f'found["{key}"] = {text}')
+    lines += _checks(writer, "\n".join(lines), defaults)
+    defaults |= {one: value for one, value in _assumed(writer).items() if one not in config}
+    head = [
+        "def keys(config: HfConfig) -> dict[str, Value]:",
+        '    """Sizes and settings from config.json."""',
+    ]
+    return "\n".join([*head, *(f"    {line}" for line in lines), "    return found"]), defaults
+
+
+def _rotating(writer: Writer) -> list[str]:
+    """How many dimensions rotate, where no part of the heads says it."""
+    config, n_rot = writer.description.config, writer.tables[0][0]
+    told = [config, *(one for name in ROPE_FIELDS if isinstance(one := config.get(name), dict))]
+    parts = [one[name] for one in told for name in ("partial_rotary_factor", "rotary_pct") if one.get(name)]
+    if parts or n_rot == writer.sizes[2]:
+        return []
+    name = next((name for name in SIZES["rope.dimension_count"] if config.get(name) == n_rot), "")
+    read = f'config.size("{name}")' if name else str(n_rot)
+    return [f'found["rope.dimension_count"] = {read}']
+
+
+def _assumed(writer: Writer) -> dict[str, Any]:
+    """Sizes as they were traced, for fields that config.json leaves to its class."""
+    heads, kv, width = writer.sizes
+    config = writer.description.config
+    found: dict[str, Any] = {}
+    hidden = next(
+        (config[name] for name in SIZES["embedding_length"] if isinstance(config.get(name), int)), 0
+    )
+    for key, value, implied in (
+        ("attention.head_count", heads, None),
+        ("attention.head_count_kv", kv, heads),
+        ("attention.key_length", width, hidden // max(heads, 1)),
+    ):
+        given = next((config[name] for name in SIZES[key] if config.get(name) is not None), implied)
+        if given != value:
+            found[SIZES[key][0]] = value
+    return found
+
+
+def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]:
+    """Fields that were of no visible influence: other checkpoints must have the same values."""
+    config = writer.description.config
+    read = {name for names in (*SIZES.values(), *NUMBERS.values()) for name in names} | set(ROPE_FIELDS)
+    found = []
+    for name, value in config.items():
+        known = name in HARMLESS or f'"{name}"' in text or value is None
+        if known or (name in read and name not in ("sliding_window",) and _is_read(writer, name)):
+            continue
+        if name in ("tie_word_embeddings", "is_encoder_decoder", "quantization_config"):
+            continue
+        if isinstance(value, bool | int | float | str):
+            found.append(f'config.only("{name}", {value!r})'.replace("'", '"'))
+        else:
+            found.append(f'config.get("{name}")')
+    return found
+
+
+def _is_read(writer: Writer, name: str) -> bool:
+    """Whether `decoder_keys` or `rope_keys` reads the field."""
+    basic = (
+        "context_length",
+        "vocab_size",
+        "embedding_length",
+        "block_count",
+        "feed_forward_length",
+        "attention.head_count",
+        "attention.head_count_kv",
+        "attention.key_length",
+    )
+    if name in ROPE_FIELDS:
+        return bool(writer.tables)
+    return any(name in SIZES[key] for key in basic) or name in NUMBERS[writer.eps_key]
+
+
+def _short(name: str) -> str:
+    return next((name.removeprefix(one) for one in PREFIXES if name.startswith(one)), name)
+
+
+def _names(
+    writer: Writer, tensors: Sequence[Place], stored: Mapping[str, list[Stored]], held: Sequence[str]
+) -> list[str]:
+    """The entries of `names`, as text."""
+    entries: dict[str, list[tuple[str, str]]] = {}
+    tied = bool(writer.description.config.get("tie_word_embeddings", False))
+    for place in tensors:
+        if tied and place.name.startswith("output."):
+            continue
+        for one in stored.get(place.parameter, ()):
+            ours = place.name
+            if one.part is not None and one.part[1] == 2:
+                ours = ours.replace("gate_up", "gate" if one.part[0] == 0 else "up")
+            entries.setdefault(_short(one.pattern), []).append((ours, _change(writer, place)))
+        if not stored.get(place.parameter):
+            raise ArchitectureError(
+                f"the checkpoint has no tensor that is {place.parameter}, which {place.name} needs"
+            )
+    known = {one.pattern for ones in stored.values() for one in ones}
+    unused = dict.fromkeys(
+        pattern(name) for name in held if pattern(name) not in known and not LEFT_OUT.fullmatch(name)
+    )
+    lines = [f'"{source}": {_target(made)}' for source, made in _joined(entries).items()]
+    for change in ("plus_one", "transposed", "as_float32"):
+        if any(change in line for line in lines):
+            writer.imports.setdefault(FAMILY, set()).add(change)
+    for helper, sign in (("To", "To("), ("rows", "rows("), ("after", "after(")):
+        if any(sign in line for line in lines):
+            writer.imports.setdefault(FAMILY, set()).add(helper)
+    return (
+        lines
+        + [f'"{_short(one)}": None' for one in unused if not (tied and one == "lm_head.weight")]
+        + (
+            ['"lm_head": "output"']
+            if tied and "lm_head.weight" in held and "lm_head.weight" in unused
+            else []
+        )
+    )
+
+
+def _joined(entries: Mapping[str, list[tuple[str, str]]]) -> dict[str, list[tuple[str, str]]]:
+    """Weight and bias under one name where both have the same target and change."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for source, made in entries.items():
+        stem, _, suffix = source.rpartition(".")
+        if suffix not in ("weight", "bias") or not all(name.endswith(f".{suffix}") for name, _ in made):
+            found[source] = made
+            continue
+        short = [(name.removesuffix(f".{suffix}"), change) for name, change in made]
+        other = found.get(stem)
+        if other is None or [one[0] for one in other] != [one[0] for one in short]:
+            found[source if other else stem] = made if other else short
+        elif any(
+            a[1] != b[1] and not (b[1] == "" and a[1] == "transposed")
+            for a, b in zip(other, short, strict=True)
+        ):
+            found[f"{stem}.weight"] = [(f"{name}.weight", change) for name, change in found.pop(stem)]
+            found[source] = made
+    return found
+
+
+def _target(made: list[tuple[str, str]]) -> str:
+    texts = [f'To("{name}", {change})' if change else f'"{name}"' for name, change in made]
+    if len(texts) == 1:
+        return texts[0]
+    return "(" + ", ".join(text if text.startswith("To(") else f"To({text}, after())" for text in texts) + ")"
+
+
+def _change(writer: Writer, place: Place) -> str:
+    """The change of a tensor as text."""
+    changes = [place.change] if place.change else []
+    if place.name.endswith("ffn_gate_inp.weight"):
+        changes.append("as_float32")
+    if place.rows is not None:
+        changes.append(_rows(writer, place))
+    if len(changes) > 1:
+        return f"after({', '.join(changes)})"
+    return changes[0] if changes else ""
+
+
+def _rows(writer: Writer, place: Place) -> str:
+    """Which rows, by numbers of heads where that is what they are."""
+    rows = np.array(place.rows)
+    leaf = next(one for one in writer.description.inputs.values() if one.name == place.parameter)
+    total = leaf.shape[-1] if place.change == "transposed" and len(leaf.shape) > 1 else leaf.shape[0]
+    heads, kv, width = writer.sizes
+    names: dict[int, str] = {1: "1"}
+    config = writer.description.config
+    for key, value in (("attention.head_count_kv", kv), ("attention.head_count", heads)):
+        if any(config.get(name) == value for name in SIZES[key]):
+            names[value] = f'c.size("{key}")'
+    n, k = names.get(heads, str(heads)), names.get(kv, str(kv))
+    for groups in dict.fromkeys((1, kv, heads)):
+        for count, counted, sizes in _layouts(heads, kv, width, total, groups, n, k):
+            if total % (groups * count):
+                continue
+            unit = total // (groups * count)
+            chosen = np.arange(total).reshape(groups, count, unit)
+            first = rows[0] // unit
+            size = len(rows) // (groups * unit)
+            if size and np.array_equal(chosen[:, first : first + size].reshape(-1), rows):
+                start, stop = sizes(first), sizes(first + size)
+                return f"rows(lambda c: ({names.get(groups, str(groups))}, {counted}, {start}, {stop}))"
+    raise ArchitectureError(
+        f"{place.name}: rows of {place.parameter} in an order that `graphml import` cannot write"
+    )
+
+
+Layout = tuple[int, str, Callable[[int], str]]
+
+
+def _layouts(heads: int, kv: int, width: int, total: int, groups: int, n: str, k: str) -> list[Layout]:
+    """How many parts a group may have, as text, and the text of a boundary."""
+    found: list[Layout] = [(count, str(count), str) for count in (2, 3)]
+    per = heads // kv
+    shared = f"{n} // {k}"
+    if groups == 1 and heads != kv:
+        known = {0: "0", heads: n, heads + kv: f"{n} + {k}", heads + 2 * kv: f"{n} + 2 * {k}"}
+        found.append((heads + 2 * kv, f"{n} + 2 * {k}", lambda at: known.get(int(at), str(at))))
+    if (groups == kv and per > 1) or groups == 1:
+        inner = {0: "0", per: shared, per + 1: f"{shared} + 1", per + 2: f"{shared} + 2"}
+        found.append((per + 2, f"{shared} + 2", lambda at: inner.get(int(at), str(at))))
+    return found

@@ -1,0 +1,77 @@
+"""The metadata of an imported model as traced: sizes, epsilon, rope. Knows expressions and GGUF's keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.authoring.importing.expressions import Expression
+from graphml.authoring.importing.writing import Writer
+
+Array = NDArray[np.float32]
+DEFAULT_CONTEXT = 4096
+
+
+def traced_keys(writer: Writer) -> dict[str, Any]:
+    """GGUF's keys without the architecture's prefix."""
+    found, (heads, kv, width) = writer.found, writer.sizes
+    tables = [one for one in found.before if one.op == "position_rows"]
+    length = writer.description.length
+    keys: dict[str, Any] = {
+        "context_length": min(
+            [one.weights["weight"].shape[0] for one in tables], default=max(DEFAULT_CONTEXT, length + 16)
+        ),
+        "vocab_size": found.result.shape[-1],
+        "embedding_length": found.stream.shape[-1],
+        "block_count": len(found.layers),
+        "attention.head_count": heads,
+        "attention.head_count_kv": kv,
+        "attention.key_length": width,
+        writer.eps_key: writer.eps,
+    }
+    for one in found.layers[0]:
+        if one.op == "experts":
+            router = one.weights["router"]
+            keys |= {"expert_count": router.shape[0], "expert_used_count": one.numbers["used"]}
+    keys |= {key: value for key, value in writer.fields.values.items() if value is not None}
+    if writer.tables:
+        first = _rope(writer, windowed=False)
+        keys |= {"rope.dimension_count": first.numbers["n_rot"], "rope.freq_base": base(writer)}
+        if first.numbers["magnitude"] != 1.0:
+            keys["rope.scaling.attn_factor"] = first.numbers["magnitude"]
+        if len(writer.tables) > 1:
+            keys["rope.freq_base_swa"] = base(writer, windowed=True)
+    return keys
+
+
+def _rope(writer: Writer, windowed: bool) -> Expression:
+    """The rope of a layer with or without a window, if layers differ in that; else of any."""
+    ropes = {
+        bool(window): one
+        for layer, window in zip(writer.found.layers, writer.windows(), strict=True)
+        for one in layer
+        if one.op == "rope"
+    }
+    return ropes[windowed] if windowed in ropes else next(iter(ropes.values()))
+
+
+def base(writer: Writer, windowed: bool = False) -> float:
+    """The base of the rope: of the second pair's frequency if all follow from it, else 10000."""
+    frequencies = np.array(_rope(writer, windowed).numbers["frequencies"])
+    if len(frequencies) > 1:
+        found = float(frequencies[1] ** -float(len(frequencies)))
+        rounded = float(f"{found:.6g}")
+        if np.allclose(rounded ** (-np.arange(len(frequencies)) / len(frequencies)), frequencies, rtol=1e-5):
+            return rounded
+    return 10000.0
+
+
+def rope_factors(writer: Writer) -> Array | None:
+    """What divides the frequencies of the base, [n_rot / 2]; None if nothing does."""
+    if not writer.tables:
+        return None
+    frequencies = np.array(_rope(writer, windowed=False).numbers["frequencies"])
+    plain = base(writer) ** (-np.arange(len(frequencies)) / len(frequencies))
+    return None if np.allclose(plain, frequencies, rtol=1e-5) else (plain / frequencies).astype(np.float32)

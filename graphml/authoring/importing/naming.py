@@ -1,0 +1,158 @@
+"""Names of tensors by what the data flow makes of them, whatever the modules are called.
+
+Knows expressions and the names that GGUF files share; nothing of text or files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from graphml.authoring.importing.expressions import Expression
+from graphml.authoring.importing.layers import Layered
+
+Named = dict[int, str]
+"""id of an expression -> the name of its tensors."""
+THROUGH = ("reshape", "rope", "rms_norm", "layer_norm", "columns", "scale", "clamp", "softcap", "mul", "add")
+ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "sqr")
+
+
+def names(found: Layered) -> Named:
+    """Of the first layer's expressions, and of those before and after the layers."""
+    named: Named = {}
+    layer = found.layers[0]
+    _attention(layer, named)
+    _feed_forward(layer, named)
+    _norms(layer, named)
+    _ends(found, named)
+    _others(found, named)
+    return named
+
+
+def users(of: Expression, among: Sequence[Expression]) -> list[Expression]:
+    """The expressions that read this one."""
+    return [one for one in among if of in one.inputs]
+
+
+def _attention(layer: Sequence[Expression], named: Named) -> None:
+    for attend in (one for one in layer if one.op == "attend"):
+        for role, x in zip("qkv", attend.inputs, strict=True):
+            while x.op in THROUGH and x.inputs:
+                if x.op in ("rms_norm", "layer_norm"):
+                    named[id(x)] = f"attn_{role}_norm"
+                x = x.inputs[0]
+            if x.op == "linear":
+                named.setdefault(id(x), f"attn_{role}")
+        for one in _below(attend, layer):
+            if one.op == "linear":
+                named.setdefault(id(one), "attn_output")
+                break
+            if one.op in ("rms_norm", "layer_norm"):
+                named.setdefault(id(one), "attn_sub_norm")
+
+
+def _below(of: Expression, layer: Sequence[Expression]) -> Iterator[Expression]:
+    """What is computed from a value, nearest first, as long as one expression reads it."""
+    while True:
+        readers = users(of, layer)
+        if len(readers) != 1:
+            return
+        of = readers[0]
+        yield of
+
+
+def _feed_forward(layer: Sequence[Expression], named: Named) -> None:
+    for one in layer:
+        if one.op == "experts":
+            named[id(one)] = "experts"
+        if one.op == "mul" and len(one.inputs) == 2:
+            _gated(one, layer, named)
+    for one in layer:
+        free = one.op in ACTIVATIONS and one.inputs[0].op == "linear" and id(one.inputs[0]) not in named
+        below = next((each for each in _below(one, layer) if each.op == "linear"), None) if free else None
+        if below is not None and id(below) not in named and "ffn_up" not in named.values():
+            named[id(one.inputs[0])], named[id(below)] = "ffn_up", "ffn_down"
+
+
+def _gated(one: Expression, layer: Sequence[Expression], named: Named) -> None:
+    for gate, up in (one.inputs, one.inputs[::-1]):
+        inner = gate
+        while inner.op in (*ACTIVATIONS, "clamp"):
+            inner = inner.inputs[0]
+        if (
+            inner is not gate
+            and inner.op == "linear"
+            and up.op == "linear"
+            and not {id(inner), id(up)} & set(named)
+        ):
+            named[id(inner)], named[id(up)] = "ffn_gate", "ffn_up"
+            _down(one, layer, named)
+            return
+
+
+def _down(of: Expression, layer: Sequence[Expression], named: Named) -> None:
+    for one in _below(of, layer):
+        if one.op == "linear":
+            named.setdefault(id(one), "ffn_down")
+            return
+
+
+def _norms(layer: Sequence[Expression], named: Named) -> None:
+    for one in layer:
+        if one.op not in ("rms_norm", "layer_norm") or id(one) in named:
+            continue
+        read = {named.get(id(each), "") for each in _readers(one, layer)}
+        source = one.inputs[0]
+        while source.op in ("scale", "reshape"):
+            source = source.inputs[0]
+        made = named.get(id(source), "")
+        if read & {"attn_q", "attn_k", "attn_v"}:
+            name = "attn_norm"
+        elif read & {"ffn_up", "ffn_gate", "experts"}:
+            name = "ffn_norm"
+        elif made == "attn_output":
+            name = "post_attention_norm"
+        elif made in ("ffn_down", "experts"):
+            name = "post_ffw_norm"
+        else:
+            continue
+        if name not in named.values():
+            named[id(one)] = name
+
+
+def _readers(of: Expression, layer: Sequence[Expression]) -> list[Expression]:
+    found = users(of, layer)
+    return found + [
+        each for one in found if one.op in ("reshape", "columns", "scale") for each in _readers(one, layer)
+    ]
+
+
+def _ends(found: Layered, named: Named) -> None:
+    for one in found.before:
+        if one.op == "embed":
+            named[id(one)] = "token_embd"
+        elif one.op == "position_rows":
+            named[id(one)] = "position_embd"
+        elif one.op in ("rms_norm", "layer_norm"):
+            named.setdefault(id(one), "token_embd_norm")
+    heads = [one for one in found.after if one.op == "linear"]
+    if heads:
+        named[id(heads[-1])] = "output"
+    for one in found.after:
+        if one.op in ("rms_norm", "layer_norm"):
+            named.setdefault(id(one), "output_norm")
+
+
+def _others(found: Layered, named: Named) -> None:
+    """Tensors of no known use: by the last names of their modules' paths."""
+    taken = set(named.values())
+    for one in (*found.before, *found.layers[0], *found.after):
+        if not one.weights or id(one) in named:
+            continue
+        path = [part for part in one.path.split(".") if not part.isdigit()][-2:]
+        stem = re.sub(r"[^a-z0-9_]+", "_", "_".join(path).lower()).strip("_") or "weight"
+        name, i = stem, 2
+        while name in taken:
+            name, i = f"{stem}_{i}", i + 1
+        taken.add(name)
+        named[id(one)] = name

@@ -1,0 +1,119 @@
+"""Numbers of expressions as text: fields of the configuration that follow from config.json, else literals.
+
+Knows config.json's fields and GGUF's keys; nothing of graphs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphml.loading.huggingface.config_names import NUMBERS
+
+MEANT = ("scal", "mult", "factor", "cap", "temperature", "logit", "residual", "clip", "clamp", "limit")
+FORMULAS: Mapping[str, Callable[[float], float]] = {
+    "{}": lambda x: x,
+    "1.0 / {}": lambda x: 1.0 / x,
+    "{}**0.5": lambda x: x**0.5,
+    "{}**-0.5": lambda x: x**-0.5,
+}
+
+
+def near(a: float, b: float) -> bool:
+    """Whether two numbers are the same but for rounding."""
+    return math.isclose(a, b, rel_tol=2e-6, abs_tol=1e-12)
+
+
+@dataclass
+class Fields:
+    """What the file reads: fields of Config (name -> type, how it is read), and keys from config.json.
+
+    keys: GGUF's key -> the text that reads it from `config`; values: of the fields, for GGUF files.
+    """
+
+    config: Mapping[str, Any]
+    fields: dict[str, tuple[str, str]] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, name: str, kind: str, read: str, key: str = "", source: str = "", value: Any = None) -> str:
+        """A field of Config, and the key that it is read from."""
+        self.fields[name] = (kind, read)
+        if key:
+            self.values[key] = value
+            if source:
+                self.keys[key] = source
+        return f"config.{name}"
+
+    def number(self, value: float, role: str = "") -> str:
+        """The text of a factor or a limit. role: a GGUF key that names its use, if it has one."""
+        if self.config:
+            width = self.config.get("hidden_size", self.config.get("n_embd"))
+            if isinstance(width, int) and near(value, width**0.5):
+                return "config.n_embd**0.5"
+            if isinstance(width, int) and near(value, width**-0.5):
+                return "config.n_embd**-0.5"
+        for name, given in self.config.items():
+            if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
+                continue
+            if not any(part in name for part in MEANT):
+                continue
+            for formula, function in FORMULAS.items():
+                if near(function(float(given)), value):
+                    text = self.add(
+                        name,
+                        "float",
+                        f'keys.number("{name}")',
+                        name,
+                        f'config.number("{name}")',
+                        float(given),
+                    )
+                    return formula.format(text)
+        if role and self.values.get(role, value) == value:
+            return self.add(
+                role.replace(".", "_"), "float", f'keys.number("{role}")', role, repr(value), value
+            )
+        return literal(value)
+
+    def scale(self, value: float, head_dim: int) -> str:
+        """The text of what scores are multiplied with."""
+        if near(value, head_dim**-0.5):
+            return "config.scale"
+        for name, given in self.config.items():
+            if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
+                continue
+            if not any(part in name for part in MEANT):
+                continue
+            for formula, function in FORMULAS.items():
+                if near(function(float(given)), value):
+                    self.keys["attention.scale"] = formula.format(f'config.number("{name}")')
+                    self.values["attention.scale"] = value
+                    return "config.scale"
+        self.keys["attention.scale"] = repr(value)
+        self.values["attention.scale"] = value
+        return "config.scale"
+
+    def eps_field(self, key: str, value: float) -> tuple[str, dict[str, float]]:
+        """The field of config.json with the epsilon of norms, if it has an unusual name; and its default."""
+        for name in NUMBERS[key]:
+            if isinstance(self.config.get(name), float) and near(self.config[name], value):
+                return "", {}
+        for name, given in self.config.items():
+            if isinstance(given, float) and "eps" in name and near(given, value):
+                return name, {}
+        return "", {NUMBERS[key][0]: value}
+
+
+def literal(value: float) -> str:
+    """A number as a person would write it."""
+    return repr(float(f"{value:.9g}"))
+
+
+def period(windows: Sequence[int]) -> int | None:
+    """Of so many layers the last has no window; None for another pattern."""
+    free = [i + 1 for i, one in enumerate(windows) if not one]
+    first = free[0] if free else 0
+    pattern = [bool(first) and (i + 1) % first == 0 for i in range(len(windows))]
+    return first if [not one for one in windows] == pattern else None

@@ -1,0 +1,218 @@
+"""Torch's ops that have a counterpart in graphml: of each number, of two values, products, rows of tables.
+
+Each reads its operands from a walk and returns the node's value; a ValueError says why it cannot. Knows ops;
+nothing of layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from graphml.authoring.importing.description import TracedNode
+from graphml.authoring.importing.evaluation import op_name
+from graphml.authoring.importing.expressions import Expression, T, View, Weight
+from graphml.authoring.importing.walked import Walked
+
+UNARY = {
+    "silu": "silu",
+    "relu": "relu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "exp": "exp",
+    "neg": "neg",
+    "abs": "absolute",
+    "sqrt": "sqrt",
+    "square": "sqr",
+    "softplus": "softplus",
+}
+
+
+def unary(walk: Walked, node: TracedNode) -> View:
+    """A function of each number."""
+    x = walk.taken(node.operands[0])
+    return walk.made(node, UNARY[op_name(node)], (x,), x.shape)
+
+
+def scaled(walk: Walked, node: TracedNode, x: Expression, factor: float, offset: float) -> View:
+    """X * factor + offset; x itself where that is nothing."""
+    if factor == 1.0 and offset == 0.0:
+        return walk.laid(node, x)
+    numbers = {"factor": factor, "offset": offset}
+    return walk.made(node, "scale", (x,), x.shape, numbers=numbers)
+
+
+def arithmetic(walk: Walked, node: TracedNode) -> View:
+    """A sum, difference, product or quotient of two values, or of a value and a number."""
+    op = {"rsub": "sub", "true_divide": "div"}.get(op_name(node), op_name(node))
+    a, b, alpha = node.args["self"], node.args["other"], node.args.get("alpha", 1)
+    if op_name(node) == "rsub":
+        a, b = b, a
+    number_a, number_b = walk.number(a), walk.number(b)
+    if number_b is not None:
+        x = walk.taken(a["node"])
+        of_b = {
+            "add": (1.0, number_b * alpha),
+            "sub": (1.0, -number_b * alpha),
+            "mul": (number_b, 0.0),
+            "div": (1.0 / number_b if number_b else 0.0, 0.0),
+        }
+        return scaled(walk, node, x, *of_b[op])
+    if number_a is not None:
+        x = walk.taken(b["node"])
+        if op == "div":
+            raise ValueError("divides a number by a value of tokens")
+        of_a = {"add": (1.0, number_a), "sub": (-1.0, number_a), "mul": (number_a, 0.0)}
+        return scaled(walk, node, x, *of_a[op])
+    if alpha != 1:
+        raise ValueError(f"adds with a factor of {alpha}")
+    return _combined(walk, node, op, a["node"], b["node"])
+
+
+def _combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
+    if not walk.is_walked(a):
+        if op not in ("add", "mul"):
+            raise ValueError("subtracts or divides a parameter by a value of tokens")
+        a, b = b, a
+    full = tuple(one for one in node.shape or () if not isinstance(one, str) and one != 1) or (1,)
+    if not walk.is_walked(b):
+        return _with_weight(walk, node, op, walk.taken(a), b, full)
+    first, second = _operand(walk, node, a), _operand(walk, node, b)
+    if first.size < second.size and op in ("add", "mul"):
+        first, second = second, first
+    if first.size != int(np.prod(full)):
+        raise ValueError("both values are repeated")
+    return walk.made(node, op, (first, second), first.shape)
+
+
+def _operand(walk: Walked, node: TracedNode, name: str) -> Expression:
+    """An operand in the shape of the result, with 1 for dimensions along which it is the same."""
+    view = walk.view(name)
+    ndim = len(node.shape or ())
+    codes = view.codes.reshape((1,) * (ndim - view.codes.ndim) + view.codes.shape)
+    for axis, wanted in enumerate(node.shape or ()):
+        first = np.take(codes, [0], axis)
+        if (
+            not isinstance(wanted, str)
+            and wanted != 1
+            and np.array_equal(codes, np.broadcast_to(first, codes.shape))
+        ):
+            codes = first
+    kept = View(view.of, codes)
+    tokens = kept.axis
+    wanted_axis = next(i for i, one in enumerate(node.shape or ()) if isinstance(one, str))
+    if tokens != wanted_axis:
+        raise ValueError("combines values of tokens in another order")
+    sizes = [extent for i, extent in enumerate(codes.shape) if i != tokens and (node.shape or ())[i] != 1]
+    return walk.select.taken(kept, tuple(sizes) or (1,))
+
+
+def _with_weight(
+    walk: Walked, node: TracedNode, op: str, x: Expression, name: str, full: tuple[int, ...]
+) -> View:
+    weight = walk.weight(name)
+    axis = next(i for i, one in enumerate(node.shape or ()) if isinstance(one, str)) - len(node.shape or ())
+    shape = list(weight.shape)
+    if len(shape) >= -axis:
+        if shape[axis] != 1:
+            raise ValueError("combines tokens with a parameter for each position")
+        del shape[axis]
+    while shape and shape[0] == 1:
+        del shape[0]
+    if x.shape != full:
+        raise ValueError("a value of tokens is repeated along a parameter")
+    return walk.made(node, op, (x,), x.shape, {"weight": Weight(name, tuple(shape) or (1,))})
+
+
+def product(walk: Walked, node: TracedNode) -> View:
+    """A value of tokens times a matrix of parameters."""
+    name, args = op_name(node), node.args
+    left, right, bias, transposed = {
+        "linear": ("input", "weight", "bias", False),
+        "addmm": ("mat1", "mat2", "self", True),
+        "mm": ("self", "mat2", "", True),
+        "matmul": ("self", "other", "", True),
+        "bmm": ("self", "mat2", "", True),
+    }[name]
+    given = [args[left]["node"], args[right]["node"]]
+    if not walk.is_walked(given[0]) or walk.is_walked(given[1]):
+        both = all(map(walk.is_walked, given))
+        raise ValueError(
+            "a product of two values of tokens" if both else "a parameter times a value of tokens"
+        )
+    if args.get("beta", 1) != 1 or args.get("alpha", 1) != 1:
+        raise ValueError("a product with factors")
+    weight = walk.weight(given[1], transposed)
+    if len(weight.shape) != 2:
+        raise ValueError(f"a product with a parameter of shape {list(weight.shape)}")
+    view = walk.view(given[0])
+    rest = [one for one in view.elements.shape[:-1] if one != 1]
+    x = walk.select.taken(view, (*rest, view.elements.shape[-1]))
+    weights = {"weight": weight}
+    if bias and args.get(bias) is not None:
+        weights["bias"] = walk.weight(args[bias]["node"])
+    return walk.made(node, "linear", (x,), (*rest, weight.shape[0]), weights)
+
+
+def embedding(walk: Walked, node: TracedNode) -> View:
+    """Rows of a table by the ids, or by positions."""
+    indices = node.args["indices"]["node"]
+    weight = walk.weight(node.args["weight"]["node"])
+    if walk.is_walked(indices) and walk.view(indices).of.op == "ids":
+        return walk.made(node, "embed", (), weight.shape[1:], {"weight": weight})
+    if not walk.dependence.is_positions(indices):
+        raise ValueError("rows of a table by something else than ids or positions")
+    found = np.asarray(walk.plain.value(indices)).reshape(-1)
+    first = int(found[0])
+    if not np.array_equal(found, np.arange(T) + first):
+        raise ValueError("rows of a table by positions that do not follow one another")
+    rows = tuple(range(first, weight.shape[0])) if first else None
+    kept = Weight(weight.source, (weight.shape[0] - first, weight.shape[1]), rows=rows)
+    return walk.made(node, "position_rows", (), weight.shape[1:], {"weight": kept})
+
+
+def power(walk: Walked, node: TracedNode) -> View:
+    """Squares and roots."""
+    x, exponent = walk.taken(node.operands[0]), walk.number(node.args["exponent"])
+    op = {2.0: "sqr", 0.5: "sqrt"}.get(exponent or 0.0)
+    if op is None:
+        raise ValueError(f"a power of {exponent}")
+    return walk.made(node, op, (x,), x.shape)
+
+
+def clamped(walk: Walked, node: TracedNode) -> View:
+    """Numbers within limits."""
+    x = walk.taken(node.args["self"]["node"])
+    low, high = (walk.number(node.args.get(one)) for one in ("min", "max"))
+    numbers = {"low": float("-inf") if low is None else low, "high": float("inf") if high is None else high}
+    return walk.made(node, "clamp", (x,), x.shape, numbers=numbers)
+
+
+def reduced(walk: Walked, node: TracedNode) -> View:
+    """Softmax, or the sum or mean, over the last dimension."""
+    name, view = op_name(node), walk.view(node.args["self"]["node"])
+    dims = node.args.get("dim")
+    dim = dims[0] if isinstance(dims, list) and len(dims) == 1 else dims
+    if (
+        not isinstance(dim, int)
+        or dim % view.codes.ndim != view.codes.ndim - 1
+        or view.axis == view.codes.ndim - 1
+    ):
+        raise ValueError("over another dimension than the last")
+    x = walk.select.taken(view)
+    if name in ("softmax", "_softmax"):
+        return walk.made(node, "softmax", (x,), x.shape)
+    total = walk.select.kept(Expression("sum_rows", (x,), (*x.shape[:-1], 1), node.path, node.told))
+    return scaled(walk, node, total, 1.0 / x.shape[-1] if name == "mean" else 1.0, 0.0)
+
+
+HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], View]] = {
+    tuple(UNARY): unary,
+    ("add", "sub", "rsub", "mul", "div", "true_divide"): arithmetic,
+    ("linear", "addmm", "mm", "matmul", "bmm"): product,
+    ("embedding",): embedding,
+    ("pow",): power,
+    ("clamp", "clamp_min", "clamp_max"): clamped,
+    ("softmax", "_softmax", "sum", "mean"): reduced,
+}

@@ -1,0 +1,183 @@
+"""Where each tensor of the imported file comes from: parameters, their changes, names in the checkpoint.
+
+Knows values of parameters and names; nothing of text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.authoring.importing.dependence import Dependence
+from graphml.authoring.importing.evaluation import Evaluator, random_parameter
+from graphml.authoring.importing.expressions import Expression, Weight
+from graphml.authoring.importing.layers import Layered
+from graphml.authoring.importing.naming import Named
+from graphml.authoring.importing.region import same
+from graphml.errors import ArchitectureError
+
+Array = NDArray[Any]
+EXPERTS = {"router": "ffn_gate_inp", "gate_up": "ffn_gate_up_exps", "down": "ffn_down_exps"}
+CHANGES: Mapping[str, Callable[[Array], Array]] = {
+    "": lambda x: x,
+    "plus_one": lambda x: 1.0 + x,
+    "transposed": lambda x: np.swapaxes(x, -1, -2) if x.ndim > 1 else x,
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """One tensor: our name with `{}` for the layer; the parameter of layer 0; what is done to it.
+
+    rows: which of its rows, of the parameter after the change; None for all. shape: the tensor's.
+    """
+
+    name: str
+    parameter: str
+    change: str
+    rows: tuple[int, ...] | None
+    shape: tuple[int, ...]
+
+
+def tensor_name(stem: str, role: str) -> str:
+    """Our name of a weight of an expression named `stem`."""
+    if stem == "experts":
+        return f"{EXPERTS[role]}.weight"
+    return f"{stem}.bias" if role == "bias" else f"{stem}.weight"
+
+
+def places(dependence: Dependence, found: Layered, named: Named) -> list[Place]:
+    """All tensors, those of layer 0 for all layers.
+
+    ArchitectureError for one that follows from no parameter.
+    """
+    listed: list[Place] = []
+    first = [(one, "blk.{}.") for one in found.layers[0]]
+    for one, prefix in [
+        *((each, "") for each in found.before),
+        *first,
+        *((each, "") for each in found.after),
+    ]:
+        for role, weight in one.weights.items():
+            name = prefix + tensor_name(named[id(one)], role)
+            place = _place(dependence, one, name, weight)
+            if any(each.name == name and each != place for each in listed):
+                raise ArchitectureError(f"{one.told}: two tensors would be called {name}")
+            if place not in listed:
+                listed.append(place)
+    return listed
+
+
+def value_of(
+    dependence: Dependence, weight: Weight, parameters: Callable[..., Array] = random_parameter
+) -> Array:
+    """A weight's numbers in graphml's layout."""
+    found = np.asarray(Evaluator(dependence.description, {}, parameters).value(weight.source))
+    found = found.T if weight.transposed else found
+    found = found if weight.rows is None else found[list(weight.rows)]
+    return found.reshape(weight.shape)
+
+
+def _ancestors(dependence: Dependence, name: str) -> list[str]:
+    """The parameters that a value is computed from."""
+    description = dependence.description
+    found, stack = [], [name]
+    while stack:
+        one = stack.pop()
+        leaf = description.inputs.get(one)
+        if leaf is None:
+            stack += description.nodes[one].operands
+        elif leaf.kind == "parameter" and one not in found:
+            found.append(one)
+    return found
+
+
+def _place(dependence: Dependence, one: Expression, name: str, weight: Weight) -> Place:
+    before = _ancestors(dependence, weight.source)
+    if len(before) != 1:
+        raise ArchitectureError(f"{one.told}: {name} is computed from {len(before)} parameters: wanted one")
+    leaf = dependence.description.inputs[before[0]]
+    parameter = random_parameter(leaf)
+    wanted = value_of(dependence, Weight(weight.source, _full(dependence, weight), weight.transposed))
+    for change, function in CHANGES.items():
+        found = function(parameter)
+        if (
+            found.size == wanted.size
+            and same(found.reshape(wanted.shape), wanted, 1e-12)
+            and (found.ndim < 2 or found.shape == wanted.shape or 1 in wanted.shape)
+        ):
+            return Place(name, leaf.name, change, weight.rows, weight.shape)
+    raise ArchitectureError(
+        f"{one.told}: {name} is computed from {leaf.name} in a way that no change of tensors does"
+    )
+
+
+def _full(dependence: Dependence, weight: Weight) -> tuple[int, ...]:
+    if weight.rows is None:
+        return weight.shape
+    found = np.asarray(Evaluator(dependence.description, {}).value(weight.source))
+    return found.T.shape if weight.transposed else found.shape
+
+
+_DIGITS = re.compile(r"(?<=\.)\d{1,6}(?=\.|$)")
+
+
+def pattern(name: str) -> str:
+    """A tensor's name with `{}` for its numbers."""
+    return _DIGITS.sub("{}", name)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A parameter as the checkpoint has it: the pattern of its name, and which part of ours it is.
+
+    part: of a parameter for all experts: its rows as (half, halves); None: the same tensor.
+    """
+
+    pattern: str
+    part: tuple[int, int] | None = None
+
+
+def stored_as(
+    parameters: Sequence[str], values: Mapping[str, Array], held: Mapping[str, Callable[[], Array]]
+) -> dict[str, list[Stored]]:
+    """How the checkpoint stores each parameter: under its name, another name, or expert by expert.
+
+    values: of those that it has under no such name; held: the checkpoint's tensors.
+    """
+    found: dict[str, list[Stored]] = {}
+    claimed = {pattern(name) for name in parameters if name in held}
+    free = {name: read for name, read in held.items() if pattern(name) not in claimed}
+    for name in parameters:
+        if name in held:
+            found[name] = [Stored(pattern(name))]
+        elif name in values:
+            one = _elsewhere(values[name], free) or _elsewhere(values[name], held)[:1]
+            if one:
+                found[name] = one
+    return found
+
+
+def _elsewhere(value: Array, free: Mapping[str, Callable[[], Array]]) -> list[Stored]:
+    for name, read in free.items():
+        stored = read()
+        if stored.shape == value.shape and np.array_equal(stored, value):
+            return [Stored(pattern(name))]
+    if value.ndim != 3:
+        return []
+    found = []
+    for name, read in free.items():
+        stored = read()
+        if stored.ndim != 2 or stored.shape[1] != value.shape[2] or value.shape[1] % stored.shape[0]:
+            continue
+        halves = value.shape[1] // stored.shape[0]
+        for half in range(halves):
+            rows = value[0, half * stored.shape[0] : (half + 1) * stored.shape[0]]
+            if halves < 3 and np.array_equal(rows, stored):
+                found.append(Stored(pattern(name), (half, halves)))
+    return found

@@ -1,0 +1,151 @@
+"""Expressions as lines of Python: names of values with shape suffixes, short ones within others.
+
+Knows the builder's methods; nothing of files or config.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphml.authoring.importing.expressions import Expression
+from graphml.authoring.importing.naming import Named, users
+
+WIDE = 96
+Numbers = Callable[[Expression], Mapping[str, str]]
+"""The text of each number of an expression."""
+
+
+@dataclass
+class Body:
+    """The lines of one function.
+
+    held: variable -> the expression that it has; owner: `layer` or `weights`.
+    """
+
+    named: Named
+    numbers: Numbers
+    owner: str
+    scope: Sequence[Expression]
+    calls: Mapping[int, tuple[str, Expression]] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    held: dict[str, Expression] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+
+    def name_of(self, of: Expression) -> str | None:
+        """The variable that has an expression's value."""
+        return next((name for name, one in self.held.items() if one is of), None)
+
+    def text(self, of: Expression) -> str:
+        """An expression as an argument: its variable, or the call that makes it."""
+        known = self.name_of(of)
+        if known is not None:
+            return known
+        called = self.calls.get(id(of))
+        if called is not None:
+            self.done.add(id(of))
+            return called[0].format(self.text(called[1]))
+        self.done.add(id(of))
+        inner = [self.text(one) for one in of.inputs]
+        return call(of, inner, self.named, self.numbers(of), self.owner)
+
+    def assign(self, name: str, of: Expression) -> None:
+        """A line that gives a variable the value; another name if its value is still needed."""
+        text = self.text(of)
+        taken = name
+        while taken in self.held and self._needed(self.held[taken]):
+            taken = _next(taken)
+        self.held[taken] = of
+        self.lines.append(f"{taken} = {text}")
+
+    def _needed(self, of: Expression) -> bool:
+        """Whether something that is not yet written reads it."""
+        if any(entry is of and last not in self.done for last, (_, entry) in self.calls.items()):
+            return True
+        return any(id(one) not in self.done for one in users(of, self.scope))
+
+
+def _next(name: str) -> str:
+    stem, _, suffix = name.partition("_")
+    number = int(stem[-1]) + 1 if stem[-1].isdigit() else 2
+    return f"{stem.rstrip('0123456789')}{number}_{suffix}"
+
+
+def call(of: Expression, inner: Sequence[str], named: Named, numbers: Mapping[str, str], owner: str) -> str:
+    """The call that makes an expression of the texts of its operands."""
+    stem = named.get(id(of), "")
+    x = inner[0] if inner else ""
+    handler = CALLS.get(of.op)
+    if handler is not None:
+        return handler(of, inner, stem, numbers, owner)
+    if of.weights:
+        return f'g.{of.op}({x}, {owner}["{stem}"])'
+    return f"g.{of.op}({', '.join(inner)})"
+
+
+Handler = Callable[[Expression, Sequence[str], str, Mapping[str, str], str], str]
+
+
+def _norm(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
+    weight = f'{owner}["{stem}"]' if "weight" in of.weights else "None"
+    if of.op == "rms_norm":
+        return f"g.rms_norm({inner[0]}, {weight}, {numbers['eps']})"
+    bias = f'{owner}["{stem}.bias"]' if "bias" in of.weights else "None"
+    return f"g.layer_norm({inner[0]}, {weight}, {bias}, {numbers['eps']})"
+
+
+def _reshape(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
+    if len(of.shape) == 2 and len(of.inputs[0].shape) == 1:
+        return f"g.heads({inner[0]}, {numbers['heads']})"
+    if len(of.shape) == 1:
+        return f"g.flatten({inner[0]})"
+    return f"g.reshape({inner[0]}, {', '.join(map(str, of.shape))})"
+
+
+def _attend(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
+    more = "".join(
+        f", {name}={numbers[name]}" for name in ("window", "softcap", "max_bias", "chunk") if name in numbers
+    )
+    return f"g.attend({', '.join(inner)}, layer.index, {numbers['scale']}{more})"
+
+
+def _linear(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
+    if stem == "output":
+        return f"weights.logits({inner[0]})"
+    return f'{owner}.linear({inner[0]}, "{stem}")'
+
+
+def _scale(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
+    offset = f", {numbers['offset']}" if of.numbers["offset"] else ""
+    return f"g.scale({inner[0]}, {numbers['factor']}{offset})"
+
+
+def _experts(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
+    plain = of.numbers["activation"] == "silu" and not of.numbers["sigmoid"]
+    if plain:
+        more = "" if of.numbers["normalise"] else ", normalise=False"
+        return f"swiglu_experts(g, layer, {inner[0]}, {numbers['used']}{more})"
+    return f"experts(g, config, layer, {inner[0]})"
+
+
+CALLS: Mapping[str, Handler] = {
+    "embed": lambda of, inner, stem, numbers, owner: f'g.embed(weights["{stem}"], g.tokens)',
+    "position_rows": lambda of, inner, stem, numbers, owner: f'g.rows(weights["{stem}"], g.positions)',
+    "rms_norm": _norm,
+    "layer_norm": _norm,
+    "reshape": _reshape,
+    "attend": _attend,
+    "linear": _linear,
+    "scale": _scale,
+    "experts": _experts,
+    "rope": lambda of, inner, stem, numbers, owner: (
+        f'g.rope({inner[0]}, {numbers["table"]}, "{of.numbers["mode"]}")'
+    ),
+    "softcap": lambda of, inner, stem, numbers, owner: f"g.softcap({inner[0]}, {numbers['limit']})",
+    "columns": lambda of, inner, stem, numbers, owner: (
+        f"g.columns({inner[0]}, {of.numbers['start']}, {of.numbers['stop']})"
+    ),
+    "clamp": lambda of, inner, stem, numbers, owner: (
+        f"g.clamp({inner[0]}, {numbers['low']}, {numbers['high']})"
+    ),
+}

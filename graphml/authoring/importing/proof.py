@@ -1,0 +1,183 @@
+"""The proof of an imported file: PyTorch's logits, and the traced module's values with other parameters.
+
+Fresh norms are 1 and biases 0, which hides mistakes: part by part the file is compared with parameters that
+are random everywhere, at lengths on both sides of every window, at once, in steps and in odd splits. Knows
+runs and records; nothing of how the file came about.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import graphml
+from graphml.authoring.importing.evaluation import Evaluator, random_parameter
+from graphml.authoring.importing.importing import Imported
+from graphml.authoring.importing.stored_weights import tensors, write_gguf
+from graphml.authoring.verify.record import Record
+from graphml.authoring.verify.search import Verdict
+from graphml.authoring.verify.search import verify as verify_model
+
+Array = NDArray[Any]
+LIMIT = 1e-8
+LARGEST = 1 << 28  # parameters that are replaced by random ones
+SHORT = 11
+
+
+@dataclass(frozen=True)
+class Line:
+    """One comparison: what was compared, tokens, NMSE of the logits."""
+
+    what: str
+    tokens: int
+    nmse: float
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """lines: comparisons of logits; verdicts: part by part, for each length with random parameters."""
+
+    lines: tuple[Line, ...]
+    verdicts: tuple[tuple[Verdict, Record], ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything agrees."""
+        return all(one.nmse <= LIMIT for one in self.lines) and not any(one.first for one, _ in self.verdicts)
+
+
+def prove(imported: Imported, arch: Path, folder: Path | None) -> Proof:
+    """Compare an imported file. folder: the checkpoint, which the file must run as it is."""
+    description = imported.dependence.description
+    lines: list[Line] = []
+    with tempfile.TemporaryDirectory() as made:
+        if description.samples:
+            if folder is None:
+                folder = Path(made) / "weights.gguf"
+                write_weights(imported, folder)
+            with graphml.load(folder, "reference", kv="f32", quant="fp32", arch=arch) as model:
+                for ids, wanted in description.samples:
+                    lines += _compared(model, ids, wanted, "PyTorch's logits")
+        context = imported.keys["context_length"]
+        sizes = sum(int(np.prod(one.shape)) for one in description.inputs.values() if one.kind == "parameter")
+        verdicts = []
+        if sizes <= LARGEST:
+            path = Path(made) / "random.gguf"
+            write_weights(imported, path, random=True)
+            for count in sorted({min(SHORT, context), min(description.length + 5, context)}):
+                verdicts.append(_by_parts(imported, arch, path, count, lines))
+    return Proof(tuple(lines), tuple(verdicts))
+
+
+def write_weights(
+    imported: Imported,
+    path: Path,
+    random: bool = False,
+    held: Mapping[str, Callable[[], Array]] | None = None,
+) -> None:
+    """The tensors as a GGUF file, or random ones in their place. held: tensors of the checkpoint."""
+    description = imported.dependence.description
+
+    def traced(leaf: Any) -> Array:
+        known = description.values.get(leaf.name)
+        return (held or {})[leaf.name]().astype(np.float64) if known is None else known.astype(np.float64)
+
+    made = tensors(
+        imported.dependence,
+        imported.layers,
+        imported.named,
+        random_parameter if random else traced,
+        imported.tied,
+    )
+    listed = list(made)
+    if imported.factors is not None:
+        listed.append(("rope_freqs.weight", imported.factors))
+    write_gguf(path, imported.architecture, imported.keys, iter(listed))
+
+
+def _compared(model: graphml.Model, ids: Sequence[int], wanted: Array, what: str) -> list[Line]:
+    """At once, in single steps after a first part, and in odd splits."""
+    n = len(ids)
+    ways = {"at once": [n], "in steps": [5, *([1] * (n - 5))], "in odd splits": [3, 1, *_odd(n - 4)]}
+    found = []
+    for way, sizes in ways.items():
+        if way != "at once" and n > 600:
+            sizes = [n - 7, *([1] * 7)]
+        session = model.session(n_ctx=n + 1)
+        at, rows = 0, []
+        for size in sizes:
+            rows.append(np.atleast_2d(session.eval(list(ids[at : at + size]), all_logits=True)))
+            at += size
+        session.close()
+        found.append(Line(f"{what}, {way}", n, nmse(np.concatenate(rows), wanted)))
+    return found
+
+
+def _odd(left: int) -> list[int]:
+    found, size = [], 5
+    while left > 0:
+        found.append(min(size, left))
+        left -= found[-1]
+        size += 2
+    return found
+
+
+def nmse(got: Array, wanted: Array) -> float:
+    """Squared error over the squared values."""
+    exact = np.asarray(wanted, np.float64)
+    return float(np.sum((got - exact) ** 2) / max(float(np.sum(exact**2)), 1e-300))
+
+
+def _by_parts(
+    imported: Imported, arch: Path, path: Path, count: int, lines: list[Line]
+) -> tuple[Verdict, Record]:
+    """With random parameters: the file against the traced module, evaluated in NumPy."""
+    description = imported.dependence.description
+    ids = np.random.default_rng(count).integers(0, imported.layers.result.shape[-1], count)
+    given = {name: ids[None] for name, one in description.inputs.items() if one.kind == "ids"}
+    evaluator = Evaluator(description, given, random_parameter)
+    logits = np.asarray(evaluator.value(description.result)).reshape(count, -1)
+    record = Record(
+        f"the traced module ({description.by})",
+        tuple(map(int, ids)),
+        logits.astype(np.float32),
+        _values(imported, evaluator, count),
+    )
+    with graphml.load(path, "reference", kv="f32", quant="fp32", arch=arch) as model:
+        lines += _compared(model, record.ids, logits, "random parameters")
+        return verify_model(model.executor, record, LIMIT), record
+
+
+def _values(imported: Imported, evaluator: Evaluator, count: int) -> dict[str, Array]:
+    """The residual stream, and inputs and outputs of products, under the names of records."""
+
+    def value(one: Any) -> Array | None:
+        node = imported.made_by.get(id(one))
+        if node is None or node.shape is None:
+            return None
+        axis = next(i for i, size in enumerate(node.shape) if isinstance(size, str))
+        found = np.moveaxis(np.asarray(evaluator.value(node.name)), axis, 0)
+        return found.reshape(count, -1).astype(np.float32)
+
+    found: dict[str, Array] = {}
+    layers = imported.layers
+    for number, layer in enumerate(layers.layers):
+        entering = value(layers.stream if number == 0 else layers.leaving(number - 1))
+        if entering is not None:
+            found[f"stream.{number}"] = entering
+        for i, one in enumerate(layer):
+            name = imported.named.get(id(layers.layers[0][i]), "")
+            if one.op == "linear" and all(weight.rows is None for weight in one.weights.values()):
+                array = value(one)
+                if array is not None:
+                    found[f"blk.{number}.{name}.out"] = array
+    leaving = value(layers.leaving(-1))
+    if leaving is not None:
+        found[f"stream.{len(layers.layers)}"] = leaving
+    return found

@@ -1,0 +1,46 @@
+"""Finds what entries recognise: from the logits back, each node with the parts of the graph before it.
+
+Knows entries and regions; nothing of what they are.
+"""
+
+from __future__ import annotations
+
+from graphml.authoring.importing.attention import attentions
+from graphml.authoring.importing.dependence import Dependence
+from graphml.authoring.importing.entries import entries
+from graphml.authoring.importing.region import Recognised, Region
+
+FURTHEST = 14  # dominators that are tried for each node
+LARGEST = 90  # nodes of a region
+
+
+def recognised(dependence: Dependence) -> dict[str, Recognised]:
+    """What was recognised, by its last node."""
+    found = {one.last: one for one in attentions(dependence)}
+    inside: set[str] = set()
+    for node in reversed(dependence.needed):
+        if node.name in inside or node.name in found or node.shape is None or dependence.is_mixing(node.name):
+            continue
+        for step, entry in enumerate(dependence.chain(node.name)):
+            region = Region(dependence, entry, node.name)
+            if (
+                step >= FURTHEST
+                or len(region.nodes) > LARGEST
+                or any(one.name in found for one in region.nodes)
+            ):
+                break
+            one = _matched(region)
+            if one is not None:
+                found[node.name] = one
+                inside |= {each.name for each in region.nodes}
+                break
+    return found
+
+
+def _matched(region: Region) -> Recognised | None:
+    for entry in entries():
+        if entry.looks(region):
+            found = entry.matches(region)
+            if found is not None:
+                return found
+    return None

@@ -1,0 +1,151 @@
+"""From a traced graph to expressions: batches, views and transposes vanish, recognised parts become one op.
+
+What works on each token alone and has an op of graphml is taken over; any other op is refused by name, module
+and source line. Knows torch's ops; nothing of layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from graphml.authoring.importing.aten_shapes import MOVES, SHAPES
+from graphml.authoring.importing.description import TracedNode
+from graphml.authoring.importing.evaluation import op_name
+from graphml.authoring.importing.expressions import Expression, T, View, Weight
+from graphml.authoring.importing.operations import HANDLERS
+from graphml.authoring.importing.region import Recognised
+from graphml.authoring.importing.walked import Value, Walked
+from graphml.errors import ArchitectureError
+
+
+class Walk(Walked):
+    """Values of nodes as views of expressions."""
+
+    def result(self) -> Expression:
+        """The logits."""
+        for node in self._order():
+            try:
+                self.values[node.name] = self._value(node)
+            except ValueError as error:
+                raise ArchitectureError(f"{node.told}: {error}") from None
+        return self.taken(self.dependence.description.result)
+
+    def _order(self) -> list[TracedNode]:
+        """What must be walked: recognised parts stand for all that is inside them."""
+        wanted, stack = set(), [self.dependence.description.result]
+        while stack:
+            name = stack.pop()
+            if name in wanted or name not in self.dependence.description.nodes or not self.is_walked(name):
+                continue
+            wanted.add(name)
+            found = self.found.get(name)
+            stack += found.entries.values() if found else self.dependence.description.nodes[name].operands
+        return [node for name, node in self.dependence.description.nodes.items() if name in wanted]
+
+    def _value(self, node: TracedNode) -> Value:
+        found = self.found.get(node.name)
+        if found is not None:
+            return self._recognised(node, found)
+        name = op_name(node)
+        if name == "python.getitem":
+            return self.values[node.operands[0]][node.args["1"]]  # type: ignore[index,no-any-return]
+        if name in MOVES or (name == "index" and not any(map(self.is_walked, node.operands[1:]))):
+            return self._moved(node, name)
+        if name == "cat":
+            return self._joined(node)
+        for ops, handler in HANDLERS.items():
+            if name in ops:
+                return handler(self, node)
+        why = "mixes tokens" if self.dependence.is_mixing(node.name) else "has no counterpart"
+        raise ValueError(f"{why}: it was recognised as nothing that graphml has an op for")
+
+    def _moved(self, node: TracedNode, name: str) -> Value:
+        """A view with the op done on its codes."""
+        given = {key: self._plain(one) for key, one in node.args.items()}
+        source = next(key for key in ("self", "input") if key in given)
+        view = self.view(node.args[source]["node"])
+        moved = SHAPES[name]({**given, source: view.codes, "dtype": None})
+        return (
+            tuple(View(view.of, one) for one in moved) if isinstance(moved, tuple) else View(view.of, moved)
+        )
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, Mapping) and "node" in value:
+            return None if self.is_walked(value["node"]) else self.plain.value(value["node"])
+        return [self._plain(one) for one in value] if isinstance(value, list) else value
+
+    def _joined(self, node: TracedNode) -> Value:
+        """Concatenated views of one expression, or of several along their last dimension."""
+        names = [one["node"] for one in node.args["tensors"]]
+        views = [self.view(name) for name in names if self.is_walked(name)]
+        if len(views) != len(names):
+            raise ValueError("joins tokens with constants")
+        dim = node.args.get("dim", 0) % views[0].codes.ndim
+        if len({id(one.of) for one in views}) == 1:
+            return View(views[0].of, np.concatenate([one.codes for one in views], dim))
+        if dim != views[0].codes.ndim - 1:
+            raise ValueError("joins values along another dimension than the last")
+        parts = [self.select.taken(one) for one in views]
+        joined = parts[0]
+        for part in parts[1:]:
+            shape = (*joined.shape[:-1], joined.shape[-1] + part.shape[-1])
+            joined = self.select.kept(Expression("concat", (joined, part), shape, node.path, node.told))
+        return self.laid(node, joined)
+
+    def _recognised(self, node: TracedNode, found: Recognised) -> View:
+        weights = {role: self.weight(name) for role, name in found.weights.items()}
+        if found.op == "attend":
+            return self._attention(node, found)
+        view = self.view(found.entries["x"])
+        shape = None
+        if found.op == "rope":
+            return self._rotated(node, found, view)
+        if found.op in ("rms_norm", "layer_norm"):
+            rest = [one for one in view.elements.shape[:-1] if one != 1]
+            shape = (*rest, view.elements.shape[-1])
+            weights = {role: Weight(one.source, shape[-1:]) for role, one in weights.items()}
+        x = self.select.taken(view, shape)
+        return self.made(node, found.op, (x,), x.shape, weights, found.numbers)
+
+    def _rotated(self, node: TracedNode, found: Recognised, view: View) -> View:
+        """Rope of heads; of heads that are repeated, each is rotated once."""
+        elements = view.elements
+        rows = elements.reshape(-1, elements.shape[-1]).tolist()
+        unique = list(dict.fromkeys(map(tuple, rows)))
+        codes = np.arange(T)[:, None, None] * view.of.size + np.array(unique)[None]
+        x = self.select.taken(View(view.of, codes), (len(unique), elements.shape[-1]))
+        made = Expression("rope", (x,), x.shape, node.path, node.told, {}, found.numbers)
+        kept = self.select.kept(made)
+        places = {row: i for i, row in enumerate(unique)}
+        heads = np.array([places[tuple(row)] for row in rows])[:, None] * elements.shape[-1]
+        chosen = (heads + np.arange(elements.shape[-1])).reshape(elements.shape)
+        axis = view.axis or 0
+        tokens = np.arange(T).reshape([T if i == axis else 1 for i in range(view.codes.ndim)])
+        return View(kept, tokens * kept.size + np.expand_dims(chosen, axis))
+
+    def _attention(self, node: TracedNode, found: Recognised) -> View:
+        numbers = dict(found.numbers)
+        heads, q = numbers.pop("head"), self.view(found.entries["q"])
+        width = q.elements.size // heads
+        kept: list[Expression] = [self.select.taken(q, (heads, width))]
+        for role in "kv":
+            kept.append(self._shared_heads(self.view(found.entries[role]), numbers["head_kv"], heads))
+        del numbers["head_kv"]
+        if kept[1].shape[0] != kept[2].shape[0]:
+            raise ValueError("attention with other numbers of heads for keys than for values")
+        return self.made(node, "attend", tuple(kept), (heads * kept[2].shape[1],), numbers=numbers)
+
+    def _shared_heads(self, view: View, count: int, heads: int) -> Expression:
+        """The heads of keys or values, each once."""
+        rows = view.elements.reshape(count, -1)
+        unique = list(dict.fromkeys(map(tuple, rows.tolist())))
+        if [row for row in unique for _ in range(count // len(unique))] != list(map(tuple, rows.tolist())):
+            raise ValueError("query heads share key-value heads in another order than one after the other")
+        if heads % len(unique):
+            raise ValueError(f"{heads} query heads for {len(unique)} key-value heads")
+        size = view.of.size
+        codes = np.arange(T)[:, None, None] * size + np.array(unique)[None]
+        return self.select.taken(View(view.of, codes), (len(unique), rows.shape[1]))

@@ -1,0 +1,96 @@
+"""The values of a traced graph's nodes while it is walked: views of expressions, numbers, parameters.
+
+Knows expressions and a description; nothing of single ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from graphml.authoring.importing.dependence import PARAMETERS, POSITIONS, Dependence
+from graphml.authoring.importing.description import TracedNode
+from graphml.authoring.importing.evaluation import Evaluator
+from graphml.authoring.importing.expressions import Expression, T, View, Weight, whole
+from graphml.authoring.importing.region import Recognised, concrete
+from graphml.authoring.importing.selection import Selector
+
+Value = View | tuple[View, ...]
+
+
+class Walked:
+    """Values of nodes as views of expressions."""
+
+    def __init__(self, dependence: Dependence, found: Mapping[str, Recognised]) -> None:
+        self.dependence, self.found = dependence, found
+        self.select = Selector()
+        self.made_by: dict[int, TracedNode] = {}  # id of an expression -> the node whose value it is
+        self.values: dict[str, Value] = {}
+        for name, one in dependence.description.inputs.items():
+            if one.kind == "ids":
+                self.values[name] = whole(Expression("ids", (), (1,), "", "the ids"), (1, T), 1)
+        ids = {
+            name: np.zeros((1, T), np.int64)
+            for name, one in dependence.description.inputs.items()
+            if one.kind == "ids"
+        }
+        self.plain = Evaluator(dependence.description, ids)
+
+    def taken(self, name: str, shape: tuple[int, ...] | None = None) -> Expression:
+        """A node's value as an expression."""
+        return self.select.taken(self.view(name), shape)
+
+    def view(self, name: str) -> View:
+        """A node's value."""
+        found = self.values[name]
+        if isinstance(found, tuple):
+            raise ValueError("several values where one is wanted")
+        return found
+
+    def is_walked(self, name: str) -> bool:
+        """Whether a value depends on tokens, or on parameters and positions at once."""
+        return self.dependence.on_tokens(name) or self.dependence.kinds[name] >= {PARAMETERS, POSITIONS}
+
+    def made(
+        self,
+        node: TracedNode,
+        op: str,
+        inputs: tuple[Expression, ...],
+        shape: tuple[int, ...],
+        weights: Mapping[str, Weight] | None = None,
+        numbers: Mapping[str, Any] | None = None,
+    ) -> View:
+        """A new expression as the value of a node."""
+        expression = Expression(op, inputs, shape, node.path, node.told, weights or {}, numbers or {})
+        kept = self.select.kept(expression)
+        self.made_by.setdefault(id(kept), node)
+        return self.laid(node, kept)
+
+    def laid(self, node: TracedNode, expression: Expression) -> View:
+        """An expression in the shape of a node's value."""
+        shape = node.shape or ()
+        axes = [i for i, one in enumerate(shape) if isinstance(one, str)]
+        if len(axes) != 1:
+            raise ValueError(f"a value of shape {list(shape)}: wanted one dimension of tokens")
+        return whole(expression, concrete(shape, T), axes[0])
+
+    def number(self, value: Any) -> float | None:
+        """The number that an argument is; None if it is a tensor of several."""
+        if isinstance(value, Mapping) and "node" in value:
+            name = value["node"]
+            if self.dependence.kinds[name]:
+                return None
+            found = np.asarray(self.plain.value(name))
+            return float(found.reshape(-1)[0]) if found.size == 1 else None
+        if isinstance(value, Mapping):
+            return float(value["number"]) if "number" in value else None
+        return float(value) if isinstance(value, int | float) else None
+
+    def weight(self, name: str, transposed: bool = False) -> Weight:
+        """A value of parameters alone."""
+        if not self.dependence.is_parameters(name):
+            raise ValueError("reads a value that is neither of tokens nor of parameters alone")
+        shape = np.asarray(self.plain.value(name)).shape
+        return Weight(name, shape[::-1] if transposed else shape, transposed)

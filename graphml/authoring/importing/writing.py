@@ -1,0 +1,267 @@
+"""The text of an imported file: docstring, mapping of the folder, configuration, functions.
+
+Equal models give equal bytes. Knows text; nothing of torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphml.authoring.importing.description import Description
+from graphml.authoring.importing.expressions import Expression
+from graphml.authoring.importing.functions import after_lines, before_lines, loop_lines, part_lines, parts
+from graphml.authoring.importing.layers import Layered
+from graphml.authoring.importing.naming import Named
+from graphml.authoring.importing.numbers import Fields, literal, near, period
+
+RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
+SWIGLU = "graphml_models._experts"
+
+
+@dataclass
+class Writer:
+    """Texts of the parts of a file, and what they import."""
+
+    description: Description
+    found: Layered
+    named: Named
+    fields: Fields
+    imports: dict[str, set[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.attends = [[one for one in layer if one.op == "attend"] for layer in self.found.layers]
+        everything = [
+            *self.found.before,
+            *(one for layer in self.found.layers for one in layer),
+            *self.found.after,
+        ]
+        self.norms = [one for one in everything if one.op in ("rms_norm", "layer_norm")]
+        self.tables = list(dict.fromkeys(map(_table, (one for one in everything if one.op == "rope"))))
+        self.imports |= {
+            "graphml.ir.language": {"Builder"},
+            "graphml.ir.node": {"Node"},
+            "graphml.loading.architecture": {"Layer", "Tensors"},
+        }
+        self.eps = next((one.numbers["eps"] for one in self.norms), 1e-5)
+        self.eps_key = LAYER_EPS if self.norms and self.norms[0].op == "layer_norm" else RMS_EPS
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Heads, key-value heads, width of heads."""
+        first = self.attends[0][0]
+        return first.inputs[0].shape[0], first.inputs[1].shape[0], first.inputs[0].shape[1]
+
+    def windows(self) -> list[int]:
+        """Of the layers; 0 for all."""
+        return [one.numbers["window"] for layer in self.attends for one in layer[:1]]
+
+    def numbers(self, of: Expression) -> dict[str, str]:
+        """The text of each number of an expression of the first layer, or outside the layers."""
+        told: dict[str, str] = {}
+        if of.op in ("rms_norm", "layer_norm"):
+            eps = of.numbers["eps"]
+            told["eps"] = "config.norm_eps" if near(eps, self.eps) else literal(eps)
+        elif of.op == "reshape" and len(of.shape) == 2:
+            told["heads"] = self._heads(of)
+        elif of.op == "rope":
+            told["table"] = "table"
+        elif of.op == "attend":
+            told |= self._attend(of)
+        elif of.op == "scale":
+            told["factor"] = self._factor(of)
+            told["offset"] = literal(of.numbers["offset"])
+        elif of.op == "softcap":
+            told["limit"] = self.fields.number(of.numbers["limit"], "final_logit_softcapping")
+        elif of.op == "experts":
+            told["used"] = "config.n_expert_used"
+            if of.numbers["activation"] == "silu" and not of.numbers["sigmoid"]:
+                self.imports.setdefault(SWIGLU, set()).add("swiglu_experts")
+        elif of.op == "clamp":
+            told = {
+                name: f'float("{value}")' if abs(value) == float("inf") else literal(value)
+                for name, value in of.numbers.items()
+            }
+        return told
+
+    def _heads(self, of: Expression) -> str:
+        for layer in self.attends:
+            for attend in layer:
+                for role, x in zip("qkv", attend.inputs, strict=True):
+                    while x is not of and x.inputs:
+                        x = x.inputs[0]
+                    if x is of:
+                        return "config.n_head" if role == "q" else "config.n_head_kv"
+        return str(of.shape[0])
+
+    def _factor(self, of: Expression) -> str:
+        value = of.numbers["factor"]
+        x = of.inputs[0]
+        where = {"output": "logit_scale", "token_embd": "embedding_scale"}.get(self.named.get(id(x), ""), "")
+        return self.fields.number(value, where)
+
+    def _attend(self, of: Expression) -> dict[str, str]:
+        told = {"scale": self.fields.scale(of.numbers["scale"], self.sizes[2])}
+        windows = self.windows()
+        if any(windows):
+            told["window"] = "config.windows[layer.index]"
+            self._add_windows(windows)
+        if of.numbers["softcap"]:
+            told["softcap"] = self.fields.number(of.numbers["softcap"], "attn_logit_softcapping")
+        if of.numbers["max_bias"]:
+            told["max_bias"] = literal(of.numbers["max_bias"])
+        if of.numbers["chunk"]:
+            told["chunk"] = self.fields.number(of.numbers["chunk"], "attention.chunk_size")
+        return told
+
+    def _add_windows(self, windows: list[int]) -> None:
+        key = "attention.sliding_window"
+        read = "read_windows(keys, known.n_layer, period=0, size=0)"
+        self.imports.setdefault("graphml_models._windows", set()).add("read_windows")
+        self.fields.add("windows", "tuple[int, ...]", read)
+        size = max(windows)
+        config = self.description.config
+        source = 'config.size("sliding_window")' if config.get("sliding_window") == size else repr(size)
+        self.fields.values |= {key: size, f"{key}_pattern": [bool(one) for one in windows]}
+        self.fields.keys[key] = source
+        if all(windows):
+            self.fields.keys.pop(f"{key}_pattern", None)
+            self.fields.values[f"{key}_pattern"] = 0
+        elif isinstance(config.get("layer_types"), list):
+            self.imports.setdefault("graphml.loading.huggingface.config", set()).add("window_keys")
+            self.fields.keys.pop(key)
+            self.fields.keys["*windows"] = "window_keys(config, found)"
+        else:
+            found = period(windows)
+            field_name = next(
+                (
+                    name
+                    for name in ("sliding_window_pattern", "_sliding_window_pattern")
+                    if found and config.get(name) == found
+                ),
+                "",
+            )
+            pattern = repr([bool(one) for one in windows]) if found is None else repr(found)
+            self.fields.keys[f"{key}_pattern"] = f'config.size("{field_name}")' if field_name else pattern
+
+    def functions(self) -> str:
+        """`build` and the functions of the layers' parts."""
+        layer = self.found.layers[0]
+        made = parts(layer, self.named)
+        arguments, texts = {}, []
+        for part in made:
+            table = any(one.op == "rope" for one in part.inside)
+            arguments[part.name] = "table, " if table else ""
+            typed = "table: Node, " if table else ""
+            told = {
+                "attention": '    """Attention with its output projection, [T, D]."""',
+                "feed_forward": '    """The feed-forward, [T, D]."""',
+            }[part.name]
+            head = f"def {part.name}(g: Builder, config: Config, layer: Layer, {typed}x_TD: Node) -> Node:"
+            texts.append("\n".join([head, told, *_indented(part_lines(part, self.named, self.numbers), 1)]))
+        loop = loop_lines(self.found, self.named, self.numbers, made, arguments)
+        tables = self._table_lines()
+        chosen = ["table = tables[config.windows[layer.index] > 0]"] if len(self.tables) > 1 else []
+        lines = [
+            "def build(g: Builder, config: Config, weights: Tensors) -> Node:",
+            '    """Logits [O, vocabulary]."""',
+            *_indented([*tables, *before_lines(self.found, self.named, self.numbers)], 1),
+            "    for layer in weights.layers(config.n_layer):",
+            *_indented([*chosen, *loop], 2),
+            *_indented(after_lines(self.found, self.named, self.numbers), 1),
+        ]
+        experts = self._experts()
+        return "\n\n\n".join(["\n".join(lines), *texts, *experts])
+
+    def _experts(self) -> list[str]:
+        for one in self.found.layers[0]:
+            if one.op == "experts" and (one.numbers["activation"] != "silu" or one.numbers["sigmoid"]):
+                self.imports.setdefault(SWIGLU, set()).add("route")
+                return [_experts_function(one)]
+        return []
+
+    def _table_lines(self) -> list[str]:
+        if not self.tables:
+            return []
+        if len(self.tables) == 1:
+            return ["table = config.rope.table(g, weights)"]
+        self.imports.setdefault("graphml_models._windows", set()).update(("read_local_rope", "rope_tables"))
+        self.imports.setdefault("graphml_models._rope", set()).add("Rope")
+        self.fields.add("local_rope", "Rope", "read_local_rope(keys, known.rope, scaled=False)")
+        return ["tables = rope_tables(g, weights, config.rope, config.local_rope)"]
+
+    def config_class(self) -> str:
+        """The class Config; empty if it is one that stands already."""
+        if not self.fields.fields:
+            module = "graphml_models._layer_norm" if self.eps_key == LAYER_EPS else "graphml_models._config"
+            self.imports.setdefault(module, set()).add("Config")
+            return ""
+        self.imports["graphml.loading.architecture"].add("Keys")
+        self.imports |= {"dataclasses": {"dataclass"}, "typing": {"Self"}, "graphml_models": {"_config"}}
+        eps = ", eps=_config.LAYER_EPS" if self.eps_key == LAYER_EPS else ""
+        lines = [
+            "@dataclass(frozen=True)",
+            "class Config(_config.Config):",
+            '    """As of every decoder, and what is special here."""',
+            "",
+            *[f"    {name}: {kind}" for name, (kind, _) in self.fields.fields.items()],
+            "",
+            "    @classmethod",
+            "    def read(cls, keys: Keys) -> Self:",
+            '        """From the file\'s metadata."""',
+            f"        known = _config.read(keys{eps})",
+            "        return cls(",
+            "            **vars(known),",
+            *[f"            {name}={read}," for name, (_, read) in self.fields.fields.items()],
+            "        )",
+        ]
+        return "\n".join(lines)
+
+
+def _experts_function(of: Expression) -> str:
+    """Experts that are no SwiGLU after a softmax."""
+    scores = "sigmoid" if of.numbers["sigmoid"] else "softmax"
+    lines = [
+        "def experts(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:",
+        '    """The best experts of each token, [T, D]."""',
+        f'    scores_TE = g.{scores}(layer.linear(x_TD, "ffn_gate_inp"))',
+        f"    chosen = route(g, layer, scores_TE, config.n_expert_used, {of.numbers['normalise']})",
+        f"    y_TUD = chosen.gated(x_TD, lambda g, gate, up: g.mul(g.{of.numbers['activation']}(gate), up))",
+        "    return chosen.combine(y_TUD)",
+    ]
+    return "\n".join(lines)
+
+
+def _table(of: Expression) -> tuple[Any, ...]:
+    return (
+        of.numbers["n_rot"],
+        of.numbers["magnitude"],
+        tuple(float(f"{x:.6g}") for x in of.numbers["frequencies"]),
+    )
+
+
+def _indented(lines: list[str], by: int) -> list[str]:
+    return ["    " * by + line for line in lines]
+
+
+def document(title: str, imports: Mapping[str, set[str]], body: list[str]) -> str:
+    """A whole file."""
+    groups: list[list[str]] = [[], [], []]
+    for module in sorted(imports):
+        group = 2 if module.startswith("graphml") else 0 if module == "__future__" else 1
+        names = sorted(imports[module], key=lambda name: (name != name.upper() or name[0] == "_", name))
+        groups[group].append(_import(module, names))
+    head = [
+        "from __future__ import annotations",
+        *(["\n" + "\n".join(groups[1])] if groups[1] else []),
+        "\n" + "\n".join(groups[2]),
+    ]
+    text = "\n".join([f'"""{title}', '"""', "", *head]) + "\n\n\n" + "\n\n\n".join(body) + "\n"
+    return re.sub(r"\n{4,}", "\n\n\n", text)
+
+
+def _import(module: str, names: list[str]) -> str:
+    line = f"from {module} import {', '.join(names)}"
+    return line if len(line) <= 100 else f"from {module} import (\n    " + ",\n    ".join(names) + ",\n)"

@@ -1,0 +1,55 @@
+"""`graphml import`: an architecture file from a PyTorch model, traced, recognised, proved and written."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphml.authoring.importing.command import import_source
+from graphml.cli.checks import check_target
+from graphml.cli.console import write_file
+from graphml.errors import ArchitectureError, BackendError, UsageError, WeightsError
+
+
+def import_(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="SOURCE", help="hf:FOLDER, or module:FILE.py:factory, which is run."),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.py", show_default=False, help="Where to.")
+    ],
+    weights: Annotated[
+        Path | None,
+        typer.Option("--weights", metavar="FILE.gguf", show_default=False,
+                     help="Write the weights too; a plain module needs it."),
+    ] = None,
+    python: Annotated[
+        str, typer.Option("--python", metavar="PATH", show_default=False, help="Python that has torch.")
+    ] = sys.executable,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run the code that the folder brings.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
+) -> None:  # fmt: skip
+    """Trace a PyTorch model and write its architecture as a file that runs with --arch, with a proof.
+
+    Exit code 2: it cannot be imported, and nothing is written.
+    """
+    for option, path, ending in (("--output", output, ".py"), ("--weights", weights, ".gguf")):
+        if path is not None and path.suffix != ending:
+            raise UsageError(f"{option}: wanted a name that ends in {ending}; got {str(path)!r}")
+        check_target(option, path)
+        if path is not None and path.exists() and not force:
+            raise UsageError(f"{option}: {path} is there already; --force overwrites it")
+    if source.startswith("module:") and weights is None:
+        raise UsageError("--weights: a plain module has its weights in no file: wanted FILE.gguf")
+    try:
+        done = import_source(source, output.stem, python, trust_remote_code, weights)
+    except (ArchitectureError, BackendError, WeightsError) as error:
+        raise UsageError(str(error)) from None
+    write_file(output, done.text, "--output")
+    print(done.report, end="")

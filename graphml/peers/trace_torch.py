@@ -1,0 +1,298 @@
+"""A process that traces a PyTorch module by torch.export: the other end is `authoring.importing.tracing`.
+
+Knows nothing of graphml, so that it runs with any Python that has torch (and transformers for folders). It
+writes a folder: `description.json` (nodes, ops, arguments, shapes, module paths, source lines), `values.npz`
+(buffers, constants, parameters that the checkpoint has under no such name) and logits of random ids.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from peer_talk import RefusedError, serve
+
+FORMAT = "graphml-trace-1"
+WINDOWS = (
+    "sliding_window",
+    "sliding_window_size",
+    "attention_chunk_size",
+    "local_attn_window",
+    "window_size",
+    "attention_window",
+)
+LONGEST_SAMPLE = 4096  # tokens of the longer of the two texts whose logits are recorded
+SHORT = 24
+
+
+def load(source: str, trusted: bool, attention: str) -> tuple[Any, dict[str, Any]]:
+    """The module from ids [1, T] to logits [1, T, V], and the fields of its config.json; none for a file."""
+    import torch
+
+    kind, _, rest = source.partition(":")
+    if kind == "module":
+        return _from_file(rest), {}
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            rest, dtype=torch.float32, attn_implementation=attention, trust_remote_code=trusted
+        )
+    except (OSError, ValueError, KeyError, NotImplementedError, ImportError, RuntimeError) as error:
+        told = str(error).strip().splitlines()[0][:300]
+        if "trust_remote_code" in str(error):
+            told = "its code is in the folder and would be run: --trust-remote-code if you trust it"
+        raise RefusedError(f"{rest}: transformers cannot load it: {told}", "ArchitectureError") from None
+    quantised = getattr(model.config, "quantization_config", None)
+    if quantised is not None:
+        raise RefusedError(
+            f"{rest}: its modules are quantised: import the checkpoint in full precision", "ArchitectureError"
+        )
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise RefusedError(f"{rest}: an encoder with a decoder cannot be imported", "ArchitectureError")
+    # Each token's own matrices are gathered and multiplied: no op of this way hides a choice in its data.
+    for one in model.modules():
+        if hasattr(getattr(one, "config", None), "_experts_implementation"):
+            one.config._experts_implementation = "batched_mm"
+    if hasattr(model.config, "use_cache"):
+        model.config.use_cache = False
+    return _Logits(model), json.loads((Path(rest) / "config.json").read_text(encoding="utf-8"))
+
+
+def _from_file(text: str) -> Any:
+    """The module that a factory without arguments returns: `FILE.py:factory`."""
+    path, _, factory = text.rpartition(":")
+    spec = importlib.util.spec_from_file_location("graphml_imported", path)
+    if not path or spec is None or spec.loader is None:
+        raise RefusedError(f"wanted module:FILE.py:factory; got module:{text}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+        return getattr(module, factory)()
+    except Exception as error:
+        raise RefusedError(
+            f"{path}: {factory}: {type(error).__name__}: {error}", "ArchitectureError"
+        ) from None
+
+
+def _Logits(model: Any) -> Any:  # noqa: N802 - a class that needs torch to be defined
+    import torch
+
+    class Logits(torch.nn.Module):  # type: ignore[misc]
+        """Ids to logits, without a cache."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.wrapped = model
+
+        def forward(self, ids: Any) -> Any:
+            return self.wrapped(input_ids=ids, use_cache=False).logits
+
+    return Logits()
+
+
+def trace(request: dict[str, Any]) -> dict[str, Any]:
+    """Trace `source`, write the folder `out`; returns the versions of the packages."""
+    try:
+        import torch
+    except ImportError as error:
+        told = "torch is wanted: pip install torch transformers, or name a Python that has them: --python"
+        raise RefusedError(f"{told} ({error})") from None
+    source, out = request["source"], Path(request["out"])
+    failures = []
+    for attention in ("sdpa", "eager"):
+        try:
+            module, config = load(source, request["trusted"], attention)
+        except RefusedError as error:
+            failures.append(str(error))
+            if (
+                attention == "sdpa"
+                and source.startswith("hf:")
+                and "attn" in str(error).replace("attention", "attn")
+            ):
+                continue
+            raise
+        module = module.eval()
+        for dynamic in ("bounded", "auto"):
+            try:
+                exported, length = _export(torch, module, config, dynamic)
+            except Exception as error:  # whatever the model's code raises while it is traced
+                failures.append(_told(error))
+                continue
+            _write(torch, module, exported, length, config, source, out)
+            return {"by": f"torch {torch.__version__}"}
+        if source.startswith("module:"):
+            break
+    raise RefusedError(f"torch.export cannot trace it: {failures[-1]}", "ArchitectureError")
+
+
+def _told(error: Exception) -> str:
+    """The error and the last line of the model's own code in it."""
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if "/torch/" not in one.filename]
+    own = [one for one in frames if Path(one.filename).name != Path(__file__).name]
+    at = f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}{at}"
+
+
+def _sample_length(config: dict[str, Any]) -> int:
+    """More tokens than any window or chunk: code for shorter texts may leave the window out."""
+    told = config.get("text_config")
+    inner: dict[str, Any] = told if isinstance(told, dict) else config
+    sizes = [inner.get(name) for name in WINDOWS]
+    return max([29, *(size + 5 for size in sizes if type(size) is int)])
+
+
+def _most(config: dict[str, Any]) -> int:
+    names = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
+    found = [config[name] for name in names if type(config.get(name)) is int]
+    return found[0] if found else 1 << 14
+
+
+def _export(torch: Any, module: Any, config: dict[str, Any], dynamic: str) -> tuple[Any, int]:
+    length = min(_sample_length(config), max(_most(config) - 1, 8))
+    last = max(_most(config), length + 1)
+    size = torch.export.Dim("T", min=2, max=last) if dynamic == "bounded" else torch.export.Dim.AUTO
+    with torch.no_grad():
+        ids = torch.arange(length)[None] % 7
+        found = torch.export.export(module, (ids,), dynamic_shapes=({1: size},), strict=False)
+        return found.run_decompositions({}), length
+
+
+def _write(
+    torch: Any, module: Any, exported: Any, length: int, config: dict[str, Any], source: str, out: Path
+) -> None:
+    import numpy
+
+    signature = exported.graph_signature
+    state = dict(exported.state_dict) | dict(exported.constants)
+    held = _names_in_checkpoint(source)
+    values: dict[str, Any] = {}
+    nodes: list[dict[str, Any]] = []
+    inputs: dict[str, dict[str, Any]] = {}
+    for spec in signature.input_specs:
+        kind, name = spec.kind.name.lower(), getattr(spec.arg, "name", "")
+        if kind == "user_input":
+            inputs[name] = {"kind": "ids"}
+            continue
+        tensor = state[spec.target]
+        own = spec.target.removeprefix("wrapped.")
+        inputs[name] = {
+            "kind": "constant" if kind != "parameter" else kind,
+            "name": own,
+            "shape": list(tensor.shape),
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+        }
+        if kind != "parameter" or not held.get(own):
+            values[own] = tensor.detach().float().numpy() if tensor.is_floating_point() else tensor.numpy()
+    for node in exported.graph.nodes:
+        if node.op == "call_function":
+            nodes.append(_node(node))
+    user = [one for one in signature.input_specs if one.kind.name == "USER_INPUT"]
+    if len(user) != 1:
+        raise RefusedError(f"wanted one input, ids [1, T]; got {len(user)}", "ArchitectureError")
+    result = signature.output_specs[0].arg.name
+    vocabulary = exported.graph.find_nodes(op="output")[0].args[0][0].meta["val"].shape[-1]
+    for size in sorted({SHORT, min(max(length + 3, 32), LONGEST_SAMPLE, _most(config))}):
+        generator = torch.Generator().manual_seed(size)
+        ids = torch.randint(0, int(vocabulary), (1, size), generator=generator)
+        with torch.no_grad():
+            values[f"sample.{size}.ids"] = ids[0].numpy()
+            values[f"sample.{size}.logits"] = module(ids)[0].float().numpy()
+    found = {
+        "format": FORMAT,
+        "by": f"torch {torch.__version__}",
+        "source": source,
+        "config": config,
+        "result": result,
+        "class": type(getattr(module, "wrapped", module)).__name__,
+        "length": length,
+        "inputs": inputs,
+        "nodes": nodes,
+    }
+    (out / "description.json").write_text(json.dumps(found), encoding="utf-8")
+    with (out / "values.npz").open("wb") as file:
+        numpy.savez(file, **values)
+
+
+def _names_in_checkpoint(source: str) -> dict[str, bool]:
+    """Names of tensors that the folder's files have."""
+    found: dict[str, bool] = {}
+    if source.startswith("hf:"):
+        for path in sorted(Path(source[3:]).glob("*.safetensors")):
+            with path.open("rb") as file:
+                size = int.from_bytes(file.read(8), "little")
+                found |= dict.fromkeys(json.loads(file.read(size)), True)
+    return found
+
+
+def _node(node: Any) -> dict[str, Any]:
+    """An op as plain data: arguments by their names in the op's schema."""
+    target = node.target
+    schema = getattr(target, "_schema", None)
+    arguments = {}
+    if schema is None:
+        arguments = {str(i): _argument(one) for i, one in enumerate(node.args)}
+        name = f"python.{getattr(target, '__name__', str(target))}"
+    else:
+        name = str(target)
+        for given, declared in zip(node.args, schema.arguments):  # noqa: B905 - the rest have defaults
+            arguments[declared.name] = _argument(given)
+        for declared in schema.arguments[len(node.args) :]:
+            has_default = declared.has_default_value() and declared.default_value is not None
+            if declared.name in node.kwargs:
+                arguments[declared.name] = _argument(node.kwargs[declared.name])
+            elif has_default:
+                arguments[declared.name] = _argument(declared.default_value)
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]).removeprefix("wrapped.").removeprefix("wrapped") if stack else ""
+    return {
+        "name": node.name,
+        "op": name,
+        "args": arguments,
+        "path": path,
+        "kind": str(stack[-1][1]).rsplit(".", 1)[-1].strip("<>'") if stack else "",
+        "line": _line(node.meta.get("stack_trace")),
+        **_type(node.meta.get("val")),
+    }
+
+
+def _type(value: Any) -> dict[str, Any]:
+    if isinstance(value, (tuple, list)):
+        return {"shapes": [_type(one) for one in value]}
+    if hasattr(value, "shape"):
+        shape = [one if isinstance(one, int) else str(one) for one in value.shape]
+        return {"shape": shape, "dtype": str(value.dtype).removeprefix("torch.")}
+    return {"shape": None, "dtype": type(value).__name__}
+
+
+def _line(told: str | None) -> str:
+    """`file.py:123` of the innermost line of the model's code."""
+    lines = [one.strip() for one in (told or "").splitlines() if one.strip().startswith("File ")]
+    own = [one for one in lines if "/torch/" not in one]
+    if not own:
+        return ""
+    file, _, rest = own[-1].removeprefix('File "').partition('", line ')
+    return f"{file}:{rest.partition(',')[0]}"
+
+
+def _argument(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.fx.Node):
+        return {"node": value.name}
+    if isinstance(value, (list, tuple)):
+        return [_argument(one) for one in value]
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return {"number": str(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return {"text": str(value).removeprefix("torch.")}
+
+
+if __name__ == "__main__":
+    serve(trace)

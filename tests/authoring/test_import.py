@@ -1,0 +1,212 @@
+"""`graphml import` from recorded descriptions: files that run, are exact, and depend on no module names."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphml
+from graphml.authoring.importing.command import checkpoint, report
+from graphml.authoring.importing.dependence import classed
+from graphml.authoring.importing.evaluation import Evaluator, random_parameter
+from graphml.authoring.importing.importing import Imported, import_description
+from graphml.authoring.importing.proof import Proof, nmse, prove
+from graphml.authoring.importing.recognition import recognised
+from graphml.errors import ArchitectureError
+from tests.import_records import NAMES, described, write_folder
+
+HF = [name for name in NAMES if not name.startswith("plain") and name not in ("mamba2", "mixtral")]
+RIGHT = ["llama", "gemma3", "falcon-new", "gpt2", "mixtral", "plain-a", "plain-c", "plain-d", "plain-e"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("imports")
+
+
+@cache
+def imported(name: str, folder: Path) -> Imported:
+    """A record, imported from its checkpoint; a plain module, and experts under other names, without one."""
+    description = described(name, folder / f"{name}.traced")
+    held = {}
+    if description.config:
+        write_folder(description, folder / name)
+        held = checkpoint(folder / name)
+    made = import_description(description, held)
+    (folder / f"{name.replace('-', '_')}.py").write_text(made.text)
+    return made
+
+
+def proof_of(name: str, folder: Path) -> Proof:
+    made = imported(name, folder)
+    return prove(
+        made,
+        folder / f"{name.replace('-', '_')}.py",
+        folder / name if made.dependence.description.config else None,
+    )
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_record_becomes_a_file_that_agrees_in_every_part(name: str, folder: Path) -> None:
+    proof = proof_of(name, folder)
+    assert proof.holds, [(one.what, one.tokens, one.nmse) for one in proof.lines]
+    assert len(proof.verdicts) == 2  # lengths on both sides of the window
+    assert any(row.stage.name == "layer 1" for verdict, _ in proof.verdicts for row in verdict.rows)
+
+
+@pytest.mark.parametrize("name", HF)
+def test_the_file_reads_the_folder(name: str, folder: Path) -> None:
+    """The mapping of names and config.json, by the logits of the folder itself."""
+    description = imported(name, folder).dependence.description
+    ids = np.arange(13) % 7 + 3
+    given = {one: ids[None] for one, leaf in description.inputs.items() if leaf.kind == "ids"}
+
+    def stored(leaf: Any) -> Any:
+        return random_parameter(leaf).astype(np.float32).astype(np.float64)
+
+    wanted = Evaluator(description, given, stored).value(description.result)[0]
+    arch = folder / f"{name.replace('-', '_')}.py"
+    with graphml.load(folder / name, "reference", kv="f32", quant="fp32", arch=arch) as model:
+        got = model.session(n_ctx=32).eval(ids.tolist(), all_logits=True)
+        assert not model.executor.unused_tensors
+    assert nmse(got, wanted) < 1e-10
+
+
+def test_a_llama_like_file_is_short_and_has_one_loop(folder: Path) -> None:
+    text = imported("llama", folder).text
+    assert len(text.splitlines()) <= 75
+    assert text.count("for layer in weights.layers(config.n_layer):") == 1
+    assert 'q_TNH = g.rope(g.heads(layer.linear(x_TD, "attn_q"), config.n_head), table, "neox")' in text
+
+
+def test_two_imports_give_the_same_bytes(folder: Path) -> None:
+    again = import_description(described("gemma3", folder / "again"), checkpoint(folder / "gemma3"))
+    assert again.text == imported("gemma3", folder).text
+
+
+def test_names_of_modules_do_not_matter(folder: Path) -> None:
+    def renamed(found: dict[str, Any]) -> None:
+        for one in found["nodes"]:
+            one["path"] = (
+                one["path"].replace("self_attn", "mixer").replace("mlp", "other").replace("layers", "h")
+            )
+
+    made = import_description(described("llama", folder / "renamed", renamed), checkpoint(folder / "llama"))
+    assert made.text == imported("llama", folder).text
+
+
+def test_windows_and_caps_are_found_by_running_attention(folder: Path) -> None:
+    found = recognised(classed(described("gemma2", folder / "found")))
+    attends = [one.numbers for one in found.values() if one.op == "attend"]
+    attends.sort(key=lambda numbers: numbers["window"])
+    assert [one["window"] for one in attends] == [0, 8]
+    assert [one["softcap"] for one in attends] == [50.0, 50.0]
+
+
+def test_a_deeper_checkpoint_runs_unchanged(folder: Path) -> None:
+    """A file imported from 2 layers, on 3 with a feed-forward twice as wide, against the built-in one."""
+    description = imported("qwen3", folder).dependence.description
+    rng = np.random.default_rng(1)
+    from safetensors.numpy import load_file, save_file
+
+    made = folder / "deeper"
+    write_folder(
+        description, made, num_hidden_layers=3, intermediate_size=2 * description.config["intermediate_size"]
+    )
+    if "layer_types" in description.config:
+        fields = json.loads((made / "config.json").read_text())
+        fields["layer_types"] = ["full_attention"] * 3
+        (made / "config.json").write_text(json.dumps(fields))
+    tensors = load_file(made / "model.safetensors")
+    for name in [one for one in tensors if ".layers.1." in one]:
+        tensors[name.replace(".layers.1.", ".layers.2.")] = tensors[name][::-1].copy()
+    for name, one in tensors.items():
+        if ".mlp." in name:
+            axis = 1 if "down" in name else 0
+            tensors[name] = np.concatenate([one, rng.standard_normal(one.shape, np.float32) * 0.1], axis)
+    save_file(tensors, made / "model.safetensors")
+    logits = []
+    for arch in (None, folder / "qwen3.py"):
+        with graphml.load(made, "reference", kv="f32", quant="fp32", arch=arch) as model:
+            logits.append(model.session(n_ctx=32).eval([5, 6, 7, 8], all_logits=True))
+    assert nmse(logits[1], logits[0]) < 1e-12
+
+
+PLANTED = {
+    '"neox"': ('"norm"', "rope-order"),
+    "config.scale)": ("1.1 * config.scale)", "attention-scale"),
+}
+
+
+@pytest.mark.parametrize("edit", PLANTED, ids=lambda edit: PLANTED[edit][1])
+def test_a_planted_edit_is_named(edit: str, folder: Path) -> None:
+    made = imported("llama", folder)
+    text, mistake = PLANTED[edit]
+    assert edit in made.text
+    (folder / "planted.py").write_text(made.text.replace(edit, text))
+    proof = prove(made, folder / "planted.py", folder / "llama")
+    assert not proof.holds
+    verdict, _ = proof.verdicts[-1]
+    assert mistake in [cause.mistake.name for cause in verdict.causes]
+
+
+def test_the_report_says_what_was_recognised_from_which_lines(folder: Path) -> None:
+    text = report(imported("llama", folder), proof_of("llama", folder), "hf:llama")
+    assert "| rope | model.layers.0.self_attn | modeling_llama.py:" in text
+    assert "every part agrees" in text
+
+
+def replaced(op: str, by: str, **arguments: Any) -> Any:
+    def change(found: dict[str, Any]) -> None:
+        one = next(one for one in found["nodes"] if one["op"] == op)
+        one["op"] = by
+        one["args"] = {"self": one["args"]["self"], **arguments}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("op", "by", "arguments"),
+    [
+        ("aten.silu.default", "aten.cumsum.default", {"dim": 1}),
+        ("aten.silu.default", "aten.mean.dim", {"dim": [1], "keepdim": True}),
+        ("aten.silu.default", "aten.nonsense.default", {}),
+    ],
+)
+def test_what_mixes_tokens_is_refused_by_op_module_and_line(
+    op: str, by: str, arguments: dict[str, Any], folder: Path
+) -> None:
+    description = described("llama", folder / "mixing", replaced(op, by, **arguments))
+    with pytest.raises(ArchitectureError) as error:
+        import_description(description, checkpoint(folder / "llama"))
+    assert by in str(error.value)
+    assert "layers.0.mlp" in str(error.value)
+    assert "activations.py:" in str(error.value)
+
+
+def test_a_recurrent_model_is_refused(folder: Path) -> None:
+    with pytest.raises(
+        ArchitectureError, match=r"conv1d.* in backbone\.layers\.0\.mixer \(modeling_mamba2\.py:\d+\)"
+    ):
+        import_description(described("mamba2", folder / "mamba2"), {})
+
+
+def test_layers_that_differ_are_refused(folder: Path) -> None:
+    def change(found: dict[str, Any]) -> None:
+        [one for one in found["nodes"] if one["op"] == "aten.silu.default"][-1]["op"] = "aten.relu.default"
+
+    with pytest.raises(ArchitectureError, match="layer 1 computes otherwise than layer 0"):
+        import_description(described("llama", folder / "differ", change), checkpoint(folder / "llama"))
+
+
+def test_a_damaged_description_is_one_error(folder: Path) -> None:
+    def change(found: dict[str, Any]) -> None:
+        found["nodes"][5]["args"]["self"] = {"node": "nonsense"}
+
+    with pytest.raises(ArchitectureError, match="reads 'nonsense', which is not before it"):
+        described("llama", folder / "damaged", change)

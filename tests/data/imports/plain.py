@@ -1,0 +1,200 @@
+"""Five plain modules of different styles."""
+
+import math
+
+import torch
+from torch import nn
+
+V, D, N, H, F, L = 97, 48, 4, 12, 80, 2
+
+
+def causal(T):
+    return torch.ones(T, T).tril().bool()
+
+
+class RopeInterleaved(nn.Module):
+    def __init__(self, d, base=10000.0):
+        super().__init__()
+        self.register_buffer("freq", base ** (-torch.arange(0, d, 2).float() / d))
+
+    def forward(self, x):  # [B,T,N,H]
+        t = torch.arange(x.shape[1], device=x.device).float()
+        a = t[:, None] * self.freq[None]
+        c, sn = a.cos()[None, :, None], a.sin()[None, :, None]
+        e, o = x[..., ::2], x[..., 1::2]
+        return torch.stack((e * c - o * sn, e * sn + o * c), -1).flatten(-2)
+
+
+class Norm(nn.Module):
+    def __init__(self, d, eps=1e-5):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(d))
+        self.eps = eps
+
+    def forward(self, x):
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.eps) * self.w
+
+
+class BlockA(nn.Module):  # einsum attention, interleaved rope, relu squared, one head norm shared
+    def __init__(self):
+        super().__init__()
+        self.n1, self.n2, self.hn = Norm(D), Norm(D), Norm(H)
+        self.q, self.k, self.v, self.o = [nn.Linear(D, D, bias=False) for _ in range(4)]
+        self.u, self.d = nn.Linear(D, F, bias=False), nn.Linear(F, D, bias=False)
+        self.rope = RopeInterleaved(H)
+
+    def forward(self, x):
+        B, T, _ = x.shape
+        h = self.n1(x)
+        q, k, v = [f(h).view(B, T, N, H) for f in (self.q, self.k, self.v)]
+        q, k = self.rope(self.hn(q)), self.rope(self.hn(k))
+        w = torch.einsum("bqnh,bknh->bnqk", q, k) / math.sqrt(H)
+        w = w.masked_fill(~causal(T), float("-inf")).softmax(-1)
+        x = x + self.o(torch.einsum("bnqk,bknh->bqnh", w, v).reshape(B, T, D))
+        return x + self.d(torch.relu(self.u(self.n2(x))) ** 2)
+
+
+class BlockB(nn.Module):  # nanoGPT: fused qkv, layer norm, learned positions, gelu
+    def __init__(self):
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(D), nn.LayerNorm(D)
+        self.qkv, self.proj = nn.Linear(D, 3 * D), nn.Linear(D, D)
+        self.fc, self.out = nn.Linear(D, F), nn.Linear(F, D)
+
+    def forward(self, x):
+        B, T, _ = x.shape
+        q, k, v = self.qkv(self.ln1(x)).split(D, dim=2)
+        q, k, v = [t.view(B, T, N, H).transpose(1, 2) for t in (q, k, v)]
+        y = (
+            nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            .transpose(1, 2)
+            .contiguous()
+            .view(B, T, D)
+        )
+        x = x + self.proj(y)
+        return x + self.out(nn.functional.gelu(self.fc(self.ln2(x))))
+
+
+class BlockC(nn.Module):  # parallel residual, MQA, complex rope, silu by hand, post norm
+    def __init__(self):
+        super().__init__()
+        self.n = Norm(D, 1e-6)
+        self.pn = Norm(D, 1e-6)
+        self.q, self.kv, self.o = (
+            nn.Linear(D, D, bias=False),
+            nn.Linear(D, 2 * H, bias=False),
+            nn.Linear(D, D, bias=False),
+        )
+        self.gu, self.d = nn.Linear(D, 2 * F, bias=False), nn.Linear(F, D, bias=False)
+        self.register_buffer("freq", 5000.0 ** (-torch.arange(0, H, 2).float() / H))
+
+    def rot(self, x):
+        a = torch.arange(x.shape[1]).float()[:, None] * self.freq
+        z = torch.polar(torch.ones_like(a), a)[None, :, None]
+        return torch.view_as_real(torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * z).flatten(3)
+
+    def forward(self, x):
+        B, T, _ = x.shape
+        h = self.n(x)
+        q = self.rot(self.q(h).view(B, T, N, H))
+        k, v = self.kv(h).view(B, T, 2, H).unbind(2)
+        k = self.rot(k[:, :, None])
+        w = (q.transpose(1, 2) @ k.permute(0, 2, 3, 1)) * 0.25
+        w = 30 * torch.tanh(w / 30)
+        w = w + torch.zeros(T, T).masked_fill(~causal(T), -1e9)
+        y = (w.softmax(-1) @ v[:, None]).transpose(1, 2).reshape(B, T, D)
+        g, u = self.gu(h).chunk(2, -1)
+        return x + self.pn(self.o(y)) + self.d(g * torch.sigmoid(g) * u)
+
+
+class BlockD(nn.Module):  # ALiBi-like window attention with gated residual
+    def __init__(self):
+        super().__init__()
+        self.n1, self.n2 = nn.RMSNorm(D, eps=1e-5), nn.RMSNorm(D, eps=1e-5)
+        self.q, self.k, self.v, self.o = [nn.Linear(D, D) for _ in range(4)]
+        self.gate = nn.Parameter(torch.randn(D) * 0.1 + 0.5)
+        self.u, self.d = nn.Linear(D, F), nn.Linear(F, D)
+
+    def forward(self, x):
+        B, T, _ = x.shape
+        h = self.n1(x)
+        q, k, v = [f(h).view(B, T, N, H).transpose(1, 2) for f in (self.q, self.k, self.v)]
+        i = torch.arange(T)
+        m = (i[:, None] >= i) & (i[:, None] - i < 6)
+        y = (
+            nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=m, scale=0.2)
+            .transpose(1, 2)
+            .reshape(B, T, D)
+        )
+        x = x + self.gate * self.o(y)
+        return x + self.d(nn.functional.silu(self.u(self.n2(x)))) * 0.7
+
+
+class BlockE(nn.Module):  # learned temperature per head, gated residual by tokens
+    def __init__(self):
+        super().__init__()
+        self.n1, self.n2 = Norm(D), Norm(D)
+        self.q, self.k, self.v, self.o = [nn.Linear(D, D, bias=False) for _ in range(4)]
+        self.temp = nn.Parameter(torch.rand(N, 1) + 0.5)
+        self.g = nn.Linear(D, D)
+        self.u, self.d = nn.Linear(D, F, bias=False), nn.Linear(F, D, bias=False)
+        self.rope = RopeInterleaved(H)
+
+    def forward(self, x):
+        B, T, _ = x.shape
+        h = self.n1(x)
+        q, k, v = [f(h).view(B, T, N, H) for f in (self.q, self.k, self.v)]
+        q, k = self.rope(q) * self.temp, self.rope(k)
+        y = (
+            nn.functional.scaled_dot_product_attention(
+                *[t.transpose(1, 2) for t in (q, k, v)], is_causal=True
+            )
+            .transpose(1, 2)
+            .reshape(B, T, D)
+        )
+        x = x + torch.sigmoid(self.g(h)) * self.o(y)
+        return x + self.d(nn.functional.gelu(self.u(self.n2(x)), approximate="tanh"))
+
+
+class Model(nn.Module):
+    def __init__(self, block, pos=False, norm=Norm, scale=1.0):
+        super().__init__()
+        self.tok = nn.Embedding(V, D)
+        self.pos = nn.Embedding(64, D) if pos else None
+        self.blocks = nn.ModuleList(block() for _ in range(L))
+        self.norm = norm(D)
+        self.head = nn.Linear(D, V, bias=False)
+        self.scale = scale
+
+    def forward(self, ids):
+        x = self.tok(ids) * self.scale
+        if self.pos is not None:
+            x = x + self.pos(torch.arange(ids.shape[1]))
+        for b in self.blocks:
+            x = b(x)
+        return self.head(self.norm(x))
+
+
+def make(*a, **k):
+    torch.manual_seed(3)
+    return Model(*a, **k)
+
+
+def a():
+    return make(BlockA)
+
+
+def b():
+    return make(BlockB, pos=True, norm=nn.LayerNorm)
+
+
+def c():
+    return make(BlockC, scale=D**0.5)
+
+
+def d():
+    return make(BlockD)
+
+
+def e():
+    return make(BlockE)
