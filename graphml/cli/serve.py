@@ -5,7 +5,9 @@ Turns flags into options of the model and of the server.
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
@@ -63,6 +65,15 @@ def serve(context: typer.Context) -> None:
         model = load_model(_path(given, opening, bars), opening, bars.report)
     with model:
         serve_until_stopped(model, options)
+    end_process()
+
+
+def end_process() -> None:
+    """End at once: everything is closed, and taking compiled code and weights apart would take a second."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 serve.context_settings = {  # type: ignore[attr-defined]

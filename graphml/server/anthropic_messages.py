@@ -20,13 +20,13 @@ from graphml.server.event_stream import EventStream, event
 from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import stopping_word
 from graphml.server.openai_chat import ended
+from graphml.server.request_body import body_of
 from graphml.server.request_fields import (
     INT_MAX,
     AtLeastOne,
     ChatCompletion,
     NotNegative,
     Probability,
-    decoded,
 )
 from graphml.server.service import Service, new_id
 from graphml.text.answers import ContentDelta, ReasoningDelta, ToolCallBegin, ToolCallDelta
@@ -55,7 +55,7 @@ class Messages(Struct, kw_only=True):
 
 async def messages(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/messages`."""
-    given = decoded(await request.body(), Messages)
+    given = await body_of(service, request, Messages)
     made = await answering(service, request, as_chat(given))
     shown = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": service.name}
     if given.stream:
@@ -77,7 +77,7 @@ async def messages(service: Service, request: Request) -> Response | EventStream
 
 async def count_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/messages/count_tokens`."""
-    given = as_chat(decoded(await request.body(), Messages))
+    given = as_chat(await body_of(service, request, Messages))
     found = await service.access.in_thread(conversation_of, service, given)
     return json_response({"input_tokens": len(found.ids)})
 

@@ -18,8 +18,10 @@ from graphml.api.embedding import chosen_pooling, embed_ids
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.json_response import json_response
 from graphml.server.prompts import prompts_of
-from graphml.server.request_fields import Embeddings, Rerank, decoded
+from graphml.server.request_body import body_of
+from graphml.server.request_fields import Embeddings, Rerank
 from graphml.server.service import Service
+from graphml.server.text_limits import check_fits
 
 Floats = NDArray[np.float32]
 EUCLIDEAN = 2
@@ -27,7 +29,7 @@ EUCLIDEAN = 2
 
 async def embeddings(service: Service, request: Request) -> Response:
     """`POST /v1/embeddings`."""
-    given = decoded(await request.body(), Embeddings)
+    given = await body_of(service, request, Embeddings)
     if given.encoding_format not in (None, "float", "base64"):
         raise wrong_field("encoding_format", "wanted float or base64")
     if _pooling(service) == "none":
@@ -49,7 +51,7 @@ async def embeddings(service: Service, request: Request) -> Response:
 
 async def llama_embeddings(service: Service, request: Request) -> Response:
     """`POST /embedding` and `/embeddings`: a list of rows for each text."""
-    given = decoded(await request.body(), Embeddings)
+    given = await body_of(service, request, Embeddings)
     _, rows = await _embedded(service, given)
     if _pooling(service) != "none":
         kind = EUCLIDEAN if given.embd_normalize is None else given.embd_normalize
@@ -72,15 +74,20 @@ async def _embedded(service: Service, given: Embeddings) -> tuple[list[list[int]
         raise wrong_field("input", "it is missing")
 
     def work() -> tuple[list[list[int]], list[Floats]]:
-        every, _ = prompts_of(content, service.tokenizer, service.options.limits.prompts, "input")
+        most = service.options.limits.prompts
+        every, _ = prompts_of(content, service.tokenizer, most, _most_tokens(service), "input")
         return every, _rows(service, every, _pooling(service))
 
     return await service.access.in_thread(work)
 
 
-def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats]:
+def _most_tokens(service: Service) -> int:
     executor = service.model.executor
-    most = min(executor.n_batch, executor.config.n_ctx)
+    return int(min(executor.n_batch, executor.config.n_ctx))
+
+
+def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats]:
+    executor, most = service.model.executor, _most_tokens(service)
     for ids in every:
         if len(ids) > most:
             raise ApiError(500, f"input ({len(ids)} tokens) is too large to process: at most {most} are")
@@ -117,7 +124,7 @@ async def rerank(service: Service, request: Request) -> Response:
     """`POST /v1/rerank`, `/rerank`, `/reranking`."""
     if not service.options.reranking or service.options.pooling not in (None, "rank"):
         raise ApiError(501, "This server does not support reranking. Start it with `--reranking`")
-    given = decoded(await request.body(), Rerank)
+    given = await body_of(service, request, Rerank)
     plain = given.documents is None
     documents = given.texts if plain else given.documents
     if not documents:
@@ -126,6 +133,8 @@ async def rerank(service: Service, request: Request) -> Response:
         raise wrong_field("documents", f"at most {service.options.limits.prompts} are wanted")
 
     def work() -> tuple[int, list[float]]:
+        for one in documents:
+            check_fits([given.query, one], service.tokenizer, _most_tokens(service))
         every = [service.tokenizer.pair(given.query, one) for one in documents]
         return sum(map(len, every)), [float(one[0, 0]) for one in _rows(service, every, "rank")]
 

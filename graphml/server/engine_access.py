@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,11 +22,12 @@ from graphml.api.model import Model
 from graphml.api.request_handle import Handle
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
-from graphml.server.api_errors import ApiError
+from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.sampling_settings import Settings
 from graphml.server.saved_slots import SavedSlots
 from graphml.server.server_metrics import ServerMetrics
 from graphml.server.server_options import ServerOptions
+from graphml.server.text_limits import too_long
 
 T = TypeVar("T")
 POOL_THREADS = 4
@@ -52,6 +54,7 @@ class Generation:
         self.n_generated = 0
         self.slot = -1
         self._spaced: dict[int, bool] = {}
+        self._silent: dict[int, int] = {}
 
     async def tokens(self) -> AsyncIterator[Token]:
         """Its tokens as they come; it is cancelled where nobody reads to the end."""
@@ -66,6 +69,7 @@ class Generation:
                     metrics.itl.observe(now - last)
                 last = now
                 self.n_generated += 1
+                self._silent[token.index] = 0 if token.piece else self._silent.get(token.index, 0) + 1
                 yield self._with_space(token)
             for one in self.results():
                 metrics.ended(one, self.submitted - self.arrived)
@@ -103,6 +107,11 @@ class Generation:
         """What its sequences became; they have ended."""
         every = self._handle.results(timeout=0)
         return [replace(one, text=" " + one.text) if self._leads(one.tokens) else one for one in every]
+
+    def shown(self, index: int) -> int:
+        """How many of an answer's tokens its text has: those of a stop string that was cut off are none."""
+        result = self._handle.results(timeout=0)[index]
+        return result.n_gen - (self._silent.get(index, 0) if result.stop_reason == "stop" else 0)
 
     def _with_space(self, token: Token) -> Token:
         """A token with the space before an answer's first word, which belongs to a text that goes on."""
@@ -145,7 +154,8 @@ class EngineAccess:
         self.draining = False
         self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
         self.last_used = time.monotonic()
-        self._queued = 0
+        self._queued = self._claimed = 0
+        self._lock = threading.Lock()
         self._steps: int | None = None
         self._moved = time.monotonic()
         self.lora_scales = [scale for _, scale in options.loras]
@@ -158,7 +168,7 @@ class EngineAccess:
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run something that takes time in the pool; 429 where too much waits already."""
-        if self._queued + len(self.active) >= self.options.limits.waiting:
+        if self._queued + self._answers() >= self.options.limits.waiting:
             raise ApiError(429, "too many requests wait; try again later")
         self._queued += 1
         self.last_used = time.monotonic()
@@ -186,10 +196,7 @@ class EngineAccess:
         if not ids:
             raise ApiError(400, "the prompt is empty")
         if len(ids) >= self.n_ctx:
-            raise ApiError(
-                400, f"request ({len(ids)} tokens) exceeds the available context size ({self.n_ctx} tokens), "
-                "try increasing it", "exceed_context_size_error", n_prompt_tokens=len(ids), n_ctx=self.n_ctx,
-            )  # fmt: skip
+            raise too_long(f"{len(ids)} tokens", len(ids), self.n_ctx)
         handle = self.engine.submit(
             ids, settings.params, settings.max_tokens, settings.seed, settings.n, key, priority,
             keep=keep, lora=self.adapters(lora), salt=salt,
@@ -209,8 +216,18 @@ class EngineAccess:
         ]
 
     @contextlib.contextmanager
-    def all_or_none(self) -> Iterator[list[Generation]]:
-        """Generations of one request; with an error none of them goes on."""
+    def all_or_none(self, n_answers: int) -> Iterator[list[Generation]]:
+        """Generations of one request; with an error none of them goes on.
+
+        ApiError 429 where so many answers are too many beside those that wait, 400 where they always are.
+        """
+        most = self.options.limits.waiting
+        if n_answers > most:
+            raise wrong_field("n", f"at most {most} answers of all prompts are wanted, got {n_answers}")
+        with self._lock:
+            if self._answers() + n_answers > most:
+                raise ApiError(429, "too many requests wait; try again later")
+            self._claimed += n_answers
         made: list[Generation] = []
         try:
             yield made
@@ -218,6 +235,13 @@ class EngineAccess:
             for one in made:
                 one.cancel()
             raise
+        finally:
+            with self._lock:
+                self._claimed -= n_answers
+
+    def _answers(self) -> int:
+        """Answers that are waited for, and those that may be."""
+        return self._claimed + sum(one.settings.n for one in list(self.active.values()))
 
     def stats(self) -> EngineStats | None:
         """Counts of the engine, if there is one."""

@@ -14,7 +14,8 @@ from starlette.responses import Response
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.engine_access import Generation
 from graphml.server.json_response import json_response
-from graphml.server.request_fields import Sampling, SlotFile, decoded
+from graphml.server.request_body import body_of, read_body
+from graphml.server.request_fields import Sampling, SlotFile
 from graphml.server.sampling_settings import described
 from graphml.server.saved_slots import ACTIONS
 from graphml.server.service import FINGERPRINT, LARGEST_SCALE, Service
@@ -139,7 +140,8 @@ async def change_slot(service: Service, request: Request) -> Response:
     number: int = request.path_params["slot"]
     if not 0 <= number < service.options.parallel:
         raise wrong_field("id_slot", f"wanted a slot from 0 to {service.options.parallel - 1}, got {number}")
-    path = None if action == "erase" else service.access.slots.path(decoded(await request.body(), SlotFile))
+    named = None if action == "erase" else await body_of(service, request, SlotFile)
+    path = None if named is None else service.access.slots.path(named)
     engine, salt = service.access.engine, service.salt_of(request, Sampling(cache_prompt=True))
 
     def changed() -> dict[str, Any]:
@@ -156,12 +158,16 @@ async def lora_adapters(service: Service, request: Request) -> Response:
     return json_response(shown)
 
 
-async def set_lora_adapters(service: Service, request: Request) -> Response:
-    """`POST /lora-adapters`: the scales of later requests; adapters that are not named count 0."""
+def _adapters(raw: bytes) -> list[dict[str, Any]]:
     try:
-        given = msgspec.json.decode(await request.body(), type=list[dict[str, Any]])
+        return msgspec.json.decode(raw, type=list[dict[str, Any]])
     except msgspec.DecodeError as error:
         raise ApiError(400, f"the body: wanted a list of adapters: {error}"[:300]) from None
+
+
+async def set_lora_adapters(service: Service, request: Request) -> Response:
+    """`POST /lora-adapters`: the scales of later requests; adapters that are not named count 0."""
+    given = await read_body(service, request, _adapters)
     scales = [0.0] * len(service.options.loras)
     for one in given:
         number: Any = one.get("id")

@@ -201,7 +201,8 @@ def as_object(body: bytes) -> dict[str, Any]:
 
 def converted(found: dict[str, Any], kind: type[T]) -> T:
     """An object as a value of that kind; ApiError 400 naming the field."""
-    given = {name: value for name, value in found.items() if value is not None}
+    names: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
+    given = {name: value for name in names if (value := found.get(name)) is not None}
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
@@ -210,5 +211,4 @@ def converted(found: dict[str, Any], kind: type[T]) -> T:
         raise wrong_field(missing[1], "it is missing")
     place = _AT.search(text)
     name = place[1].split("[")[0] if place else "body"
-    names: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
     raise wrong_field(name if name in names else name.split(".")[0], text.split(" - at ")[0])

@@ -22,6 +22,16 @@ class Limits:
     """What one request may ask for; more is 400, a larger body 413."""
 
     body_bytes: int = 32 << 20
+    values: int = 1 << 20
+    """Of a body, in lists and objects; more is 413."""
+    nested: int = 1 << 16
+    """Lists, objects and keys of a body."""
+    escapes: int = 2 << 20
+    """Characters of a body that are written with a backslash."""
+    tokenized_chars: int = 1 << 20
+    """Of a text whose tokens are wanted and nothing else."""
+    detokenized: int = 1 << 18
+    """Tokens whose text is wanted."""
     n: int = 128
     prompts: int = 256
     messages: int = 4096
@@ -30,8 +40,13 @@ class Limits:
     logit_biases: int = 4096
     logprobs: int = 64
     grammar_chars: int = 256 << 10
+    head_s: float = 20.0
+    """Seconds in which a request's head must have come."""
+    body_s: float = 30.0
+    """The same of its body; a longer one must bring body_bytes_per_s on average, or it is 408."""
+    body_bytes_per_s: int = 16 << 10
     waiting: int = 1024
-    """Requests that wait for an answer, those being answered included; one more is 429."""
+    """Answers that wait or are being generated, `n` of each prompt; more is 429."""
     stored_responses: int = 256
     """Responses that `previous_response_id` finds, the latest ones."""
 

@@ -25,6 +25,7 @@ from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.api_keys import ApiKeys
 from graphml.server.chat_templates import CHATML
 from graphml.server.engine_access import EngineAccess, Generation
+from graphml.server.prompts import prompts_of
 from graphml.server.request_fields import Sampling
 from graphml.server.sampling_settings import Settings, settings_of
 from graphml.server.server_options import ServerOptions
@@ -104,7 +105,7 @@ class Service:
         def submit() -> list[Generation]:
             every, settings = prompts()
             key, salt = request.scope.get("graphml.key"), self.salt_of(request, given)
-            with self.access.all_or_none() as made:
+            with self.access.all_or_none(len(every) * settings.n) as made:
                 for ids in every:
                     made.append(
                         self.access.submit(
@@ -115,6 +116,10 @@ class Service:
             return made
 
         return await self.access.in_thread(submit)
+
+    def prompts_of(self, given: Any) -> list[list[int]]:
+        """The ids of each prompt of a request; ApiError 400 for what is none."""
+        return prompts_of(given, self.tokenizer, self.options.limits.prompts, self.access.n_ctx)[0]
 
     def settings(self, given: Sampling) -> Settings:
         """How a request wants its text sampled."""

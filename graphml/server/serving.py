@@ -13,12 +13,12 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import uvicorn
 
 from graphml.api.model import Model
 from graphml.errors import BackendError, UsageError
+from graphml.server.connections import uvicorn_config
 from graphml.server.server_app import server_app
 from graphml.server.server_options import ServerOptions
 from graphml.server.service import Service
@@ -41,12 +41,7 @@ def serve_until_stopped(model: Model, options: ServerOptions) -> None:
 
 async def _serve(service: Service, sockets: list[socket.socket]) -> None:
     options = service.options
-    config = uvicorn.Config(
-        server_app(service), log_level="warning", access_log=False, lifespan="off", server_header=False,
-        h11_max_incomplete_event_size=64 << 10, timeout_keep_alive=75,
-        ssl_keyfile=_text(options.ssl_key), ssl_certfile=_text(options.ssl_certificate),
-        timeout_graceful_shutdown=1,
-    )  # fmt: skip
+    config = uvicorn_config(server_app(service), options)
     server = _Server(config)
     running = asyncio.ensure_future(server.serve(sockets))
     loop = asyncio.get_running_loop()
@@ -106,7 +101,3 @@ def _ready_line(service: Service, sockets: list[socket.socket]) -> str:
     stats = access.stats()
     room = f", room for {(stats.blocks_free + stats.blocks_used) * 32} tokens" if stats else ""
     return f"graphml: {service.name} at {' '.join(where)} ({what}{room})"
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

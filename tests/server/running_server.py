@@ -16,6 +16,7 @@ import httpx2
 import uvicorn
 
 import graphml
+from graphml.server.connections import uvicorn_config
 from graphml.server.server_app import server_app
 from graphml.server.server_options import ServerOptions
 from graphml.server.service import Service
@@ -57,8 +58,7 @@ class Running:
 def running(options: ServerOptions, model: graphml.Model) -> Iterator[Running]:
     service = Service(model, options)
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(server_app(service), log_level="error", lifespan="off", ws="none")
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(uvicorn_config(server_app(service), options))
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:
