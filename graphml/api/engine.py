@@ -151,15 +151,16 @@ class Engine:
         guidance_scale: float = 1.0,
         negative_prompt: str | Ids | None = None,
         salt: bytes = b"",
+        weight: float = 1.0,
     ) -> Handle:
         """Continue a prompt `n` times: ids, or a text that is encoded as `Model.encode` does.
 
         max_tokens: None: until the model ends, or the context is full. seed: of the first sequence's random
         generator, one more for each further one; None: random ones. key: whose request it is; prompts of
-        different keys take turns. priority: larger ones go first. deadline: seconds from now after which it
-        ends with what there is. overflow, keep: what a full context does, as of `Session.generate`; None: as
-        the engine does. lora: LoRA adapters (GGUF), each with its scale, in place of the model's; None: those
-        that it was opened with. guidance_scale, negative_prompt: classifier-free guidance away from another
+        different keys take turns, in shares of their weights. priority: larger ones go first. deadline:
+        seconds from now after which it ends with what there is. overflow, keep: what a full context does, as
+        of `Session.generate`; None: as the engine does. lora: LoRA adapters (GGUF), each with its scale, in
+        place of the model's; None: those that it was opened with. guidance_scale, negative_prompt: classifier-free guidance away from another
         prompt, 1: none; see `Model.guided`. salt: prefixes are shared among requests of equal salt only.
         UsageError for what could never run, at once.
         """
@@ -185,6 +186,7 @@ class Engine:
             params,
             max_tokens=count_or_none("max_tokens", max_tokens),
             key=key,
+            weight=Real(1e-3, 1e9).read("weight", weight),
             priority=level,
             deadline=None if deadline is None else time.monotonic() + deadline,
             extra=extra_of(source, adapters, salt),

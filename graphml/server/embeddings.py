@@ -34,7 +34,7 @@ async def embeddings(service: Service, request: Request) -> Response:
         raise wrong_field("encoding_format", "wanted float or base64")
     if _pooling(service) == "none":
         raise ApiError(400, "Pooling type 'none' is not OAI compatible. Please use a different pooling type")
-    every, rows = await _embedded(service, given)
+    every, rows = await _embedded(service, given, request.scope.get("graphml.key"))
     if given.dimensions is not None:
         rows = [one[:, : given.dimensions] for one in rows]
     rows = [
@@ -52,7 +52,7 @@ async def embeddings(service: Service, request: Request) -> Response:
 async def llama_embeddings(service: Service, request: Request) -> Response:
     """`POST /embedding` and `/embeddings`: a list of rows for each text."""
     given = await body_of(service, request, Embeddings)
-    _, rows = await _embedded(service, given)
+    _, rows = await _embedded(service, given, request.scope.get("graphml.key"))
     if _pooling(service) != "none":
         kind = EUCLIDEAN if given.embd_normalize is None else given.embd_normalize
         rows = [_normalized(one, kind) for one in rows]
@@ -68,7 +68,9 @@ def _pooling(service: Service) -> str:
     return found
 
 
-async def _embedded(service: Service, given: Embeddings) -> tuple[list[list[int]], list[Floats]]:
+async def _embedded(
+    service: Service, given: Embeddings, key: str | None
+) -> tuple[list[list[int]], list[Floats]]:
     content = given.content if given.input is None else given.input
     if content is None:
         raise wrong_field("input", "it is missing")
@@ -76,6 +78,7 @@ async def _embedded(service: Service, given: Embeddings) -> tuple[list[list[int]
     def work() -> tuple[list[list[int]], list[Floats]]:
         most = service.options.limits.prompts
         every, _ = prompts_of(content, service.tokenizer, most, _most_tokens(service), "input")
+        service.access.begin_use(key, sum(map(len, every)))
         return every, _rows(service, every, _pooling(service))
 
     return await service.access.in_thread(work)
@@ -136,6 +139,7 @@ async def rerank(service: Service, request: Request) -> Response:
         for one in documents:
             check_fits([given.query, one], service.tokenizer, _most_tokens(service))
         every = [service.tokenizer.pair(given.query, one) for one in documents]
+        service.access.begin_use(request.scope.get("graphml.key"), sum(map(len, every)))
         return sum(map(len, every)), [float(one[0, 0]) for one in _rows(service, every, "rank")]
 
     count, scores = await service.access.in_thread(work)

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,6 +24,8 @@ from graphml.api.request_handle import Handle
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.server.api_errors import ApiError, wrong_field
+from graphml.server.api_keys import ApiKeys
+from graphml.server.key_limits import KeyLimits
 from graphml.server.sampling_settings import Settings
 from graphml.server.saved_slots import SavedSlots
 from graphml.server.server_metrics import ServerMetrics
@@ -46,8 +49,10 @@ class Generation:
         settings: Settings,
         arrived: float,
         kept_as: int | None = None,
+        key: str | None = None,
     ) -> None:
         self._access, self._handle, self._kept_as = access, handle, kept_as
+        self.key = key
         self.ids, self.settings = ids, settings
         self.number = next(access.numbers)
         self.arrived, self.submitted = arrived, time.monotonic()
@@ -135,15 +140,16 @@ class Generation:
 
     def cancel(self) -> None:
         """Nobody wants it any more."""
-        self._access.active.pop(self.number, None)
+        if self._access.active.pop(self.number, None) is not None:
+            self._access.generated(self.key, sum(one.n_generated for one in self.sequences))
         self._handle.cancel()
 
 
 class EngineAccess:
     """One model's engine, and who uses it."""
 
-    def __init__(self, model: Model, options: ServerOptions) -> None:
-        self.model, self.options = model, options
+    def __init__(self, model: Model, options: ServerOptions, keys: ApiKeys) -> None:
+        self.model, self.options, self.keys = model, options, keys
         self.metrics = ServerMetrics()
         self.active: dict[int, Generation] = {}
         self.slots = SavedSlots(options)
@@ -154,8 +160,8 @@ class EngineAccess:
         self.draining = False
         self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
         self.last_used = time.monotonic()
-        self._queued = self._claimed = 0
-        self._lock = threading.Lock()
+        self._queued, self._claimed = 0, Counter[str | None]()
+        self._lock = threading.RLock()
         self._steps: int | None = None
         self._moved = time.monotonic()
         self.lora_scales = [scale for _, scale in options.loras]
@@ -188,6 +194,7 @@ class EngineAccess:
         keep: int | None = None,
         lora: list[tuple[str, float]] | None = None,
         priority: int = 0,
+        deadline: float | None = None,
         id_slot: int | None = None,
     ) -> Generation:
         """Have the engine continue a prompt; called in a thread of the pool."""
@@ -198,10 +205,10 @@ class EngineAccess:
         if len(ids) >= self.n_ctx:
             raise too_long(f"{len(ids)} tokens", len(ids), self.n_ctx)
         handle = self.engine.submit(
-            ids, settings.params, settings.max_tokens, settings.seed, settings.n, key, priority,
-            keep=keep, lora=self.adapters(lora), salt=salt,
+            ids, settings.params, settings.max_tokens, settings.seed, settings.n, key, priority, deadline,
+            weight=self.limits_of(key).weight, keep=keep, lora=self.adapters(lora), salt=salt,
         )  # fmt: skip
-        made = Generation(self, handle, ids, settings, arrived, id_slot)
+        made = Generation(self, handle, ids, settings, arrived, id_slot, key)
         self.active[made.number] = made
         return made
 
@@ -216,10 +223,13 @@ class EngineAccess:
         ]
 
     @contextlib.contextmanager
-    def all_or_none(self, n_answers: int) -> Iterator[list[Generation]]:
+    def all_or_none(
+        self, n_answers: int, n_tokens: int = 0, key: str | None = None
+    ) -> Iterator[list[Generation]]:
         """Generations of one request; with an error none of them goes on.
 
-        ApiError 429 where so many answers are too many beside those that wait, 400 where they always are.
+        n_tokens: of its prompts. ApiError 429 where that is too much now, of all or of the key; 400 where it
+        always is.
         """
         most = self.options.limits.waiting
         if n_answers > most:
@@ -227,7 +237,8 @@ class EngineAccess:
         with self._lock:
             if self._answers() + n_answers > most:
                 raise ApiError(429, "too many requests wait; try again later")
-            self._claimed += n_answers
+            self.begin_use(key, n_tokens, n_answers)
+            self._claimed[key] += n_answers
         made: list[Generation] = []
         try:
             yield made
@@ -237,11 +248,34 @@ class EngineAccess:
             raise
         finally:
             with self._lock:
-                self._claimed -= n_answers
+                self._claimed[key] -= n_answers
 
     def _answers(self) -> int:
         """Answers that are waited for, and those that may be."""
-        return self._claimed + sum(one.settings.n for one in list(self.active.values()))
+        return sum(self._claimed.values()) + sum(one.settings.n for one in list(self.active.values()))
+
+    def running_of(self, key: str) -> int:
+        """The same of one key."""
+        return self._claimed[key] + sum(
+            one.settings.n for one in list(self.active.values()) if one.key == key
+        )
+
+    def limits_of(self, key: str | None) -> KeyLimits:
+        """What a key may use; everything without one."""
+        use = self.keys.use_of(key)
+        return KeyLimits() if use is None else use.limits
+
+    def begin_use(self, key: str | None, n_tokens: int, n_answers: int = 0) -> None:
+        """Count a request of a key; ApiError 429 where it has used what it may."""
+        if key is not None and (use := self.keys.use_of(key)) is not None:
+            with self._lock:
+                use.begin(n_tokens, n_answers, self.running_of(key))
+
+    def generated(self, key: str | None, count: int) -> None:
+        """Count tokens of an answer that has ended."""
+        if (use := self.keys.use_of(key)) is not None:
+            with self._lock:
+                use.generated(count)
 
     def stats(self) -> EngineStats | None:
         """Counts of the engine, if there is one."""

@@ -18,6 +18,7 @@ from graphml.server.request_body import body_of, read_body
 from graphml.server.request_fields import Sampling, SlotFile
 from graphml.server.sampling_settings import described
 from graphml.server.saved_slots import ACTIONS
+from graphml.server.server_metrics import key_metrics
 from graphml.server.service import FINGERPRINT, LARGEST_SCALE, Service
 
 
@@ -185,6 +186,8 @@ async def metrics(service: Service, request: Request) -> Response:
     if not service.options.metrics:
         raise ApiError(501, "This server does not support metrics endpoint. Start it with `--metrics`")
     found = service.access.metrics
-    text = found.text(service.access.stats())
+    access = service.access
+    shares = [(place, use, access.running_of(owner)) for place, owner, use in service.keys.uses()]
+    text = found.text(access.stats()) + key_metrics(shares)
     headers = {"Process-Start-Time-Unix": str(int(found.began))}
     return Response(text, 200, headers, "text/plain; version=0.0.4")

@@ -87,6 +87,7 @@ class Sampling(Struct, kw_only=True):
     id_slot: int | None = None
     lora: list[dict[str, Any]] | None = None
     priority: int | None = None
+    deadline: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     user: str | None = None
     spec_type: str | None = field(default=None, name="speculative.type")
     spec_n_max: Count | None = field(default=None, name="speculative.n_max")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.sampling import SamplingParams
+from graphml.server.api_keys import FileKey
 
 DEFAULT_SAMPLING = SamplingParams(
     temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, dry_penalty_last_n=64, rng="llama.cpp"
@@ -91,7 +92,7 @@ class ServerOptions:
     loras: tuple[tuple[Path, float], ...] = ()
     api_keys: tuple[str, ...] = ()
     api_key_file: Path | None = None
-    file_keys: tuple[str, ...] = ()
+    file_keys: tuple[FileKey, ...] = ()
     unsafe_bind: bool = False
     cors_origins: tuple[str, ...] | None = None
     slot_save_path: Path | None = None

@@ -54,7 +54,7 @@ class Service:
         self.model = model
         self.options = options = replace(options, params=replace(options.params, spec_type=kind))
         self.keys = ApiKeys(options.api_keys, options.api_key_file, options.file_keys)
-        self.access = EngineAccess(model, options)
+        self.access = EngineAccess(model, options, self.keys)
         self.name = sorted(options.aliases)[0] if options.aliases else model.path.name
         self.began = int(time.time())
         self.responses = StoredResponses(options.limits.stored_responses)
@@ -105,12 +105,14 @@ class Service:
         def submit() -> list[Generation]:
             every, settings = prompts()
             key, salt = request.scope.get("graphml.key"), self.salt_of(request, given)
-            with self.access.all_or_none(len(every) * settings.n) as made:
+            n_tokens = sum(map(len, every))
+            with self.access.all_or_none(len(every) * settings.n, n_tokens, key) as made:
                 for ids in every:
                     made.append(
                         self.access.submit(
                             ids, settings, arrived, salt=salt, key=key, keep=given.n_keep, lora=lora,
-                            priority=given.priority or 0, id_slot=given.id_slot,
+                            priority=self.priority_of(key, given), deadline=given.deadline,
+                            id_slot=given.id_slot,
                         )
                     )  # fmt: skip
             return made
@@ -124,6 +126,11 @@ class Service:
     def settings(self, given: Sampling) -> Settings:
         """How a request wants its text sampled."""
         return settings_of(given, self.options, self.tokenizer)
+
+    def priority_of(self, key: str | None, given: Sampling) -> int:
+        """The priority of a request: at most that of its key, if that has one."""
+        most, wanted = self.access.limits_of(key).priority, given.priority or 0
+        return wanted if most is None else min(most, wanted)
 
     def ping_of(self, given: Sampling) -> float:
         """Seconds of silence of a request's stream until a comment is sent."""
