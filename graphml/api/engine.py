@@ -160,8 +160,9 @@ class Engine:
         different keys take turns, in shares of their weights. priority: larger ones go first. deadline:
         seconds from now after which it ends with what there is. overflow, keep: what a full context does, as
         of `Session.generate`; None: as the engine does. lora: LoRA adapters (GGUF), each with its scale, in
-        place of the model's; None: those that it was opened with. guidance_scale, negative_prompt: classifier-free guidance away from another
-        prompt, 1: none; see `Model.guided`. salt: prefixes are shared among requests of equal salt only.
+        place of the model's; None: those that it was opened with. guidance_scale, negative_prompt:
+        classifier-free guidance away from another prompt, 1: none; see `Model.guided`. salt: prefixes are
+        shared among requests of equal salt only.
         UsageError for what could never run, at once.
         """
         params = checked_params(params)

@@ -60,7 +60,7 @@ async def messages(service: Service, request: Request) -> Response | EventStream
     shown = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": service.name}
     if given.stream:
         events = _events(service, made, shown)
-        return EventStream(events, service.options.ping, service.options.timeout, made.cancel, anthropic=True)
+        return service.stream(request, events, made.cancel, anthropic=True)
     if not await ended(request, made.finished(), made.cancel):
         return gone()
     found, result = made.readers[0].answer, made.results[0]

@@ -49,9 +49,8 @@ async def answered(
     """The response of llama-server's shape, plain or streamed."""
     leave = partial(cancel_all, generations)
     if given.stream:
-        ping = service.ping_of(given)
         events = _events(service, given, generations, fields)
-        return EventStream(events, ping, service.options.timeout, leave)
+        return service.stream(request, events, leave, given.sse_ping_interval)
 
     await unless_left(request.receive, all_finished(generations), leave)
     if await request.is_disconnected():

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.engine_access import Generation
+from graphml.server.event_stream import EventStream
 from graphml.server.json_response import json_response
 from graphml.server.request_body import body_of, read_body
 from graphml.server.request_fields import Sampling, SlotFile
@@ -150,6 +151,18 @@ async def change_slot(service: Service, request: Request) -> Response:
         return service.access.slots.change(engine, action, number, extra, path)
 
     return json_response(await service.access.in_thread(changed))
+
+
+async def resumed(service: Service, request: Request) -> EventStream:
+    """`GET /v1/stream?conv_id=NAME&from=N`: a stream from event N on, by default behind `Last-Event-ID`."""
+    name, last = request.query_params.get("conv_id", ""), request.headers.get("last-event-id")
+    given = request.query_params.get("from", "0" if last is None else last)
+    if not given.isdecimal() or len(given) > 18:
+        raise wrong_field("from", f"wanted the number of an event, got {given!r:.40}")
+    begin = int(given) + ("from" not in request.query_params and last is not None)
+    found, options = service.streams.find((request.scope.get("graphml.key"), name)), service.options
+    events = found.read(begin)
+    return EventStream(events, options.ping, options.timeout, lambda: None, found.anthropic)
 
 
 async def lora_adapters(service: Service, request: Request) -> Response:

@@ -32,8 +32,8 @@ async def chat(service: Service, request: Request) -> Response | EventStream:
     made = await answering(service, request, given)
     shown = {"id": new_id("chatcmpl-"), **_shown(service)}
     if given.stream:
-        ping = service.ping_of(given)
-        return EventStream(_events(service, given, made, shown), ping, service.options.timeout, made.cancel)
+        events = _events(service, given, made, shown)
+        return service.stream(request, events, made.cancel, given.sse_ping_interval)
     if not await ended(request, made.finished(), made.cancel):
         return gone()
     return json_response(body(service, given, made, shown))

@@ -56,9 +56,8 @@ async def completions(service: Service, request: Request) -> Response | EventStr
 
     leave = partial(cancel_all, generations)
     if given.stream:
-        ping = service.ping_of(given)
         events = _events(service, given, generations, shown)
-        return EventStream(events, ping, service.options.timeout, leave)
+        return service.stream(request, events, leave, given.sse_ping_interval)
 
     await unless_left(request.receive, all_finished(generations), leave)
     if await request.is_disconnected():

@@ -48,8 +48,7 @@ async def responses(service: Service, request: Request) -> Response | EventStrea
 
     if given.stream:
         writer = _Writer(service, given, made, shown)
-        options = service.options
-        return EventStream(writer.events(keep), options.ping, options.timeout, made.cancel)
+        return service.stream(request, writer.events(keep), made.cancel)
     if not await ended(request, made.finished(), made.cancel):
         return gone()
     items = _items(made.readers[0].answer)

@@ -81,6 +81,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/slots/{slot:int}", llama_state.change_slot),
     ("GET", "/lora-adapters", llama_state.lora_adapters),
     ("POST", "/lora-adapters", llama_state.set_lora_adapters),
+    ("GET", "/v1/stream", llama_state.resumed),
     ("GET", "/metrics", llama_state.metrics),
 )
 """Method, paths and handler of each endpoint."""

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +25,10 @@ from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.api_keys import ApiKeys
 from graphml.server.chat_templates import CHATML
 from graphml.server.engine_access import EngineAccess, Generation
+from graphml.server.event_stream import EventStream
 from graphml.server.prompts import prompts_of
 from graphml.server.request_fields import Sampling
+from graphml.server.resumable_streams import ResumableStreams
 from graphml.server.sampling_settings import Settings, settings_of
 from graphml.server.server_options import ServerOptions
 from graphml.server.stored_responses import StoredResponses
@@ -57,6 +59,7 @@ class Service:
         self.access = EngineAccess(model, options, self.keys)
         self.name = sorted(options.aliases)[0] if options.aliases else model.path.name
         self.began = int(time.time())
+        self.streams = ResumableStreams()
         self.responses = StoredResponses(options.limits.stored_responses)
 
     @property
@@ -132,9 +135,24 @@ class Service:
         most, wanted = self.access.limits_of(key).priority, given.priority or 0
         return wanted if most is None else min(most, wanted)
 
-    def ping_of(self, given: Sampling) -> float:
-        """Seconds of silence of a request's stream until a comment is sent."""
-        return self.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
+    def stream(
+        self,
+        request: Request,
+        events: AsyncGenerator[bytes, None],
+        cancel: Callable[[], None],
+        ping: float | None = None,
+        anthropic: bool = False,
+    ) -> EventStream:
+        """The response of events, kept for another connection where the request names its stream.
+
+        ping: seconds of silence until a comment is sent, None as the server does; others as of `EventStream`.
+        """
+        name = request.headers.get("x-conversation-id")
+        if name is not None:
+            whose = request.scope.get("graphml.key"), name
+            events, cancel = self.streams.begin(whose, events, cancel, anthropic), lambda: None
+        ping = self.options.ping if ping is None else ping
+        return EventStream(events, ping, self.options.timeout, cancel, anthropic)
 
     def lora_of(self, given: Sampling) -> list[tuple[str, float]] | None:
         """The adapters that a request names by number, each with its scale; others of the server count 0."""
