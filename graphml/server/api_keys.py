@@ -59,7 +59,7 @@ def _limits(settings: list[str], where: str) -> KeyLimits:
             value = float(text) if name == "weight" else int(text)
         except ValueError:
             value = math.nan
-        least = 0 if name == "priority" else 1e-3 if name == "weight" else 1
+        least = 0 if name in ("priority", "admin") else 1e-3 if name == "weight" else 1
         if not least <= value <= 1e9:
             raise UsageError(f"{where}: {name}: wanted a number from {least} to 1e9, got {text!r}")
         given[name] = value
@@ -111,7 +111,7 @@ class ApiKeys:
 
     def _read(self, of_file: Iterable[FileKey]) -> None:
         """Other keys from now on; those that stay keep what they have used."""
-        every = [(f"given {number}", key, KeyLimits()) for number, key in enumerate(self._given, 1)]
+        every = [(f"given {number}", key, KeyLimits(admin=1)) for number, key in enumerate(self._given, 1)]
         every += [(str(one.line), one.key, one.limits) for one in of_file]
         places: dict[bytes, str] = {}
         uses: dict[str, KeyUse] = {}

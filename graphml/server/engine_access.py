@@ -148,9 +148,9 @@ class Generation:
 class EngineAccess:
     """One model's engine, and who uses it."""
 
-    def __init__(self, model: Model, options: ServerOptions, keys: ApiKeys) -> None:
+    def __init__(self, model: Model, options: ServerOptions, keys: ApiKeys, metrics: ServerMetrics) -> None:
         self.model, self.options, self.keys = model, options, keys
-        self.metrics = ServerMetrics()
+        self.metrics = metrics
         self.active: dict[int, Generation] = {}
         self.slots = SavedSlots(options)
         self.numbers = itertools.count()

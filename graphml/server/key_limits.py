@@ -15,13 +15,18 @@ from graphml.server.api_errors import ApiError
 
 @dataclass(frozen=True)
 class KeyLimits:
-    """None: no limit. weight: its share of steps beside others' of 1; priority: the most it may ask for."""
+    """What one key may use; None: no limit.
+
+    weight: its share of steps beside others' of 1. priority: the most it may ask for. admin: 1 where it may
+    load models.
+    """
 
     weight: float = 1.0
     requests: int | None = None
     tokens: int | None = None
     streams: int | None = None
     priority: int | None = None
+    admin: int | None = None
 
 
 class Allowance:

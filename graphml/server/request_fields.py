@@ -132,6 +132,12 @@ class SlotFile(Struct, kw_only=True):
     filename: str
 
 
+class LoadModel(Struct, kw_only=True):
+    """`/models/load`: a file in the folder of models."""
+
+    model: str
+
+
 class Tokenize(Struct, kw_only=True):
     """`/tokenize`."""
 

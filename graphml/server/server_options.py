@@ -60,9 +60,9 @@ class ServerOptions:
     trained for. n_predict: most tokens of an answer that does not say. params, seed: likewise.
     api_keys: any of them opens the server, and so do file_keys, those of api_key_file at the start; none of
     either: nobody is asked. slots, metrics, props: whether these
-    endpoints answer. loras: adapters (file, scale), by number. timeout: seconds until a client that does not
-    read is left. ping: seconds of silence after which a stream sends a comment. drain: seconds in which
-    requests may end after SIGTERM.
+    endpoints answer. loras: adapters (file, scale), by number. models_dir: a folder of models that may take
+    the first one's place. timeout: seconds until a client that does not read is left. ping: seconds of
+    silence after which a stream sends a comment. drain: seconds in which requests may end after SIGTERM.
     """
 
     hosts: tuple[str, ...] = ("127.0.0.1",)
@@ -96,6 +96,7 @@ class ServerOptions:
     unsafe_bind: bool = False
     cors_origins: tuple[str, ...] | None = None
     slot_save_path: Path | None = None
+    models_dir: Path | None = None
     salt_by_key: bool = False
     log_requests: bool = False
     verbose: bool = False

@@ -30,6 +30,7 @@ from graphml.server.prompts import prompts_of
 from graphml.server.request_fields import Sampling
 from graphml.server.resumable_streams import ResumableStreams
 from graphml.server.sampling_settings import Settings, settings_of
+from graphml.server.server_metrics import ServerMetrics
 from graphml.server.server_options import ServerOptions
 from graphml.server.stored_responses import StoredResponses
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
@@ -49,18 +50,21 @@ def new_id(prefix: str) -> str:
 
 
 class Service:
-    """A model that is served."""
+    """A model that is served. before: the one whose place it takes; it keeps what no model is asked for."""
 
-    def __init__(self, model: Model, options: ServerOptions) -> None:
+    def __init__(self, model: Model, options: ServerOptions, before: Service | None = None) -> None:
         kind = draft_kind(options.params, model.executor, model.draft)
         self.model = model
         self.options = options = replace(options, params=replace(options.params, spec_type=kind))
-        self.keys = ApiKeys(options.api_keys, options.api_key_file, options.file_keys)
-        self.access = EngineAccess(model, options, self.keys)
+        keys = ApiKeys(options.api_keys, options.api_key_file, options.file_keys)
+        self.keys: ApiKeys = before.keys if before else keys
+        metrics = before.access.metrics if before else ServerMetrics()
+        self.access: EngineAccess = EngineAccess(model, options, self.keys, metrics)
         self.name = sorted(options.aliases)[0] if options.aliases else model.path.name
         self.began = int(time.time())
-        self.streams = ResumableStreams()
-        self.responses = StoredResponses(options.limits.stored_responses)
+        self.streams: ResumableStreams = before.streams if before else ResumableStreams()
+        stored = StoredResponses(options.limits.stored_responses)
+        self.responses: StoredResponses = before.responses if before else stored
 
     @property
     def tokenizer(self) -> Tokenizer:
