@@ -19,7 +19,7 @@ from graphml.server.request_body import body_of, read_body
 from graphml.server.request_fields import Sampling, SlotFile
 from graphml.server.sampling_settings import described
 from graphml.server.saved_slots import ACTIONS
-from graphml.server.server_metrics import key_metrics
+from graphml.server.server_metrics import key_metrics, memory_metric
 from graphml.server.service import FINGERPRINT, LARGEST_SCALE, Service
 
 
@@ -201,6 +201,6 @@ async def metrics(service: Service, request: Request) -> Response:
     found = service.access.metrics
     access = service.access
     shares = [(place, use, access.running_of(owner)) for place, owner, use in service.keys.uses()]
-    text = found.text(access.stats()) + key_metrics(shares)
+    text = found.text(access.stats()) + key_metrics(shares) + memory_metric()
     headers = {"Process-Start-Time-Unix": str(int(found.began))}
     return Response(text, 200, headers, "text/plain; version=0.0.4")
