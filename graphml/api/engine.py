@@ -141,16 +141,18 @@ class Engine:
         guidance_scale: float = 1.0,
         negative_prompt: str | Ids | None = None,
         salt: bytes = b"",
+        weight: float = 1.0,
     ) -> Handle:
         """Continue a prompt `n` times: ids, or a text that is encoded as `Model.encode` does.
 
         max_tokens: None: until the model ends, or the context is full. seed: of the first sequence's random
         generator, one more for each further one; None: random ones. key: whose request it is; prompts of
-        different keys take turns. priority: larger ones go first. deadline: seconds from now after which it
-        ends with what there is. overflow, keep: what a full context does, as of `Session.generate`; None: as
-        the engine does. lora: LoRA adapters (GGUF), each with its scale, in place of the model's; None: those
-        that it was opened with. guidance_scale, negative_prompt: classifier-free guidance away from another
-        prompt, 1: none; see `Model.guided`. salt: prefixes are shared among requests of equal salt only.
+        different keys take turns, in shares of their weights. priority: larger ones go first. deadline:
+        seconds from now after which it ends with what there is. overflow, keep: what a full context does, as
+        of `Session.generate`; None: as the engine does. lora: LoRA adapters (GGUF), each with its scale, in
+        place of the model's; None: those that it was opened with. guidance_scale, negative_prompt:
+        classifier-free guidance away from another prompt, 1: none; see `Model.guided`. salt: prefixes are
+        shared among requests of equal salt only.
         UsageError for what could never run, at once.
         """
         params = checked_params(params)
@@ -158,7 +160,7 @@ class Engine:
             self._full.overflow if overflow is None else overflow, self._full.keep if keep is None else keep
         )
         self._check_full(full)
-        own = params, max_tokens, n, key, priority, deadline, full, lora, salt
+        own = params, max_tokens, n, key, weight, priority, deadline, full, lora, salt
         request = self._requests.made(prompt, *own)
         negative = self._requests.negative(request, guidance_scale, negative_prompt, lora, salt)
         stream = TokenStream(request.n)

@@ -170,6 +170,10 @@ class ServerOptions:
     clients: tuple[int, ...] = _numbers((1, 8, 32), "Clients at a time, of --server.", "--clients", least=1)
     requests: int = option(4, "Chats of each client, one after another.", "--requests", range=Whole(1))
     shared: int = option(0, "Words that all prompts begin with.", "--shared-prefix", range=Whole(0))
+    faults: int = option(
+        0, "Send so many requests, of which a third leaves, and look whether others are right.", "--faults",
+        range=Whole(0),
+    )  # fmt: skip
     api_key: str | None = option(
         None, "Key of the servers; a path with @ before it: a file that has it.", "--api-key", metavar="KEY"
     )

@@ -83,11 +83,17 @@ def messages(load: ServerLoad, number: int) -> list[dict[str, str]]:
     return [*system, {"role": "user", "content": f"{number}: " + " ".join(own)}]
 
 
-async def _all(address: str, load: ServerLoad) -> Outcome:
-    http, found = _http(), Outcome()
+def http_client(load: ServerLoad) -> Any:
+    """A client of as many connections as are wanted. UsageError where httpx2 is not installed."""
+    http = _http()
     headers = {"Authorization": f"Bearer {load.api_key}"} if load.api_key else {}
     limits = http.Limits(max_connections=None, max_keepalive_connections=None)
-    async with http.AsyncClient(timeout=http.Timeout(MOST_S), limits=limits, headers=headers) as client:
+    return http.AsyncClient(timeout=http.Timeout(MOST_S), limits=limits, headers=headers)
+
+
+async def _all(address: str, load: ServerLoad) -> Outcome:
+    found = Outcome()
+    async with http_client(load) as client:
         begin = time.perf_counter()
         await asyncio.gather(*(_client(client, address, load, which, found) for which in range(load.clients)))
         found.seconds = time.perf_counter() - begin

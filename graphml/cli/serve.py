@@ -5,7 +5,9 @@ Turns flags into options of the model and of the server.
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
@@ -41,7 +43,7 @@ SAME_OF_SERVER = (
 )  # fmt: skip
 RENAMED = {"embeddings": "embeddings_only", "shift": "context_shift", "prefill": "prefill_assistant"}
 LISTED = {"host": "hosts", "alias": "aliases", "tags": "tags", "cors": "cors_origins"}
-PATHS = ("ssl_key", "ssl_certificate", "slot_save_path")
+PATHS = ("ssl_key", "ssl_certificate", "slot_save_path", "models_dir")
 
 
 def serve(context: typer.Context) -> None:
@@ -62,7 +64,16 @@ def serve(context: typer.Context) -> None:
     with Bars(sys.stderr) as bars:
         model = load_model(_path(given, opening, bars), opening, bars.report)
     with model:
-        serve_until_stopped(model, options)
+        serve_until_stopped(model, options, lambda path: load_model(path, opening))
+    end_process()
+
+
+def end_process() -> None:
+    """End at once: everything is closed, and taking compiled code and weights apart would take a second."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 serve.context_settings = {  # type: ignore[attr-defined]
@@ -119,6 +130,8 @@ def server_options(given: Parsed) -> ServerOptions:
         stated |= {"embeddings_only": True, "pooling": values.get("pooling", "rank")}
     if "slot_save_path" in stated and not stated["slot_save_path"].is_dir():
         raise UsageError(f"--slot-save-path: wanted a folder, got {values['slot_save_path']!r}")
+    if "models_dir" in stated and not stated["models_dir"].is_dir():
+        raise UsageError(f"--models-dir: wanted a folder, got {values['models_dir']!r}")
     stated["parallel"] = parallel = values["parallel"] if values.get("parallel", -1) > 0 else DEFAULT_PARALLEL
     if values.get("ctx", 0) > 0:
         shared = values.get("unified", "parallel" not in values)

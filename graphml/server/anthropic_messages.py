@@ -20,13 +20,13 @@ from graphml.server.event_stream import EventStream, event
 from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import stopping_word
 from graphml.server.openai_chat import ended
+from graphml.server.request_body import body_of
 from graphml.server.request_fields import (
     INT_MAX,
     AtLeastOne,
     ChatCompletion,
     NotNegative,
     Probability,
-    decoded,
 )
 from graphml.server.service import Service, new_id
 from graphml.text.answers import ContentDelta, ReasoningDelta, ToolCallBegin, ToolCallDelta
@@ -55,12 +55,12 @@ class Messages(Struct, kw_only=True):
 
 async def messages(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/messages`."""
-    given = decoded(await request.body(), Messages)
+    given = await body_of(service, request, Messages)
     made = await answering(service, request, as_chat(given))
     shown = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": service.name}
     if given.stream:
         events = _events(service, made, shown)
-        return EventStream(events, service.options.ping, service.options.timeout, made.cancel, anthropic=True)
+        return service.stream(request, events, made.cancel, anthropic=True)
     if not await ended(request, made.finished(), made.cancel):
         return gone()
     found, result = made.readers[0].answer, made.results[0]
@@ -77,7 +77,7 @@ async def messages(service: Service, request: Request) -> Response | EventStream
 
 async def count_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/messages/count_tokens`."""
-    given = as_chat(decoded(await request.body(), Messages))
+    given = as_chat(await body_of(service, request, Messages))
     found = await service.access.in_thread(conversation_of, service, given)
     return json_response({"input_tokens": len(found.ids)})
 

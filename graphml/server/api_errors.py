@@ -5,6 +5,7 @@ Knows statuses and graphml's errors; nothing of requests. A message never names 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from graphml.errors import GraphmlError, TemplateError, TokenizerError, UsageError
@@ -30,17 +31,21 @@ class ApiError(Exception):
     """What a client has to know of a request that is not answered.
 
     status: of HTTP; kind: the type, by default that of the status; more: further fields of the error.
+    retry_after: seconds until another try makes sense, told with 429 and 503.
     """
 
-    def __init__(self, status: int, message: str, kind: str | None = None, **more: Any) -> None:
+    def __init__(
+        self, status: int, message: str, kind: str | None = None, *, retry_after: float = 1, **more: Any
+    ) -> None:
         super().__init__(message)
         self.status, self.message, self.more = status, message, more
+        self.retry_after = retry_after
         self.kind = kind or TYPES.get(status, "server_error")
 
     @property
     def headers(self) -> dict[str, str]:
         """Headers that go with it."""
-        return {"Retry-After": "1"} if self.status in (429, 503) else {}
+        return {"Retry-After": str(math.ceil(self.retry_after))} if self.status in (429, 503) else {}
 
     def body(self, anthropic: bool = False) -> dict[str, Any]:
         """The body of the response."""

@@ -1,6 +1,6 @@
-"""Keys that open a server: compared in constant time, and read again from their file on demand.
+"""Keys that open a server, with what each may use: compared in constant time, read again on demand.
 
-Knows keys; nothing of requests.
+Knows keys and their file; nothing of requests.
 """
 
 from __future__ import annotations
@@ -8,47 +8,95 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import math
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from graphml.errors import UsageError
+from graphml.server.key_limits import KeyLimits, KeyUse
 
 LOG = logging.getLogger(__name__)
+SETTINGS = tuple(one.name for one in fields(KeyLimits))
 
 
-def keys_in(path: Path) -> tuple[str, ...]:
-    """The keys of a file, one a line, without comments (#); UsageError for a file without any."""
+@dataclass(frozen=True)
+class FileKey:
+    """A key of a file: where it is, and what it may use."""
+
+    key: str
+    line: int
+    limits: KeyLimits
+
+
+def keys_in(path: Path) -> tuple[FileKey, ...]:
+    """The keys of a file, one a line, each with settings behind it; lines that begin with # are comments.
+
+    UsageError for a file without any, and for settings that are none: it names the line, never the key.
+    """
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
-    keys = [line for line in lines if line and not line.startswith("#")]
-    if not keys:
+    found: dict[str, FileKey] = {}
+    for number, line in enumerate(lines, 1):
+        if line and not line.startswith("#"):
+            key, *settings = line.split()
+            found.setdefault(key, FileKey(key, number, _limits(settings, f"{path}, line {number}")))
+    if not found:
         raise UsageError("--api-key-file: the file has no keys")
-    return tuple(dict.fromkeys(keys))
+    return tuple(found.values())
+
+
+def _limits(settings: list[str], where: str) -> KeyLimits:
+    given: dict[str, float] = {}
+    for one in settings:
+        name, _, text = one.partition("=")
+        if name not in SETTINGS or name in given:
+            raise UsageError(f"{where}: wanted {', '.join(SETTINGS)} once, each as NAME=NUMBER; got {name!r}")
+        try:
+            value = float(text) if name == "weight" else int(text)
+        except ValueError:
+            value = math.nan
+        least = 0 if name in ("priority", "admin") else 1e-3 if name == "weight" else 1
+        if not least <= value <= 1e9:
+            raise UsageError(f"{where}: {name}: wanted a number from {least} to 1e9, got {text!r}")
+        given[name] = value
+    return KeyLimits(**given)  # type: ignore[arg-type]
 
 
 class ApiKeys:
     """The keys of a server. given: those that stay; path: a file of more, whose keys are `of_file` now."""
 
     def __init__(
-        self, given: Iterable[str], path: Path | None = None, of_file: Iterable[str] | None = None
+        self, given: Iterable[str], path: Path | None = None, of_file: Iterable[FileKey] | None = None
     ) -> None:
-        self._given, self._path = tuple(given), path
+        self._given, self._path = tuple(dict.fromkeys(given)), path
         self._secret = secrets.token_bytes(32)
-        self._digests = self._hashed(of_file or ())
+        self._places: dict[bytes, str] = {}
+        self._uses: dict[str, KeyUse] = {}
+        self._read(of_file or ())
 
     def __bool__(self) -> bool:
         """Whether a request needs one."""
-        return bool(self._digests)
+        return bool(self._places)
 
     def owner_of(self, key: str) -> str | None:
         """Whose key it is: a name that does not tell the key; None for nobody's."""
         digest, found = self._digest(key), False
-        for known in self._digests:  # all of them, whatever is found
+        for known in self._places:  # all of them, whatever is found
             found |= hmac.compare_digest(known, digest)
-        return digest.hex()[:32] if found else None
+        return _name(digest) if found else None
+
+    def use_of(self, owner: str | None) -> KeyUse | None:
+        """What an owner has used and may use; None for requests without a key, and for one that is gone."""
+        return None if owner is None else self._uses.get(owner)
+
+    def uses(self) -> Iterator[tuple[str, str, KeyUse]]:
+        """Each key's place as metrics name it (a line of the file, or `given N`), its owner and its use."""
+        for digest, place in self._places.items():
+            yield place, _name(digest), self._uses[_name(digest)]
 
     def reload(self) -> None:
         """Read the file again; where that fails, or it has no keys, those that were stay."""
@@ -59,10 +107,24 @@ class ApiKeys:
         except UsageError as error:
             LOG.warning("the keys stay as they were: %s", error)
             return
-        self._digests = self._hashed(found)
+        self._read(found)
 
-    def _hashed(self, of_file: Iterable[str]) -> list[bytes]:
-        return [self._digest(one) for one in dict.fromkeys((*self._given, *of_file))]
+    def _read(self, of_file: Iterable[FileKey]) -> None:
+        """Other keys from now on; those that stay keep what they have used."""
+        every = [(f"given {number}", key, KeyLimits(admin=1)) for number, key in enumerate(self._given, 1)]
+        every += [(str(one.line), one.key, one.limits) for one in of_file]
+        places: dict[bytes, str] = {}
+        uses: dict[str, KeyUse] = {}
+        for place, key, limits in every:
+            digest = self._digest(key)
+            uses[_name(digest)] = use = self._uses.get(_name(digest)) or KeyUse()
+            use.change(limits)
+            places[digest] = place
+        self._places, self._uses = places, uses
 
     def _digest(self, key: str) -> bytes:
         return hmac.digest(self._secret, key.encode("utf-8", "replace"), hashlib.sha256)
+
+
+def _name(digest: bytes) -> str:
+    return digest.hex()[:32]

@@ -115,6 +115,7 @@ FLAGS: Final = (
     Flag("--prefill-assistant", "prefill", None, "A begun answer is continued (the default)."),
     Flag("--no-prefill-assistant", "prefill", None, "It is not.", value=False),
     Flag("-v --verbose --log-verbose", "verbose", None, "Answers say what the prompt was."),
+    Flag("--models-dir", "models_dir", help="A folder whose files POST /models/load may load instead."),
     Flag("--log-requests", "log_requests", None, "One line for each request on stderr, without contents."),
     Flag("-s --seed", "seed", int, "Seed of requests that do not say; -1: a random one."),
     Flag("--ignore-eos", "ignore_eos", None, "Answers go on behind an end token."),

@@ -16,6 +16,7 @@ from graphml.server.api_errors import wrong_field
 from graphml.server.prompts import text_of_parts
 from graphml.server.request_fields import ChatCompletion
 from graphml.server.service import Service
+from graphml.server.text_limits import check_fits
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 LEGACY = "deepseek-legacy"
@@ -31,6 +32,7 @@ def conversation_of(
     params: how the answer is sampled; the prompt's own may follow a grammar besides.
     """
     messages = checked(given.messages, service.options.limits.messages)
+    check_fits([one["content"] for one in messages], service.tokenizer, service.access.n_ctx)
     _check_begun(given, messages)
     variables = _variables(service, given)
     form = given.reasoning_format or service.options.reasoning_format

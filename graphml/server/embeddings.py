@@ -19,8 +19,10 @@ from graphml.api.embedding import chosen_pooling
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.json_response import json_response
 from graphml.server.prompts import prompts_of
-from graphml.server.request_fields import Embeddings, Rerank, decoded
+from graphml.server.request_body import body_of
+from graphml.server.request_fields import Embeddings, Rerank
 from graphml.server.service import Service
+from graphml.server.text_limits import check_fits
 
 Floats = NDArray[np.float32]
 EUCLIDEAN = 2
@@ -28,12 +30,12 @@ EUCLIDEAN = 2
 
 async def embeddings(service: Service, request: Request) -> Response:
     """`POST /v1/embeddings`."""
-    given = decoded(await request.body(), Embeddings)
+    given = await body_of(service, request, Embeddings)
     if given.encoding_format not in (None, "float", "base64"):
         raise wrong_field("encoding_format", "wanted float or base64")
     if _pooling(service) == "none":
         raise ApiError(400, "Pooling type 'none' is not OAI compatible. Please use a different pooling type")
-    every, rows = await _embedded(service, given)
+    every, rows = await _embedded(service, given, request.scope.get("graphml.key"))
     if given.dimensions is not None:
         rows = [one[:, : given.dimensions] for one in rows]
     rows = [
@@ -50,8 +52,8 @@ async def embeddings(service: Service, request: Request) -> Response:
 
 async def llama_embeddings(service: Service, request: Request) -> Response:
     """`POST /embedding` and `/embeddings`: a list of rows for each text."""
-    given = decoded(await request.body(), Embeddings)
-    _, rows = await _embedded(service, given)
+    given = await body_of(service, request, Embeddings)
+    _, rows = await _embedded(service, given, request.scope.get("graphml.key"))
     if _pooling(service) != "none":
         kind = EUCLIDEAN if given.embd_normalize is None else given.embd_normalize
         rows = [_normalized(one, kind) for one in rows]
@@ -67,21 +69,29 @@ def _pooling(service: Service) -> str:
     return found
 
 
-async def _embedded(service: Service, given: Embeddings) -> tuple[list[list[int]], list[Floats]]:
+async def _embedded(
+    service: Service, given: Embeddings, key: str | None
+) -> tuple[list[list[int]], list[Floats]]:
     content = given.content if given.input is None else given.input
     if content is None:
         raise wrong_field("input", "it is missing")
 
     def work() -> tuple[list[list[int]], list[Floats]]:
-        every, _ = prompts_of(content, service.tokenizer, service.options.limits.prompts, "input")
+        most = service.options.limits.prompts
+        every, _ = prompts_of(content, service.tokenizer, most, _most_tokens(service), "input")
+        service.access.begin_use(key, sum(map(len, every)))
         return every, _rows(service, every, _pooling(service))
 
     return await service.access.in_thread(work)
 
 
-def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats]:
+def _most_tokens(service: Service) -> int:
     executor = service.model.executor
-    most = min(executor.n_batch, executor.config.n_ctx)
+    return int(min(executor.n_batch, executor.config.n_ctx))
+
+
+def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats]:
+    executor, most = service.model.executor, _most_tokens(service)
     for ids in every:
         if len(ids) > most:
             raise ApiError(500, f"input ({len(ids)} tokens) is too large to process: at most {most} are")
@@ -120,7 +130,7 @@ async def rerank(service: Service, request: Request) -> Response:
     """`POST /v1/rerank`, `/rerank`, `/reranking`."""
     if not service.options.reranking or service.options.pooling not in (None, "rank"):
         raise ApiError(501, "This server does not support reranking. Start it with `--reranking`")
-    given = decoded(await request.body(), Rerank)
+    given = await body_of(service, request, Rerank)
     plain = given.documents is None
     documents = given.texts if plain else given.documents
     if not documents:
@@ -129,7 +139,10 @@ async def rerank(service: Service, request: Request) -> Response:
         raise wrong_field("documents", f"at most {service.options.limits.prompts} are wanted")
 
     def work() -> tuple[int, list[float]]:
+        for one in documents:
+            check_fits([given.query, one], service.tokenizer, _most_tokens(service))
         every = [service.tokenizer.pair(given.query, one) for one in documents]
+        service.access.begin_use(request.scope.get("graphml.key"), sum(map(len, every)))
         return sum(map(len, every)), [float(one[0, 0]) for one in _rows(service, every, "rank")]
 
     count, scores = await service.access.in_thread(work)

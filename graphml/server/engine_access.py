@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,11 +23,14 @@ from graphml.api.model import Model
 from graphml.api.request_handle import Handle
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
-from graphml.server.api_errors import ApiError
+from graphml.server.api_errors import ApiError, wrong_field
+from graphml.server.api_keys import ApiKeys
+from graphml.server.key_limits import KeyLimits
 from graphml.server.sampling_settings import Settings
 from graphml.server.saved_slots import SavedSlots
 from graphml.server.server_metrics import ServerMetrics
 from graphml.server.server_options import ServerOptions
+from graphml.server.text_limits import too_long
 
 T = TypeVar("T")
 POOL_THREADS = 4
@@ -44,14 +49,17 @@ class Generation:
         settings: Settings,
         arrived: float,
         kept_as: int | None = None,
+        key: str | None = None,
     ) -> None:
         self._access, self._handle, self._kept_as = access, handle, kept_as
+        self.key = key
         self.ids, self.settings = ids, settings
         self.number = next(access.numbers)
         self.arrived, self.submitted = arrived, time.monotonic()
         self.n_generated = 0
         self.slot = -1
         self._spaced: dict[int, bool] = {}
+        self._silent: dict[int, int] = {}
 
     async def tokens(self) -> AsyncIterator[Token]:
         """Its tokens as they come; it is cancelled where nobody reads to the end."""
@@ -66,6 +74,7 @@ class Generation:
                     metrics.itl.observe(now - last)
                 last = now
                 self.n_generated += 1
+                self._silent[token.index] = 0 if token.piece else self._silent.get(token.index, 0) + 1
                 yield self._with_space(token)
             for one in self.results():
                 metrics.ended(one, self.submitted - self.arrived)
@@ -104,6 +113,11 @@ class Generation:
         every = self._handle.results(timeout=0)
         return [replace(one, text=" " + one.text) if self._leads(one.tokens) else one for one in every]
 
+    def shown(self, index: int) -> int:
+        """How many of an answer's tokens its text has: those of a stop string that was cut off are none."""
+        result = self._handle.results(timeout=0)[index]
+        return result.n_gen - (self._silent.get(index, 0) if result.stop_reason == "stop" else 0)
+
     def _with_space(self, token: Token) -> Token:
         """A token with the space before an answer's first word, which belongs to a text that goes on."""
         known = self._spaced.setdefault(token.index, self._leads([token.id]))
@@ -126,16 +140,17 @@ class Generation:
 
     def cancel(self) -> None:
         """Nobody wants it any more."""
-        self._access.active.pop(self.number, None)
+        if self._access.active.pop(self.number, None) is not None:
+            self._access.generated(self.key, sum(one.n_generated for one in self.sequences))
         self._handle.cancel()
 
 
 class EngineAccess:
     """One model's engine, and who uses it."""
 
-    def __init__(self, model: Model, options: ServerOptions) -> None:
-        self.model, self.options = model, options
-        self.metrics = ServerMetrics()
+    def __init__(self, model: Model, options: ServerOptions, keys: ApiKeys, metrics: ServerMetrics) -> None:
+        self.model, self.options, self.keys = model, options, keys
+        self.metrics = metrics
         self.active: dict[int, Generation] = {}
         self.slots = SavedSlots(options)
         self.numbers = itertools.count()
@@ -145,7 +160,8 @@ class EngineAccess:
         self.draining = False
         self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
         self.last_used = time.monotonic()
-        self._queued = 0
+        self._queued, self._claimed = 0, Counter[str | None]()
+        self._lock = threading.RLock()
         self._steps: int | None = None
         self._moved = time.monotonic()
         self.lora_scales = [scale for _, scale in options.loras]
@@ -158,7 +174,7 @@ class EngineAccess:
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run something that takes time in the pool; 429 where too much waits already."""
-        if self._queued + len(self.active) >= self.options.limits.waiting:
+        if self._queued + self._answers() >= self.options.limits.waiting:
             raise ApiError(429, "too many requests wait; try again later")
         self._queued += 1
         self.last_used = time.monotonic()
@@ -178,6 +194,7 @@ class EngineAccess:
         keep: int | None = None,
         lora: list[tuple[str, float]] | None = None,
         priority: int = 0,
+        deadline: float | None = None,
         id_slot: int | None = None,
     ) -> Generation:
         """Have the engine continue a prompt; called in a thread of the pool."""
@@ -186,15 +203,12 @@ class EngineAccess:
         if not ids:
             raise ApiError(400, "the prompt is empty")
         if len(ids) >= self.n_ctx:
-            raise ApiError(
-                400, f"request ({len(ids)} tokens) exceeds the available context size ({self.n_ctx} tokens), "
-                "try increasing it", "exceed_context_size_error", n_prompt_tokens=len(ids), n_ctx=self.n_ctx,
-            )  # fmt: skip
+            raise too_long(f"{len(ids)} tokens", len(ids), self.n_ctx)
         handle = self.engine.submit(
-            ids, settings.params, settings.max_tokens, settings.seed, settings.n, key, priority,
-            keep=keep, lora=self.adapters(lora), salt=salt,
+            ids, settings.params, settings.max_tokens, settings.seed, settings.n, key, priority, deadline,
+            weight=self.limits_of(key).weight, keep=keep, lora=self.adapters(lora), salt=salt,
         )  # fmt: skip
-        made = Generation(self, handle, ids, settings, arrived, id_slot)
+        made = Generation(self, handle, ids, settings, arrived, id_slot, key)
         self.active[made.number] = made
         return made
 
@@ -209,8 +223,22 @@ class EngineAccess:
         ]
 
     @contextlib.contextmanager
-    def all_or_none(self) -> Iterator[list[Generation]]:
-        """Generations of one request; with an error none of them goes on."""
+    def all_or_none(
+        self, n_answers: int, n_tokens: int = 0, key: str | None = None
+    ) -> Iterator[list[Generation]]:
+        """Generations of one request; with an error none of them goes on.
+
+        n_tokens: of its prompts. ApiError 429 where that is too much now, of all or of the key; 400 where it
+        always is.
+        """
+        most = self.options.limits.waiting
+        if n_answers > most:
+            raise wrong_field("n", f"at most {most} answers of all prompts are wanted, got {n_answers}")
+        with self._lock:
+            if self._answers() + n_answers > most:
+                raise ApiError(429, "too many requests wait; try again later")
+            self.begin_use(key, n_tokens, n_answers)
+            self._claimed[key] += n_answers
         made: list[Generation] = []
         try:
             yield made
@@ -218,6 +246,36 @@ class EngineAccess:
             for one in made:
                 one.cancel()
             raise
+        finally:
+            with self._lock:
+                self._claimed[key] -= n_answers
+
+    def _answers(self) -> int:
+        """Answers that are waited for, and those that may be."""
+        return sum(self._claimed.values()) + sum(one.settings.n for one in list(self.active.values()))
+
+    def running_of(self, key: str) -> int:
+        """The same of one key."""
+        return self._claimed[key] + sum(
+            one.settings.n for one in list(self.active.values()) if one.key == key
+        )
+
+    def limits_of(self, key: str | None) -> KeyLimits:
+        """What a key may use; everything without one."""
+        use = self.keys.use_of(key)
+        return KeyLimits() if use is None else use.limits
+
+    def begin_use(self, key: str | None, n_tokens: int, n_answers: int = 0) -> None:
+        """Count a request of a key; ApiError 429 where it has used what it may."""
+        if key is not None and (use := self.keys.use_of(key)) is not None:
+            with self._lock:
+                use.begin(n_tokens, n_answers, self.running_of(key))
+
+    def generated(self, key: str | None, count: int) -> None:
+        """Count tokens of an answer that has ended."""
+        if (use := self.keys.use_of(key)) is not None:
+            with self._lock:
+                use.generated(count)
 
     def stats(self) -> EngineStats | None:
         """Counts of the engine, if there is one."""

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from graphml.api.engine import Engine
 from graphml.inspect.step_trace import step_trace
@@ -28,7 +27,9 @@ FORGOTTEN_S = 15.0
 
 
 class EngineView:
-    """The routes of one engine. graph: gives the HTML of the model's graph; may be slow."""
+    """What is told of one engine. graph: gives the HTML of the model's graph; may be slow."""
+
+    NAMES = ("state", "trace", "graph")
 
     def __init__(self, engine: Engine, model: str, backend: str, graph: Callable[[], str]) -> None:
         self._engine, self._names, self._graph = engine, (model, backend), graph
@@ -37,13 +38,9 @@ class EngineView:
         self._asked_s = 0.0
         self._forgets: asyncio.Task[None] | None = None
 
-    def routes(self) -> list[Route]:
-        """`GET /engine/state?after=NUMBER`, `/engine/trace` and `/engine/graph`."""
-        return [
-            Route("/engine/state", self._state, methods=["GET"]),
-            Route("/engine/trace", self._trace, methods=["GET"]),
-            Route("/engine/graph", self._page, methods=["GET"]),
-        ]
+    def handlers(self) -> dict[str, Callable[[Request], Awaitable[Response]]]:
+        """What answers `GET /engine/state?after=NUMBER`, `/engine/trace` and `/engine/graph`."""
+        return dict(zip(self.NAMES, (self._state, self._trace, self._page), strict=True))
 
     def close(self) -> None:
         """Record no more."""

@@ -20,7 +20,7 @@ _WITH_VALUE: Final = """
 --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens --video-fps --video-timestamp-interval
 --video-ffmpeg-dir --embd-normalize --path --cors-methods --cors-headers --ui-config --webui-config
 --ui-config-file --webui-config-file --tools --tools-runtime --mcp-servers-config --mcp-servers-json
---threads-http --cache-reuse --media-path --models-dir --models-preset --models-max
+--threads-http --cache-reuse --media-path --models-preset --models-max
 --reasoning-effort --reasoning-budget --reasoning-budget-message -sps --slot-prompt-similarity
 --log-prompts-dir --spec-draft-hf -hfd -hfrd --hf-repo-draft --spec-draft-threads -td
 --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft --spec-draft-cpu-mask -Cd

@@ -18,8 +18,8 @@ from graphml.api.tokens import Token
 from graphml.server.engine_access import Generation
 from graphml.server.event_stream import EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
-from graphml.server.prompts import prompts_of
-from graphml.server.request_fields import Completion, Sampling, decoded
+from graphml.server.request_body import body_of
+from graphml.server.request_fields import Completion, Sampling
 from graphml.server.sampling_settings import Settings, described
 from graphml.server.service import STOP_TYPES, Service, all_finished, cancel_all, merged, timings
 from graphml.server.shown_logprobs import entries
@@ -27,12 +27,12 @@ from graphml.server.shown_logprobs import entries
 
 async def completion(service: Service, request: Request) -> Response | EventStream:
     """`POST /completion` and `/completions`."""
-    given = decoded(await request.body(), Completion)
+    given = await body_of(service, request, Completion)
     if not given.n_probs and not given.logprobs:
         given.logprobs = None  # 0 is for none here
 
     def prompts() -> tuple[list[list[int]], Settings]:
-        found, _ = prompts_of(given.prompt, service.tokenizer, service.options.limits.prompts)
+        found = service.prompts_of(given.prompt)
         return found, service.settings(given)
 
     generations = await service.begin(request, given, prompts)
@@ -49,9 +49,8 @@ async def answered(
     """The response of llama-server's shape, plain or streamed."""
     leave = partial(cancel_all, generations)
     if given.stream:
-        ping = service.ping_of(given)
         events = _events(service, given, generations, fields)
-        return EventStream(events, ping, service.options.timeout, leave)
+        return service.stream(request, events, leave, given.sse_ping_interval)
 
     await unless_left(request.receive, all_finished(generations), leave)
     if await request.is_disconnected():
@@ -143,7 +142,9 @@ def final(service: Service, given: Sampling, one: Generation, number: int, index
         "tokens_cached": result.n_prompt + result.n_gen, "timings": timings(result),
     }  # fmt: skip
     if result.logprobs is not None and not given.stream:
-        found["completion_probabilities"] = entries(result.logprobs, bool(given.post_sampling_probs))
+        found["completion_probabilities"] = entries(
+            result.logprobs[: one.shown(index)], bool(given.post_sampling_probs)
+        )
     return found
 
 

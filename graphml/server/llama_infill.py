@@ -13,15 +13,21 @@ from starlette.responses import Response
 from graphml.server.api_errors import wrong_field
 from graphml.server.event_stream import EventStream
 from graphml.server.llama_completion import answered
-from graphml.server.request_fields import Infill, decoded
+from graphml.server.request_body import body_of
+from graphml.server.request_fields import Infill
 from graphml.server.sampling_settings import Settings
 from graphml.server.service import Service
+from graphml.server.text_limits import check_chars
 
 
 async def infill(service: Service, request: Request) -> Response | EventStream:
     """`POST /infill`. `prompt` is what the middle begins with."""
-    given = decoded(await request.body(), Infill)
+    given = await body_of(service, request, Infill)
     extra = [_file(one) for one in given.input_extra or []]
+
+    for name, text in (("input_prefix", given.input_prefix), ("input_suffix", given.input_suffix),
+                       ("prompt", given.prompt), *(("input_extra", text) for _, text in extra)):  # fmt: skip
+        check_chars(text, service.options.limits.tokenized_chars, name)
 
     def prompts() -> tuple[list[list[int]], Settings]:
         settings, model = service.settings(given), service.model

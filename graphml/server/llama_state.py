@@ -13,10 +13,13 @@ from starlette.responses import Response
 
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.engine_access import Generation
+from graphml.server.event_stream import EventStream
 from graphml.server.json_response import json_response
-from graphml.server.request_fields import Sampling, SlotFile, decoded
+from graphml.server.request_body import body_of, read_body
+from graphml.server.request_fields import Sampling, SlotFile
 from graphml.server.sampling_settings import described
 from graphml.server.saved_slots import ACTIONS
+from graphml.server.server_metrics import key_metrics, memory_metric
 from graphml.server.service import FINGERPRINT, LARGEST_SCALE, Service
 
 
@@ -139,7 +142,8 @@ async def change_slot(service: Service, request: Request) -> Response:
     number: int = request.path_params["slot"]
     if not 0 <= number < service.options.parallel:
         raise wrong_field("id_slot", f"wanted a slot from 0 to {service.options.parallel - 1}, got {number}")
-    path = None if action == "erase" else service.access.slots.path(decoded(await request.body(), SlotFile))
+    named = None if action == "erase" else await body_of(service, request, SlotFile)
+    path = None if named is None else service.access.slots.path(named)
     engine, salt = service.access.engine, service.salt_of(request, Sampling(cache_prompt=True))
 
     def changed() -> dict[str, Any]:
@@ -149,6 +153,18 @@ async def change_slot(service: Service, request: Request) -> Response:
     return json_response(await service.access.in_thread(changed))
 
 
+async def resumed(service: Service, request: Request) -> EventStream:
+    """`GET /v1/stream?conv_id=NAME&from=N`: a stream from event N on, by default behind `Last-Event-ID`."""
+    name, last = request.query_params.get("conv_id", ""), request.headers.get("last-event-id")
+    given = request.query_params.get("from", "0" if last is None else last)
+    if not given.isdecimal() or len(given) > 18:
+        raise wrong_field("from", f"wanted the number of an event, got {given!r:.40}")
+    begin = int(given) + ("from" not in request.query_params and last is not None)
+    found, options = service.streams.find((request.scope.get("graphml.key"), name)), service.options
+    events = found.read(begin)
+    return EventStream(events, options.ping, options.timeout, lambda: None, found.anthropic)
+
+
 async def lora_adapters(service: Service, request: Request) -> Response:
     """`GET /lora-adapters`."""
     loras = zip(service.options.loras, service.access.lora_scales, strict=True)
@@ -156,12 +172,16 @@ async def lora_adapters(service: Service, request: Request) -> Response:
     return json_response(shown)
 
 
-async def set_lora_adapters(service: Service, request: Request) -> Response:
-    """`POST /lora-adapters`: the scales of later requests; adapters that are not named count 0."""
+def _adapters(raw: bytes) -> list[dict[str, Any]]:
     try:
-        given = msgspec.json.decode(await request.body(), type=list[dict[str, Any]])
+        return msgspec.json.decode(raw, type=list[dict[str, Any]])
     except msgspec.DecodeError as error:
         raise ApiError(400, f"the body: wanted a list of adapters: {error}"[:300]) from None
+
+
+async def set_lora_adapters(service: Service, request: Request) -> Response:
+    """`POST /lora-adapters`: the scales of later requests; adapters that are not named count 0."""
+    given = await read_body(service, request, _adapters)
     scales = [0.0] * len(service.options.loras)
     for one in given:
         number: Any = one.get("id")
@@ -179,6 +199,8 @@ async def metrics(service: Service, request: Request) -> Response:
     if not service.options.metrics:
         raise ApiError(501, "This server does not support metrics endpoint. Start it with `--metrics`")
     found = service.access.metrics
-    text = found.text(service.access.stats())
+    access = service.access
+    shares = [(place, use, access.running_of(owner)) for place, owner, use in service.keys.uses()]
+    text = found.text(access.stats()) + key_metrics(shares) + memory_metric()
     headers = {"Process-Start-Time-Unix": str(int(found.began))}
     return Response(text, 200, headers, "text/plain; version=0.0.4")

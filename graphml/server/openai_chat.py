@@ -19,7 +19,8 @@ from graphml.server.conversations import conversation_of, prompt_text
 from graphml.server.event_stream import DONE, EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import final, progress_timings, running_timings
-from graphml.server.request_fields import ChatCompletion, as_object, converted, decoded
+from graphml.server.request_body import body_of, read_body
+from graphml.server.request_fields import ChatCompletion, as_object, converted
 from graphml.server.service import FINGERPRINT, Service, new_id, timings, usage
 from graphml.server.shown_logprobs import entries
 from graphml.text.answers import ContentDelta, Event, ReasoningDelta, ToolCallBegin, ToolCallDelta
@@ -27,12 +28,12 @@ from graphml.text.answers import ContentDelta, Event, ReasoningDelta, ToolCallBe
 
 async def chat(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/chat/completions`."""
-    given = decoded(await request.body(), ChatCompletion)
+    given = await body_of(service, request, ChatCompletion)
     made = await answering(service, request, given)
     shown = {"id": new_id("chatcmpl-"), **_shown(service)}
     if given.stream:
-        ping = service.ping_of(given)
-        return EventStream(_events(service, given, made, shown), ping, service.options.timeout, made.cancel)
+        events = _events(service, given, made, shown)
+        return service.stream(request, events, made.cancel, given.sse_ping_interval)
     if not await ended(request, made.finished(), made.cancel):
         return gone()
     return json_response(body(service, given, made, shown))
@@ -58,7 +59,7 @@ def body(service: Service, given: ChatCompletion, made: Answering, shown: dict[s
             {
                 "index": index,
                 "message": made.readers[index].answer.message(),
-                "logprobs": scores(given, result.logprobs),
+                "logprobs": scores(given, (result.logprobs or ())[: made.one.shown(index)]),
                 "finish_reason": made.reason(index),
             }
             for index, result in enumerate(results)
@@ -134,20 +135,20 @@ async def _events(
 
 async def input_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/chat/completions/input_tokens`: how many tokens a conversation's prompt has."""
-    given = decoded(await request.body(), ChatCompletion)
+    given = await body_of(service, request, ChatCompletion)
     found = await service.access.in_thread(conversation_of, service, given)
     return json_response({"object": "response.input_tokens", "input_tokens": len(found.ids)})
 
 
 async def apply_template(service: Service, request: Request) -> Response:
     """`POST /apply-template`: the text that messages become."""
-    given = decoded(await request.body(), ChatCompletion)
+    given = await body_of(service, request, ChatCompletion)
     return json_response({"prompt": await service.access.in_thread(prompt_text, service, given)})
 
 
 async def predict(service: Service, request: Request) -> Response:
     """`POST /predict`: conversations in a list, as Google's Vertex AI sends them."""
-    instances = as_object(await request.body()).get("instances")
+    instances = (await read_body(service, request, as_object)).get("instances")
     if not isinstance(instances, list) or not instances:
         raise ApiError(400, "Field 'instances': wanted a list of requests", param="instances")
     every: list[tuple[ChatCompletion, Answering]] = []

@@ -22,8 +22,8 @@ from graphml.server.engine_access import Generation
 from graphml.server.event_stream import DONE, EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import final, running_timings
-from graphml.server.prompts import prompts_of
-from graphml.server.request_fields import Completion, TextCompletion, decoded
+from graphml.server.request_body import body_of
+from graphml.server.request_fields import Completion, TextCompletion
 from graphml.server.sampling_settings import Settings
 from graphml.server.service import (
     FINGERPRINT,
@@ -36,17 +36,18 @@ from graphml.server.service import (
     usage,
 )
 from graphml.server.shown_logprobs import in_lists
+from graphml.server.text_limits import check_chars
 
 
 async def completions(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/completions`."""
-    given = decoded(await request.body(), TextCompletion)
+    given = await body_of(service, request, TextCompletion)
 
     def prompts() -> tuple[list[list[int]], Settings]:
         settings = service.settings(given)
         if given.suffix:
             return _filling(service, given, given.suffix, settings), settings
-        found, _ = prompts_of(given.prompt, service.tokenizer, service.options.limits.prompts)
+        found = service.prompts_of(given.prompt)
         return found, settings
 
     generations = await service.begin(request, given, prompts)
@@ -55,9 +56,8 @@ async def completions(service: Service, request: Request) -> Response | EventStr
 
     leave = partial(cancel_all, generations)
     if given.stream:
-        ping = service.ping_of(given)
         events = _events(service, given, generations, shown)
-        return EventStream(events, ping, service.options.timeout, leave)
+        return service.stream(request, events, leave, given.sse_ping_interval)
 
     await unless_left(request.receive, all_finished(generations), leave)
     if await request.is_disconnected():
@@ -66,9 +66,9 @@ async def completions(service: Service, request: Request) -> Response | EventStr
     body: dict[str, Any] = {
         **shown,
         "choices": [
-            _whole(service, given, one, result, number * (one.settings.n_best or one.settings.n) + index)
+            _whole(service, given, one, told, number * (one.settings.n_best or one.settings.n) + index)
             for number, one in enumerate(generations)
-            for index, result in enumerate(_told(one))
+            for index, told in enumerate(_told(one))
         ],
         "usage": _usage(generations),
         "timings": timings(results[0]),
@@ -88,13 +88,16 @@ def _filling(service: Service, given: TextCompletion, suffix: str, settings: Set
     if given.echo:
         raise wrong_field("echo", "wanted no suffix with it")
     n_ctx, most = service.access.n_ctx, settings.max_tokens
+    for one in (*texts, suffix):
+        check_chars(one, service.options.limits.tokenized_chars, "prompt")
     return [service.model.fill_ids(one, suffix, max_tokens=most, n_ctx=n_ctx) for one in texts]
 
 
-def _told(one: Generation) -> list[Result]:
-    """The answers of a prompt: all, or the best of them first."""
+def _told(one: Generation) -> list[tuple[Result, int]]:
+    """The answers of a prompt, all or the best of them first, each with how many of its tokens are shown."""
     results, n_best = one.results(), one.settings.n_best
-    return results if n_best is None else ranked(results)[:n_best]
+    shown = {id(result): one.shown(index) for index, result in enumerate(results)}
+    return [(best, shown[id(best)]) for best in (results if n_best is None else ranked(results)[:n_best])]
 
 
 async def _events(
@@ -145,13 +148,14 @@ def choice(
 
 
 def _whole(
-    service: Service, given: Completion, one: Generation, result: Result, index: int
+    service: Service, given: Completion, one: Generation, told: tuple[Result, int], index: int
 ) -> dict[str, Any]:
     """An answer at its end."""
+    result, n_shown = told
     echoed = service.tokenizer.decode(one.ids, skip_special=True) if given.echo else ""
     scores = None
     if result.logprobs is not None and (given.logprobs is not None or given.n_probs):
-        ids, found = list(result.tokens), list[TokenLogprobs | None](result.logprobs)
+        ids, found = result.tokens[:n_shown], list[TokenLogprobs | None](result.logprobs[:n_shown])
         if given.echo and result.prompt_logprobs is not None:
             ids, found = [*one.ids, *ids], [*result.prompt_logprobs, *found]
         scores = in_lists(found, [service.tokenizer.piece_bytes(id) for id in ids], 0)

@@ -18,7 +18,7 @@ from graphml.server.event_stream import EventStream, event
 from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import progress_timings, running_timings
 from graphml.server.openai_chat import ended
-from graphml.server.request_fields import decoded
+from graphml.server.request_body import body_of
 from graphml.server.responses_input import Responses, as_chat
 from graphml.server.service import Service, new_id, timings
 from graphml.text.answers import (
@@ -33,7 +33,7 @@ from graphml.text.answers import (
 
 async def responses(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/responses`."""
-    given = decoded(await request.body(), Responses)
+    given = await body_of(service, request, Responses)
     key = request.scope.get("graphml.key")
     before: list[Any] = []
     if given.previous_response_id:
@@ -48,8 +48,7 @@ async def responses(service: Service, request: Request) -> Response | EventStrea
 
     if given.stream:
         writer = _Writer(service, given, made, shown)
-        options = service.options
-        return EventStream(writer.events(keep), options.ping, options.timeout, made.cancel)
+        return service.stream(request, writer.events(keep), made.cancel)
     if not await ended(request, made.finished(), made.cancel):
         return gone()
     items = _items(made.readers[0].answer)
@@ -74,7 +73,7 @@ async def delete_response(service: Service, request: Request) -> Response:
 
 async def input_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/responses/input_tokens`."""
-    given = decoded(await request.body(), Responses)
+    given = await body_of(service, request, Responses)
     found = await service.access.in_thread(conversation_of, service, as_chat(given, [])[0])
     return json_response({"object": "response.input_tokens", "input_tokens": len(found.ids)})
 

@@ -8,34 +8,40 @@ from __future__ import annotations
 from typing import Any
 
 from graphml.server.api_errors import ApiError, wrong_field
+from graphml.server.text_limits import check_fits
 from graphml.text.tokenizer import Tokenizer
 
 Ids = list[int]
 MEDIA = "<__media__>"
 
 
-def prompts_of(given: Any, tokenizer: Tokenizer, most: int, name: str = "prompt") -> tuple[list[Ids], bool]:
+def prompts_of(
+    given: Any, tokenizer: Tokenizer, most: int, n_ctx: int, name: str = "prompt"
+) -> tuple[list[Ids], bool]:
     """The ids of each prompt, and whether they were given as a list of several.
 
-    A list of texts and ids is one prompt where it has ids of its own; ApiError 400 for other values.
+    A list of texts and ids is one prompt where it has ids of its own; ApiError 400 for other values, for more
+    than `most` prompts, and for texts that are too long for n_ctx tokens.
     """
     if isinstance(given, list) and not _is_mixed(given):
         if not given:
             raise wrong_field(name, "wanted a text or token ids, got an empty list")
         if len(given) > most:
             raise wrong_field(name, f"at most {most} prompts are wanted, got {len(given)}")
-        return [ids_of(one, tokenizer, name) for one in given], True
-    return [ids_of(given, tokenizer, name)], False
+        return [ids_of(one, tokenizer, n_ctx, name) for one in given], True
+    return [ids_of(given, tokenizer, n_ctx, name)], False
 
 
-def ids_of(given: Any, tokenizer: Tokenizer, name: str, parse_special: bool = True) -> Ids:
+def ids_of(given: Any, tokenizer: Tokenizer, n_ctx: int, name: str, parse_special: bool = True) -> Ids:
     """The ids of one prompt."""
-    if isinstance(given, str):
-        return tokenizer.encode(given, parse_special=parse_special)
     if isinstance(given, dict):
-        return tokenizer.encode(_text_of(given, name), parse_special=parse_special)
+        given = _text_of(given, name)
+    if isinstance(given, str):
+        check_fits([given], tokenizer, n_ctx)
+        return tokenizer.encode(given, parse_special=parse_special)
     if not isinstance(given, list) or not given:
         raise wrong_field(name, f"wanted a text or token ids, got {type(given).__name__}")
+    check_fits([one for one in given if isinstance(one, str)], tokenizer, n_ctx)
     ids: Ids = []
     for index, part in enumerate(given):
         if isinstance(part, str):

@@ -87,6 +87,7 @@ class Sampling(Struct, kw_only=True):
     id_slot: int | None = None
     lora: list[dict[str, Any]] | None = None
     priority: int | None = None
+    deadline: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     user: str | None = None
     spec_type: str | None = field(default=None, name="speculative.type")
     spec_n_max: Count | None = field(default=None, name="speculative.n_max")
@@ -129,6 +130,12 @@ class SlotFile(Struct, kw_only=True):
     """`/slots/N`: the file to save to, or to restore from."""
 
     filename: str
+
+
+class LoadModel(Struct, kw_only=True):
+    """`/models/load`: a file in the folder of models."""
+
+    model: str
 
 
 class Tokenize(Struct, kw_only=True):
@@ -201,7 +208,8 @@ def as_object(body: bytes) -> dict[str, Any]:
 
 def converted(found: dict[str, Any], kind: type[T]) -> T:
     """An object as a value of that kind; ApiError 400 naming the field."""
-    given = {name: value for name, value in found.items() if value is not None}
+    names: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
+    given = {name: value for name in names if (value := found.get(name)) is not None}
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
@@ -210,5 +218,4 @@ def converted(found: dict[str, Any], kind: type[T]) -> T:
         raise wrong_field(missing[1], "it is missing")
     place = _AT.search(text)
     name = place[1].split("[")[0] if place else "body"
-    names: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
     raise wrong_field(name if name in names else name.split(".")[0], text.split(" - at ")[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 from starlette.applications import Starlette
@@ -38,17 +39,20 @@ from graphml.server.engine_view import EngineView
 from graphml.server.json_response import error_response, gone, json_response
 from graphml.server.openapi_document import openapi_document
 from graphml.server.page import page_routes
+from graphml.server.request_body import body_of
 from graphml.server.request_fields import (
     ChatCompletion,
     Completion,
     Detokenize,
     Embeddings,
     Infill,
+    LoadModel,
     Rerank,
     TextCompletion,
     Tokenize,
 )
 from graphml.server.responses_input import Responses
+from graphml.server.served_models import ServedModels
 from graphml.server.service import Service
 
 LOG = logging.getLogger(__name__)
@@ -81,6 +85,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/slots/{slot:int}", llama_state.change_slot),
     ("GET", "/lora-adapters", llama_state.lora_adapters),
     ("POST", "/lora-adapters", llama_state.set_lora_adapters),
+    ("GET", "/v1/stream", llama_state.resumed),
     ("GET", "/metrics", llama_state.metrics),
 )
 """Method, paths and handler of each endpoint."""
@@ -119,43 +124,74 @@ async def openapi(service: Service, request: Request) -> Any:
 class Endpoint:
     """A handler as an ASGI application: whatever it raises becomes a response."""
 
-    def __init__(self, service: Service, handler: Handler) -> None:
-        self._service, self._handler = service, handler
+    def __init__(self, models: ServedModels, handler: Handler) -> None:
+        self._models, self._handler = models, handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        request = Request(scope, receive)
+        with self._models.use() as service:
+            response = await self._response(service, Request(scope, receive))
+            await response(scope, receive, send)
+
+    async def _response(self, service: Service, request: Request) -> Any:
+        scope = request.scope
         try:
-            response = await self._handler(self._service, request)
+            return await self._handler(service, request)
         except ClientDisconnect:
-            response = gone()
+            return gone()
         except Exception as error:
             known = as_api_error(error)
             if known.status >= 500 and not isinstance(error, ApiError):
                 LOG.exception("%s %s", scope["method"], scope["path"])
-            known.message = self._service.without_folders(known.message)
-            response = error_response(known, scope["path"].startswith("/v1/messages"))
-        await response(scope, receive, send)
+            known.message = service.without_folders(known.message)
+            return error_response(known, scope["path"].startswith("/v1/messages"))
 
 
-def server_app(service: Service) -> Starlette:
+def server_app(models: ServedModels) -> Starlette:
     """The application that serves a model."""
-    routes = [Route("/openapi.json", Endpoint(service, openapi), methods=["GET"])]
+
+    async def load(service: Service, request: Request) -> Any:
+        """`POST /models/load`: another model's file in place of this one."""
+        given = await body_of(service, request, LoadModel)
+        key = request.scope.get("graphml.key")
+        if key is not None and not service.access.limits_of(key).admin:
+            raise ApiError(403, "this key may not load models")
+        await models.swap(given.model)
+        return json_response({"success": True})
+
+    service = models.current
+    routes = [Route("/openapi.json", Endpoint(models, openapi), methods=["GET"])]
+    routes += [Route("/models/load", Endpoint(models, load), methods=["POST"])]
     routes += [
-        Route(path, Endpoint(service, handler), methods=[method])
+        Route(path, Endpoint(models, handler), methods=[method])
         for method, paths, handler in HANDLERS
         for path in paths.split()
     ]
     if service.options.page:
         routes += page_routes()
         if service.access.engine is not None:
-            names = service.name, service.model.executor.backend.name
-            routes += EngineView(service.access.engine, *names, lambda: graph_page(service.model)).routes()
+            routes += engine_routes(models)
     return Starlette(
         routes=routes,
         middleware=[Middleware(AccessControl, options=service.options, keys=service.keys)],
         exception_handlers={HTTPException: _not_found},
     )
+
+
+def engine_routes(models: ServedModels) -> list[Route]:
+    """What the page's engine view asks for, of the model that is served."""
+    views: WeakKeyDictionary[Service, dict[str, Callable[[Request], Awaitable[Any]]]] = WeakKeyDictionary()
+
+    async def view(service: Service, request: Request) -> Any:
+        engine = service.access.engine
+        if engine is None:
+            raise ApiError(404, "File Not Found")
+        if service not in views:
+            names, model = (service.name, service.model.executor.backend.name), service.model
+            views[service] = EngineView(engine, *names, lambda: graph_page(model)).handlers()
+        return await views[service][request.url.path.rsplit("/")[-1]](request)
+
+    return [Route(f"/engine/{name}", Endpoint(models, view), methods=["GET"]) for name in EngineView.NAMES]
 
 
 def graph_page(model: Model) -> str:

@@ -7,13 +7,15 @@ is in a label. Knows numbers; nothing of requests.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from graphml.api.engine_stats import EngineStats
 from graphml.api.token_stream import Result
+from graphml.server.key_limits import KeyUse
 
 SECONDS = (
     0.001,
@@ -171,6 +173,35 @@ def _vllm(totals: Totals, stats: EngineStats | None) -> Iterator[tuple[str, str,
     yield "vllm:prefix_cache_hits_total", "counter", "Tokens found.", totals.cached
     yield "vllm:prompt_tokens_total", "counter", "Prompt tokens.", totals.prompt + totals.cached
     yield "vllm:generation_tokens_total", "counter", "Generated tokens.", totals.predicted
+
+
+def key_metrics(shares: Sequence[tuple[str, KeyUse, int]]) -> str:
+    """What each key has used, and the answers of it that run; its label is its place, never its text."""
+    rows: tuple[tuple[str, str, str, Callable[[KeyUse, int], int]], ...] = (
+        ("key_requests_total", "counter", "Requests of a key.", lambda use, _: use.requests),
+        ("key_refused_total", "counter", "Requests beyond its limits.", lambda use, _: use.refused),
+        ("key_prompt_tokens_total", "counter", "Tokens of its prompts.", lambda use, _: use.prompt_tokens),
+        ("key_generated_tokens_total", "counter", "Tokens of its answers.",
+         lambda use, _: use.generated_tokens),
+        ("key_requests_processing", "gauge", "Its answers that run or wait.", lambda _, running: running),
+    )  # fmt: skip
+    lines: list[str] = []
+    for name, kind, about, value in rows if shares else ():
+        lines += [f"# HELP graphml:{name} {about}", f"# TYPE graphml:{name} {kind}"]
+        lines += [f'graphml:{name}{{key="{place}"}} {value(use, running)}' for place, use, running in shares]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def memory_metric() -> str:
+    """The process's own memory: without mapped files, with what was swapped out. Nothing where unknown."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    values = dict(line.split(":", 1) for line in lines if line.startswith(("RssAnon", "VmSwap")))
+    count = sum(int(value.split()[0]) for value in values.values()) << 10
+    name = "graphml:process_anonymous_bytes"
+    return f"# HELP {name} Memory of its own, without mapped files.\n# TYPE {name} gauge\n{name} {count}\n"
 
 
 def _rate(count: int, seconds: float) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.sampling import SamplingParams
+from graphml.server.api_keys import FileKey
 
 DEFAULT_SAMPLING = SamplingParams(
     temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, dry_penalty_last_n=64, rng="llama.cpp"
@@ -22,6 +23,16 @@ class Limits:
     """What one request may ask for; more is 400, a larger body 413."""
 
     body_bytes: int = 32 << 20
+    values: int = 1 << 20
+    """Of a body, in lists and objects; more is 413."""
+    nested: int = 1 << 16
+    """Lists, objects and keys of a body."""
+    escapes: int = 2 << 20
+    """Characters of a body that are written with a backslash."""
+    tokenized_chars: int = 1 << 20
+    """Of a text whose tokens are wanted and nothing else."""
+    detokenized: int = 1 << 18
+    """Tokens whose text is wanted."""
     n: int = 128
     prompts: int = 256
     messages: int = 4096
@@ -30,8 +41,13 @@ class Limits:
     logit_biases: int = 4096
     logprobs: int = 64
     grammar_chars: int = 256 << 10
+    head_s: float = 20.0
+    """Seconds in which a request's head must have come."""
+    body_s: float = 30.0
+    """The same of its body; a longer one must bring body_bytes_per_s on average, or it is 408."""
+    body_bytes_per_s: int = 16 << 10
     waiting: int = 1024
-    """Requests that wait for an answer, those being answered included; one more is 429."""
+    """Answers that wait or are being generated, `n` of each prompt; more is 429."""
     stored_responses: int = 256
     """Responses that `previous_response_id` finds, the latest ones."""
 
@@ -44,9 +60,9 @@ class ServerOptions:
     trained for. n_predict: most tokens of an answer that does not say. params, seed: likewise.
     api_keys: any of them opens the server, and so do file_keys, those of api_key_file at the start; none of
     either: nobody is asked. slots, metrics, props: whether these
-    endpoints answer. loras: adapters (file, scale), by number. timeout: seconds until a client that does not
-    read is left. ping: seconds of silence after which a stream sends a comment. drain: seconds in which
-    requests may end after SIGTERM.
+    endpoints answer. loras: adapters (file, scale), by number. models_dir: a folder of models that may take
+    the first one's place. timeout: seconds until a client that does not read is left. ping: seconds of
+    silence after which a stream sends a comment. drain: seconds in which requests may end after SIGTERM.
     """
 
     hosts: tuple[str, ...] = ("127.0.0.1",)
@@ -76,10 +92,11 @@ class ServerOptions:
     loras: tuple[tuple[Path, float], ...] = ()
     api_keys: tuple[str, ...] = ()
     api_key_file: Path | None = None
-    file_keys: tuple[str, ...] = ()
+    file_keys: tuple[FileKey, ...] = ()
     unsafe_bind: bool = False
     cors_origins: tuple[str, ...] | None = None
     slot_save_path: Path | None = None
+    models_dir: Path | None = None
     salt_by_key: bool = False
     log_requests: bool = False
     verbose: bool = False

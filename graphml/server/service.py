@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +25,12 @@ from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.api_keys import ApiKeys
 from graphml.server.chat_templates import CHATML
 from graphml.server.engine_access import EngineAccess, Generation
+from graphml.server.event_stream import EventStream
+from graphml.server.prompts import prompts_of
 from graphml.server.request_fields import Sampling
+from graphml.server.resumable_streams import ResumableStreams
 from graphml.server.sampling_settings import Settings, settings_of
+from graphml.server.server_metrics import ServerMetrics
 from graphml.server.server_options import ServerOptions
 from graphml.server.stored_responses import StoredResponses
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
@@ -46,17 +50,21 @@ def new_id(prefix: str) -> str:
 
 
 class Service:
-    """A model that is served."""
+    """A model that is served. before: the one whose place it takes; it keeps what no model is asked for."""
 
-    def __init__(self, model: Model, options: ServerOptions) -> None:
+    def __init__(self, model: Model, options: ServerOptions, before: Service | None = None) -> None:
         kind = draft_kind(options.params, model.executor, model.draft)
         self.model = model
         self.options = options = replace(options, params=replace(options.params, spec_type=kind))
-        self.keys = ApiKeys(options.api_keys, options.api_key_file, options.file_keys)
-        self.access = EngineAccess(model, options)
+        keys = ApiKeys(options.api_keys, options.api_key_file, options.file_keys)
+        self.keys: ApiKeys = before.keys if before else keys
+        metrics = before.access.metrics if before else ServerMetrics()
+        self.access: EngineAccess = EngineAccess(model, options, self.keys, metrics)
         self.name = sorted(options.aliases)[0] if options.aliases else model.path.name
         self.began = int(time.time())
-        self.responses = StoredResponses(options.limits.stored_responses)
+        self.streams: ResumableStreams = before.streams if before else ResumableStreams()
+        stored = StoredResponses(options.limits.stored_responses)
+        self.responses: StoredResponses = before.responses if before else stored
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -104,25 +112,51 @@ class Service:
         def submit() -> list[Generation]:
             every, settings = prompts()
             key, salt = request.scope.get("graphml.key"), self.salt_of(request, given)
-            with self.access.all_or_none() as made:
+            n_tokens = sum(map(len, every))
+            with self.access.all_or_none(len(every) * settings.n, n_tokens, key) as made:
                 for ids in every:
                     made.append(
                         self.access.submit(
                             ids, settings, arrived, salt=salt, key=key, keep=given.n_keep, lora=lora,
-                            priority=given.priority or 0, id_slot=given.id_slot,
+                            priority=self.priority_of(key, given), deadline=given.deadline,
+                            id_slot=given.id_slot,
                         )
                     )  # fmt: skip
             return made
 
         return await self.access.in_thread(submit)
 
+    def prompts_of(self, given: Any) -> list[list[int]]:
+        """The ids of each prompt of a request; ApiError 400 for what is none."""
+        return prompts_of(given, self.tokenizer, self.options.limits.prompts, self.access.n_ctx)[0]
+
     def settings(self, given: Sampling) -> Settings:
         """How a request wants its text sampled."""
         return settings_of(given, self.options, self.tokenizer)
 
-    def ping_of(self, given: Sampling) -> float:
-        """Seconds of silence of a request's stream until a comment is sent."""
-        return self.options.ping if given.sse_ping_interval is None else given.sse_ping_interval
+    def priority_of(self, key: str | None, given: Sampling) -> int:
+        """The priority of a request: at most that of its key, if that has one."""
+        most, wanted = self.access.limits_of(key).priority, given.priority or 0
+        return wanted if most is None else min(most, wanted)
+
+    def stream(
+        self,
+        request: Request,
+        events: AsyncGenerator[bytes, None],
+        cancel: Callable[[], None],
+        ping: float | None = None,
+        anthropic: bool = False,
+    ) -> EventStream:
+        """The response of events, kept for another connection where the request names its stream.
+
+        ping: seconds of silence until a comment is sent, None as the server does; others as of `EventStream`.
+        """
+        name = request.headers.get("x-conversation-id")
+        if name is not None:
+            whose = request.scope.get("graphml.key"), name
+            events, cancel = self.streams.begin(whose, events, cancel, anthropic), lambda: None
+        ping = self.options.ping if ping is None else ping
+        return EventStream(events, ping, self.options.timeout, cancel, anthropic)
 
     def lora_of(self, given: Sampling) -> list[tuple[str, float]] | None:
         """The adapters that a request names by number, each with its scale; others of the server count 0."""

@@ -13,12 +13,13 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import uvicorn
 
 from graphml.api.model import Model
 from graphml.errors import BackendError, UsageError
+from graphml.server.connections import uvicorn_config
+from graphml.server.served_models import Loader, ServedModels
 from graphml.server.server_app import server_app
 from graphml.server.server_options import ServerOptions
 from graphml.server.service import Service
@@ -27,26 +28,25 @@ BACKLOG = 2048
 POLL = 0.05
 
 
-def serve_until_stopped(model: Model, options: ServerOptions) -> None:
-    """Serve until SIGTERM or Ctrl-C; BackendError where the engine has ended before."""
-    service = Service(model, options)
+def serve_until_stopped(model: Model, options: ServerOptions, load: Loader | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C; BackendError where the engine has ended before.
+
+    load: opens another model's file, where one may take the first one's place.
+    """
+    models = ServedModels(Service(model, options), load)
     try:
         sockets = [_socket(host, options.port) for host in options.hosts]
-        asyncio.run(_serve(service, sockets))
-        if service.access.state() == "dead":
+        asyncio.run(_serve(models, sockets))
+        if models.current.access.state() == "dead":
             raise BackendError("serve: the engine has ended; see the log")
     finally:
-        service.access.close()
+        models.current.access.close()
+        models.current.model.close()
 
 
-async def _serve(service: Service, sockets: list[socket.socket]) -> None:
-    options = service.options
-    config = uvicorn.Config(
-        server_app(service), log_level="warning", access_log=False, lifespan="off", server_header=False,
-        h11_max_incomplete_event_size=64 << 10, timeout_keep_alive=75,
-        ssl_keyfile=_text(options.ssl_key), ssl_certfile=_text(options.ssl_certificate),
-        timeout_graceful_shutdown=1,
-    )  # fmt: skip
+async def _serve(models: ServedModels, sockets: list[socket.socket]) -> None:
+    service, options = models.current, models.current.options
+    config = uvicorn_config(server_app(models), options)
     server = _Server(config)
     running = asyncio.ensure_future(server.serve(sockets))
     loop = asyncio.get_running_loop()
@@ -61,12 +61,11 @@ async def _serve(service: Service, sockets: list[socket.socket]) -> None:
         print(_ready_line(service, sockets), file=sys.stderr, flush=True)
     stopped = asyncio.ensure_future(stopping.wait())
     await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    service.access.draining = True
+    models.current.access.draining = True
     end = time.monotonic() + options.drain
-    while service.access.busy and time.monotonic() < end:
+    while models.busy() and time.monotonic() < end:
         await asyncio.sleep(POLL)
-    for one in list(service.access.active.values()):
-        one.cancel()
+    models.cancel()
     server.should_exit = True
     await running
 
@@ -106,7 +105,3 @@ def _ready_line(service: Service, sockets: list[socket.socket]) -> str:
     stats = access.stats()
     room = f", room for {(stats.blocks_free + stats.blocks_used) * 32} tokens" if stats else ""
     return f"graphml: {service.name} at {' '.join(where)} ({what}{room})"
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

@@ -16,6 +16,8 @@ import httpx2
 import uvicorn
 
 import graphml
+from graphml.server.connections import uvicorn_config
+from graphml.server.served_models import Loader, ServedModels
 from graphml.server.server_app import server_app
 from graphml.server.server_options import ServerOptions
 from graphml.server.service import Service
@@ -27,9 +29,13 @@ STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 class Running:
     """A server that runs: its service, its address and a client of it."""
 
-    service: Service
+    models: ServedModels
     address: str
     http: httpx2.Client
+
+    @property
+    def service(self) -> Service:
+        return self.models.current
 
     def post(self, path: str, body: Any, **more: Any) -> httpx2.Response:
         return self.http.post(path, json=body, **more)
@@ -54,11 +60,10 @@ class Running:
 
 
 @contextmanager
-def running(options: ServerOptions, model: graphml.Model) -> Iterator[Running]:
-    service = Service(model, options)
+def running(options: ServerOptions, model: graphml.Model, load: Loader | None = None) -> Iterator[Running]:
+    models = ServedModels(Service(model, options), load)
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(server_app(service), log_level="error", lifespan="off", ws="none")
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(uvicorn_config(server_app(models), options))
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:
@@ -66,9 +71,9 @@ def running(options: ServerOptions, model: graphml.Model) -> Iterator[Running]:
             time.sleep(0.005)
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
         with httpx2.Client(base_url=address, timeout=60) as http:
-            yield Running(service, address, http)
+            yield Running(models, address, http)
     finally:
         server.should_exit = server.force_exit = True
         thread.join()
         listening.close()
-        service.access.close()
+        models.current.access.close()

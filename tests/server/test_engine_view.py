@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from starlette.routing import Route
 from starlette.testclient import TestClient
 
 import graphml
@@ -33,7 +34,8 @@ def engine(model: graphml.Model) -> Iterator[Engine]:
 @pytest.fixture
 def client(engine: Engine) -> Iterator[TestClient]:
     view = EngineView(engine, "tiny", "reference", lambda: "<p>graph</p>")
-    with TestClient(Starlette(routes=view.routes())) as client:  # one event loop for all requests
+    routes = [Route(f"/engine/{name}", answer) for name, answer in view.handlers().items()]
+    with TestClient(Starlette(routes=routes)) as client:  # one event loop for all requests
         yield client
         view.close()
 

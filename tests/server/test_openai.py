@@ -221,3 +221,25 @@ def test_results_of_tools_are_part_of_the_prompt(client: openai.OpenAI) -> None:
     assert found.usage is not None
     assert short.usage is not None
     assert found.usage.prompt_tokens > short.usage.prompt_tokens
+
+
+@pytest.mark.parametrize("cut", [slice(5, 6), slice(12, 15), slice(20, 29)])
+def test_tokens_of_a_stop_string_have_no_logprobs(server: Running, cut: slice) -> None:
+    """Plain and streamed tell the tokens that the text has some of."""
+    asked: dict[str, Any] = {"max_tokens": 40, "temperature": 0, "ignore_eos": True}
+    chat, prompt = {**asked, "messages": MESSAGES, "logprobs": True}, {**asked, "prompt": "The dog"}
+    text = server.post("/v1/chat/completions", chat).json()["choices"][0]["message"]["content"]
+    chat["stop"] = text[cut]
+    plain = server.post("/v1/chat/completions", chat).json()["choices"][0]
+    shown, tokens = plain["message"]["content"], [one["token"] for one in plain["logprobs"]["content"]]
+    assert shown == text[: text.index(text[cut])]
+    assert len("".join(tokens[:-1])) < len(shown) <= len("".join(tokens))
+    streamed = [one["choices"][0] for one in server.events("/v1/chat/completions", chat)]
+    told = [one["token"] for part in streamed if part["logprobs"] for one in part["logprobs"]["content"]]
+    assert told == tokens
+    text = server.post("/v1/completions", prompt).json()["choices"][0]["text"]
+    found = server.post("/v1/completions", {**prompt, "logprobs": 1, "stop": text[cut]}).json()["choices"][0]
+    assert len("".join(found["logprobs"]["tokens"][:-1])) < len(found["text"])
+    prompt |= {"n_probs": 1, "stop": text[cut], "n_predict": 40}
+    own = server.post("/completion", prompt).json()
+    assert len(own["completion_probabilities"]) == len(found["logprobs"]["tokens"])

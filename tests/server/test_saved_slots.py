@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +104,25 @@ def test_what_cannot_be_is_refused(stories: graphml.Model, server: Running, tmp_
         assert (tmp_path / "text").read_text() == "mine"
         for path in ("/slots/2?action=save", "/slots/0?action=drop"):
             assert found.post(path, {"filename": "a"}, headers=one).status_code == 400
+
+
+def test_a_full_disk_leaves_the_file_that_was_there(
+    stories: graphml.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with running(options(tmp_path), stories) as server:
+        server.post("/completion", ASKED)
+        assert change(server, 1, "save").status_code == 200
+        before = (tmp_path / "a.bin").read_bytes()
+        with monkeypatch.context() as patched:
+            patched.setattr("graphml.replaced_file.os.fsync", full)
+            refused = change(server, 1, "save")
+        assert refused.status_code == 400
+        assert "No space left" in refused.text
+        assert str(tmp_path) not in refused.text
+        assert [one.name for one in tmp_path.iterdir()] == ["a.bin"]
+        assert (tmp_path / "a.bin").read_bytes() == before
+        assert server.post("/completion", ASKED).status_code == 200
+        assert change(server, 1, "save").status_code == 200

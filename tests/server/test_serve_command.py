@@ -17,6 +17,7 @@ from graphml.cli.serve import check_binding, load_options, server_options
 from graphml.errors import UsageError
 from graphml.server.command_line import BY_NAME, parsed
 from graphml.server.ignored_flags import ALONE, WITH_VALUE
+from graphml.server.key_limits import KeyLimits
 from tests.server.running_server import STORIES
 
 
@@ -104,13 +105,19 @@ def test_others_need_a_key_or_leave() -> None:
 
 def test_keys_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    path.write_text("# ours\nfirst\n\nsecond\n")
+    path.write_text("# ours\nfirst\n\nsecond weight=2 tokens=900\nfirst\n")
     options = server_options(parsed(["--api-key-file", str(path), "--host", "0.0.0.0"]))
-    assert options.file_keys == ("first", "second")
+    found = [(one.key, one.line, one.limits) for one in options.file_keys]
+    assert found == [("first", 2, KeyLimits()), ("second", 4, KeyLimits(weight=2, tokens=900))]
     check_binding(options)
     path.write_text("# none\n")
     with pytest.raises(UsageError, match="no keys"):
         server_options(parsed(["--api-key-file", str(path)]))
+    for wrong in ("weight=0", "weight", "tokens=x", "streams=0", "name=a", "tokens=1 tokens=2", "weight=nan"):
+        path.write_text(f"# ours\nsecret {wrong}\n")
+        with pytest.raises(UsageError, match="line 2") as error:
+            server_options(parsed(["--api-key-file", str(path)]))
+        assert "secret" not in str(error.value)
 
 
 def test_no_flag_is_both_read_and_ignored() -> None:

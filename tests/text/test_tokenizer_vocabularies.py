@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from graphml.text.tokenizer import PRE_TOKENIZERS, Tokenizer, load_tokenizer
+from graphml.text.tokenizer import PRE_TOKENIZERS, Tokenizer, byte_bpe, load_tokenizer
 from graphml.text.tokenizer.pre_tokenizers import PreTokenizer
-from tests.text.vocabularies import ALL, DATA, WHOLE, metadata, pairs_vocabulary, recorded
+from tests.text.vocabularies import ALL, DATA, WHOLE, byte_pair, metadata, pairs_vocabulary, recorded
 
 Loader = Callable[[str], Tokenizer]
 
@@ -98,3 +98,14 @@ def _seconds(loaded: Tokenizer, text: str) -> float:
     start = time.process_time()
     loaded.decode(loaded.encode(text, parse_special=True))
     return time.process_time() - start
+
+
+def test_a_long_word_has_the_ids_of_its_merges_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library merges long words by a way of its own, without the interpreter's lock."""
+    tokenizer = load_tokenizer(byte_pair(merges=("a b", "ab ab")))
+    words = ["ab" * 40, "a" * 77, "é" * 30]
+    expected = [tokenizer.encode(word) for word in words]
+    monkeypatch.setattr(byte_bpe, "LONG_WORD", 8)
+    other = load_tokenizer(byte_pair(merges=("a b", "ab ab")))
+    assert [other.encode(word) for word in words] == expected
+    assert tokenizer.longest_token == max(len(tokenizer.piece_bytes(one)) for one in range(tokenizer.n_vocab))

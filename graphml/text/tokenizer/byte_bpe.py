@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from tokenizers import models
+from tokenizers import Tokenizer, models
 
 from graphml.errors import TokenizerError
 from graphml.text.tokenizer.byte_letters import BYTE_LETTERS
@@ -22,6 +22,7 @@ from graphml.text.tokenizer.vocabulary import PREFIX, Vocabulary
 from graphml.text.tokenizer.words import WordCache
 from graphml.weights import Metadata
 
+LONG_WORD: Final = 4096
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SPACES: Final = re.compile(f"[{''.join(map(chr, WHITESPACE))}]+")
 
@@ -35,6 +36,7 @@ class BytePairEncoder:
         self._by_space = vocabulary.model == "whitespace"
         self._lowercase = vocabulary.flags.lowercase
         self._model = _merging_model(vocabulary, merges)
+        self._library = Tokenizer(self._model)
         self._letters = frozenset(text for text in vocabulary.texts if len(text) == 1)
         self._words = WordCache(self._encode_word)
 
@@ -68,7 +70,11 @@ class BytePairEncoder:
         return ids + self._merged(word[start:])
 
     def _merged(self, word: str) -> list[int]:
-        return [token.id for token in self._model.tokenize(word)] if word else []
+        if len(word) <= LONG_WORD:
+            return [token.id for token in self._model.tokenize(word)] if word else []
+        # The same ids, slower; but without the interpreter's lock, so that other threads go on.
+        ids: list[int] = self._library.encode_batch([word], add_special_tokens=False)[0].ids
+        return ids
 
     def _bytes(self, letter: str) -> list[int]:
         """The byte tokens of a character without a token; a byte-level vocabulary has nothing for it."""

@@ -119,6 +119,11 @@ class Tokenizer:
         return {self.piece(one) for one in found if isinstance(one, int) and self.is_special(one)} - {""}
 
     @cached_property
+    def longest_token(self) -> int:
+        """Bytes of its longest token."""
+        return max((len(self.piece_bytes(one)) for one in range(self.n_vocab)), default=0)
+
+    @cached_property
     def _all_special(self) -> SpecialTokens:
         return special_tokens(self._vocabulary, hidden=True)
 
