@@ -177,7 +177,8 @@ def test_a_connection_is_kept_behind_its_first_request(
             client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             answer = b""
             while not answer.endswith(b"}"):
-                assert (more := client.recv(1000))
+                more = client.recv(1000)
+                assert more
                 answer += more
             assert answer.startswith(b"HTTP/1.1 200 ")
 
