@@ -60,7 +60,7 @@ class TimedProtocol(H11Protocol):
             part = "body"
         elif state is h11.IDLE and self.conn.trailing_data[0]:
             part = "head"
-        if part != self._part:
+        if part is None or part != self._part:  # a new connection is watched without a part
             self._begin(part)
 
     def _begin(self, part: str | None) -> None:
