@@ -3,7 +3,7 @@
 A model with two numbers for each form: what reading a weight costs whatever the number of rows, and what a
 row costs for each weight, both in picoseconds of one thread, as `benchmarks/rows.py --forms --cached`
 measured them. What is multiplied past the last row of weights or of activations counts, too. `graphml tune`
-measures a shape itself. Knows no kernels and no numba.
+measures a shape itself. Knows no kernels.
 """
 
 from __future__ import annotations

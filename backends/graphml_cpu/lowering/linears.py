@@ -55,7 +55,7 @@ def _lower_linears(node: Node, threads: int, one_order: bool = False) -> list[St
     """One call for all products with weights of one format that is read as the file has it, else one each."""
     x, products = _products(node)
     steps: list[Step] = []
-    alike: dict[str, list[tuple[Node | int, ...]]] = {}
+    alike: dict[str, list[tuple[Node, Node | int, int, int]]] = {}
     for i, (weight, bias) in enumerate(products):
         if is_native(weight, x):
             entry = (weight, bias, bounds(weight.shape)[0], part_offset(node.type, i))
@@ -70,7 +70,7 @@ def _lower_linears(node: Node, threads: int, one_order: bool = False) -> list[St
             "y": node,
             "k": width(x),
             "x_stride": stored_row_bytes(x),
-            "few_rows": few_rows(kind, sum(bounds(weight.shape)[0] for weight, *_ in entries)),
+            "few_rows": few_rows(kind, sum(n for _, _, n, _ in entries)),
             "scratch": Scratch(scratch_bytes(kind, width(x))),
             "rows": leading(x),
         }

@@ -2,7 +2,7 @@
 
 A step has owners, the first threads of the team, and each owner has so many parts. A thread takes its own
 parts first, then those that others have not come to. A thread that is done knows that all parts are taken.
-Knows the claim lines of `runtime.sync`; nothing of barriers or kernels. Imports numba.
+Knows the claim lines of `runtime.sync`; nothing of barriers or kernels. Imports the front end.
 """
 
 from __future__ import annotations

@@ -48,9 +48,10 @@ def make_row_4(kind: str) -> Callable[..., Any]:
 
 
 def _make_add_to_each(add: Callable[..., Any], load_x: Callable[..., Any], tokens: int) -> Callable[..., Any]:
-    """An inline function `(weights, x, x_stride, left, sums) -> sums` of so many tokens, 2 to 4.
+    """An inline function `(weights, x, at, left, sums) -> sums` of so many tokens, 2 to 4.
 
-    weights: a vector of each of four rows; sums: a tuple of four for each token; load_x: `(address, left)`.
+    weights: a vector of each of four rows; x: the address of each token, of which byte `at` is next; sums: a
+    tuple of four for each token; load_x: `(address, left)`.
     """
 
     @inline
@@ -61,18 +62,18 @@ def _make_add_to_each(add: Callable[..., Any], load_x: Callable[..., Any], token
         )  # fmt: skip
 
     @inline
-    def two(weights: Any, x: int, x_stride: int, left: int, sums: Any) -> Any:
-        return one(weights, load_x(x, left), sums[0]), one(weights, load_x(x + x_stride, left), sums[1])
+    def two(weights: Any, x: Any, at: int, left: int, sums: Any) -> Any:
+        return one(weights, load_x(x[0] + at, left), sums[0]), one(weights, load_x(x[1] + at, left), sums[1])
 
     @inline
-    def three(weights: Any, x: int, x_stride: int, left: int, sums: Any) -> Any:
-        a, b = two(weights, x, x_stride, left, sums)
-        return a, b, one(weights, load_x(x + 2 * x_stride, left), sums[2])
+    def three(weights: Any, x: Any, at: int, left: int, sums: Any) -> Any:
+        a, b = two(weights, x, at, left, sums)
+        return a, b, one(weights, load_x(x[2] + at, left), sums[2])
 
     @inline
-    def four(weights: Any, x: int, x_stride: int, left: int, sums: Any) -> Any:
-        a, b, c = three(weights, x, x_stride, left, sums)
-        return a, b, c, one(weights, load_x(x + 3 * x_stride, left), sums[3])
+    def four(weights: Any, x: Any, at: int, left: int, sums: Any) -> Any:
+        a, b, c = three(weights, x, at, left, sums)
+        return a, b, c, one(weights, load_x(x[3] + at, left), sums[3])
 
     return (two, three, four)[tokens - 2]
 
@@ -98,11 +99,11 @@ def _make_zeros(tokens: int) -> Callable[..., Any]:
 
 
 def make_four_rows_of(kind: str, tokens: int) -> Callable[..., Any]:
-    """An inline function `rows(w0, w1, w2, w3, x, x_stride, ahead, k)`: four rows times 2 to 4 tokens.
+    """An inline function `rows(w0, w1, w2, w3, x, ahead, k)`: four rows times 2 to 4 tokens.
 
-    Gives for each token the four rows' sums; the numbers are those of `make_row_4`. Several tokens' values
-    may be more than the first cache holds: they are read a quarter as often. ahead: bytes from a row's
-    weights to those that are fetched meanwhile.
+    x: a tuple of the tokens' addresses. Gives for each token the four rows' sums; the numbers are those of
+    `make_row_4`. Several tokens' values may be more than the first cache holds: they are read a quarter as
+    often. ahead: bytes from a row's weights to those that are fetched meanwhile.
     """
     terms = TERMS[kind]
     load_w, load_w_partial, load_x_whole = terms.load_w, terms.load_w_partial, terms.load_x
@@ -118,7 +119,7 @@ def make_four_rows_of(kind: str, tokens: int) -> Callable[..., Any]:
     )
 
     @inline
-    def rows(w0: int, w1: int, w2: int, w3: int, x: int, x_stride: int, ahead: int, k: int) -> Any:
+    def rows(w0: int, w1: int, w2: int, w3: int, x: Any, ahead: int, k: int) -> Any:
         sums = zeros()
         whole = k - k % count
         for i in range(0, whole, count):
@@ -128,7 +129,7 @@ def make_four_rows_of(kind: str, tokens: int) -> Callable[..., Any]:
             prefetch(w2 + at + ahead)
             prefetch(w3 + at + ahead)
             weights = load_w(w0 + at), load_w(w1 + at), load_w(w2 + at), load_w(w3 + at)
-            sums = add(weights, x + i * x_bytes, x_stride, count, sums)
+            sums = add(weights, x, i * x_bytes, count, sums)
         left = k - whole
         if left > 0:
             at = whole * w_bytes
@@ -136,7 +137,7 @@ def make_four_rows_of(kind: str, tokens: int) -> Callable[..., Any]:
                 load_w_partial(w0 + at, left), load_w_partial(w1 + at, left),
                 load_w_partial(w2 + at, left), load_w_partial(w3 + at, left),
             )  # fmt: skip
-            sums = add_partial(weights, x + whole * x_bytes, x_stride, left, sums)
+            sums = add_partial(weights, x, whole * x_bytes, left, sums)
         return sums
 
     return rows
@@ -225,7 +226,8 @@ def _make_tokens(kind: str, tokens: int) -> Callable[..., Any]:
         row_bytes = k * size
         w1, w2 = w + min(1, left - 1) * row_bytes, w + min(2, left - 1) * row_bytes
         w3 = w + min(3, left - 1) * row_bytes
-        sums = four_rows(w, w1, w2, w3, x, x_stride, 4 * row_bytes, k)
+        at = x, x + x_stride, x + 2 * x_stride, x + 3 * x_stride
+        sums = four_rows(w, w1, w2, w3, at, 4 * row_bytes, k)
         _store_four(sums[0], left, y, residual, bias, index, to)
         _store_four(sums[1], left, y, residual, bias, index, to + y_stride)
         if tokens > 2:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.products.float_rows import make_four_rows_4
+from graphml_cpu.kernels.products.float_rows import make_four_rows_of
 from graphml_cpu.kernels.products.register_tiles import VECTOR_BYTES, transpose
 from graphml_cpu.kernels.share import Vector, share
 from graphml_cpu.simd import (
@@ -61,7 +61,7 @@ def make_low_rank_down() -> Callable[..., None]:
     x float32 [rows, k], factors float32 [rows], a float32 [rank, k], low float32 [rows, rank]; scratch: this
     thread's own int32 [rows]. Threads share the tiles of four rows and four columns of `low`.
     """
-    four_rows = make_four_rows_4("f32")
+    four_rows = make_four_rows_of("f32", 4)
 
     def low_rank_down(
         ith: Int, nth: Int, x: Address, a: Address, factors: Address, low: Address, k: Int, rank: Int,
@@ -84,10 +84,8 @@ def make_low_rank_down() -> Callable[..., None]:
             r1 = load_i32(scratch + (first + min(1, left - 1)) * 4)
             r2 = load_i32(scratch + (first + min(2, left - 1)) * 4)
             r3 = load_i32(scratch + (first + min(3, left - 1)) * 4)
-            t0, t1, t2, t3 = four_rows(
-                w0, w1, w2, w3, x + r0 * row_bytes, x + r1 * row_bytes, x + r2 * row_bytes,
-                x + r3 * row_bytes, 4 * row_bytes, k,
-            )  # fmt: skip
+            at = x + r0 * row_bytes, x + r1 * row_bytes, x + r2 * row_bytes, x + r3 * row_bytes
+            t0, t1, t2, t3 = four_rows(w0, w1, w2, w3, at, 4 * row_bytes, k)
             to = low + (first * rank + column) * 4
             _store_row(t0, load_f32(factors + r0 * 4), to, wide)
             if left > 1:
