@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from graphml.server.api_errors import ApiError
 
-NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,128}", re.ASCII)
+NAME = re.compile(r"[A-Za-z0-9_.:/\-]{1,256}", re.ASCII)
 LARGEST = 1 << 20
 """Bytes of events that are kept of a stream, the latest ones."""
 MOST = 64
@@ -118,7 +118,7 @@ class ResumableStreams:
         """
         try:
             if not NAME.fullmatch(name[1]):
-                raise ApiError(400, "X-Conversation-Id: wanted 1 to 128 letters, digits, or ._:-")
+                raise ApiError(400, "X-Conversation-Id: wanted 1 to 256 letters, digits, or ._:/-")
             self._forget(name)
         except ApiError:
             cancel()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 import graphml
 from graphml.loading.open_file import open_path
 from graphml.server.request_fields import Sampling
@@ -28,6 +30,19 @@ def test_a_template_knows_the_date_unless_the_request_says_another() -> None:
         assert prompt in [f"{day}: hi" for day in days]
         other = {**body, "chat_template_kwargs": {"date_string": "today"}}
         assert server.post("/apply-template", other).json()["prompt"] == "today: hi"
+
+
+@pytest.mark.parametrize(("reasoning", "said"), [("auto", "True"), ("on", "True"), ("off", "False")])
+def test_models_may_think_unless_told_otherwise(reasoning: str, said: str) -> None:
+    template = "{{ enable_thinking }}"
+    with (
+        graphml.load(STORIES, "cpu", threads=1, n_batch=64, template=template) as model,
+        running(ServerOptions(parallel=1, n_ctx=64, reasoning=reasoning), model) as server,
+    ):
+        body = {"messages": [{"role": "user", "content": "hi"}]}
+        assert server.post("/apply-template", body).json()["prompt"] == said
+        other = {**body, "chat_template_kwargs": {"enable_thinking": "perhaps"}}
+        assert server.post("/apply-template", other).json()["prompt"] == "perhaps"
 
 
 def test_a_text_of_a_bias_is_no_control_token(tmp_path: Path) -> None:
