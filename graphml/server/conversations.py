@@ -72,9 +72,8 @@ def _variables(service: Service, given: ChatCompletion) -> dict[str, Any]:
     if wrong := sorted(RESERVED.intersection(asked)):
         raise wrong_field("chat_template_kwargs", f"{wrong[0]} is a field of the request")
     found = {**dates, **service.options.template_variables, **asked}
-    found.setdefault(
-        "enable_thinking", service.options.reasoning != "off"
-    )  # auto is on, as llama-server has it
+    # "auto" is on, as in llama-server.
+    found.setdefault("enable_thinking", service.options.reasoning != "off")
     if given.reasoning_effort is not None:
         found["reasoning_effort"] = given.reasoning_effort
     return found
