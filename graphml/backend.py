@@ -316,8 +316,7 @@ class RowOrder(Protocol):
     def prefix(self, scores: Array, shares: Array, mass: float, least: int, beyond: bool) -> Array:
         """The first positions in order whose shares, float32 [n] added one by one, together reach a mass.
 
-        At least `least`, all where they never do; beyond: the sum has to exceed the mass. Valid until the
-        thread's next call.
+        At least `least`, or all; beyond: the sum has to exceed the mass. Valid until the thread's next call.
         """
 
 

@@ -100,6 +100,11 @@ ROW_CHUNK = 4096
 """Elements of such a row that one thread reduces at a time: a third of the first cache."""
 ROW_BLOCK = 256
 """Elements of such a row whose largest is noted before the k largest of all are sought."""
+SORT_BITS = 11
+SORT_PASSES = 3
+"""Bits of a key that one pass of a row's radix sort looks at, and passes: 33 bits for the 32 of a key."""
+SORT_COUNTS_BYTES = SORT_PASSES * (1 << SORT_BITS) * 8
+"""The counters of that sort, int64."""
 
 
 def row_chunks(n: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
-from graphml_cpu.kernels.indexing.descending import COUNTS_BYTES
+from graphml_cpu.layouts import SORT_COUNTS_BYTES
 
 _entry_type = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _MODULE = "graphml_cpu.kernels.indexing.descending"
@@ -35,7 +35,7 @@ def _run(ref: KernelRef, **values: float) -> None:
 
 def _words(count: int) -> NDArray[np.int64]:
     """So many words behind the counters of the sort, kept for this thread's next row."""
-    wanted = count + COUNTS_BYTES // 8
+    wanted = count + SORT_COUNTS_BYTES // 8
     if len(getattr(_scratch, "words", ())) < wanted:
         _scratch.words = np.empty(wanted, np.int64)
     words: NDArray[np.int64] = _scratch.words
@@ -47,7 +47,12 @@ def descending(scores: NDArray[np.float32]) -> NDArray[np.int64]:
     given, n = np.ascontiguousarray(scores, np.float32), len(scores)
     out, counts = np.empty(n, np.int64), _words(n).ctypes.data
     _run(
-        _DESCENDING, x=given.ctypes.data, out=out.ctypes.data, other=counts + COUNTS_BYTES, counts=counts, n=n
+        _DESCENDING,
+        x=given.ctypes.data,
+        out=out.ctypes.data,
+        other=counts + SORT_COUNTS_BYTES,
+        counts=counts,
+        n=n,
     )
     return out
 
@@ -63,11 +68,11 @@ def prefix(
     given, own, n = np.ascontiguousarray(scores), np.ascontiguousarray(shares), len(scores)
     words = _words(2 * n + 1)
     counts = words.ctypes.data
-    other, out, count = (counts + COUNTS_BYTES + 8 * at for at in (0, n, 2 * n))
+    other, out, count = (counts + SORT_COUNTS_BYTES + 8 * at for at in (0, n, 2 * n))
     _run(
         _PREFIX, x=given.ctypes.data, share=own.ctypes.data, out=out, other=other, counts=counts, count=count,
         n=n, mass=float(np.float32(mass)), beyond=int(beyond),
     )  # fmt: skip
-    first = COUNTS_BYTES // 8 + n
+    first = SORT_COUNTS_BYTES // 8 + n
     needed = max(int(words[first + n]), least)
     return words[first : first + min(needed, n)]

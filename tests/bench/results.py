@@ -13,7 +13,7 @@ from graphml.bench.test_plan import Setting, Test
 from graphml.inspect.work import Work
 
 Test.__test__ = False  # type: ignore[attr-defined]  # it is no test of pytest
-ENVIRONMENT = Environment("abc", 'A "fast", one | CPU\'s', 2, "", "Linux", "3.11", "2", "1", "1", 0.5)
+ENVIRONMENT = Environment("abc", 'A "fast", one | CPU\'s', 2, "", "Linux", "3.11", "2", "1", 0.5)
 GENERATION = Test(0, 100)
 MODEL = {"model_type": "llama 1.1B Q4_0", "model_size": 635_992_883, "model_n_params": 1_100_048_384}
 

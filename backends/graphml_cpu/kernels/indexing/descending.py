@@ -9,12 +9,10 @@ from collections.abc import Callable
 
 from graphml_cpu.compiler import Address, Float, Int
 from graphml_cpu.frontend import inline
+from graphml_cpu.layouts import SORT_BITS, SORT_PASSES
 from graphml_cpu.simd import f32, load_f32, load_i32, load_i64, store_i64
 
-_BITS = 11
-_BUCKETS = 1 << _BITS
-_PASSES = 3  # 33 bits of the 32 of a key
-COUNTS_BYTES = _PASSES * _BUCKETS * 8
+_BITS, _BUCKETS, _PASSES = SORT_BITS, 1 << SORT_BITS, SORT_PASSES
 
 
 @inline
@@ -55,7 +53,7 @@ def _sort(x: int, out: int, other: int, counts: int, n: int) -> None:
 def make_descending() -> Callable[..., None]:
     """out = the positions of x, the largest element first, equal ones by position; 0.0 and -0.0 are equal.
 
-    x float32 [n] without NaN; out and other int64 [n]; counts of COUNTS_BYTES. One thread does it all.
+    x float32 [n] without NaN; out and other int64 [n]; counts of SORT_COUNTS_BYTES. One thread does it all.
     """
 
     def descending(
