@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,11 +108,11 @@ def test_a_token_that_needs_its_whole_row_is_sampled_in_a_step_that_gives_it(
 ) -> None:
     chance, n_lost, wanted = random.Random(6), 0, all_alone(model, [30])
 
-    def near_an_edge(outputs: Mapping[str, Array], of: Any, n_vocab: int, path: Path) -> list[Sampled]:
+    def near_an_edge(outputs: Mapping[str, Array], of: Any, *more: Any) -> list[Sampled]:
         nonlocal n_lost
         kept = {row: one for row, one in of.items() if "logits" in outputs or chance.random() > 0.2}
         n_lost += len(of) - len(kept)
-        found = dict(zip(kept, sampled_rows(outputs, kept, n_vocab, path), strict=True))
+        found = dict(zip(kept, sampled_rows(outputs, kept, *more), strict=True))
         return [found.get(row) for row in of]
 
     monkeypatch.setattr(runner, "sampled_rows", near_an_edge)

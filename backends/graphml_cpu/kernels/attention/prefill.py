@@ -104,8 +104,11 @@ def _bounds(
 
 @inline
 def _unit_cost(tokens: int, heads: int, length: int) -> int:
-    """What a tile takes: for each position its keys and values are converted, then meet the vectors."""
-    return length * ((tokens * heads + WIDTH - 1) // WIDTH + 1)
+    """What a tile takes: for each position its keys and values are converted, then meet the vectors.
+
+    Above 0 for tokens that see no position, too: somebody has to write their zeros.
+    """
+    return (length + 1) * ((tokens * heads + WIDTH - 1) // WIDTH + 1)
 
 
 @inline
