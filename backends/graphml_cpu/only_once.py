@@ -15,6 +15,19 @@ Decorator = TypeVar("Decorator", bound=Callable[..., Any])
 
 # How many of those used last are kept: a kernel has some fifty, and the next kernel of a model many of them.
 KEPT = 500
+# Functions that were made into something, and as what: `check_unchanged` looks whether they still mean that.
+_PENDING: list[tuple[Callable[..., Any], Hashable]] = []
+
+
+def check_unchanged() -> None:
+    """Raise `ValueError` if a function reads a name that was assigned anew after it was decorated."""
+    while _PENDING:
+        function, key = _PENDING.pop()
+        if _meaning(function) != key:
+            code = function.__code__
+            raise ValueError(
+                f"{code.co_filename}:{code.co_firstlineno}: what {code.co_name} reads has changed"
+            )
 
 
 def only_once(make: Decorator) -> Decorator:
@@ -32,6 +45,7 @@ def only_once(make: Decorator) -> Decorator:
             key = _meaning(function)
         except (TypeError, ValueError):  # reads what cannot be compared, or what is not there yet
             return make(function)
+        _PENDING.append((function, key))
         if key not in made:
             made[key] = make(function)
             if len(made) > KEPT:

@@ -43,6 +43,62 @@ def make_ways() -> Callable[..., None]:
     return kernel
 
 
+def carried(a: int, b: int) -> tuple[int, int, int, int]:
+    """Names that only loops assign, read in later rounds; `and` and `or` as values; items from the end."""
+    total, seen = 0, 0
+    for i in range(a):
+        if i == 0:
+            first = b * 3
+        total += first
+    for i in range(2):
+        for j in range(2 - 2 * i):
+            last = j + b
+        seen += last
+    either = (a or b) * 100 + (a and b)
+    return total, seen, either, (a, b, 5)[-(a % 3) - 1]
+
+
+def make_carried() -> Callable[..., None]:
+    compiled = inline(carried)
+
+    def kernel(ith: Int, nth: Int, out: Address, a: Int, b: Int) -> None:
+        total, seen, either, item = compiled(a, b)
+        store_i64(out, total)
+        store_i64(out + 8, seen)
+        store_i64(out + 16, either)
+        store_i64(out + 24, item)
+
+    return kernel
+
+
+def make_assigned_anew() -> Callable[..., None]:
+    factor = 1
+
+    @inline
+    def scaled(value: int) -> int:
+        return value * factor
+
+    def assigned_anew(ith: Int, nth: Int, x: Address) -> None:
+        store_i64(x, scaled(3))
+
+    factor = 2
+    return assigned_anew
+
+
+def make_far_shift() -> Callable[..., None]:
+    def far_shift(ith: Int, nth: Int, x: Address) -> None:
+        store_i64(x, x << 64)
+
+    return far_shift
+
+
+def make_power() -> Callable[..., None]:
+    def power(ith: Int, nth: Int, x: Address) -> None:
+        store_i64(x, x**x)
+
+    return power
+
+
 def make_quotients(known: int) -> Callable[..., None]:
     def quotients(ith: Int, nth: Int, out: Address, a: Int, b: Int) -> None:
         store_i64(out, a // b)
@@ -92,6 +148,17 @@ def test_control_flow_is_that_of_python(a: int, b: int) -> None:
     assert _run("make_ways", (), a, b) == list(ways(a, b))
 
 
+@pytest.mark.parametrize("a", [0, 1, 3, 5])
+@pytest.mark.parametrize("b", [0, 5, -2])
+def test_names_and_values_are_those_of_python(a: int, b: int) -> None:
+    assert _run("make_carried", (), a, b) == list(carried(a, b))
+
+
+def test_a_name_that_is_assigned_after_a_helper_is_made_is_refused() -> None:
+    with pytest.raises(BackendError, match=r"test_frontend\.py:\d+: what scaled reads has changed"):
+        compile_kernels([KernelRef("assigned_anew", __name__, "make_assigned_anew")])
+
+
 @pytest.mark.parametrize("known", [1, 8, 7])
 @pytest.mark.parametrize(("a", "b"), [(17, 5), (-17, 5), (17, -5), (-17, -5), (-16, 8), (0, 3)])
 def test_quotients_are_rounded_down(known: int, a: int, b: int) -> None:
@@ -107,6 +174,8 @@ def test_quotients_by_zero_are_zero() -> None:
     [
         ("make_vector_or_number", "value, which is"),
         ("make_float_as_address", r"float64 for int64: write int"),
+        ("make_far_shift", "a shift by 64"),
+        ("make_power", "Pow"),
         ("make_list", r"kernels cannot have \[1, 2\]"),
     ],
 )

@@ -20,7 +20,7 @@ from graphml_cpu.frontend import types
 from graphml_cpu.frontend.functions import Emitted, module_text
 from graphml_cpu.frontend.operation import InlineFunction
 from graphml_cpu.frontend.values import NOTHING
-from graphml_cpu.only_once import only_once
+from graphml_cpu.only_once import check_unchanged, only_once
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,6 +41,10 @@ def lower(function: Callable[..., None], argument_types: tuple[str, ...]) -> tup
     `argument_types` are names of numbers: `int64`, `float32`.
     Raises `BackendError`, with file and line, for what cannot be compiled.
     """
+    try:
+        check_unchanged()
+    except ValueError as error:
+        raise BackendError(str(error)) from error
     try:
         emitted = Emitted(function, [getattr(types, name) for name in argument_types])
     except BackendError as error:

@@ -16,6 +16,7 @@ from graphml_cpu.frontend import operators, types
 from graphml_cpu.frontend.operation import Builder
 from graphml_cpu.frontend.values import (
     NOTHING,
+    Ahead,
     Items,
     Known,
     Lost,
@@ -81,8 +82,10 @@ class Expressions:
         if isinstance(found, Lost):
             self.hints[found.key] = found.kind
             raise RetypedError
-        if found is None or isinstance(found, Unusable):
-            raise RefusedError(found.why if found else f"{node.id} is read before it is assigned")
+        if found is None or isinstance(found, (Ahead, Unusable)):
+            raise RefusedError(
+                found.why if isinstance(found, Unusable) else f"{node.id} is read before it is assigned"
+            )
         return found
 
     def _attribute(self, node: ast.Attribute) -> Value:
@@ -110,6 +113,11 @@ class Expressions:
         items = [number(one) for one in owner.values]
         if any(one.kind is not items[0].kind for one in items):
             raise RefusedError("only tuples of one type have items of numbers that are not known")
+        if not items:
+            raise RefusedError("an empty tuple has no items")
+        below = self.builder.icmp_signed("<", index.value, index.value.type(0))
+        from_end = self.builder.add(index.value, index.value.type(len(items)))
+        index = Typed(index.kind, self.builder.select(below, from_end, index.value))
         found = items[0].value
         for place, item in enumerate(items[1:], 1):
             is_it = self.builder.icmp_signed("==", index.value, index.value.type(place))
@@ -129,9 +137,16 @@ class Expressions:
         except (LookupError, ArithmeticError, ValueError, TypeError):
             pass
         else:
-            if not isinstance(found, int) or -(2**63) <= found < 2**63:
-                return known(found)
+            if isinstance(found, int) and not -(2**63) <= found < 2**64:
+                raise RefusedError(f"{found} has more than 64 bits")
+            return known(found)
         if function in (operator.is_, operator.is_not):
+            if all(
+                isinstance(one, Typed)
+                or (isinstance(one, Known) and isinstance(one.object, (bool, int, float)))
+                for one in (a, b)
+            ):
+                raise RefusedError("`is` tells no numbers apart: write ==")
             return Known(function is operator.is_not)  # what was emitted is no known object
         left, right = number(a), number(b)
         return Typed(
@@ -161,7 +176,20 @@ class Expressions:
         return Typed(*emit(self.builder, (given.kind, given.value)))
 
     def _boolop(self, node: ast.BoolOp) -> Value:
-        return self._chosen(node, Known(True), Known(False))
+        ends_with = isinstance(node.op, ast.Or)
+        sources: list[Source] = []
+        for one in node.values[:-1]:
+            value = self.evaluate(one)
+            held = self.truth_of(value)
+            if held is ends_with:
+                return self.meet([*sources, (self.builder.block, value)], ast.unparse(node))
+            if not isinstance(held, bool):
+                leaves, following = self.block(), self.block()
+                self.builder.cbranch(held, *((leaves, following) if ends_with else (following, leaves)))
+                sources.append((leaves, value))
+                self.builder.position_at_end(following)
+        value = self.evaluate(node.values[-1])
+        return self.meet([*sources, (self.builder.block, value)], ast.unparse(node))
 
     def _chosen(self, node: ast.expr, yes: Value, no: Value) -> Value:
         """A boolean of a condition made of `and`, `or` and `not`."""
@@ -204,7 +232,10 @@ class Expressions:
 
     def truth(self, node: ast.expr) -> Any:
         """Whether an expression is true: a Python bool if that is known, else an LLVM value of one bit."""
-        value = self.evaluate(node)
+        return self.truth_of(self.evaluate(node))
+
+    def truth_of(self, value: Value) -> Any:
+        """The same of a value."""
         if isinstance(value, (Known, Items)):
             return bool(value.values if isinstance(value, Items) else value.object)
         given = number(value)

@@ -14,7 +14,6 @@ import llvmlite.ir as ir
 from graphml.errors import BackendError
 from graphml_cpu.frontend.expressions import RetypedError
 from graphml_cpu.frontend.operation import InlineFunction
-from graphml_cpu.frontend.operators import OperatorTypeError
 from graphml_cpu.frontend.statements import Statements
 from graphml_cpu.frontend.trees import assigned_in, surroundings, tree_of
 from graphml_cpu.frontend.values import (
@@ -53,6 +52,10 @@ class Emitted:
     ) -> None:
         tree = tree_of(function)
         parameters = [one.arg for one in tree.args.args]
+        if tree.args.posonlyargs or tree.args.kwonlyargs or tree.args.kwarg:
+            raise BackendError(
+                f"{function.__code__.co_filename}:{tree.lineno}: only plain parameters and *rest"
+            )
         rest = [tree.args.vararg.arg] if tree.args.vararg else []
         emitter = _Emitter(self, surroundings(function), assigned_in(tree) | {*parameters, *rest})
         emitter.hints, emitter.line = hints, tree.lineno
@@ -73,7 +76,9 @@ class Emitted:
             value = emitter.meet(emitter.returned, "the result")
             self.result = structure(value)
             self._finish(emitter, value, llvm_function)
-        except (RefusedError, OperatorTypeError) as error:
+        except (BackendError, RetypedError):
+            raise
+        except Exception as error:  # whatever it is: whoever wrote the kernel needs to know the line
             where = f"{function.__code__.co_filename}:{emitter.line}"
             raise BackendError(f"{where}, in {function.__name__}: {error}") from error
         self._keep(module, llvm_function)

@@ -62,8 +62,7 @@ def common(a: Type, b: Type) -> Type | None:
         return None
     if any(isinstance(kind, Float) for kind in kinds):
         return float64
-    unsigned = [isinstance(kind, Integer) and not kind.signed for kind in kinds]
-    return None if uint64 in kinds and not all(unsigned) else uint64 if all(unsigned) else int64
+    return None if uint64 in kinds else int64
 
 
 def cast(builder: ir.IRBuilder, value: ir.Value, source: Type, target: Type) -> ir.Value:
@@ -120,6 +119,12 @@ def binary(builder: ir.IRBuilder, function: Callable[..., Any], a: Emitted, b: E
     kind = (
         (vectors[0] if all(one is vectors[0] for one in vectors) else None) if vectors else common(a[0], b[0])
     )
+    if (
+        isinstance(kind, VectorType)
+        and not kind.is_float
+        and any(isinstance(one, Float) for one, _ in (a, b))
+    ):
+        kind = None
     if kind is not None:
         kind = _worked_in(function, kind)
         left, right = (cast(builder, value, source, kind) for source, value in (a, b))
@@ -136,12 +141,24 @@ def _worked_in(function: Callable[..., Any], kind: Type) -> Type:
     if function is operator.truediv and not isinstance(kind, Float):
         return float64
     if isinstance(kind, Integer):
-        return int64 if kind.signed else uint64
+        return uint64 if kind is uint64 else int64
     return int64 if kind is boolean else kind
 
 
 def _emit(builder: ir.IRBuilder, function: Any, kind: Any, a: ir.Value, b: ir.Value) -> Emitted | None:
     is_vector = isinstance(kind, VectorType)
+    if is_vector and kind.element == "i1" and function not in (*_BITWISE, operator.eq, operator.ne):
+        return None
+    if (
+        function in (operator.lshift, operator.rshift)
+        and not (is_vector and kind.is_float)
+        and not isinstance(kind, Float)
+    ):
+        by = b.constant if isinstance(b, ir.Constant) else 0
+        by = by[0].constant if isinstance(by, (list, tuple)) else by
+        bits = kind.bits
+        if isinstance(by, int) and not 0 <= by < bits:
+            raise OperatorTypeError(f"a shift by {by} of {kind!r}")
     is_float = kind.is_float if is_vector else isinstance(kind, Float)
     is_signed = kind.is_signed if is_vector else isinstance(kind, Integer) and kind.signed
     if function in COMPARISONS:

@@ -19,6 +19,7 @@ from graphml_cpu.frontend.expressions import RetypedError
 from graphml_cpu.frontend.trees import assigned_in
 from graphml_cpu.frontend.values import (
     NOTHING,
+    Ahead,
     Counted,
     Items,
     Known,
@@ -200,11 +201,18 @@ class Statements(Calls):
     def _leave(self, node: ast.For | ast.While, loop: _Loop, at_end: Variables, ends: list[End]) -> bool:
         """Behind a loop: what only its body assigned is lost, unless it is asked for."""
         for name in assigned_in(node):
-            if name not in at_end and name in loop.lost:
-                value = loop.lost[name]
+            before, value = at_end.get(name), loop.lost.get(name)
+            own = (id(node), name)
+            if before is None or isinstance(before, Ahead):
+                if value is None or isinstance(value, Ahead):
+                    if before == Ahead(own):
+                        del at_end[name]
+                    continue
                 try:
                     at_end[name] = (
-                        value if isinstance(value, Lost) else Lost((id(node), name), structure(value))
+                        value
+                        if isinstance(value, Lost)
+                        else Lost(before.key if before else own, structure(value))
                     )
                 except RefusedError as why:
                     at_end[name] = Unusable(str(why))
@@ -223,19 +231,17 @@ class _Loop:
         given = {}
         for name in sorted(assigned_in(node)):
             hint = emitter.hints.get((id(node), name))
-            if hint is DROPPED:
-                variables.pop(name, None)
-                continue
             value = variables.get(name)
-            if isinstance(value, Lost) and hint is None:
+            if isinstance(value, (Ahead, Lost)) and hint is None:
+                continue
+            if hint is DROPPED or (hint is None and (value is None or isinstance(value, Unusable))):
+                variables[name] = Ahead((id(node), name))
                 continue
             if value is None or isinstance(value, (Lost, Unusable)):
-                if hint is None:
-                    variables.pop(name, None)
-                    continue
                 given[name] = hint, [ir.Constant(one, ir.Undefined) for one in llvm_types(hint)]
                 continue
             if isinstance(value, Counted):
+                variables[name] = Unusable(f"{name}, a range that a loop assigns")
                 continue
             kind = structure(value) if hint is None else hint
             given[name] = kind, converted(builder, value, kind)

@@ -61,13 +61,20 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """A name without a value yet in a loop that assigns it: in a later round it has the one before's."""
+
+    key: tuple[int, str]
+
+
+@dataclass(frozen=True)
 class Unusable:
     """A name that must not be read; `why` is said if it is."""
 
     why: str
 
 
-Value = Known | Typed | Items | Counted | Lost | Unusable
+Value = Known | Typed | Items | Counted | Lost | Ahead | Unusable
 NOTHING = Known(None)
 
 
@@ -94,7 +101,9 @@ def number(value: Value) -> Typed:
         if isinstance(given, bool):
             return Typed(types.boolean, types.boolean.llvm_type(int(given)))
         if isinstance(given, int):
-            kind = types.int64 if -(2**63) <= given < 2**63 else types.uint64
+            if not -(2**63) <= given < 2**64:
+                raise RefusedError(f"{given} has more than 64 bits")
+            kind = types.int64 if given < 2**63 else types.uint64
             return Typed(kind, kind.llvm_type(given))
         if isinstance(given, float):
             return Typed(types.float64, types.float64.llvm_type(given))
@@ -179,11 +188,9 @@ def merged(builder: ir.IRBuilder, name: str, sources: Sequence[Source], block: i
     given = [value for _, value in sources if value is not None]
     if all(value is given[0] for value in given) and len(given) == len(sources):
         return given[0]
-    for value in given:
-        if isinstance(value, Lost | Unusable):
-            return value
-    if all(isinstance(value, Known) and _same(value, given[0]) for value in given):
-        return given[0]
+    if (settled := _without_phi(given)) is not None:
+        return settled
+    given = [value for value in given if not isinstance(value, Ahead)]
     kind = _structure_of_all(given)
     if kind is None:
         return Unusable(f"{name}, which is {' or '.join(dict.fromkeys(map(described, given)))}")
@@ -203,6 +210,22 @@ def merged(builder: ir.IRBuilder, name: str, sources: Sequence[Source], block: i
             phi.add_incoming(column[index], source)
         phis.append(phi)
     return rebuilt(kind, iter(phis))
+
+
+def _without_phi(given: Sequence[Value]) -> Value | None:
+    """What the values of several ends are where no phi can say it, or none has to."""
+    for value in given:
+        if isinstance(value, Lost | Unusable):
+            return value
+    ahead = next((value for value in given if isinstance(value, Ahead)), None)
+    if ahead is None:
+        alike = all(isinstance(value, Known) and _same(value, given[0]) for value in given)
+        return given[0] if alike else None
+    assigned = [value for value in given if not isinstance(value, Ahead)]
+    if not assigned:
+        return ahead
+    kind = _structure_of_all(assigned)
+    return None if kind is None else Lost(ahead.key, kind)
 
 
 def _structure_of_all(values: Sequence[Value]) -> Any:
