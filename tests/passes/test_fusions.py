@@ -21,7 +21,7 @@ from graphml.ir.text import write
 from graphml.ir.verify import verify
 from graphml.passes.expand import expand
 from graphml.passes.fusion import Applied, Refused, fuse
-from tests.graphs import Recipe, random_graphs, sample_ids
+from tests.graphs import QUANTIZING, Recipe, random_graphs, sample_ids
 from tests.passes.patterns import (
     FUSED,
     FUSIONS,
@@ -140,7 +140,7 @@ def test_quantised_weights_are_taken_as_the_file_has_them() -> None:
 
 
 @settings(deadline=None)
-@given(random_graphs(without=("quantize",)))
+@given(random_graphs(without=QUANTIZING))
 def test_random_graphs_keep_their_meaning(recipe: Recipe) -> None:
     fused, _ = fuse_all(recipe.graph, FUSED)
     assert_same_meaning(recipe.graph, verify(fused), recipe)

@@ -22,7 +22,7 @@ from graphml.ir.op import Array
 from graphml.ir.shape import bounds
 from graphml.loading import discovery
 from graphml.passes.plan import ALIGNMENT, plan_memory
-from tests.graphs import Recipe, random_graphs
+from tests.graphs import QUANTIZING, Recipe, random_graphs
 
 
 class Device(ReferenceDevice):
@@ -173,7 +173,7 @@ def test_nothing_alive_overlaps(recipe: Recipe, slack: int) -> None:
 
 
 @settings(deadline=None)
-@given(random_graphs(without=("quantize",)))
+@given(random_graphs(without=QUANTIZING))
 def test_running_inside_the_arena_gives_the_same(recipe: Recipe) -> None:
     plan = plan_memory(recipe.graph, Device())
     with np.errstate(all="ignore"):
