@@ -34,8 +34,8 @@ def only_once(make: Decorator) -> Decorator:
     """A decorator that makes functions into something, once for all functions that mean the same.
 
     Those have the same code in the same module, and what they read of the functions around them is equal:
-    numbers, strings, tuples of such, or the same callable. That may not change once they are decorated, as
-    it is compiled once. Functions that read anything else are made into something of their own each.
+    numbers, strings, tuples of such, or the same callable. That may not change once they are decorated:
+    `check_unchanged` looks. Functions that read anything else are made into something of their own each.
     """
     made: OrderedDict[Hashable, Any] = OrderedDict()
 

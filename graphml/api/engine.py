@@ -160,8 +160,10 @@ class Engine:
             self._full.overflow if overflow is None else overflow, self._full.keep if keep is None else keep
         )
         self._check_full(full)
-        own = params, max_tokens, n, key, weight, priority, deadline, full, lora, salt
-        request = self._requests.made(prompt, *own)
+        request = self._requests.made(
+            prompt, params, max_tokens=max_tokens, n=n, key=key, weight=weight, priority=priority,
+            deadline=deadline, full=full, lora=lora, salt=salt,
+        )  # fmt: skip
         negative = self._requests.negative(request, guidance_scale, negative_prompt, lora, salt)
         stream = TokenStream(request.n)
         members = self._members(request, negative, guidance_scale, seed, stream)

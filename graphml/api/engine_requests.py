@@ -42,6 +42,7 @@ class Requests:
         self,
         prompt: str | Ids,
         params: SamplingParams,
+        *,
         max_tokens: int | None,
         n: int,
         key: str | None,

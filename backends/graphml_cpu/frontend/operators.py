@@ -145,21 +145,21 @@ def _worked_in(function: Callable[..., Any], kind: Type) -> Type:
     return int64 if kind is boolean else kind
 
 
+def _check_shift(kind: Any, by: ir.Value) -> None:
+    """Raise `OperatorTypeError` for a known count that a value of `kind` has no bits for."""
+    count = by.constant if isinstance(by, ir.Constant) else 0
+    count = count[0].constant if isinstance(count, list | tuple) else count
+    if isinstance(count, int) and not 0 <= count < kind.bits:
+        raise OperatorTypeError(f"a shift by {count} of {kind!r}")
+
+
 def _emit(builder: ir.IRBuilder, function: Any, kind: Any, a: ir.Value, b: ir.Value) -> Emitted | None:
     is_vector = isinstance(kind, VectorType)
     if is_vector and kind.element == "i1" and function not in (*_BITWISE, operator.eq, operator.ne):
         return None
-    if (
-        function in (operator.lshift, operator.rshift)
-        and not (is_vector and kind.is_float)
-        and not isinstance(kind, Float)
-    ):
-        by = b.constant if isinstance(b, ir.Constant) else 0
-        by = by[0].constant if isinstance(by, (list, tuple)) else by
-        bits = kind.bits
-        if isinstance(by, int) and not 0 <= by < bits:
-            raise OperatorTypeError(f"a shift by {by} of {kind!r}")
     is_float = kind.is_float if is_vector else isinstance(kind, Float)
+    if function in (operator.lshift, operator.rshift) and not is_float:
+        _check_shift(kind, b)
     is_signed = kind.is_signed if is_vector else isinstance(kind, Integer) and kind.signed
     if function in COMPARISONS:
         result = kind.like("i1") if is_vector else boolean

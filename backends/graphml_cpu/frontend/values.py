@@ -1,7 +1,8 @@
 """What a name means while a kernel's function is emitted, and what it means where several ways meet.
 
 Known: a Python object, from a factory or a literal. Typed: an LLVM value. Items: a tuple of values, of which
-LLVM sees only the items. Counted: a `range`. Lost: assigned in a loop that has ended. Knows no syntax.
+LLVM sees only the items. Counted: a `range`. Ahead: assigned later in the loop. Lost: assigned only in a loop
+that has ended. Unusable: what cannot be read. Knows no syntax.
 """
 
 from __future__ import annotations

@@ -55,22 +55,10 @@ class Fields:
                 return "config.n_embd**0.5"
             if isinstance(width, int) and near(value, width**-0.5):
                 return "config.n_embd**-0.5"
-        for name, given in self.config.items():
-            if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
-                continue
-            if not any(part in name for part in MEANT):
-                continue
-            for formula, function in FORMULAS.items():
-                if near(function(float(given)), value):
-                    text = self.add(
-                        name,
-                        "float",
-                        f'keys.number("{name}")',
-                        name,
-                        f'config.number("{name}")',
-                        float(given),
-                    )
-                    return formula.format(text)
+        if (found := self._formula_of(value)) is not None:
+            name, formula = found
+            number, given = f'config.number("{name}")', float(self.config[name])
+            return formula.format(self.add(name, "float", f'keys.number("{name}")', name, number, given))
         if role and self.values.get(role, value) == value:
             return self.add(
                 role.replace(".", "_"), "float", f'keys.number("{role}")', role, repr(value), value
@@ -81,6 +69,13 @@ class Fields:
         """The text of what scores are multiplied with."""
         if near(value, head_dim**-0.5):
             return "config.scale"
+        found = self._formula_of(value)
+        text = repr(value) if found is None else found[1].format(f'config.number("{found[0]}")')
+        self.keys["attention.scale"], self.values["attention.scale"] = text, value
+        return "config.scale"
+
+    def _formula_of(self, value: float) -> tuple[str, str] | None:
+        """The field of config.json that a number follows from, and how; None where there is none."""
         for name, given in self.config.items():
             if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
                 continue
@@ -88,12 +83,8 @@ class Fields:
                 continue
             for formula, function in FORMULAS.items():
                 if near(function(float(given)), value):
-                    self.keys["attention.scale"] = formula.format(f'config.number("{name}")')
-                    self.values["attention.scale"] = value
-                    return "config.scale"
-        self.keys["attention.scale"] = repr(value)
-        self.values["attention.scale"] = value
-        return "config.scale"
+                    return name, formula
+        return None
 
     def eps_field(self, key: str, value: float) -> tuple[str, dict[str, float]]:
         """The field of config.json with the epsilon of norms, if it has an unusual name; and its default."""
