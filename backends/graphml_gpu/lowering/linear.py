@@ -14,11 +14,14 @@ from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import NOTHING, Argument, Constant, Context, Dispatch, Lowering, Part, along, rows
 from graphml_gpu.kernels.indexing.get_rows import get_rows
 from graphml_gpu.kernels.products.mat_vec import MAT_VEC_GLU, MAT_VECS
+from graphml_gpu.kernels.products.quantize import quantize
 from graphml_gpu.lowering.products import (
+    form_of,
     grid,
     is_few,
     layout,
     not_f32,
+    not_multiplied,
     parameters,
     product,
     readable,
@@ -37,8 +40,8 @@ def _first(reasons: Sequence[str | None]) -> str | None:
 
 
 def _refuses_linear(node: Node) -> str | None:
-    weight, *rest = node.inputs
-    return _first([readable(weight), *map(not_f32, rest)])
+    weight, x, *rest = node.inputs
+    return _first([not_multiplied(weight, x), *map(not_f32, rest)])
 
 
 def _lower_linear(node: Node, context: Context) -> list[Dispatch]:
@@ -61,7 +64,7 @@ def _operands(node: Node) -> tuple[Node, Sequence[Node], Sequence[Node]]:
 
 def _refuses_linears(node: Node) -> str | None:
     x, weights, biases = _operands(node)
-    return _first([not_f32(x), *map(readable, weights), *map(not_f32, biases)])
+    return _first([*(not_multiplied(weight, x) for weight in weights), *map(not_f32, biases)])
 
 
 def _lower_linears(node: Node, context: Context) -> list[Dispatch]:
@@ -70,12 +73,14 @@ def _lower_linears(node: Node, context: Context) -> list[Dispatch]:
     columns = rows(x.shape[:-1])
     whole = all(len(slabs(weight, context)) == 1 for weight in weights)
     leaves = all(bias.op is weight_leaf for bias in biases)
-    together = is_few(columns, context) and whole and leaves and context.facts.max_bindings >= 8
+    together = is_few(columns, x, context) and whole and leaves and context.facts.max_bindings >= 8
     made: list[Dispatch] = []
     start = 0
     while start < len(weights):
         count = min(3, len(weights) - start)
-        if together and count > 1 and same_table(weights[start : start + count]):
+        some = weights[start : start + count]
+        alike = same_table(some) and len({form_of(weight, x) for weight in some}) == 1
+        if together and count > 1 and alike:
             made.append(_together(node, context, start, count))
         else:
             count = 1
@@ -91,7 +96,7 @@ def _together(node: Node, context: Context, start: int, count: int) -> Dispatch:
     weights, biases = every_weight[start : start + count], every_bias[start : start + count]
     columns = rows(x.shape[:-1])
     sizes = [bounds(weight.shape)[0] for weight in weights]
-    way = parameters(context, weights[0], columns)
+    way = parameters(context, weights[0], x, columns)
     per_group = rows_per_group(way)
     padded = [*weights, weights[0]][:3]
     constants = {f"{name}_{i}": value for i, w in enumerate(padded) for name, value in layout(w).items()}
@@ -104,7 +109,7 @@ def _together(node: Node, context: Context, start: int, count: int) -> Dispatch:
     scalars |= {f"begin_{i}": base // 4 + begin for i, begin in enumerate([*begins, 0][:3])}
     groups = sum(-(-n // per_group) for n in sizes)
     return Dispatch(
-        MAT_VECS[bounds(x.shape)[-1] % 4 == 0],
+        MAT_VECS[form_of(weights[0], x)],
         {**way, **constants, "BIAS": bool(biases), "COUNT": count},
         buffers,
         {**scalars, "columns": columns},
@@ -126,7 +131,9 @@ def _joined(biases: Sequence[Node]) -> Argument:
 
 def _refuses_glu(node: Node) -> str | None:
     gate, up, *rest = node.inputs
-    return _first([readable(gate), readable(up), *map(not_f32, rest), not_f32(node)])
+    x, *biases = rest
+    products = (not_multiplied(gate, x), not_multiplied(up, x))
+    return _first([*products, *map(not_f32, biases), not_f32(node)])
 
 
 def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
@@ -137,17 +144,18 @@ def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
     shards = list(zip(slabs(gate, context), slabs(up, context), strict=False))
     alike = all((one.first, one.count) == (other.first, other.count) for one, other in shards)
     alike = alike and len(slabs(gate, context)) == len(slabs(up, context))
-    if not is_few(columns, context) or not alike or not same_table((gate, up)):
+    alike = alike and same_table((gate, up)) and form_of(gate, x) == form_of(up, x)
+    if not is_few(columns, x, context) or not alike:
         first = product(gate, x, node, context, gate_bias)
         return [*first, *product(up, x, node, context, up_bias, glu=glu)]
     n, k = bounds(gate.shape)
-    way = parameters(context, gate, columns)
+    way = parameters(context, gate, x, columns)
     constants: dict[str, Any] = {**way, "GLU": glu, "BIAS": bool(biases)}
     constants |= {f"GATE_{name}": value for name, value in layout(gate).items()}
     constants |= {f"UP_{name}": value for name, value in layout(up).items()}
     return [
         Dispatch(
-            MAT_VEC_GLU[k % 4 == 0],
+            MAT_VEC_GLU[form_of(gate, x)],
             constants,
             {
                 "gate": one.argument,
@@ -183,6 +191,26 @@ def _lower_dequantize(node: Node, context: Context) -> list[Dispatch]:
     ]
 
 
+def _refuses_quantize(node: Node) -> str | None:
+    return not_f32(node.inputs[0]) or (None if node.dtype.name == "q8_1" else f"no kernel makes {node.dtype}")
+
+
+def _lower_quantize(node: Node, context: Context) -> list[Dispatch]:
+    x = node.inputs[0]
+    groups = bounds(x.shape)[-1] // 32
+    count = rows(x.shape[:-1]) * groups
+    return [
+        Dispatch(
+            quantize,
+            {"GROUP": _UNITS_PER_GROUP},
+            {"x": x, "out": node},
+            {"groups": groups, "count": count},
+            along(count, _UNITS_PER_GROUP),
+        )
+    ]
+
+
+QUANTIZE = Lowering(("quantize",), _lower_quantize, refuses=_refuses_quantize)
 LINEAR = Lowering(("linear",), _lower_linear, refuses=_refuses_linear)
 MUL_MAT = Lowering(("mul_mat",), _lower_mul_mat, refuses=_refuses_linear)
 LINEARS = Lowering(("linears",), _lower_linears, refuses=_refuses_linears)

@@ -1,6 +1,7 @@
 """Products of weights with few rows of activations: one matrix, several at once, a gate with its two.
 
-GROUP, LANES, ROWS and COLUMNS are those of `mat_vec_rows.Teams`. Knows nothing of graphs.
+GROUP, LANES, ROWS and COLUMNS are those of `mat_vec_rows.Teams`. Activations are float32, or of 8 bits as
+`int8_rows` says. Knows nothing of graphs.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from typing import Any
 
 from graphml_gpu.kernels.elementwise import formulas
 from graphml_gpu.kernels.grid import group_number
-from graphml_gpu.kernels.products.mat_vec_rows import Teams, first_row, products, store
+from graphml_gpu.kernels.products.int8_rows import int8_products
+from graphml_gpu.kernels.products.mat_vec_rows import Teams, first_row, float_products, store
 from graphml_gpu.kernels.weight_rows import RowFormat
 from graphml_gpu.language import (
+    Array,
     Kernel,
     Read,
     Update,
@@ -23,16 +26,28 @@ from graphml_gpu.language import (
     kernel,
     local_id,
     u32,
+    u32x4,
     unroll,
 )
 
 
-def make_mat_vec(ELEMENT: Any) -> Kernel:
-    """The kernel for activations in a buffer of f32 or, in rows of a multiple of four, of f32x4."""
+@function
+def products(
+    w: Any, table: Read[u32], x: Any, row: u32, column: u32, n: u32, k: u32, columns: u32,
+    FORMAT: RowFormat, ELEMENT: Any, TEAMS: Teams,
+) -> Array[f32]:  # fmt: skip
+    """Rows of weights times rows of activations; ELEMENT: what the buffer of the activations holds."""
+    if ELEMENT is u32:
+        return int8_products(w, table, x, u32(0), row, column, n, k, columns, FORMAT, TEAMS)
+    return float_products(w, table, x, u32(0), row, column, n, k, columns, FORMAT, ELEMENT, TEAMS)
+
+
+def make_mat_vec(ELEMENT: Any, WORD: Any = u32) -> Kernel:
+    """The kernel for activations in a buffer of ELEMENT and weights in a buffer of WORD."""
 
     @kernel
     def mat_vec(
-        w: Read[u32], table: Read[u32], x: Read[ELEMENT], bias: Read[f32], residual: Read[f32], y: Write[f32],
+        w: Read[WORD], table: Read[u32], x: Read[ELEMENT], bias: Read[f32], residual: Read[f32], y: Write[f32],
         n: u32, k: u32, columns: u32, first: u32, stride: u32,
         *, FORMAT: str, ALIGN: int, EVEN: bool = True, GROUP: int = 64, LANES: int = 64, ROWS: int = 1,
         COLUMNS: int = 1, BIAS: bool = False, RESIDUAL: bool = False,
@@ -41,9 +56,10 @@ def make_mat_vec(ELEMENT: Any) -> Kernel:
 
         x [columns, k], bias [stride], residual as y. COLUMNS columns for each group's place in z.
         """
+        assert WORD is not None  # so that the annotations know it
         form, teams = RowFormat(FORMAT, ALIGN, EVEN), Teams(GROUP, LANES, ROWS, COLUMNS)
         row, column = first_row(group_number(), teams), group_id(2) * COLUMNS
-        sums = products(w, table, x, u32(0), row, column, n, k, columns, form, ELEMENT, teams)
+        sums = products(w, table, x, row, column, n, k, columns, form, ELEMENT, teams)
         store(sums, bias, residual, y, row, column, n, columns, first, first, stride, teams, BIAS, RESIDUAL)
 
     return mat_vec
@@ -51,21 +67,21 @@ def make_mat_vec(ELEMENT: Any) -> Kernel:
 
 @function
 def product_of_several(
-    w: Read[u32], table: Read[u32], x: Any, bias: Read[f32], y: Any, group: u32, n: u32, k: u32, columns: u32,
+    w: Any, table: Read[u32], x: Any, bias: Read[f32], y: Any, group: u32, n: u32, k: u32, columns: u32,
     first: u32, begin: u32, FORMAT: RowFormat, ELEMENT: Any, TEAMS: Teams, BIAS: bool,
 ) -> None:  # fmt: skip
     """One of the products of `mat_vecs`, of which this is group number `group`."""
     row, column = first_row(group, TEAMS), group_id(2) * TEAMS.columns
-    sums = products(w, table, x, u32(0), row, column, n, k, columns, FORMAT, ELEMENT, TEAMS)
+    sums = products(w, table, x, row, column, n, k, columns, FORMAT, ELEMENT, TEAMS)
     store(sums, bias, bias, y, row, column, n, columns, first, begin, n, TEAMS, BIAS, False)
 
 
-def make_mat_vecs(ELEMENT: Any) -> Kernel:
+def make_mat_vecs(ELEMENT: Any, WORD: Any = u32) -> Kernel:
     """The same for two or three matrices of one width that meet the same activations."""
 
     @kernel
     def mat_vecs(
-        w_0: Read[u32], w_1: Read[u32], w_2: Read[u32], table: Read[u32], x: Read[ELEMENT], bias: Read[f32],
+        w_0: Read[WORD], w_1: Read[WORD], w_2: Read[WORD], table: Read[u32], x: Read[ELEMENT], bias: Read[f32],
         y: Write[f32], n_0: u32, n_1: u32, n_2: u32, k: u32, columns: u32, begin_0: u32, begin_1: u32,
         begin_2: u32,
         *, FORMAT_0: str, FORMAT_1: str, FORMAT_2: str, ALIGN_0: int, ALIGN_1: int, ALIGN_2: int,
@@ -76,6 +92,7 @@ def make_mat_vecs(ELEMENT: Any) -> Kernel:
 
         The groups of the first matrix come first, then those of the next. COUNT: 2 or 3 matrices.
         """
+        assert WORD is not None
         teams = Teams(GROUP, LANES, ROWS, COLUMNS)
         per_group = teams.count * ROWS
         group = group_number()
@@ -100,25 +117,26 @@ def make_mat_vecs(ELEMENT: Any) -> Kernel:
     return mat_vecs
 
 
-def make_mat_vec_glu(ELEMENT: Any) -> Kernel:
+def make_mat_vec_glu(ELEMENT: Any, WORD: Any = u32) -> Kernel:
     """The same for a gate and its two products."""
 
     @kernel
     def mat_vec_glu(
-        gate: Read[u32], up: Read[u32], table: Read[u32], x: Read[ELEMENT], gate_bias: Read[f32],
+        gate: Read[WORD], up: Read[WORD], table: Read[u32], x: Read[ELEMENT], gate_bias: Read[f32],
         up_bias: Read[f32], y: Update[f32], n: u32, k: u32, columns: u32, first: u32, stride: u32,
         *, GLU: str, GATE_FORMAT: str, UP_FORMAT: str, GATE_ALIGN: int, UP_ALIGN: int, EVEN: bool = True,
         GROUP: int = 64, LANES: int = 64, ROWS: int = 1, COLUMNS: int = 1, BIAS: bool = False,
     ) -> None:  # fmt: skip
         """y [columns, stride] = activation(gate x + gate_bias) * (up x + up_bias), rows as in `mat_vec`."""
+        assert WORD is not None
         teams = Teams(GROUP, LANES, ROWS, COLUMNS)
         row, column = first_row(group_number(), teams), group_id(2) * COLUMNS
         gates = products(
-            gate, table, x, u32(0), row, column, n, k, columns,
+            gate, table, x, row, column, n, k, columns,
             RowFormat(GATE_FORMAT, GATE_ALIGN, EVEN), ELEMENT, teams,
         )  # fmt: skip
         ups = products(
-            up, table, x, u32(0), row, column, n, k, columns,
+            up, table, x, row, column, n, k, columns,
             RowFormat(UP_FORMAT, UP_ALIGN, EVEN), ELEMENT, teams,
         )  # fmt: skip
         if local_id(0) % LANES == 0:
@@ -135,7 +153,11 @@ def make_mat_vec_glu(ELEMENT: Any) -> Kernel:
     return mat_vec_glu
 
 
-MAT_VEC = {True: make_mat_vec(f32x4), False: make_mat_vec(f32)}
-MAT_VECS = {True: make_mat_vecs(f32x4), False: make_mat_vecs(f32)}
-MAT_VEC_GLU = {True: make_mat_vec_glu(f32x4), False: make_mat_vec_glu(f32)}
-"""By whether rows of activations are read as f32x4, that is, have a multiple of four elements."""
+_FORMS = {"f32x4": (f32x4, u32), "f32": (f32, u32), "int8": (u32, u32), "wide int8": (u32, u32x4)}
+MAT_VEC = {form: make_mat_vec(*types) for form, types in _FORMS.items()}
+MAT_VECS = {form: make_mat_vecs(*types) for form, types in _FORMS.items()}
+MAT_VEC_GLU = {form: make_mat_vec_glu(*types) for form, types in _FORMS.items()}
+"""By what activations are: float32, read by fours where rows are a multiple of four long, or of 8 bits, with
+
+weights read by words or by 16 bytes (`lowering.products.form_of`).
+"""
