@@ -19,6 +19,7 @@ from graphml_gpu.lowering import table
 from graphml_gpu.lowering.products import multiplies_integers
 from graphml_gpu.memory import Memory
 from graphml_gpu.node_support import aligned, value_bytes
+from graphml_gpu.own_rows import also_read, own_rows
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.state import GpuState
 from graphml_gpu.tuner import tune
@@ -76,6 +77,10 @@ class GpuDevice:
         """See `graphml.backend.LimitedDevice`: 8 bits where four products of them are one instruction."""
         integers = self.memory.features.dot4 and multiplies_integers(weight.name)
         return dtype("q8_1") if integers else None
+
+    def also_reads(self, graph: Graph) -> Mapping[Node, Sequence[Node]]:
+        """See `graphml.passes.plan.RereadingDevice`."""
+        return also_read(own_rows(graph, self.facts, self.memory.features, self.refuses), graph)
 
     def storage(self, node: Node) -> int:
         """Bytes of a value at its bounds, aligned so that a binding can begin there."""

@@ -34,7 +34,7 @@ KERNELS = Setting(
 FEW = 8
 """Rows of activations that the kernels for few take at a time."""
 
-FEW_INT8 = 32
+FEW_INT8 = 16
 """The same of activations of 8 bits, which meet weights that were unpacked once for 8 of them at a time."""
 
 Parameters = Mapping[str, int]
@@ -54,11 +54,12 @@ _TILES = (
 """GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS and UNITS that are tried for many."""
 _INT8_TILES = (
     (64, 8, 32, 32, 2),
-    (128, 16, 64, 64, 4),
+    (64, 8, 32, 32, 4),
+    (128, 8, 32, 32, 4),
+    (128, 8, 32, 32, 8),
     (128, 16, 64, 64, 2),
     (256, 16, 64, 64, 4),
-    (256, 16, 128, 64, 2),
-    (256, 16, 128, 128, 2),
+    (256, 16, 128, 64, 4),
 )
 """The same for activations of 8 bits, in units of 32."""
 
@@ -128,16 +129,18 @@ def few_rows(facts: Facts, product: Product) -> Parameters:
 
 
 def _few_int8(facts: Facts, product: Product, columns: int) -> Parameters:
-    lanes = 32 if product.k >= 2048 else 8
+    """As measured: neighbours share a row until there are enough rows for all of them."""
+    lanes = 16 if product.n >= 4096 or product.k < 1024 else 32
     tall = 2 if product.n >= 4096 or columns > 1 else 1
-    return {"GROUP": min(128, facts.max_group), "LANES": lanes, "ROWS": tall, "COLUMNS": columns}
+    return {"GROUP": min(256, facts.max_group), "LANES": lanes, "ROWS": tall, "COLUMNS": columns}
 
 
 def many_rows(facts: Facts, product: Product) -> Parameters:
     """GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS and UNITS of `mat_mul` and `mat_mul_int8`."""
     if product.activations != "f32":
-        large = _fits(facts, _INT8_TILES[1])
-        return _tile(*_INT8_TILES[1 if large and product.columns > 32 else 0])
+        fitting = [tile for tile in _INT8_TILES if _fits(facts, tile)]
+        wanted = _INT8_TILES[4] if product.columns > 32 else _INT8_TILES[2 if product.n >= 4096 else 3]
+        return _tile(*(wanted if wanted in fitting else fitting[0]))
     large = _tile_bytes(*_TILES[2]) <= facts.shared_bytes and facts.max_group >= 128
     small = product.columns <= 32 or not large
     return _tile(*_TILES[0 if small else 2])

@@ -16,6 +16,7 @@ from graphml_gpu.kernels.indexing.get_rows import get_rows
 from graphml_gpu.kernels.products.mat_vec import MAT_VEC_GLU, MAT_VECS
 from graphml_gpu.kernels.products.quantize import quantize
 from graphml_gpu.lowering.products import (
+    activations,
     form_of,
     grid,
     is_few,
@@ -79,7 +80,7 @@ def _lower_linears(node: Node, context: Context) -> list[Dispatch]:
     while start < len(weights):
         count = min(3, len(weights) - start)
         some = weights[start : start + count]
-        alike = same_table(some) and len({form_of(weight, x) for weight in some}) == 1
+        alike = same_table(some) and len({form_of(weight, x, context) for weight in some}) == 1
         if together and count > 1 and alike:
             made.append(_together(node, context, start, count))
         else:
@@ -103,16 +104,17 @@ def _together(node: Node, context: Context, start: int, count: int) -> Dispatch:
     base = part_offset(node.type, start)
     begins = [(part_offset(node.type, start + i) - base) // 4 for i in range(count)]
     buffers: dict[str, Argument] = {f"w_{i}": w if i < count else NOTHING for i, w in enumerate(padded)}
-    buffers |= {"table": table_of(*weights), "x": x, "y": node, "bias": _joined(biases)}
+    row = activations(x, context)
+    buffers |= {**row.buffers, "table": table_of(*weights), "y": node, "bias": _joined(biases)}
     scalars = {f"n_{i}": n for i, n in enumerate([*sizes, 0][:3])}
     scalars |= {"k": bounds(x.shape)[-1], "begin_0": base // 4}
     scalars |= {f"begin_{i}": base // 4 + begin for i, begin in enumerate([*begins, 0][:3])}
     groups = sum(-(-n // per_group) for n in sizes)
     return Dispatch(
-        MAT_VECS[form_of(weights[0], x)],
-        {**way, **constants, "BIAS": bool(biases), "COUNT": count},
+        MAT_VECS[form_of(weights[0], x, context)],
+        {**way, **constants, **row.constants, "BIAS": bool(biases), "COUNT": count},
         buffers,
-        {**scalars, "columns": columns},
+        {**scalars, **row.scalars, "columns": columns},
         grid(groups, columns, way["COLUMNS"]),
     )
 
@@ -144,29 +146,30 @@ def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
     shards = list(zip(slabs(gate, context), slabs(up, context), strict=False))
     alike = all((one.first, one.count) == (other.first, other.count) for one, other in shards)
     alike = alike and len(slabs(gate, context)) == len(slabs(up, context))
-    alike = alike and same_table((gate, up)) and form_of(gate, x) == form_of(up, x)
+    alike = alike and same_table((gate, up)) and form_of(gate, x, context) == form_of(up, x, context)
     if not is_few(columns, x, context) or not alike:
         first = product(gate, x, node, context, gate_bias)
         return [*first, *product(up, x, node, context, up_bias, glu=glu)]
     n, k = bounds(gate.shape)
     way = parameters(context, gate, x, columns)
-    constants: dict[str, Any] = {**way, "GLU": glu, "BIAS": bool(biases)}
+    row = activations(x, context)
+    constants: dict[str, Any] = {**way, **row.constants, "GLU": glu, "BIAS": bool(biases)}
     constants |= {f"GATE_{name}": value for name, value in layout(gate).items()}
     constants |= {f"UP_{name}": value for name, value in layout(up).items()}
     return [
         Dispatch(
-            MAT_VEC_GLU[form_of(gate, x)],
+            MAT_VEC_GLU[form_of(gate, x, context)],
             constants,
             {
                 "gate": one.argument,
                 "up": other.argument,
+                **row.buffers,
                 "table": table_of(gate, up),
-                "x": x,
                 "gate_bias": gate_bias,
                 "up_bias": up_bias,
                 "y": node,
             },
-            {"n": one.count, "k": k, "columns": columns, "first": one.first, "stride": n},
+            {**row.scalars, "n": one.count, "k": k, "columns": columns, "first": one.first, "stride": n},
             grid(-(-one.count // rows_per_group(way)), columns, way["COLUMNS"]),
         )
         for one, other in shards

@@ -52,13 +52,32 @@ def not_multiplied(weight: Node, x: Node) -> str | None:
     return readable(weight) or not_f32(x)
 
 
-def form_of(weight: Node, x: Node) -> str:
+def form_of(weight: Node, x: Node, context: Context) -> str:
     """Which form of the kernels a weight and its activations take: see `kernels.products.mat_vec.MAT_VEC`."""
     if x.dtype.name != "q8_1":
         return "f32x4" if bounds(x.shape)[-1] % 4 == 0 else "f32"
     integers = formats.reader(weight.dtype.name).integers
     assert integers is not None
-    return "wide int8" if integers.wide else "int8"
+    return ("wide " if integers.wide else "") + ("own " if context.own_row(x) else "") + "int8"
+
+
+@dataclass(frozen=True)
+class Activations:
+    """What the kernels for few rows are told of their activations."""
+
+    constants: Mapping[str, Any]
+    buffers: Mapping[str, Argument]
+    scalars: Mapping[str, Scalar]
+
+
+def activations(x: Node, context: Context) -> Activations:
+    """The rows as they lie in memory, or what each workgroup makes its one row of."""
+    row = context.own_row(x)
+    if row is None:
+        return Activations({}, {"x": x, "scale": NOTHING, "shift": NOTHING}, {"eps": 0.0})
+    constants = {"OWN": row.kind, "SHIFTED": row.shift is not None, "K": bounds(x.shape)[-1]}
+    scale, shift = row.scale or NOTHING, row.shift or NOTHING
+    return Activations(constants, {"x": row.source, "scale": scale, "shift": shift}, {"eps": row.eps})
 
 
 def not_f32(node: Node) -> str | None:
@@ -167,15 +186,19 @@ def product(
         way = {**many_rows(context.facts, shape), "EVEN": k % 16 == 0}
     if glu:
         constants["GLU"] = glu
-    buffers = {"table": table_of(weight), "x": x, "bias": bias, "residual": residual, "y": y}
-    scalars: dict[str, Scalar] = {"k": k, "columns": columns, "stride": n}
+    rows_of = Activations({}, {"x": x}, {})
+    if few and not glu:
+        rows_of = activations(x, context)
+    constants |= rows_of.constants
+    buffers = {**rows_of.buffers, "table": table_of(weight), "bias": bias, "residual": residual, "y": y}
+    scalars: dict[str, Scalar] = {**rows_of.scalars, "k": k, "columns": columns, "stride": n}
     made = []
     for slab in slabs(weight, context):
         if few and not glu:
-            kernel = MAT_VEC[form_of(weight, x)]
+            kernel = MAT_VEC[form_of(weight, x, context)]
             groups = grid(-(-slab.count // rows_per_group(way)), columns, way["COLUMNS"])
         else:
-            kernel = {**MAT_MUL, **MAT_MUL_INT8}[form_of(weight, x)]
+            kernel = {**MAT_MUL, **MAT_MUL_INT8}[form_of(weight, x, context)]
             groups = _tiles(slab.count, columns, way)
         made.append(
             Dispatch(
