@@ -18,13 +18,9 @@ from graphml_gpu.kernels.products.int8_rows import PLANES
 from graphml_gpu.kernels.products.own_rows import LANES
 from graphml_gpu.language import Features
 
-KINDS = {
-    "quantize": "quantize",
-    "rms_norm_mul_quantize": "rms_norm",
-    "layer_norm_mul_quantize": "layer_norm",
-    "gelu_quantize": "gelu",
-}
-"""Op -> what `kernels.products.own_rows.OwnRow` calls it."""
+CONVERSION = "quantize"
+KINDS = {"rms_norm_mul": "rms_norm", "layer_norm_mul": "layer_norm", "gelu": "gelu"}
+"""Op before a conversion -> what `kernels.products.own_rows.OwnRow` calls it."""
 _PLACE_OF_ROW = {"linear": 1, "linears": 0, "mul_mat_glu": 2}
 _SHARED_BESIDE = 2048
 
@@ -55,28 +51,35 @@ def own_rows(
             users.setdefault(source, []).append(node)
     kept = set(graph.outputs.values())
     room = facts.shared_bytes - _SHARED_BESIDE
-    return {
-        node: _row(node)
+    rows = {
+        node: Row(CONVERSION, node.inputs[0], None, None, 0.0)
         for node in graph.nodes
-        if node.op.name in KINDS
+        if node.op.name == CONVERSION
         and node not in kept
         and max_elements(node.shape[:-1]) == 1
         and 4 * PLANES * bounds(node.shape)[-1] // 32 <= room
         and users.get(node)
         and all(_makes_it(user, node) and refuses(user) is None for user in users[node])
     }
+    for node, row in list(rows.items()):
+        before = row.source
+        alone = before not in kept and all(user in rows for user in users[before])
+        if alone and before.op.name in KINDS and refuses(before) is None:
+            rows[node] = rows[before] = _made_of(before)
+    return rows
 
 
 def also_read(rows: Mapping[Node, Row], graph: Graph) -> Mapping[Node, tuple[Node, ...]]:
     """What products read beside their operands: what the rows that they make are made of."""
     return {
-        user: tuple(source for node in user.inputs if node in rows for source in node.inputs)
+        user: tuple(rows[node].source for node in user.inputs if node in rows)
         for user in graph.nodes
-        if any(node in rows for node in user.inputs)
+        if user not in rows and any(node in rows for node in user.inputs)
     }
 
 
-def _row(node: Node) -> Row:
+def _made_of(node: Node) -> Row:
+    """A norm or an activation as part of the row."""
     source, *rest = node.inputs
     eps = node.attributes.get("eps", 0.0)
     assert isinstance(eps, int | float)

@@ -13,7 +13,7 @@ from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import NOTHING, Argument, Constant, Context, Dispatch, Lowering, Part, along, rows
 from graphml_gpu.kernels.indexing.get_rows import get_rows
-from graphml_gpu.kernels.products.mat_vec import MAT_VEC_GLU, MAT_VECS
+from graphml_gpu.kernels.products.mat_vec import MAT_VEC_GLU, MOST_MATRICES, mat_vecs
 from graphml_gpu.kernels.products.quantize import quantize
 from graphml_gpu.lowering.products import (
     activations,
@@ -34,6 +34,7 @@ from graphml_gpu.lowering.products import (
 from graphml_gpu.node_support import part_offset
 
 _UNITS_PER_GROUP = 64
+_BINDINGS_BESIDE = 5  # what is multiplied, two of its norm, biases and results
 
 
 def _first(reasons: Sequence[str | None]) -> str | None:
@@ -69,19 +70,18 @@ def _refuses_linears(node: Node) -> str | None:
 
 
 def _lower_linears(node: Node, context: Context) -> list[Dispatch]:
-    """Three products a dispatch, or two; one each of many rows, or where weights lie in several buffers."""
+    """Some products a dispatch; one each of many rows, or where weights lie in several buffers."""
     x, weights, biases = _operands(node)
     columns = rows(x.shape[:-1])
     whole = all(len(slabs(weight, context)) == 1 for weight in weights)
     leaves = all(bias.op is weight_leaf for bias in biases)
-    together = is_few(columns, x, context) and whole and leaves and context.facts.max_bindings >= 8
+    together = is_few(columns, x, context) and whole and leaves
+    most = min(MOST_MATRICES, context.facts.max_bindings - _BINDINGS_BESIDE)
     made: list[Dispatch] = []
     start = 0
     while start < len(weights):
-        count = min(3, len(weights) - start)
-        some = weights[start : start + count]
-        alike = same_table(some) and len({form_of(weight, x, context) for weight in some}) == 1
-        if together and count > 1 and alike:
+        count = min(most, len(weights) - start)
+        if together and count > 1 and same_table(weights[start : start + count]):
             made.append(_together(node, context, start, count))
         else:
             count = 1
@@ -92,26 +92,26 @@ def _lower_linears(node: Node, context: Context) -> list[Dispatch]:
 
 
 def _together(node: Node, context: Context, start: int, count: int) -> Dispatch:
-    """The products with weights `start` and on: two or three."""
+    """The products with weights `start` and on: two or more."""
     x, every_weight, every_bias = _operands(node)
     weights, biases = every_weight[start : start + count], every_bias[start : start + count]
     columns = rows(x.shape[:-1])
     sizes = [bounds(weight.shape)[0] for weight in weights]
     way = parameters(context, weights[0], x, columns)
     per_group = rows_per_group(way)
-    padded = [*weights, weights[0]][:3]
+    padded = [*weights, *[weights[0]] * MOST_MATRICES][:MOST_MATRICES]
     constants = {f"{name}_{i}": value for i, w in enumerate(padded) for name, value in layout(w).items()}
     base = part_offset(node.type, start)
     begins = [(part_offset(node.type, start + i) - base) // 4 for i in range(count)]
     buffers: dict[str, Argument] = {f"w_{i}": w if i < count else NOTHING for i, w in enumerate(padded)}
     row = activations(x, context)
     buffers |= {**row.buffers, "table": table_of(*weights), "y": node, "bias": _joined(biases)}
-    scalars = {f"n_{i}": n for i, n in enumerate([*sizes, 0][:3])}
+    scalars = {f"n_{i}": n for i, n in enumerate([*sizes, *[0] * MOST_MATRICES][:MOST_MATRICES])}
     scalars |= {"k": bounds(x.shape)[-1], "begin_0": base // 4}
-    scalars |= {f"begin_{i}": base // 4 + begin for i, begin in enumerate([*begins, 0][:3])}
+    scalars |= {f"begin_{i}": base // 4 + begin for i, begin in enumerate([*begins, *[0] * MOST_MATRICES][:MOST_MATRICES])}
     groups = sum(-(-n // per_group) for n in sizes)
     return Dispatch(
-        MAT_VECS[form_of(weights[0], x, context)],
+        mat_vecs([form_of(weight, x, context) for weight in weights]),
         {**way, **constants, **row.constants, "BIAS": bool(biases), "COUNT": count},
         buffers,
         {**scalars, **row.scalars, "columns": columns},

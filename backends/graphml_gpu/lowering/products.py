@@ -33,6 +33,10 @@ from graphml_gpu.kernels.products.mat_vec import MAT_VEC
 from graphml_gpu.tuning import Product, many_rows, takes_few
 
 
+_ENOUGH_GROUPS = 512
+"""Workgroups that keep a large device busy: with more of them each makes its row for several turns."""
+
+
 def readable(weight: Node) -> str | None:
     """Refuse a value of a dtype that kernels cannot read."""
     if weight.dtype.name in formats.names():
@@ -196,7 +200,10 @@ def product(
     for slab in slabs(weight, context):
         if few and not glu:
             kernel = MAT_VEC[form_of(weight, x, context)]
-            groups = grid(-(-slab.count // rows_per_group(way)), columns, way["COLUMNS"])
+            n_groups = -(-slab.count // rows_per_group(way))
+            if context.own_row(x) is not None:
+                way["TURNS"] = max(1, n_groups // _ENOUGH_GROUPS)
+            groups = grid(-(-n_groups // way.get("TURNS", 1)), columns, way["COLUMNS"])
         else:
             kernel = {**MAT_MUL, **MAT_MUL_INT8}[form_of(weight, x, context)]
             groups = _tiles(slab.count, columns, way)

@@ -31,8 +31,11 @@ from graphml_gpu.language import (
     isnan,
     local_id,
     pack_half2,
+    private_array,
+    select,
     shared_array,
     u32,
+    unroll,
 )
 
 LANES = 8
@@ -70,22 +73,31 @@ def make_row(
 ) -> None:  # fmt: skip
     """The K elements of x, changed as OWN says, as a row of `int8_rows`. scale, shift [K], eps: of norms."""
     fours, groups = K // 4, K // 32
-    mean, factor = f32(0.0), f32(1.0)
+    rounds = (fours + GROUP - 1) // GROUP
+    values, factors = private_array(f32x4, rounds), private_array(f32x4, rounds)
+    for r in unroll(rounds):  # all that is read is asked for before anything waits
+        here = min(r * GROUP + local_id(0), fours - 1)
+        values[r] = select(r * GROUP + local_id(0) < fours, x[here], f32x4(0.0))
+        if OWN in ("rms_norm", "layer_norm"):
+            factors[r] = scale[here]
     if OWN == "layer_norm":
         total = f32(0.0)
-        for i in range(local_id(0), fours, GROUP):
-            total += dot(x[i], f32x4(1.0))
+        for r in unroll(rounds):
+            total += dot(values[r], f32x4(1.0))
         mean = group_sum(total) / f32(K)
+        for r in unroll(rounds):
+            values[r] = select(r * GROUP + local_id(0) < fours, values[r] - f32x4(mean), f32x4(0.0))
     if OWN in ("rms_norm", "layer_norm"):
         squares = f32(0.0)
-        for i in range(local_id(0), fours, GROUP):
-            value = x[i] - f32x4(mean)
-            squares += dot(value, value)
+        for r in unroll(rounds):
+            squares += dot(values[r], values[r])
         factor = inverse_sqrt(group_sum(squares) / f32(K) + eps)
-    for begin in range(0, fours, GROUP):
-        i = begin + local_id(0)
-        here = min(i, fours - 1)
-        value = changed(x[here], scale, shift, here, mean, factor, OWN, SHIFTED)
+        for r in unroll(rounds):
+            values[r] = values[r] * factor * factors[r]
+            if SHIFTED:
+                values[r] += shift[min(r * GROUP + local_id(0), fours - 1)]
+    for r in unroll(rounds):
+        value = activated(values[r], OWN)
         largest = cluster_max(max(max(abs(value.x), abs(value.y)), max(abs(value.z), abs(value.w))), LANES)
         d = largest / 127.0
         inverted = 1.0 / d
@@ -93,6 +105,7 @@ def make_row(
         a, b = rounded(value.x * inverse), rounded(value.y * inverse)
         c, e = rounded(value.z * inverse), rounded(value.w * inverse)
         total = cluster_sum(f32(a + b + c + e), LANES)
+        i = r * GROUP + local_id(0)
         if i < fours:
             group, lane = i // LANES, i % LANES
             row[lane * groups + group] = packed(a, b, c, e)
@@ -109,18 +122,10 @@ def packed(a: i32, b: i32, c: i32, d: i32) -> u32:
 
 
 @function
-def changed(
-    value: Vector[float], scale: Read[f32x4], shift: Read[f32x4], i: u32, mean: f32, factor: f32,
-    OWN: str, SHIFTED: bool,
-) -> Any:  # fmt: skip
-    """Four elements, normed or activated."""
+def activated(value: Vector[float], OWN: str) -> Any:
+    """Four elements after their activation, where there is one."""
     if OWN == "gelu":
         return f32x4(
             formulas.gelu(value.x), formulas.gelu(value.y), formulas.gelu(value.z), formulas.gelu(value.w)
         )
-    if OWN == "rms_norm":
-        return value * factor * scale[i]
-    if OWN == "layer_norm":
-        normed = (value - f32x4(mean)) * factor * scale[i]
-        return normed + shift[i] if SHIFTED else normed
     return value
