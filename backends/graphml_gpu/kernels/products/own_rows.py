@@ -1,4 +1,4 @@
-"""One row of activations that every workgroup of a product makes for itself, as 8-bit numbers in shared memory.
+"""One row of activations that each workgroup of a product makes for itself, as numbers of 8 bits.
 
 A product of one row with weights takes less time than it takes to start: a dispatch of its own for a norm,
 an activation or the conversion costs more than doing these again in each workgroup. Knows nothing of graphs.
@@ -72,7 +72,7 @@ def make_row(
     OWN: str, SHIFTED: bool, K: int, GROUP: int,
 ) -> None:  # fmt: skip
     """The K elements of x, changed as OWN says, as a row of `int8_rows`. scale, shift [K], eps: of norms."""
-    fours, groups = K // 4, K // 32
+    fours = K // 4
     rounds = (fours + GROUP - 1) // GROUP
     values, factors = private_array(f32x4, rounds), private_array(f32x4, rounds)
     for r in unroll(rounds):  # all that is read is asked for before anything waits
@@ -96,7 +96,14 @@ def make_row(
             values[r] = values[r] * factor * factors[r]
             if SHIFTED:
                 values[r] += shift[min(r * GROUP + local_id(0), fours - 1)]
-    for r in unroll(rounds):
+    store_row(values, row, OWN, K, GROUP)
+
+
+@function
+def store_row(values: Array[f32x4], row: Array[u32], OWN: str, K: int, GROUP: int) -> None:
+    """Activate and convert each invocation's fours; all must call it."""
+    fours, groups = K // 4, K // 32
+    for r in unroll((fours + GROUP - 1) // GROUP):
         value = activated(values[r], OWN)
         largest = cluster_max(max(max(abs(value.x), abs(value.y)), max(abs(value.z), abs(value.w))), LANES)
         d = largest / 127.0
