@@ -58,7 +58,9 @@ class PlainDriver:
     `written`, `submitted`, `read_back`: how often each was called.
     """
 
-    def __init__(self, facts: Facts = FACTS, lanes: Lanes = NEIGHBOURS, nan_holds: bool | None = None) -> None:
+    def __init__(
+        self, facts: Facts = FACTS, lanes: Lanes = NEIGHBOURS, nan_holds: bool | None = None
+    ) -> None:
         self.facts, self._lanes, self._nan_holds = facts, lanes, nan_holds
         self.closed = False
         self.written = self.submitted = self.read_back = 0

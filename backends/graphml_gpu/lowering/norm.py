@@ -16,7 +16,8 @@ from graphml_gpu.dispatch import (
     width,
 )
 from graphml_gpu.kernels.norms.norm import add_rms_norm, norm
-from graphml_gpu.lowering.groups import for_row
+from graphml_gpu.kernels.norms.row_norm import add_row_norm, row_norm
+from graphml_gpu.lowering.groups import for_row, in_registers
 
 
 def _f32(node: Node) -> str | None:
@@ -26,16 +27,17 @@ def _f32(node: Node) -> str | None:
 def _lower(node: Node, context: Context) -> list[Dispatch]:
     x, extra = node.inputs[0], node.inputs[1:]
     count = rows(x.shape[:-1])
+    held = in_registers(width(x), context)
     constants = {
         "KIND": node.op.name.split("_")[0].removesuffix("_norm"),
         "WEIGHT": len(extra) > 0,
         "BIAS": len(extra) > 1,
-        **for_row(width(x)),
+        **(held or for_row(width(x))),
     }
     weight, bias = (extra[i] if len(extra) > i else NOTHING for i in (0, 1))
     return [
         Dispatch(
-            norm,
+            row_norm if held else norm,
             constants,
             {"x": x, "weight": weight, "bias": bias, "out": node},
             {"rows": count, "n": width(x), "eps": number(node, "eps")},
@@ -47,10 +49,11 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
 def _lower_add_norm(node: Node, context: Context) -> list[Dispatch]:
     x, y, weight = node.inputs
     count = rows(x.shape[:-1])
+    held = in_registers(width(x), context)
     return [
         Dispatch(
-            add_rms_norm,
-            for_row(width(x)),
+            add_row_norm if held else add_rms_norm,
+            held or for_row(width(x)),
             {"x": x, "y": y, "weight": weight, "total": Part(node, 0), "out": Part(node, 1)},
             {"rows": count, "n": width(x), "eps": number(node, "eps")},
             along(count),

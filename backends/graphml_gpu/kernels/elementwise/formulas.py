@@ -1,8 +1,8 @@
 """The formulas of elementwise ops on one float32, by the names of the ops. Knows no arrays.
 
-A NaN stays a NaN, and an infinity gives what the formula's limit is. Drivers may take floats for numbers and make
-a max, which loses a NaN, of a comparison: `isnan` looks at bits, and decides first. Relative errors on devices whose exp and
-log are within 2 units in the last place stay below 2e-6.
+A NaN stays a NaN, and an infinity gives what the formula's limit is. Drivers may take floats for numbers and
+make a max, which loses a NaN, of a comparison: `isnan` looks at bits, and decides first. Relative errors on
+devices whose exp and log are within 2 units in the last place stay below 2e-6.
 """
 
 from __future__ import annotations

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from graphml_gpu.kernels.grid import group_number
-from graphml_gpu.language import Read, Write, f32, function, group_sum, isnan, kernel, local_id, select, sqrt, u32
+from graphml_gpu.language import (
+    Read,
+    Write,
+    f32,
+    function,
+    group_sum,
+    isnan,
+    kernel,
+    local_id,
+    select,
+    sqrt,
+    u32,
+)
 
 
 @function
