@@ -23,13 +23,22 @@ def for_row(n: int) -> dict[str, Any]:
     return {"GROUP": min(max(1 << (wanted - 1).bit_length(), _SMALLEST), _LARGEST)}
 
 
-def in_registers(n: int, context: Context) -> dict[str, Any] | None:
-    """The constants GROUP and EACH for a row of n elements in registers; None where it is not held so."""
+WIDEST = 4 * _MOST_QUADS * _LARGEST
+"""Elements of a row that registers hold, in workgroups of the usual size."""
+
+
+def in_registers(n: int, context: Context) -> dict[str, Any]:
+    """The constants GROUP and EACH for a row of n elements in registers."""
     quads, most = -(-n // 4), min(_LARGEST, context.facts.max_group)
     each = -(-quads // most)
-    if n % 4 or each > _MOST_QUADS or is_processor(context.facts):
-        return None
     return {"GROUP": min(-(-quads // each // _STEP) * _STEP, most), "EACH": each}
+
+
+def held(n: int, context: Context) -> dict[str, Any] | None:
+    """The same; None where a row is read again instead: of an odd number, a long one, and on processors."""
+    if n % 4 or n > WIDEST or is_processor(context.facts):
+        return None
+    return in_registers(n, context)
 
 
 def for_elements(count: Count) -> tuple[dict[str, Any], Along]:

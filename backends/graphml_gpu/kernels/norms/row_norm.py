@@ -1,6 +1,7 @@
 """Norms of rows held in registers: each row is read once, four numbers at a time. A workgroup a row.
 
-For rows of a multiple of four that fit; `norm` takes all others, and suits processors.
+For rows of a multiple of four that fit; `norm` takes all others, and suits processors. Results are float32,
+or of 8 bits as `int8_rows` says.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphml_gpu.kernels.grid import group_number
+from graphml_gpu.kernels.products.int8_quads import store_quad
 from graphml_gpu.language import (
     Array,
+    Kernel,
     Read,
     Write,
     dot,
@@ -79,54 +82,81 @@ def store_quads(out: Any, begin: u32, quads: u32, values: Array[f32x4], HELD: He
             out[begin + at] = values[i]
 
 
-@kernel
-def row_norm(
-    x: Read[f32x4], weight: Read[f32x4], bias: Read[f32x4], out: Write[f32x4], rows: u32, n: u32, eps: f32,
-    *, KIND: str = "rms", WEIGHT: bool = False, BIAS: bool = False, EACH: int = 1, GROUP: int = 64,
-) -> None:  # fmt: skip
-    """As `norm`; EACH: quads of an invocation."""
-    row = group_number()
-    if row < rows:
-        held, quads = Held(GROUP, EACH), n // 4
-        values = quads_of(x, row * quads, quads, held)
-        # Read before the sums, so that nothing is waited for after them.
-        if WEIGHT:
-            weights = quads_of(weight, u32(0), quads, held)
-        if BIAS:
-            biases = quads_of(bias, u32(0), quads, held)
-        if KIND == "layer":
-            centre(values, quads, n, held)
-        squares = squares_of(values, held)
-        length = sqrt(squares)
-        if KIND == "l2":
-            length = select(isnan(length), length, select(length > eps, length, eps))
-        else:
-            length = sqrt(squares / f32(n) + eps)
-        for i in unroll(EACH):
-            values[i] = values[i] / length
+@function
+def store_result(out: Any, row: u32, quads: u32, values: Array[f32x4], HELD: Held, ELEMENT: Any) -> None:
+    """Write a row number, converted where the buffer is one of words. All must call it."""
+    if ELEMENT is u32:
+        for i in unroll(HELD.each):
+            at = local_id(0) + i * HELD.group
+            store_quad(out, row, at, quads, values[i], at < quads)
+    else:
+        store_quads(out, row * quads, quads, values, HELD)
+
+
+def make_row_norm(ELEMENT: Any) -> Kernel:
+    """The kernel for results in a buffer of f32x4 or of words."""
+
+    @kernel
+    def row_norm(
+        x: Read[f32x4], weight: Read[f32x4], bias: Read[f32x4], out: Write[ELEMENT],
+        rows: u32, n: u32, eps: f32,
+        *, KIND: str = "rms", WEIGHT: bool = False, BIAS: bool = False, EACH: int = 1, GROUP: int = 64,
+    ) -> None:  # fmt: skip
+        """As `norm`; EACH: quads of an invocation."""
+        row = group_number()
+        if row < rows:
+            held, quads = Held(GROUP, EACH), n // 4
+            values = quads_of(x, row * quads, quads, held)
+            # Read before the sums, so that nothing is waited for after them.
             if WEIGHT:
-                values[i] = values[i] * weights[i]
+                weights = quads_of(weight, u32(0), quads, held)
             if BIAS:
-                values[i] = values[i] + biases[i]
-        store_quads(out, row * quads, quads, values, held)
+                biases = quads_of(bias, u32(0), quads, held)
+            if KIND == "layer":
+                centre(values, quads, n, held)
+            squares = squares_of(values, held)
+            length = sqrt(squares)
+            if KIND == "l2":
+                length = select(isnan(length), length, select(length > eps, length, eps))
+            else:
+                length = sqrt(squares / f32(n) + eps)
+            for i in unroll(EACH):
+                values[i] = values[i] / length
+                if WEIGHT:
+                    values[i] = values[i] * weights[i]
+                if BIAS:
+                    values[i] = values[i] + biases[i]
+            store_result(out, row, quads, values, held, ELEMENT)
+
+    return row_norm
 
 
-@kernel
-def add_row_norm(
-    x: Read[f32x4], y: Read[f32x4], weight: Read[f32x4], total: Write[f32x4], out: Write[f32x4],
-    rows: u32, n: u32, eps: f32, *, EACH: int = 1, GROUP: int = 64,
-) -> None:  # fmt: skip
-    """As `add_rms_norm`; EACH: quads of an invocation."""
-    row = group_number()
-    if row < rows:
-        held, quads = Held(GROUP, EACH), n // 4
-        values = quads_of(x, row * quads, quads, held)
-        others = quads_of(y, row * quads, quads, held)
-        weights = quads_of(weight, u32(0), quads, held)
-        for i in unroll(EACH):
-            values[i] = values[i] + others[i]
-        store_quads(total, row * quads, quads, values, held)
-        length = sqrt(squares_of(values, held) / f32(n) + eps)
-        for i in unroll(EACH):
-            values[i] = values[i] / length * weights[i]
-        store_quads(out, row * quads, quads, values, held)
+def make_add_row_norm(ELEMENT: Any) -> Kernel:
+    """The same with a sum before it, which is float32."""
+
+    @kernel
+    def add_row_norm(
+        x: Read[f32x4], y: Read[f32x4], weight: Read[f32x4], total: Write[f32x4], out: Write[ELEMENT],
+        rows: u32, n: u32, eps: f32, *, EACH: int = 1, GROUP: int = 64,
+    ) -> None:  # fmt: skip
+        """As `add_rms_norm`; EACH: quads of an invocation."""
+        row = group_number()
+        if row < rows:
+            held, quads = Held(GROUP, EACH), n // 4
+            values = quads_of(x, row * quads, quads, held)
+            others = quads_of(y, row * quads, quads, held)
+            weights = quads_of(weight, u32(0), quads, held)
+            for i in unroll(EACH):
+                values[i] = values[i] + others[i]
+            store_quads(total, row * quads, quads, values, held)
+            length = sqrt(squares_of(values, held) / f32(n) + eps)
+            for i in unroll(EACH):
+                values[i] = values[i] / length * weights[i]
+            store_result(out, row, quads, values, held, ELEMENT)
+
+    return add_row_norm
+
+
+ROW_NORM = {"f32": make_row_norm(f32x4), "q8_1": make_row_norm(u32)}
+ADD_ROW_NORM = {"f32": make_add_row_norm(f32x4), "q8_1": make_add_row_norm(u32)}
+"""Dtype of the norm -> kernel."""
