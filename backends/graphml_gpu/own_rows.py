@@ -14,11 +14,18 @@ from graphml.ir.node import Node
 from graphml.ir.shape import bounds, max_elements
 from graphml_gpu.driver import Facts
 from graphml_gpu.kernels import formats
+from graphml_gpu.kernels.products.int8_quads import LANES
 from graphml_gpu.kernels.products.int8_rows import PLANES
-from graphml_gpu.kernels.products.own_rows import LANES
 from graphml_gpu.language import Features
 
 CONVERSION = "quantize"
+CONVERSIONS = {
+    CONVERSION: CONVERSION,
+    "rms_norm_mul_quantize": "rms_norm",
+    "layer_norm_mul_quantize": "layer_norm",
+    "gelu_quantize": "gelu",
+}
+"""Op that converts -> what `kernels.products.own_rows.OwnRow` calls it."""
 KINDS = {"rms_norm_mul": "rms_norm", "layer_norm_mul": "layer_norm", "gelu": "gelu"}
 """Op before a conversion -> what `kernels.products.own_rows.OwnRow` calls it."""
 _PLACE_OF_ROW = {"linear": 1, "linears": 0, "mul_mat_glu": 2}
@@ -52,17 +59,17 @@ def own_rows(
     kept = set(graph.outputs.values())
     room = facts.shared_bytes - _SHARED_BESIDE
     rows = {
-        node: Row(CONVERSION, node.inputs[0], None, None, 0.0)
+        node: _made_of(node)
         for node in graph.nodes
-        if node.op.name == CONVERSION
+        if node.op.name in CONVERSIONS
         and node not in kept
         and max_elements(node.shape[:-1]) == 1
         and 4 * PLANES * bounds(node.shape)[-1] // 32 <= room
         and users.get(node)
         and all(_makes_it(user, node) and refuses(user) is None for user in users[node])
     }
-    for node, row in list(rows.items()):
-        before = row.source
+    for node in [node for node, row in rows.items() if row.kind == CONVERSION]:
+        before = node.inputs[0]
         alone = before not in kept and all(user in rows for user in users[before])
         if alone and before.op.name in KINDS and refuses(before) is None:
             rows[node] = rows[before] = _made_of(before)
@@ -79,12 +86,12 @@ def also_read(rows: Mapping[Node, Row], graph: Graph) -> Mapping[Node, tuple[Nod
 
 
 def _made_of(node: Node) -> Row:
-    """A norm or an activation as part of the row."""
+    """A norm, an activation or a conversion as part of the row."""
     source, *rest = node.inputs
     eps = node.attributes.get("eps", 0.0)
     assert isinstance(eps, int | float)
     scale, shift = [*rest, None, None][:2]
-    return Row(KINDS[node.op.name], source, scale, shift, float(eps))
+    return Row({**KINDS, **CONVERSIONS}[node.op.name], source, scale, shift, float(eps))
 
 
 def _makes_it(user: Node, node: Node) -> bool:

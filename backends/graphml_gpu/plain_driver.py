@@ -53,13 +53,15 @@ class PlainBuffer:
 
 
 class PlainDriver:
-    """See `graphml_gpu.driver.Driver`. lanes: how subgroups are made.
+    """See `graphml_gpu.driver.Driver`. lanes, nan_holds: see `emulator.run`.
 
     `written`, `submitted`, `read_back`: how often each was called.
     """
 
-    def __init__(self, facts: Facts = FACTS, lanes: Lanes = NEIGHBOURS) -> None:
-        self.facts, self._lanes = facts, lanes
+    def __init__(
+        self, facts: Facts = FACTS, lanes: Lanes = NEIGHBOURS, nan_holds: bool | None = None
+    ) -> None:
+        self.facts, self._lanes, self._nan_holds = facts, lanes, nan_holds
         self.closed = False
         self.written = self.submitted = self.read_back = 0
         self._times: list[tuple[int, int]] = []
@@ -148,6 +150,7 @@ class PlainDriver:
             scalars,
             groups,
             self._lanes,
+            self._nan_holds,
         )
 
     def times(self) -> list[tuple[int, int]]:

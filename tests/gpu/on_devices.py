@@ -24,13 +24,16 @@ DEVICES = ("python", "python with subgroups", "wgpu", "opencl")
 REAL = DEVICES[2:]
 SUBGROUPS = dataclasses.replace(FACTS, has_subgroups=True, subgroup_min=8, subgroup_max=8)
 """As on GPUs; those of processors are smaller."""
+CARD = "python as a graphics card"
+"""The kernels of graphics cards with the emulator's checks."""
 
 
 @cache
 def device(name: str) -> GpuDevice:
     """The device, opened once; the test is skipped where there is none."""
     if name not in REAL:
-        return GpuDevice(PlainDriver(FACTS if name == "python" else SUBGROUPS))
+        plain = FACTS if name == "python" else SUBGROUPS
+        return GpuDevice(PlainDriver(dataclasses.replace(plain, kind="discrete") if name == CARD else plain))
     backend = discovery.backend(name)
     reason = backend.unavailable()
     if reason is not None:

@@ -20,8 +20,10 @@ from graphml.ir.ops.position import rope_table
 from graphml.ir.ops.reduce import softmax, sum_rows
 from graphml.ir.ops.sampling import ANY, SETTINGS, sample_row, sample_token
 from graphml.ir.shape import Symbol
+from graphml.passes.fusions.add_norm import add_rms_norm
+from graphml.passes.fusions.layer_norm import layer_norm_mul
 from graphml.passes.fusions.routing import route_experts
-from tests.gpu.on_devices import DEVICES, REAL, nmse, run_both
+from tests.gpu.on_devices import CARD, DEVICES, REAL, nmse, run_both
 
 T = Symbol("T", 9)
 BLOCKS = [kind for kind in CACHE_DTYPES if dtype(kind).block_elements > 1]
@@ -52,6 +54,25 @@ def test_flaws_of_a_row_stay_in_it(op: Op, n: int, device: str) -> None:
     made, wanted = run_both(graph, {"x": flawed(n)}, device, T=9)
     for row, want in zip(made["y"], wanted["y"], strict=True):
         assert nmse(row, want) <= 1e-10
+
+
+@pytest.mark.parametrize(("n", "bias"), [(4, False), (44, True), (1036, True), (2560, False), (8196, False)])
+def test_rows_are_normed_in_registers_where_they_fit(n: int, bias: bool) -> None:
+    """A row of one quad, of fewer than subgroups have lanes, of an odd number for each, and one too long."""
+    g = Builder()
+    x, y = g.input("x", F32, (T, n)), g.input("y", F32, (T, n))
+    more = [g.weight(name, F32, (n,)) for name in ("weight", "bias")]
+    total, normed = g.results(g.make(add_rms_norm, x, y, more[0]))
+    made_by = {
+        "weighted": g.make(layer_norm_mul, x, *more[: 1 + bias], bias=bias),
+        "short": g.make(l2_norm, y),
+    }
+    random = np.random.default_rng(n)
+    values = {"x": flawed(n)[[0, 2]] + 1, "y": random.standard_normal((2, n), np.float32)}
+    values |= {node.name: random.standard_normal(n, np.float32) for node in more[: 1 + bias]}
+    made, wanted = run_both(g.finish(total=total, normed=normed, **made_by), values, CARD, T=2)
+    for name, value in wanted.items():
+        assert nmse(made[name], value) <= 1e-10, name
 
 
 @on_every_device

@@ -8,6 +8,7 @@ Nothing is run: what the texts mean is for the emulator and for devices.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -88,6 +89,19 @@ def test_clang_takes_every_kernel(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ALONE)
 def test_clang_takes_the_whole_language(name: str, tmp_path: Path) -> None:
     assert read_by_clang(of_the_language(ALONE[name]), ALONE[name], tmp_path) == ""
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_own_functions_are_in_the_text_where_nothing_is_inlined(name: str, tmp_path: Path) -> None:
+    """A driver may compile small kernels without optimisation, and then links calls instead."""
+    path = tmp_path / "one.cl"
+    for kernel in of_the_language(ALONE[name]):
+        path.write_text(kernel.opencl())
+        options = ["-x", "cl", standard(ALONE[name]), "-target", "spir64", "-w", "-O0", "-S", "-emit-llvm"]
+        command = [str(clang()), *options, str(path), "-o", "-"]
+        made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        missing = [own for own in OPENCL_PREAMBLE if re.search(rf"^declare .*@{own}\(", made, re.MULTILINE)]
+        assert not missing, kernel.name
 
 
 def test_clang_refuses_what_a_device_does_not_offer(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
@@ -18,16 +19,16 @@ def types(features: Features) -> dict[str, Any]:
     return {"f32": np.float32, "f16": half, "i32": np.int32, "u32": np.uint32, "bool": np.bool_}
 
 
-def across(operator: str, values: Sequence[Any], lane: int, by: Any) -> Any:
+def across(what: str, values: Sequence[Any], lane: int, by: Any) -> Any:
     """What one lane of a subgroup gets; from a lane that is not there, anything."""
-    if operator in ("xor", "broadcast"):
-        other = lane ^ int(by) if operator == "xor" else int(by)
+    if what in ("xor", "broadcast"):
+        other = lane ^ int(by) if what == "xor" else int(by)
         if other < len(values):
             return values[other]
         garbage = np.asarray(values[lane])
         return np.full_like(garbage, np.nan if garbage.dtype.kind == "f" else 0x5EED)[()]
     pairs: Mapping[str, Callable[[Any, Any], Any]] = {"sum": np.add, "max": np.fmax}
-    return reduce(pairs[operator], values)
+    return reduce(pairs[what], values)
 
 
 class Runtime:
@@ -131,6 +132,26 @@ class Runtime:
     pow, min, max = (staticmethod(f) for f in (np.power, np.fmin, np.fmax))
     abs = staticmethod(np.abs)
     isnan, isinf = staticmethod(np.isnan), staticmethod(np.isinf)
+    below, most, above, least = map(staticmethod, (operator.lt, operator.le, operator.gt, operator.ge))
+    equal, unlike = staticmethod(operator.eq), staticmethod(operator.ne)
+
+
+class Numbers(Runtime):
+    """As compiled by a driver that takes every float for a number, as Vulkan and WGSL allow.
+
+    holds: what comes of an order between a NaN and anything; a float is always equal to itself.
+    """
+
+    def __init__(self, types: Mapping[str, Any], holds: bool) -> None:
+        super().__init__(types)
+        self.below, self.most, self.above, self.least = (
+            self._order(f, holds) for f in (operator.lt, operator.le, operator.gt, operator.ge)
+        )
+        self.equal, self.unlike = self._order(operator.eq, True), self._order(operator.ne, False)
+
+    @staticmethod
+    def _order(compared: Callable[[Any, Any], Any], holds: bool) -> Callable[[Any, Any], Any]:
+        return lambda a, b: np.where(np.isnan(a) | np.isnan(b), holds, compared(a, b))[()]
 
 
 def type_of(value: Any) -> Any:

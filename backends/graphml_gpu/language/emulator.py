@@ -16,7 +16,7 @@ import numpy as np
 
 from graphml.errors import BackendError
 from graphml_gpu.language import arithmetic
-from graphml_gpu.language.arithmetic import Runtime
+from graphml_gpu.language.arithmetic import Numbers, Runtime
 from graphml_gpu.language.features import Features
 from graphml_gpu.language.python import python
 from graphml_gpu.language.tree import Array, Tree
@@ -122,10 +122,12 @@ def run(
     scalars: Mapping[str, int | float],
     groups: Sequence[int],
     lanes: Lanes,
+    nan_holds: bool | None = None,
 ) -> None:
     """Run all workgroups; buffers are written in place. `BackendError` for what would go wrong on a device.
 
     That is an index out of bounds, a race in shared memory, or a barrier that only a part of a group reaches.
+    nan_holds: what comes of a NaN's comparisons; see `Numbers`. None: what IEEE 754 says.
     """
     types = arithmetic.types(features)
     held = {}
@@ -135,7 +137,7 @@ def run(
     for table in tree.tables:
         held[table.name] = Elements(tree.name, table, np.array(table.values, types[table.element.kind]))
     values = {name: types[kind.kind](scalars[name]) for name, kind in tree.scalars}
-    runtime = Runtime(types)
+    runtime = Runtime(types) if nan_holds is None else Numbers(types, nan_holds)
     x, y, z = tree.group
     teams = lanes.teams(features, x * y * z)
     sizes = tuple(groups) + (1,) * (3 - len(groups))

@@ -88,12 +88,12 @@ CONVERSIONS = {
 
 OPENCL_PREAMBLE = {
     "unpack_half2": """\
-inline float2 unpack_half2(uint bits) {
+static inline float2 unpack_half2(uint bits) {
     return vload_half2(0, (const __private half *)&bits);
 }
 """,
     "pack_half2": """\
-inline uint pack_half2(float2 values) {
+static inline uint pack_half2(float2 values) {
     uint bits;
     vstore_half2_rte(values, 0, (__private half *)&bits);
     return bits;

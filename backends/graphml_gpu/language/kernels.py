@@ -138,14 +138,15 @@ class Specialised:
         scalars: Mapping[str, int | float],
         groups: Sequence[int],
         lanes: Lanes = NEIGHBOURS,
+        nan_holds: bool | None = None,
     ) -> None:
         """Run in Python, slowly: NumPy arrays are the buffers, written in place; groups: x, y, z.
 
         Raises `BackendError` for an index out of bounds, a race in shared memory or a barrier that only some
-        invocations reach.
+        invocations reach. lanes, nan_holds: what devices may do differently, see `emulator`.
         """
         every = {**buffers, **{name: buffers[other] for name, other in self.shares.items()}}
-        run(self.tree, self._python, self.features, every, scalars, groups, lanes)
+        run(self.tree, self._python, self.features, every, scalars, groups, lanes, nan_holds)
 
 
 def _shown(text: str) -> str:

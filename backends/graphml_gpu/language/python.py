@@ -40,6 +40,7 @@ from graphml_gpu.language.tree import (
     While,
 )
 
+_COMPARED = {"<": "below", "<=": "most", ">": "above", ">=": "least", "==": "equal", "!=": "unlike"}
 _INTEGER = {"//": "rt.divide", "%": "rt.remainder", "<<": "rt.shift_left", ">>": "rt.shift_right"}
 
 
@@ -141,6 +142,8 @@ def _binary(value: Binary) -> str:
     left, right = _text(value.left), _text(value.right)
     if value.operator in _INTEGER and value.type.is_integer:
         return f"{_INTEGER[value.operator]}({left}, {right})"
+    if value.operator in _COMPARED and value.left.type.is_float:
+        return f"rt.{_COMPARED[value.operator]}({left}, {right})"
     return f"({left} {value.operator} {right})"
 
 

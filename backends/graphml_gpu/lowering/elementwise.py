@@ -1,4 +1,4 @@
-"""Elementwise ops, gates among them."""
+"""Elementwise ops, gates among them, some with the conversion of their results to 8 bits."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from itertools import groupby
 
 from graphml.ir.node import Node
 from graphml.ir.shape import Dim
-from graphml_gpu.dispatch import Context, Dispatch, Lowering, Scalar, number, rows
+from graphml_gpu.dispatch import Argument, Context, Dispatch, Lowering, Scalar, along, number, rows, width
+from graphml_gpu.kernels.elementwise.converted import binary_int8, unary_int8
 from graphml_gpu.kernels.elementwise.formulas import BINARY, GLU, UNARY, WITH_NUMBERS
 from graphml_gpu.kernels.elementwise.operations import binary, unary, with_numbers
 from graphml_gpu.lowering.groups import for_elements
 
 _NUMBERS = {"scale": ("factor", "offset"), "clamp": ("low", "high"), "softcap": ("factor", "limit")}
 _MOST_GROUPS = 4
+_PER_GROUP = 64
 
 
 def stretched(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> list[tuple[bool, tuple[Dim, ...]]]:
@@ -63,6 +65,34 @@ def _binary(node: Node, context: Context) -> list[Dispatch]:
     return [Dispatch(binary, constants, {"a": a, "b": b, "out": node}, scalars, grid, node.op.name)]
 
 
+def _refuses_converted(node: Node) -> str | None:
+    if node.dtype.name != "q8_1":
+        return f"no kernel converts to {node.dtype.name}"
+    if len(node.inputs) > 1 and all(source.op.name == "linear" for source in node.inputs):
+        return "its products are made together with it, as `mul_mat_glu`"
+    return None
+
+
+def _converted(node: Node, context: Context) -> list[Dispatch]:
+    name, quads = node.op.name.removesuffix("_quantize"), width(node) // 4
+    count = rows(node.shape[:-1]) * quads
+    constants = {"FUNCTION": (UNARY | GLU)[name], "GROUP": _PER_GROUP}
+    operands: dict[str, Argument] = dict(zip("ab" if len(node.inputs) > 1 else "x", node.inputs, strict=True))
+    return [
+        Dispatch(
+            binary_int8 if len(node.inputs) > 1 else unary_int8,
+            constants,
+            {**operands, "out": node},
+            {"quads": quads, "count": count},
+            along(count, _PER_GROUP),
+            node.op.name,
+        )
+    ]
+
+
+CONVERTED = Lowering(
+    ("gelu_quantize", "swiglu_quantize", "geglu_quantize"), _converted, refuses=_refuses_converted
+)
 ELEMENTS = Lowering(tuple(UNARY), _unary)
 NUMBERS = Lowering(tuple(WITH_NUMBERS), _with_numbers)
 PAIRS = Lowering(tuple(BINARY), _binary, refuses=_refuses_binary)

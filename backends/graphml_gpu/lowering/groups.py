@@ -4,18 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.dispatch import Along, Count, along
+from graphml_gpu.dispatch import Along, Context, Count, along
+from graphml_gpu.tuning import is_processor
 
 _SMALLEST, _LARGEST = 32, 256
 _EACH = 4
 """Elements of a row that an invocation takes at least, before more of them take part."""
 _PER_ELEMENT = 128
+_STEP = 32
+"""Workgroups of rows in registers are multiples of it, as subgroups are."""
+_MOST_QUADS = 8
+"""Quads of a row that an invocation holds at most: with a weight's and a bias's 96 registers."""
 
 
 def for_row(n: int) -> dict[str, Any]:
     """The constant GROUP for a workgroup a row of n elements."""
     wanted = -(-n // _EACH)
     return {"GROUP": min(max(1 << (wanted - 1).bit_length(), _SMALLEST), _LARGEST)}
+
+
+WIDEST = 4 * _MOST_QUADS * _LARGEST
+"""Elements of a row that registers hold, in workgroups of the usual size."""
+
+
+def in_registers(n: int, context: Context) -> dict[str, Any]:
+    """The constants GROUP and EACH for a row of n elements in registers."""
+    quads, most = -(-n // 4), min(_LARGEST, context.facts.max_group)
+    each = -(-quads // most)
+    return {"GROUP": min(-(-quads // each // _STEP) * _STEP, most), "EACH": each}
+
+
+def held(n: int, context: Context) -> dict[str, Any] | None:
+    """The same; None where a row is read again instead: of an odd number, a long one, and on processors."""
+    if n % 4 or n > WIDEST or is_processor(context.facts):
+        return None
+    return in_registers(n, context)
 
 
 def for_elements(count: Count) -> tuple[dict[str, Any], Along]:

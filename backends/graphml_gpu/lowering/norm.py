@@ -1,4 +1,4 @@
-"""Norms over the last dimension, with the sum before it where they are made together."""
+"""Norms over the last dimension, with the sum before them and the conversion after them where fused."""
 
 from __future__ import annotations
 
@@ -16,29 +16,45 @@ from graphml_gpu.dispatch import (
     width,
 )
 from graphml_gpu.kernels.norms.norm import add_rms_norm, norm
-from graphml_gpu.lowering.groups import for_row
+from graphml_gpu.kernels.norms.row_norm import ADD_ROW_NORM, ROW_NORM
+from graphml_gpu.lowering.groups import WIDEST, for_row, held, in_registers
+
+_CONVERTED = "q8_1"
 
 
 def _f32(node: Node) -> str | None:
     return all_of(node, "f32")
 
 
+def _refuses_converted(node: Node) -> str | None:
+    """Of a norm that is converted; its operands are float32."""
+    made, n = (node.type.parts or (node.type,))[-1].dtype.name, width(node.inputs[0])
+    if made != _CONVERTED:
+        return f"no kernel converts a norm to {made}"
+    return f"rows of {n} do not fit in registers" if n > WIDEST else None
+
+
+def _refuses_add_norm(node: Node) -> str | None:
+    return _f32(node) and _refuses_converted(node)
+
+
 def _lower(node: Node, context: Context) -> list[Dispatch]:
     x, extra = node.inputs[0], node.inputs[1:]
-    count = rows(x.shape[:-1])
+    n, count, made = width(x), rows(x.shape[:-1]), node.dtype.name
+    share = held(n, context) if made == "f32" else in_registers(n, context)
     constants = {
         "KIND": node.op.name.split("_")[0].removesuffix("_norm"),
         "WEIGHT": len(extra) > 0,
         "BIAS": len(extra) > 1,
-        **for_row(width(x)),
+        **(share or for_row(n)),
     }
     weight, bias = (extra[i] if len(extra) > i else NOTHING for i in (0, 1))
     return [
         Dispatch(
-            norm,
+            ROW_NORM[made] if share else norm,
             constants,
             {"x": x, "weight": weight, "bias": bias, "out": node},
-            {"rows": count, "n": width(x), "eps": number(node, "eps")},
+            {"rows": count, "n": n, "eps": number(node, "eps")},
             along(count),
         )
     ]
@@ -46,17 +62,21 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
 
 def _lower_add_norm(node: Node, context: Context) -> list[Dispatch]:
     x, y, weight = node.inputs
-    count = rows(x.shape[:-1])
+    n, count, made = width(x), rows(x.shape[:-1]), node.type.parts[1].dtype.name
+    share = held(n, context) if made == "f32" else in_registers(n, context)
     return [
         Dispatch(
-            add_rms_norm,
-            for_row(width(x)),
+            ADD_ROW_NORM[made] if share else add_rms_norm,
+            share or for_row(n),
             {"x": x, "y": y, "weight": weight, "total": Part(node, 0), "out": Part(node, 1)},
-            {"rows": count, "n": width(x), "eps": number(node, "eps")},
+            {"rows": count, "n": n, "eps": number(node, "eps")},
             along(count),
         )
     ]
 
 
 NORM = Lowering(("rms_norm", "rms_norm_mul", "layer_norm", "layer_norm_mul", "l2_norm"), _lower, refuses=_f32)
-ADD_NORM = Lowering(("add_rms_norm",), _lower_add_norm, refuses=_f32)
+NORM_CONVERTED = Lowering(
+    ("rms_norm_mul_quantize", "layer_norm_mul_quantize"), _lower, refuses=_refuses_converted
+)
+ADD_NORM = Lowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_norm)

@@ -1,8 +1,8 @@
 // packed, GROUP = 8
-inline float2 unpack_half2(uint bits) {
+static inline float2 unpack_half2(uint bits) {
     return vload_half2(0, (const __private half *)&bits);
 }
-inline uint pack_half2(float2 values) {
+static inline uint pack_half2(float2 values) {
     uint bits;
     vstore_half2_rte(values, 0, (__private half *)&bits);
     return bits;

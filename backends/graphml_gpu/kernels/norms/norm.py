@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from graphml_gpu.kernels.grid import group_number
-from graphml_gpu.language import Read, Write, f32, function, group_sum, kernel, local_id, sqrt, u32
+from graphml_gpu.language import (
+    Read,
+    Write,
+    f32,
+    function,
+    group_sum,
+    isnan,
+    kernel,
+    local_id,
+    select,
+    sqrt,
+    u32,
+)
 
 
 @function
@@ -43,7 +55,7 @@ def norm(
         squares = _row_squares(x, start, n, mean, GROUP)
         length = sqrt(squares)
         if KIND == "l2":
-            length = length if length > eps else eps if length == length else length
+            length = select(isnan(length), length, select(length > eps, length, eps))
         else:
             length = sqrt(squares / f32(n) + eps)
         for i in range(local_id(0), n, GROUP):

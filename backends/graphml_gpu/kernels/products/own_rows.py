@@ -10,36 +10,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphml_gpu.kernels.elementwise import formulas
-from graphml_gpu.kernels.products.int8_rows import PLANES, rounded
+from graphml_gpu.kernels.products.int8_quads import store_quad
+from graphml_gpu.kernels.products.int8_rows import PLANES
 from graphml_gpu.language import (
     Array,
     Read,
     Vector,
     barrier,
-    bitcast,
-    cluster_max,
-    cluster_sum,
     dot,
     f32,
-    f32x2,
     f32x4,
     function,
     group_sum,
-    i32,
     inverse_sqrt,
-    isinf,
-    isnan,
     local_id,
-    pack_half2,
     private_array,
     select,
     shared_array,
     u32,
     unroll,
 )
-
-LANES = 8
-"""Invocations that make a group of 32: four numbers each, a word of them."""
 
 
 @dataclass(frozen=True)
@@ -96,36 +86,9 @@ def make_row(
             values[r] = values[r] * factor * factors[r]
             if SHIFTED:
                 values[r] += shift[min(r * GROUP + local_id(0), fours - 1)]
-    store_row(values, row, OWN, K, GROUP)
-
-
-@function
-def store_row(values: Array[f32x4], row: Array[u32], OWN: str, K: int, GROUP: int) -> None:
-    """Activate and convert each invocation's fours; all must call it."""
-    fours, groups = K // 4, K // 32
-    for r in unroll((fours + GROUP - 1) // GROUP):
-        value = activated(values[r], OWN)
-        largest = cluster_max(max(max(abs(value.x), abs(value.y)), max(abs(value.z), abs(value.w))), LANES)
-        d = largest / 127.0
-        inverted = 1.0 / d
-        inverse = f32(0.0) if isnan(inverted) or isinf(inverted) else inverted
-        a, b = rounded(value.x * inverse), rounded(value.y * inverse)
-        c, e = rounded(value.z * inverse), rounded(value.w * inverse)
-        total = cluster_sum(f32(a + b + c + e), LANES)
+    for r in unroll(rounds):
         i = r * GROUP + local_id(0)
-        if i < fours:
-            group, lane = i // LANES, i % LANES
-            row[lane * groups + group] = packed(a, b, c, e)
-            if lane == 0:
-                half = pack_half2(f32x2(d, 0.0)) & 0xFFFF
-                row[8 * groups + group] = half | (bitcast(u32, i32(total)) << 16)
-
-
-@function
-def packed(a: i32, b: i32, c: i32, d: i32) -> u32:
-    """Four signed bytes, the first lowest."""
-    low = (bitcast(u32, a) & 255) | ((bitcast(u32, b) & 255) << 8)
-    return low | ((bitcast(u32, c) & 255) << 16) | (bitcast(u32, d) << 24)
+        store_quad(row, u32(0), i, u32(fours), activated(values[r], OWN), i < fours)
 
 
 @function
