@@ -20,6 +20,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.ops.linear import quantize
 from graphml.ir.shape import Symbol, bounds, max_elements
 from graphml.passes.fusions.linear import linear
 from graphml.passes.plan import plan_memory
@@ -54,7 +55,7 @@ def _problems(graphs: Sequence[Graph]) -> list[_Problem]:
             known = weight.op is weight_leaf and weight.dtype.name in formats.names()
             if known and len(weight.shape) == 2:
                 n, k = bounds(weight.shape)
-                shape = Product(weight.dtype.name, n, k, max_elements(x.shape[:-1]))
+                shape = Product(weight.dtype.name, n, k, max_elements(x.shape[:-1]), x.dtype.name)
                 found.setdefault(shape, _Problem(shape, weight))
     return list(found.values())
 
@@ -67,10 +68,15 @@ class _Bench:
         g = Builder()
         node = g.weight("w", problem.weight.dtype, (product.n, product.k))
         x = g.input("x", F32, (Symbol("T", product.columns), product.k))
+        self._x = np.random.default_rng(product.k).standard_normal((product.columns, product.k), np.float32)
+        exact = self._x
+        if product.activations != F32.name:
+            x = g.make(quantize, x, dtype=product.activations)
+            kind = graphml_quant.by_name(product.activations)
+            exact = graphml_quant.dequantize(kind, graphml_quant.quantize(kind, exact), exact.shape)
         self._graph = g.finish(y=g.make(linear, node, x))
         self._product = product
-        self._x = np.random.default_rng(product.k).standard_normal((product.columns, product.k), np.float32)
-        self._wanted = self._x.astype(np.float64) @ self._decoded().T
+        self._wanted = exact.astype(np.float64) @ self._decoded().T
 
     def _decoded(self) -> Array:
         rows = np.ascontiguousarray(self._weight[:_CHECKED_ROWS]).view(np.uint8)
@@ -141,7 +147,8 @@ def tune(
         parameters, usual_s, tuned_s = _search(bench, tuning.candidates(facts, product))
         result = {"parameters": dict(parameters), "usual_s": usual_s, "tuned_s": tuned_s}
         tuning.save(facts, {product: result})  # now: who interrupts the rest keeps this
-        kernel = "mat_vec" if tuning.takes_few(facts, product.columns) else "mat_mul"
+        few = tuning.takes_few(facts, product.columns, product.activations)
+        kernel = "mat_vec" if few else "mat_mul" if product.activations == F32.name else "mat_mul_int8"
         shape = f"{product.n} x {product.k}, {product.columns} rows"
         found.append(Tuned(f"{kernel}-{product.format}", shape, dict(parameters), usual_s, tuned_s))
     progress("tune", len(problems), len(problems))

@@ -41,7 +41,8 @@ Parameters = Mapping[str, int]
 
 _OF_PROCESSORS = ((8, 1), (16, 1), (64, 1))
 _SHARES = ((64, 1), (64, 8), (64, 16), (64, 32), (64, 64), (128, 32), (128, 128), (256, 64), (256, 256))
-"""GROUP and LANES that are tried for few rows."""
+_INT8_SHARES = ((64, 16), (128, 8), (128, 16), (128, 32), (256, 16), (256, 32), (256, 256))
+"""GROUP and LANES that are tried for few rows, of floats and of 8 bits."""
 _TILES = (
     (64, 8, 32, 32, 2),
     (64, 8, 64, 32, 2),
@@ -170,9 +171,10 @@ def candidates(facts: Facts, product: Product) -> Sequence[Parameters]:
     """All parameters that a product's kernel may be given on a device; the usual ones are the first."""
     first = usual(facts, product)
     if takes_few(facts, product.columns, product.activations):
+        shares = _SHARES if product.activations == "f32" else _INT8_SHARES
         made = [
             {"GROUP": group, "LANES": lanes, "ROWS": tall, "COLUMNS": first["COLUMNS"]}
-            for group, lanes in (_OF_PROCESSORS if is_processor(facts) else _SHARES)
+            for group, lanes in (_OF_PROCESSORS if is_processor(facts) else shares)
             for tall in (1, 2, 4)
             if group <= facts.max_group and lanes <= max(1, product.k // 16)
         ]
