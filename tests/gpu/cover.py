@@ -21,12 +21,15 @@ from graphml_gpu.kernels.lanes import lanes
 from graphml_gpu.language import Features, Kernel, Specialised
 from graphml_gpu.limits import unplaced
 from graphml_gpu.lowering import joints, table
+from graphml_gpu.lowering.products import multiplies_integers
 from graphml_gpu.node_support import computes, refuses
+from graphml_gpu.own_rows import own_rows
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
 from graphml.conformance import suite
 from graphml.conformance.trial import build
 from graphml.ir.dtype import F32, I32, dtype
+from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.ops.index import set_rows, top_k
@@ -42,6 +45,10 @@ SHARED_OUT = ("LANES", "COUNT")
 GRAPHICS = dataclasses.replace(FACTS, kind="discrete", max_bindings=16)
 """A graphics card without features, and all else as WebGPU guarantees it, but for bindings."""
 PLAIN = make_backend("plain", PlainDriver, unavailable=lambda: None)
+CONVERTING = dataclasses.replace(
+    PLAIN, activation=lambda weight: dtype("q8_1") if multiplies_integers(weight.name) else None
+)
+"""What a device with products of four bytes makes of it."""
 
 
 def with_subgroups(least: int, most: int, facts: Facts = GRAPHICS) -> Facts:
@@ -58,20 +65,25 @@ SUBGROUPS = {
 
 
 @cache
-def nodes() -> tuple[Node, ...]:
-    """Those of the conformance suite, long contexts and long rows."""
+def graphs() -> tuple[Graph, ...]:
+    """Those of the conformance suite, also with activations of 8 bits, of long contexts and long rows."""
     cases = [case for case in suite.chosen(PLAIN) if case.format in FORMATS]
+    cases += [case for case in suite.chosen(CONVERTING) if case.format in ("q4_0", "q4_k", "q6_k", "q8_1")]
     graphs = [build([case.at(size)])[0] for case in cases for size in suite.sizes_of(case)]
     graphs += [one.graph(100) for name, one in attention.CASES.items() if name.startswith("split")]
     g = Builder()
     graphs.append(g.finish(y=g.make(top_k, g.input("x", F32, (Symbol("T", 2), 5000)), k=7)))
-    return tuple(n for graph in graphs for n in graph.nodes if computes(n) and refuses(n) is None)
+    return tuple(graphs)
 
 
 def _dispatches(facts: Facts) -> Iterator[Dispatch]:
     context = unplaced(facts, facts.features())
-    for node in nodes():
-        yield from table()[node.op.name].lower(node, context)
+    for graph in graphs():
+        rows = own_rows(graph, facts, facts.features(), refuses)
+        making = dataclasses.replace(context, own_row=rows.get)
+        for node in graph.nodes:
+            if computes(node) and refuses(node) is None and node not in rows:
+                yield from table()[node.op.name].lower(node, making)
     for kind in ("f32", "f16", "q8_0"):
         (joint,) = joints()
         yield from joint.lower(_on_their_way(kind), context) or ()
