@@ -4,8 +4,8 @@
         [--activations q8_1] [--seconds 0.3] [--out FILE.json]
 
 Each candidate multiplies other weights in turn, more than caches hold, in one recording. Before it is timed
-it runs for some time without a pause: a GPU that idles lowers its clock, and bursts of a few milliseconds took
-five times as long. Times are by the device's own clock where it has one, and by the host's.
+it runs for some time without a pause: a GPU that idles lowers its clock, and short bursts took five times as
+long. Times are by the device's own clock where it has one, and by the host's.
 """
 
 from __future__ import annotations
