@@ -7,7 +7,7 @@ models, files or tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from graphml.ir.dtype import DType
@@ -258,17 +258,6 @@ class LazyStateDevice(Protocol):
 
 
 @runtime_checkable
-class LimitedDevice(Protocol):
-    """Optional part of a device: one that decides for itself what it can do of what its backend can."""
-
-    def refuses(self, node: Node) -> str | None:
-        """As `Backend.refuses`, of this device; refuses what the backend refuses, and more."""
-
-    def activation(self, weight: DType) -> DType | None:
-        """As `Backend.activation`."""
-
-
-@runtime_checkable
 class NamedDevice(Protocol):
     """Optional part of a device: one that is not simply the host's processor, and says what it is."""
 
@@ -346,10 +335,3 @@ class Backend:
     describe: Callable[[], Mapping[str, Any]] = dict
     reads_back: bool = False
     row_order: RowOrder | None = None
-
-
-def on_device(backend: Backend, device: Device) -> Backend:
-    """The backend as its device is."""
-    if not isinstance(device, LimitedDevice):
-        return backend
-    return replace(backend, refuses=device.refuses, activation=device.activation)

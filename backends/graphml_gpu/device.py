@@ -65,7 +65,7 @@ class GpuDevice:
         return None if self.facts.unified_memory else self.facts.memory_bytes
 
     def refuses(self, node: Node) -> str | None:
-        """See `graphml.backend.LimitedDevice`: no kernel, or no room for it here."""
+        """See `graphml.limited_device.LimitedDevice`: no kernel, or no room for it here."""
         if node not in self._refused:
             reason = node_support.refuses(node)
             if reason is None and node_support.computes(node):
@@ -74,7 +74,7 @@ class GpuDevice:
         return self._refused[node]
 
     def activation(self, weight: DType) -> DType | None:
-        """See `graphml.backend.LimitedDevice`: 8 bits where four products of them are one instruction."""
+        """See `LimitedDevice`: 8 bits where four products of them are one instruction."""
         integers = self.memory.features.dot4 and multiplies_integers(weight.name)
         return dtype("q8_1") if integers else None
 

@@ -183,8 +183,8 @@ class Context:
     buffers of their own, in order; one shard where a binding holds all of it. A kernel that reads a weight
     which may be that large is dispatched once a shard; a weight given as a `Node` must have one shard.
     largest: how far the values of an integer input go in a step, for grids and numbers that follow them (see
-    `parameters.Largest`); None for a value that is no input. tuning: how products are shared out. own_row: how
-    products make a row of activations for themselves; None for one that lies in memory.
+    `parameters.Largest`); None for a value that is no input. tuning: how products are shared out. own_row:
+    how products make a row of activations for themselves; None for one that lies in memory.
     """
 
     facts: Facts

@@ -34,7 +34,7 @@ _SHARED_BESIDE = 2048
 
 @dataclass(frozen=True)
 class Row:
-    """How a row is made. kind: see `KINDS`. source: of what. scale, shift: of norms; None where there is none."""
+    """How a row is made. kind: see `KINDS`. source: of what. scale, shift: of norms, where there are any."""
 
     kind: str
     source: Node

@@ -29,8 +29,8 @@ from graphml_gpu.host import Host, Mark
 from graphml_gpu.language import Specialised
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
-from graphml_gpu.own_rows import own_rows
 from graphml_gpu.node_support import computes, refuses, viewed
+from graphml_gpu.own_rows import own_rows
 from graphml_gpu.parameters import Largest, Numbers, Parameters
 from graphml_gpu.places import Places
 from graphml_gpu.run_outputs import Outputs

@@ -66,7 +66,7 @@ _INT8_TILES = (
 
 @dataclass(frozen=True)
 class Product:
-    """One product: k elements of each of n rows of weights, at most so many rows of activations of a dtype."""
+    """A product: k elements of each of n rows of weights, at most so many rows of activations of a dtype."""
 
     format: str
     n: int
@@ -111,7 +111,11 @@ def takes_few(facts: Facts, columns: int, activations: str = "f32") -> bool:
 
 def usual(facts: Facts, product: Product) -> Parameters:
     """The rule of thumb."""
-    return few_rows(facts, product) if takes_few(facts, product.columns, product.activations) else many_rows(facts, product)
+    return (
+        few_rows(facts, product)
+        if takes_few(facts, product.columns, product.activations)
+        else many_rows(facts, product)
+    )
 
 
 def few_rows(facts: Facts, product: Product) -> Parameters:
@@ -205,7 +209,10 @@ def _device(facts: Facts) -> dict[str, str]:
 
 def _product(entry: Mapping[str, Any]) -> Product:
     return Product(
-        str(entry["format"]), int(entry["n"]), int(entry["k"]), int(entry["columns"]),
+        str(entry["format"]),
+        int(entry["n"]),
+        int(entry["k"]),
+        int(entry["columns"]),
         str(entry.get("activations", "f32")),
     )
 

@@ -19,6 +19,7 @@ from graphml.conformance.cases import Case
 from graphml.conformance.support import NATIVE, apart, support
 from graphml.conformance.verdict import LIMITS, Verdict
 from graphml.errors import BackendError, UsageError
+from graphml.limited_device import on_device
 from graphml.loading import discovery
 
 MODES = ("test", "perf", "support")
@@ -66,6 +67,7 @@ def test_backend(
     if reason is not None:
         raise BackendError(f"backend {chosen.name!r} cannot be used on this machine: {reason}")
     device = chosen.open(threads)
+    some = suite.chosen(on_device(chosen, device), op, formats)
     try:
         if mode == "perf":
             _show_perf(chosen, perf.measure(chosen, device, perf.perf_cases(some)), json)

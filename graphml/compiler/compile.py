@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 from graphml import settings
-from graphml.backend import Backend, Device, Plan, Program, Progress, no_progress, on_device
+from graphml.backend import Backend, Device, Plan, Program, Progress, no_progress
 from graphml.compiler.multi_device import PartsDevice, lower_parts
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.partitions import ReadyPart, backends_of, join, share_arenas, whole_plan
@@ -16,6 +16,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.verify import verify
+from graphml.limited_device import on_device
 from graphml.passes.adapters import adapted
 from graphml.passes.control_vectors import controlled
 from graphml.passes.fusion import FusionLog

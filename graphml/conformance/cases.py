@@ -14,8 +14,10 @@ from graphml.ir.builder import complete
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.ir.dtype import F32, DType, dtype
 from graphml.ir.fused import decomposition
+from graphml.ir.language import Builder
 from graphml.ir.op import Attribute, Op, Sample, Type
 from graphml.ir.ops.leaf import LEAVES
+from graphml.ir.ops.linear import quantize
 from graphml.ir.shape import Dim, Symbol, bound
 from graphml.passes.fusion import all_ops
 from graphml.weights.random_blocks import formats as weight_formats
@@ -215,7 +217,19 @@ def _with_weights(case: Case, kind: DType, backend: Backend) -> Case:
     activation = backend.activation(kind)
     sample = _with(case.sample, inputs)
     made = replace(case, sample=sample, format=kind.name)
-    return made if activation is None else replace(made, activation=activation, converted=x)
+    if activation is None:
+        return made
+    converted = replace(made, activation=activation, converted=x)
+    return made if _refuses(backend, converted) else converted
+
+
+def _refuses(backend: Backend, case: Case) -> bool:
+    """Whether there is no kernel for the op with converted activations, so that they are left as they are."""
+    g = Builder()
+    operands = [g.input(f"{i}", one.dtype, one.shape) for i, one in enumerate(case.sample.inputs)]
+    assert case.activation is not None
+    operands[case.converted] = g.make(quantize, operands[case.converted], dtype=case.activation.name)
+    return backend.refuses(g.make(case.op, *operands, name=None, **case.sample.attributes)) is not None
 
 
 def _with(

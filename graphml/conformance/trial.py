@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphml.backend import Backend, Device, State, no_progress, on_device
+from graphml.backend import Backend, Device, State, no_progress
 from graphml.conformance.cases import Case
 from graphml.conformance.fill import may_be_special, operand, weight
 from graphml.conformance.guards import PREFIX, guard, words
@@ -24,6 +24,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
 from graphml.ir.ops.linear import decode, quantize
 from graphml.ir.shape import fixed, resolve
+from graphml.limited_device import on_device
 from graphml.passes.fusions.linear import linear
 
 ONE_AFTER_ANOTHER = 1e3  # the second of two exp amplifies the first one's rounding 20 times

@@ -15,7 +15,7 @@ from graphml.passes.rewrite import rebuild
 
 
 def quantize_activations(graph: Graph, backend: Backend) -> Graph:
-    """Put a `quantize` before each `linear` or `linear_id` whose dtypes the backend pairs and has kernels for."""
+    """Put a `quantize` before each `linear` or `linear_id` whose dtypes the backend pairs and multiplies."""
     made: dict[tuple[Node, str], Node] = {}
 
     def change(node: Node) -> Node | tuple[Node, ...]:

@@ -23,7 +23,6 @@ from graphml.backend import (
     Progress,
     State,
     no_progress,
-    on_device,
 )
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.compiler.multi_device import PartsDevice
@@ -35,6 +34,7 @@ from graphml.ir.cell_groups import CellGroup
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
+from graphml.limited_device import on_device
 from graphml.loading.architecture import Architecture
 from graphml.loading.pooling import Rows
 from graphml.loading.unused_tensors import tell_unused

@@ -20,6 +20,7 @@ from graphml.errors import BackendError
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.ir.dtype import dtype
 from graphml.ir.ops.leaf import LEAVES
+from graphml.limited_device import on_device
 from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
 
@@ -77,6 +78,11 @@ def device_of(name: str, devices: dict[str, Device]) -> Device:
     return devices[name]
 
 
+def cases_on(device: Device, name: str, op: str) -> list[Case]:
+    """The cases of an op, with the activations that the device converts."""
+    return suite.chosen(on_device(backend_of(name), device), op)
+
+
 def sizes_of(name: str, case: Case) -> tuple[int, ...]:
     """For which numbers of tokens a case is run: where kernels are compiled most formats meet one product."""
     every = suite.sizes_of(case)
@@ -104,7 +110,7 @@ def sizes_of(name: str, case: Case) -> tuple[int, ...]:
 )
 def test_op_means_the_same_everywhere(name: str, op: str, devices: dict[str, Device]) -> None:
     backend = backend_of(name)
-    some = [case for case in cases_of(name) if case.op.name == op]
+    some = cases_on(device_of(name, devices), name, op)
     found: list[Verdict] = []
     for size in suite.RUNS:
         sized = [case for case in some if size in sizes_of(name, case)]

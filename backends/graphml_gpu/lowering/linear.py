@@ -108,7 +108,10 @@ def _together(node: Node, context: Context, start: int, count: int) -> Dispatch:
     buffers |= {**row.buffers, "table": table_of(*weights), "y": node, "bias": _joined(biases)}
     scalars = {f"n_{i}": n for i, n in enumerate([*sizes, *[0] * MOST_MATRICES][:MOST_MATRICES])}
     scalars |= {"k": bounds(x.shape)[-1], "begin_0": base // 4}
-    scalars |= {f"begin_{i}": base // 4 + begin for i, begin in enumerate([*begins, *[0] * MOST_MATRICES][:MOST_MATRICES])}
+    scalars |= {
+        f"begin_{i}": base // 4 + begin
+        for i, begin in enumerate([*begins, *[0] * MOST_MATRICES][:MOST_MATRICES])
+    }
     groups = sum(-(-n // per_group) for n in sizes)
     return Dispatch(
         mat_vecs([form_of(weight, x, context) for weight in weights]),

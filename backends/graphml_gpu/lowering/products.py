@@ -32,7 +32,6 @@ from graphml_gpu.kernels.products.mat_mul_int8 import MAT_MUL_INT8
 from graphml_gpu.kernels.products.mat_vec import MAT_VEC
 from graphml_gpu.tuning import Product, many_rows, takes_few
 
-
 _ENOUGH_GROUPS = 512
 """Workgroups that keep a large device busy: with more of them each makes its row for several turns."""
 

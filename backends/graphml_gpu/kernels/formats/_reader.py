@@ -23,9 +23,9 @@ class Integers:
 
     unpack: `@function` (weights, table, at, part, ALIGN) -> for each of `groups` groups of 32 neighbours: the
     first 16 and the last 16 signed numbers in order, four a word (u32x4 both), the scale of the first and of
-    the last, and the offset: five values a group. place: `@function` (part, I) -> the block's group that the
-    I-th of these is. halves: whether the two scales differ; elsewhere the second is not looked at. wide: blocks
-    are whole units of 16 bytes, and the weights are bound as u32x4.
+    the last, and the offset: five values a group. place: `@function` (part, NUMBER) -> the block's group that
+    the one of this number is. halves: whether the two scales differ; elsewhere the second is not looked at.
+    wide: blocks are whole units of 16 bytes, and the weights are bound as u32x4.
     """
 
     unpack: Callable[..., Any]

@@ -155,7 +155,7 @@ def minus32x4(packed: Vector[int]) -> Vector[int]:
 
 
 @function
-def only_group(part: u32, I: Any) -> Any:
+def only_group(part: u32, NUMBER: Any) -> Any:
     """The place of the group of a format whose blocks are one."""
     return u32(0)
 

@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_gpu.kernels.formats._reader import Integers, Reader
-from graphml_gpu.kernels.formats._words import bytes4, four_words, high4, high_nibbles, low4, low_nibbles, nibble_place, only_group, two_words
-from graphml_gpu.language import function, half_at, Read, u32
+from graphml_gpu.kernels.formats._words import (
+    bytes4,
+    four_words,
+    high4,
+    high_nibbles,
+    low4,
+    low_nibbles,
+    nibble_place,
+    only_group,
+    two_words,
+)
+from graphml_gpu.language import Read, function, half_at, u32
 
 
 @function

@@ -45,7 +45,7 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
 
 @function
 def pair_scales(head: Vector[int], pair: u32) -> Any:
-    """d s and -e m of groups 2 * pair and the next, from a block's first 16 bytes: two scales, two offsets."""
+    """d s and -e m of groups 2 * pair and the next, from a block's first 16 bytes: scales, offsets."""
     scale = unpack_half2(head.x)
     shift = 16 * (pair & 1)
     a, b, c = head.y >> shift, head.z >> shift, head.w >> shift
@@ -56,9 +56,9 @@ def pair_scales(head: Vector[int], pair: u32) -> Any:
 
 
 @function
-def pair_place(part: u32, I: Any) -> Any:
+def pair_place(part: u32, NUMBER: Any) -> Any:
     """Bytes hold elements of two groups."""
-    return 2 * part + I
+    return 2 * part + NUMBER
 
 
 @function

@@ -6,7 +6,19 @@ from typing import Any
 
 from graphml_gpu.kernels.formats._reader import Integers, Reader
 from graphml_gpu.kernels.formats._words import bytes4, eight_words, high4, low4, minus32x4, planes_place, word
-from graphml_gpu.language import Read, bitcast, byte_at, f32, function, half_at, i32, short_at, signed_byte, u32, u32x4
+from graphml_gpu.language import (
+    Read,
+    bitcast,
+    byte_at,
+    f32,
+    function,
+    half_at,
+    i32,
+    short_at,
+    signed_byte,
+    u32,
+    u32x4,
+)
 
 
 @function
@@ -33,9 +45,9 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
 
 
 @function
-def side_place(part: u32, I: Any) -> Any:
+def side_place(part: u32, NUMBER: Any) -> Any:
     """Of part 2 * half + side: group `side` of a half, and the second after it."""
-    return 4 * (part >> 1) + (part & 1) + 2 * I
+    return 4 * (part >> 1) + (part & 1) + 2 * NUMBER
 
 
 @function
@@ -60,6 +72,4 @@ def numbers(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> A
     )  # fmt: skip
 
 
-Q6_K = Reader(
-    256, 210, unpack, planes_place, integers=Integers(numbers, side_place, groups=2, halves=True)
-)
+Q6_K = Reader(256, 210, unpack, planes_place, integers=Integers(numbers, side_place, groups=2, halves=True))

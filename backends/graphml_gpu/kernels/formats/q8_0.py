@@ -6,7 +6,7 @@ from typing import Any
 
 from graphml_gpu.kernels.formats._reader import Integers, Reader
 from graphml_gpu.kernels.formats._words import eight_words, four_words, in_order, only_group, signed4
-from graphml_gpu.language import f32, function, half_at, Read, u32
+from graphml_gpu.language import Read, f32, function, half_at, u32
 
 
 @function

@@ -1,9 +1,9 @@
 """Rows of activations as 8-bit numbers, and rows of weights that meet them by products of four bytes.
 
-A row of k activations (a multiple of 32) takes 9 * k / 32 words in nine planes of k / 32: word j of plane i is
-word i of the j-th group of 32 numbers; the last plane has each group's scale, a half, and above it the sum of
-its numbers in 16 bits. So neighbours read neighbours, whichever word of their groups they read. The numbers are
-those of Q8_1 (`graphml_quant.q8_1`). Knows nothing of graphs.
+A row of k activations (a multiple of 32) takes 9 * k / 32 words in nine planes of k / 32: word j of plane i
+is word i of the j-th group of 32 numbers; the last plane has each group's scale, a half, and above it the sum
+of its numbers in 16 bits. So neighbours read neighbours, whichever word of their groups they read. The values
+are those of Q8_1 (`graphml_quant.q8_1`). Knows nothing of graphs.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ FACTORS = 3
 
 @function
 def load_weights(
-    w: Any, table: Read[u32], numbers: Array[u32x4], factors: Array[f32], row: u32, n: u32, group: u32, k: u32,
-    FORMAT: RowFormat, GROUP: int, TILE_ROWS: int, UNITS: int,
+    w: Any, table: Read[u32], numbers: Array[u32x4], factors: Array[f32], row: u32, n: u32, group: u32,
+    k: u32, FORMAT: RowFormat, GROUP: int, TILE_ROWS: int, UNITS: int,
 ) -> None:  # fmt: skip
-    """Groups `group` and on of rows `row` and on: numbers [2 * UNITS, TILE_ROWS], factors [3 * UNITS, ...]."""
+    """Groups `group` and on of rows `row` and on: numbers [2 * UNITS, TILE_ROWS], factors [3 * UNITS]."""
     integers = reader(FORMAT.name).integers
     assert integers is not None, FORMAT.name
     parts = reader(FORMAT.name).block_elements // (32 * integers.groups)
@@ -66,7 +66,7 @@ def load_activations(
     x: Read[u32], numbers: Array[u32x4], scales: Array[f32], column: u32, columns: u32, group: u32, k: u32,
     FORMAT: RowFormat, GROUP: int, TILE_COLUMNS: int, UNITS: int,
 ) -> None:  # fmt: skip
-    """The groups that those of the weights meet: numbers [2 * UNITS, TILE_COLUMNS], scales and sums the same."""
+    """The groups that those of the weights meet: numbers and scales with sums, [2 * UNITS, TILE_COLUMNS]."""
     integers = reader(FORMAT.name).integers
     assert integers is not None, FORMAT.name
     each = reader(FORMAT.name).block_elements // 32
@@ -90,8 +90,8 @@ def load_activations(
 
 @function
 def multiply(
-    weights: Array[u32x4], factors: Array[f32], activations: Array[u32x4], scales: Array[f32], sums: Array[f32],
-    HALVES: bool, GROUP: int, ACROSS: int, TILE_ROWS: int, TILE_COLUMNS: int, UNITS: int,
+    weights: Array[u32x4], factors: Array[f32], activations: Array[u32x4], scales: Array[f32],
+    sums: Array[f32], HALVES: bool, GROUP: int, ACROSS: int, TILE_ROWS: int, TILE_COLUMNS: int, UNITS: int,
 ) -> None:  # fmt: skip
     """Add the tiles' product to an invocation's sums, ACROSS rows and GROUP // ACROSS columns apart."""
     down = GROUP // ACROSS
@@ -128,7 +128,7 @@ def make_mat_mul_int8(WORD: Any) -> Kernel:
         TILE_ROWS: int = 64, TILE_COLUMNS: int = 64, UNITS: int = 2, BIAS: bool = False,
         RESIDUAL: bool = False, GLU: str = "",
     ) -> None:  # fmt: skip
-        """As `mat_mul`; UNITS: groups of 32 at a time, a multiple of those that the format unpacks at once."""
+        """As `mat_mul`; UNITS: groups of 32 at a time, some times those that the format unpacks at once."""
         assert WORD is not None  # so that the annotations know it
         form = RowFormat(FORMAT, ALIGN, EVEN)
         integers: Any = reader(FORMAT).integers
@@ -143,7 +143,9 @@ def make_mat_mul_int8(WORD: Any) -> Kernel:
             sums[i] = 0.0
         for group in range(0, k // 32, UNITS):
             load_weights(w, table, weights, factors, row, n, group, k, form, GROUP, TILE_ROWS, UNITS)
-            load_activations(x, activations, scales, column, columns, group, k, form, GROUP, TILE_COLUMNS, UNITS)
+            load_activations(
+                x, activations, scales, column, columns, group, k, form, GROUP, TILE_COLUMNS, UNITS
+            )
             barrier()
             multiply(
                 weights, factors, activations, scales, sums,

@@ -59,8 +59,8 @@ def make_mat_vec(ELEMENT: Any, WORD: Any = u32) -> Kernel:
     ) -> None:  # fmt: skip
         """Rows `first` and on of a matrix of `stride`, w [n, k]: y [columns, stride] = w x + bias + residual.
 
-        x [columns, k], bias [stride], residual as y. COLUMNS columns for each group's place in z. OWN: what is
-        made of the one row of x before (`own_rows.OwnRow`), with scale, shift and eps. TURNS: how often a
+        x [columns, k], bias [stride], residual as y. COLUMNS columns for each group's place in z. OWN: what
+        is made of the one row of x before (`own_rows.OwnRow`), with scale, shift and eps. TURNS: how often a
         workgroup multiplies, so that it makes its row once for so many rows of weights.
         """
         assert WORD is not None  # so that the annotations know it
@@ -100,7 +100,8 @@ def mat_vecs_of(ELEMENT: Any, WORD_0: Any, WORD_1: Any, WORD_2: Any, WORD_3: Any
         begin_0: u32, begin_1: u32, begin_2: u32, begin_3: u32, eps: f32,
         *, FORMAT_0: str, FORMAT_1: str, FORMAT_2: str, FORMAT_3: str, ALIGN_0: int, ALIGN_1: int,
         ALIGN_2: int, ALIGN_3: int, EVEN: bool = True, GROUP: int = 64, LANES: int = 64, ROWS: int = 1,
-        COLUMNS: int = 1, BIAS: bool = False, COUNT: int = 3, OWN: str = "", SHIFTED: bool = False, K: int = 0,
+        COLUMNS: int = 1, BIAS: bool = False, COUNT: int = 3, OWN: str = "", SHIFTED: bool = False,
+        K: int = 0,
     ) -> None:  # fmt: skip
         """Results [columns, n_i] from elements begin_i of y on; bias: all of them in a row.
 

@@ -1,4 +1,4 @@
-"""One row of activations that every workgroup of a product makes for itself, as 8-bit numbers in shared memory.
+"""One row of activations that each workgroup of a product makes for itself, as numbers of 8 bits.
 
 A product of one row with weights takes less time than it takes to start: a dispatch of its own for a norm,
 an activation or the conversion costs more than doing these again in each workgroup. Knows nothing of graphs.

@@ -1,4 +1,4 @@
-"""Rows of float32 as rows of 8-bit numbers, for products with quantised weights; an invocation a group of 32."""
+"""Rows of float32 as rows of 8-bit numbers, for products with quantised weights; an invocation for 32."""
 
 from __future__ import annotations
 
