@@ -24,6 +24,7 @@ def to_planes(rows: Array) -> Array:
     return np.ascontiguousarray(np.swapaxes(words, -1, -2)).view(np.uint8).reshape(rows.shape)
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def from_planes(rows: Array) -> Array:
     """The way back; s is d times the sum, in half precision."""
     words = rows.view("<u4").reshape(*rows.shape[:-1], _WORDS, -1)

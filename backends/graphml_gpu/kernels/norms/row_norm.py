@@ -83,14 +83,25 @@ def store_quads(out: Any, begin: u32, quads: u32, values: Array[f32x4], HELD: He
 
 
 @function
-def store_result(out: Any, row: u32, quads: u32, values: Array[f32x4], HELD: Held, ELEMENT: Any) -> None:
-    """Write a row number, converted where the buffer is one of words. All must call it."""
+def store_result(
+    out: Any, row: u32, quads: u32, end: u32, values: Array[f32x4], HELD: Held, ELEMENT: Any
+) -> None:
+    """Write a row number up to quad `end`, converted where the buffer is one of words. All must call it."""
     if ELEMENT is u32:
         for i in unroll(HELD.each):
             at = local_id(0) + i * HELD.group
-            store_quad(out, row, at, quads, values[i], at < quads)
+            store_quad(out, row, at, quads, values[i], at < end)
     else:
-        store_quads(out, row * quads, quads, values, HELD)
+        store_quads(out, row * quads, end, values, HELD)
+
+
+@function
+def stored_quads(row: u32, rows: u32, quads: u32) -> u32:
+    """How many quads of a row there are: none beyond the last row.
+
+    No condition on the row stands around barriers: PoCL then loses what is stored under another one.
+    """
+    return select(row < rows, quads, u32(0))
 
 
 def make_row_norm(ELEMENT: Any) -> Kernel:
@@ -103,30 +114,29 @@ def make_row_norm(ELEMENT: Any) -> Kernel:
         *, KIND: str = "rms", WEIGHT: bool = False, BIAS: bool = False, EACH: int = 1, GROUP: int = 64,
     ) -> None:  # fmt: skip
         """As `norm`; EACH: quads of an invocation."""
-        row = group_number()
-        if row < rows:
-            held, quads = Held(GROUP, EACH), n // 4
-            values = quads_of(x, row * quads, quads, held)
-            # Read before the sums, so that nothing is waited for after them.
+        held, row, quads = Held(GROUP, EACH), group_number(), n // 4
+        end = stored_quads(row, rows, quads)
+        values = quads_of(x, row * quads, end, held)
+        # Read before the sums, so that nothing is waited for after them.
+        if WEIGHT:
+            weights = quads_of(weight, u32(0), quads, held)
+        if BIAS:
+            biases = quads_of(bias, u32(0), quads, held)
+        if KIND == "layer":
+            centre(values, end, n, held)
+        squares = squares_of(values, held)
+        length = sqrt(squares)
+        if KIND == "l2":
+            length = select(isnan(length), length, select(length > eps, length, eps))
+        else:
+            length = sqrt(squares / f32(n) + eps)
+        for i in unroll(EACH):
+            values[i] = values[i] / length
             if WEIGHT:
-                weights = quads_of(weight, u32(0), quads, held)
+                values[i] = values[i] * weights[i]
             if BIAS:
-                biases = quads_of(bias, u32(0), quads, held)
-            if KIND == "layer":
-                centre(values, quads, n, held)
-            squares = squares_of(values, held)
-            length = sqrt(squares)
-            if KIND == "l2":
-                length = select(isnan(length), length, select(length > eps, length, eps))
-            else:
-                length = sqrt(squares / f32(n) + eps)
-            for i in unroll(EACH):
-                values[i] = values[i] / length
-                if WEIGHT:
-                    values[i] = values[i] * weights[i]
-                if BIAS:
-                    values[i] = values[i] + biases[i]
-            store_result(out, row, quads, values, held, ELEMENT)
+                values[i] = values[i] + biases[i]
+        store_result(out, row, quads, end, values, held, ELEMENT)
 
     return row_norm
 
@@ -140,19 +150,18 @@ def make_add_row_norm(ELEMENT: Any) -> Kernel:
         rows: u32, n: u32, eps: f32, *, EACH: int = 1, GROUP: int = 64,
     ) -> None:  # fmt: skip
         """As `add_rms_norm`; EACH: quads of an invocation."""
-        row = group_number()
-        if row < rows:
-            held, quads = Held(GROUP, EACH), n // 4
-            values = quads_of(x, row * quads, quads, held)
-            others = quads_of(y, row * quads, quads, held)
-            weights = quads_of(weight, u32(0), quads, held)
-            for i in unroll(EACH):
-                values[i] = values[i] + others[i]
-            store_quads(total, row * quads, quads, values, held)
-            length = sqrt(squares_of(values, held) / f32(n) + eps)
-            for i in unroll(EACH):
-                values[i] = values[i] / length * weights[i]
-            store_result(out, row, quads, values, held, ELEMENT)
+        held, row, quads = Held(GROUP, EACH), group_number(), n // 4
+        end = stored_quads(row, rows, quads)
+        values = quads_of(x, row * quads, end, held)
+        others = quads_of(y, row * quads, end, held)
+        weights = quads_of(weight, u32(0), quads, held)
+        for i in unroll(EACH):
+            values[i] = values[i] + others[i]
+        store_quads(total, row * quads, end, values, held)
+        length = sqrt(squares_of(values, held) / f32(n) + eps)
+        for i in unroll(EACH):
+            values[i] = values[i] / length * weights[i]
+        store_result(out, row, quads, end, values, held, ELEMENT)
 
     return add_row_norm
 
