@@ -169,17 +169,19 @@ class OpenclDriver:
         groups: Sequence[Groups],
         timed: bool = False,
         copies: Sequence[tuple[Range, Range]] = (),
-    ) -> None:
+        reads: Sequence[Range] = (),
+    ) -> Callable[[], list[Bytes]]:
         """See `graphml_gpu.driver.Driver`."""
         cast(OpenclRecording, recording).used.check(self.buffers.n_released)
         for (source, begin, n_bytes), (target, at, _) in copies:
             self.copy(source, begin, target, at, n_bytes)
         if timed:
             self._submit_timed(recording, groups)
-            return
+            return self.later(reads)
         with self._reported("a step cannot be run"):
             self._enqueue(self._queue, recording, groups)
             self._queue.flush()
+        return self.later(reads)
 
     def _submit_timed(self, recording: Recording, groups: Sequence[Groups]) -> None:
         properties = self._cl.command_queue_properties
