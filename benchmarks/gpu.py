@@ -1,12 +1,13 @@
-"""Every GPU device of this machine: conformance, copy bandwidth, then prefill and decode of a few models.
+"""Every GPU device of this machine: conformance, read bandwidth, then prefill and decode of a few models.
 
     benchmarks/gpu.sh [--backend wgpu] [--model NAME[:TYPE]]... [-p N] [-n N] [-r N] [-d N,...] [-npl N,...]
         [--out FOLDER]
 
-NAME is a shape of `graphml bench` (then TYPE is its file type) or a model; by default SmolLM2 and the shapes
-of TinyLlama and phi-2. -d: tokens before those that are timed; -npl: sequences that decode together. A device
-whose conformance fails is not timed; what it was found to be before, by the JSON in FOLDER, with the same
-sources, is not found again. The tables go to stdout, every round as JSON to a file in FOLDER, as it comes.
+NAME is a shape of `graphml bench` (then TYPE is its file type) or a model; by default SmolLM2 (or its shape,
+where it was not brought) and the shapes of TinyLlama and phi-2. -d: tokens before those that are timed; -npl:
+sequences that decode together. A device whose conformance fails is not timed; what it was found to be before,
+by the JSON in FOLDER, with the same sources, is not found again. The tables go to stdout, every round as JSON
+to a file in FOLDER, as it comes.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from graphml_gpu.bandwidth import copy_bandwidth
+from graphml_gpu.bandwidth import read_bandwidth
 
 from graphml.bench.shapes import SHAPES
+from graphml.loading import fetch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,8 +53,8 @@ BACKENDS = {
         "graphml_opencl.devices", "devices", "graphml_opencl.driver", "OpenclDriver", "GRAPHML_OPENCL_DEVICE"
     ),
 }
-MODELS = ["smollm2", "tinyllama-1.1b:Q4_0", "phi-2:Q4_K_M"]
-COPIES, ROUNDS = 16, 7
+MODELS = ["tinyllama-1.1b:Q4_0", "phi-2:Q4_K_M"]
+ROUNDS = 7
 LIMITS = ("graphml", "ggml")
 """How close a device must be: as our kernels are, else, where its own exp and log are coarser, as ggml's."""
 
@@ -77,6 +79,12 @@ def conformance(backend: str, limits: str) -> tuple[bool, str]:
             if not sys.stderr.isatty():
                 print(f"{time.perf_counter() - begin:6.0f} s  {line.rstrip()}", file=sys.stderr, flush=True)
     return run.returncode == 0, "".join(lines)
+
+
+def default_models() -> list[str]:
+    """SmolLM2 if it is here (nothing is fetched), else a model of its shape, and the shapes that follow."""
+    here = fetch.is_downloaded(fetch.MODELS["smollm2"])
+    return ["smollm2" if here else "smollm2-135m:Q4_1", *MODELS]
 
 
 def rows_of(backend: str, model: str, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -167,16 +175,16 @@ def measure(
     if not right:
         return
     opened = getattr(importlib.import_module(library.module), library.driver)()
-    found["copy_bandwidth"] = copy_bandwidth(opened, COPIES, ROUNDS)
+    found["read_bandwidth"] = read_bandwidth(opened, ROUNDS)
     opened.close()
-    print(f"copy: {found['copy_bandwidth'] / 1e9:.1f} GB/s read and written", flush=True)
-    print("\n| model | test | t/s | spread | GB/s | of copy bandwidth |")
+    print(f"memory is read at {found['read_bandwidth'] / 1e9:.1f} GB/s", flush=True)
+    print("\n| model | test | t/s | spread | GB/s | of read bandwidth |")
     print("|---|---|---:|---:|---:|---:|", flush=True)
     found["rows"] = []
-    for model in options.model or MODELS:
+    for model in options.model or default_models():
         for row in rows_of(backend, model, options):
             found["rows"].append(row)
-            share = row["gb_s"] * 1e9 / found["copy_bandwidth"]
+            share = row["gb_s"] * 1e9 / found["read_bandwidth"]
             cells = (
                 row["model_type"], row["test"], f"{row['median_ts']:.1f}",
                 f"{row['min_ts']:.1f} to {row['max_ts']:.1f}", f"{row['gb_s']:.1f}", f"{share:.1%}",

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the GPUs of a machine do with graphml: conformance first, then copy bandwidth, then tokens per second.
+# What the GPUs of a machine do with graphml: conformance first, then read bandwidth, then tokens per second.
 #
 #   benchmarks/gpu.sh [options of gpu.py]   measure every wgpu adapter and every OpenCL device
 #   benchmarks/gpu.sh fetch [3.12]          on a machine with a network: put all that another one needs into
@@ -34,7 +34,9 @@ fetch() {
 # The Python to use: with graphml as it stands here, and at least one GPU library.
 prepare() {
   export PYTHONPATH="$root:$root/quant:$root/backends:$root/models${PYTHONPATH:+:$PYTHONPATH}"
-  local wanted='import graphml.cli.main; from importlib.util import find_spec as f; assert f("wgpu") or f("pyopencl")'
+  # backends are found by the package's metadata, which sources on PYTHONPATH have not
+  local wanted='import graphml.cli.main; from importlib.util import find_spec as f; assert f("wgpu") or f("pyopencl")
+from importlib.metadata import entry_points as e; assert e(group="graphml.backends"), "graphml is not installed"'
   if "$python" -c "$wanted" 2>/dev/null; then return; fi
   if [ ! -d "$kit/wheels" ]; then
     echo "$python has no graphml with wgpu or pyopencl, and there is no $kit: run '$0 fetch' where there is a network" >&2

@@ -274,7 +274,7 @@ class NamedDevice(Protocol):
         """A GPU, "discrete" or "integrated", a "processor" that is driven as a GPU is, or "other"."""
 
     def bandwidth(self) -> float:
-        """Bytes per second that a copy on the device reads and writes now; 0: it cannot be measured."""
+        """Bytes per second that the device reads of its own memory now; 0: it cannot be measured."""
 
 
 class Device(Protocol):

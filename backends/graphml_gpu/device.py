@@ -12,7 +12,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml_gpu import node_support, tuning
-from graphml_gpu.bandwidth import copy_bandwidth
+from graphml_gpu.bandwidth import read_bandwidth
 from graphml_gpu.driver import Driver, Facts
 from graphml_gpu.limits import no_room
 from graphml_gpu.lowering import table
@@ -57,7 +57,7 @@ class GpuDevice:
     def bandwidth(self) -> float:
         """See `graphml.backend.NamedDevice`."""
         with self.memory.lock:
-            return copy_bandwidth(self.memory.driver)
+            return read_bandwidth(self.memory.driver)
 
     @property
     def memory_bytes(self) -> int | None:

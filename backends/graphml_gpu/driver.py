@@ -158,10 +158,12 @@ class Driver(Protocol):
         groups: Sequence[Groups],
         timed: bool = False,
         copies: Sequence[tuple[Range, Range]] = (),
-    ) -> None:
+        reads: Sequence[Range] = (),
+    ) -> Callable[[], list[Bytes]]:
         """Run the dispatches in order, each with its number of workgroups; those with a 0 are left out.
 
         copies: made before the dispatches, from the first range to the second, which lies in another buffer.
+        reads: ranges as the dispatches leave them, which the result waits for; see `later`.
         timed: `times` can be asked afterwards; costs what the device's timestamps cost.
         """
 

@@ -25,6 +25,9 @@ from graphml_gpu.node_support import viewed
 from graphml_gpu.places import Places
 from graphml_gpu.state import GpuState
 
+Missing = tuple[Node, Type, Range]
+"""A value, or a part of one, that has to be read from the device: its type, and where it is."""
+
 
 @dataclass(eq=False)
 class Mark:
@@ -55,20 +58,14 @@ class Host:
 
     def fetch(self, nodes: Iterable[Node]) -> None:
         """Read what these values need from the device, all at once."""
-        ranges = self._missing(nodes)
+        ranges = self.missing(nodes)
         if ranges:
-            self._keep(ranges, self._memory.driver.read([where for _, _, where in ranges]))
+            self.keep(ranges, self._memory.driver.read([where for _, _, where in ranges]))
 
-    def fetch_later(self, nodes: Iterable[Node]) -> Callable[[], None]:
-        """The same for values as they are now, whatever runs next: what is given waits for them."""
-        ranges = self._missing(nodes)
-        wait = self._memory.driver.later([where for _, _, where in ranges])
-        return lambda: self._keep(ranges, wait())
-
-    def _missing(self, nodes: Iterable[Node]) -> list[tuple[Node, Type, Range]]:
+    def missing(self, nodes: Iterable[Node]) -> list[Missing]:
         """What has to be read for these values: of each part its node, type and range."""
         self.mark.asked = True
-        ranges: list[tuple[Node, Type, Range]] = []
+        ranges: list[Missing] = []
         for base in dict.fromkeys(viewed(node) for node in nodes):
             if base in self._values or base.op in (input_leaf, state_leaf):
                 continue
@@ -80,7 +77,8 @@ class Host:
                 ranges.append((base, kind, (buffer, start, -(-self._size(kind) // 4) * 4)))
         return ranges
 
-    def _keep(self, ranges: Sequence[tuple[Node, Type, Range]], read: Sequence[Array]) -> None:
+    def keep(self, ranges: Sequence[Missing], read: Sequence[Array]) -> None:
+        """Have values that were `missing`; read: what their ranges hold."""
         found: dict[Node, list[Array]] = {}
         for (base, kind, _), raw in zip(ranges, read, strict=True):
             found.setdefault(base, []).append(self._shaped(kind, raw))

@@ -115,7 +115,8 @@ class PlainDriver:
         groups: Sequence[Groups],
         timed: bool = False,
         copies: Sequence[tuple[Range, Range]] = (),
-    ) -> None:
+        reads: Sequence[Range] = (),
+    ) -> Callable[[], list[Bytes]]:
         """See `Driver`."""
         for source, target in copies:
             _part(*target)[...] = _part(*source)
@@ -130,6 +131,7 @@ class PlainDriver:
                 self._check(bound)
                 self._run(bound, sizes)
             self._times.append((begin, time.perf_counter_ns()))
+        return self.later(reads) if reads else list[Bytes]
 
     def _check(self, bound: Bound) -> None:
         both = None if self.facts.overlaps else overlapping(bound)

@@ -23,9 +23,9 @@ from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Shape, resolve
 from graphml_gpu.bindings import begins, bindable, ranges
 from graphml_gpu.dispatch import Context, Dispatch
-from graphml_gpu.driver import Bound, Groups, Range, Recording
+from graphml_gpu.driver import Bound, Bytes, Groups, Range, Recording
 from graphml_gpu.fold import fold
-from graphml_gpu.host import Host, Mark
+from graphml_gpu.host import Host, Mark, Missing
 from graphml_gpu.language import Specialised
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
@@ -38,6 +38,8 @@ from graphml_gpu.state import GpuState
 from graphml_gpu.timing import Timer
 from graphml_gpu.together import made_together
 from graphml_gpu.tuning import UNTUNED, Tuning
+
+_KEPT = 64  # dims of which it is kept what is copied and read
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class GpuProgram:
         self._timer: Timer | None = None
         self.encode_s = 0.0
         self._largest: dict[str, tuple[Largest, Shape]] = {}
+        self._transfers: dict[object, tuple[Sequence[tuple[Range, Range]], Sequence[Missing]]] = {}
         self._lower(constants)
         self._inputs = graph.leaves("input")
         self._latest: Mark | None = None
@@ -109,7 +112,7 @@ class GpuProgram:
     def run(self, dims: Mapping[str, int], state: State) -> Outputs:
         """Hand one step over; see `graphml.backend.Program`. Outputs are read when they are asked for."""
         with self._memory.lock:
-            host = self._start(dims, state, {})
+            host, _ = self._start(dims, state, {}, ())
             return Outputs(self._graph.outputs, host, lambda: self._latest is host.mark)
 
     @property
@@ -123,8 +126,7 @@ class GpuProgram:
         """See `graphml.backend.AheadProgram`."""
         nodes = {name: self._graph.outputs[name] for name in outputs}
         with self._memory.lock:
-            host = self._start(dims, state, fed)
-            ready = host.fetch_later(nodes.values())
+            host, ready = self._start(dims, state, fed, tuple(nodes.values()))
 
         def results() -> Mapping[str, Array]:
             with host.lock:
@@ -133,8 +135,13 @@ class GpuProgram:
 
         return results
 
-    def _start(self, dims: Mapping[str, int], state: State, fed: Mapping[str, str]) -> Host:
-        """Submit a step; fed: input -> output of the step before that it is."""
+    def _start(
+        self, dims: Mapping[str, int], state: State, fed: Mapping[str, str], wanted: tuple[Node, ...]
+    ) -> tuple[Host, Callable[[], None]]:
+        """Submit a step; fed: input -> output of the step before that it is.
+
+        wanted: values that are read back with it, where nothing runs in NumPy; what is given waits for them.
+        """
         if self._memory.closed:
             raise BackendError(f"{self._memory.driver.facts.name}: the device was closed")
         own = self._own(state)
@@ -144,30 +151,48 @@ class GpuProgram:
         recordings = self._recorded(own)
         grids = self.grids(dims)
         self.places.inputs.upload()
-        copies = [self._feed(name, self._graph.outputs[output], dims) for name, output in fed.items()]
+        for name in fed:
+            self.places.inputs.forget(name)
         host = Host(self._memory, self.places, dims, own)
         self._latest = host.mark
+        copies, missing = self._transferred(host, dims, fed, wanted)
         if self._timer is not None:
             self._timer.begin()
+        reads = [where for _, _, where in missing]
+        waits: Callable[[], list[Bytes]] = list
         i = 0
         for part in self.parts:
             if isinstance(part, HostStretch):
                 self._run_host(host, part)
                 continue
-            self._submit(part, recordings[i], grids, own, copies)
-            i, copies = i + 1, []
+            waits = self._submit(part, recordings[i], grids, own, copies, reads)
+            i, copies, reads = i + 1, [], []
+        if reads:
+            waits = self._memory.driver.later(reads)
         if self._timer is None:
             self.encode_s = time.thread_time() - begin
         else:
             self._timer.finish(dims)
-        return host
+        return host, lambda: host.keep(missing, waits())
+
+    def _transferred(
+        self, host: Host, dims: Mapping[str, int], fed: Mapping[str, str], wanted: tuple[Node, ...]
+    ) -> tuple[Sequence[tuple[Range, Range]], Sequence[Missing]]:
+        """What is copied before a step and read back after it: the same for the same dims."""
+        host.mark.asked = bool(wanted)
+        key = tuple(dims.items()), tuple(fed.items()), wanted
+        if key not in self._transfers:
+            if len(self._transfers) >= _KEPT:
+                self._transfers.clear()
+            copies = [self._feed(name, self._graph.outputs[output], dims) for name, output in fed.items()]
+            self._transfers[key] = copies, host.missing(wanted) if wanted else []
+        return self._transfers[key]
 
     def _feed(self, name: str, source: Node, dims: Mapping[str, int]) -> tuple[Range, Range]:
         """What to copy from a value of the step before to an input: what the input has in this one."""
         leaf = self._inputs[name]
         n_bytes = prod(resolve(leaf.shape, dims)) * leaf.dtype.bytes_for(1)
         (begin, at, _), (end, to, _) = self.places.range(source, None), self.places.range(leaf, None)
-        self.places.inputs.forget(name)
         return (begin, at, n_bytes), (end, to, n_bytes)
 
     @property
@@ -215,16 +240,17 @@ class GpuProgram:
         grids: Sequence[Groups],
         state: GpuState | None,
         copies: Sequence[tuple[Range, Range]],
-    ) -> None:
+        reads: Sequence[Range],
+    ) -> Callable[[], list[Bytes]]:
         if state is not None:
             state.flush()
             state.changed(part.changes)
         groups = grids[part.first : part.last]
         if self._timer is None:
-            self._memory.driver.submit(recording, groups, copies=copies)
-        else:
-            nodes = [node for node, _ in self.dispatches[part.first : part.last]]
-            self._timer.submit(recording, groups, nodes, copies)
+            return self._memory.driver.submit(recording, groups, copies=copies, reads=reads)
+        nodes = [node for node, _ in self.dispatches[part.first : part.last]]
+        self._timer.submit(recording, groups, nodes, copies)
+        return self._memory.driver.later(reads)
 
     def _own(self, state: State) -> GpuState | None:
         if not self._keeps_state:

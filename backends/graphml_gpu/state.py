@@ -146,8 +146,9 @@ class GpuState:
 
     def changed(self, names: Iterable[str]) -> None:
         """The device has changed, or is about to change, these states."""
-        for name in names:
-            self._mirrors.pop(name, None)
+        if self._mirrors:
+            for name in names:
+                self._mirrors.pop(name, None)
 
     def row_copies(self, names: Sequence[str], count: int) -> GpuCopies:
         """See `graphml.backend.CopyingState`."""

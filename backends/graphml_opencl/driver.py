@@ -1,7 +1,7 @@
 """A device driven by OpenCL: memory, uploads and read-back, recordings and their timestamps.
 
 Knows nothing of graphs. A recording holds a kernel object per dispatch, whose arguments are set once; a step
-is a row of `clEnqueueNDRangeKernel`, about 1.5 us each.
+is a row of `clEnqueueNDRangeKernel` (`enqueue_loop`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range, Recor
 from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError
 from graphml_opencl import devices
+from graphml_opencl.enqueue_loop import Words, launch
 from graphml_opencl.programs import Programs
 
 UPLOAD = 32 << 20
@@ -28,14 +29,26 @@ PENDING = 256
 
 
 class OpenclRecording:
-    """Dispatches: a kernel object each, with the size of its workgroup."""
+    """Dispatches: a kernel object each, with the size of its workgroup. kept: what must live as long."""
 
     def __init__(self, calls: Sequence[tuple[Any, Groups]], used: Used, kept: Sequence[Any]) -> None:
         self.calls, self.used = calls, used
         self._kept = kept
+        self._kernels = np.array([kernel.int_ptr for kernel, _ in calls], np.uint64)
+        self._groups = np.array([group for _, group in calls], np.uint64).reshape(-1, 3)
+        self._sizes: tuple[tuple[Groups, ...], Words] | None = None
 
     def __len__(self) -> int:
         return len(self.calls)
+
+    def launch(self, queue: Any, groups: Sequence[Groups]) -> tuple[int, int]:
+        """Enqueue all of it; see `enqueue_loop.launch`."""
+        key = tuple(groups)
+        if len(key) != len(self.calls):
+            raise BackendError(f"wanted a grid for each of {len(self.calls)} dispatches; got {len(key)}")
+        if self._sizes is None or self._sizes[0] != key:
+            self._sizes = key, np.array(key, np.uint64).reshape(-1, 3) * self._groups
+        return launch(queue.int_ptr, self._kernels, self._sizes[1], self._groups)
 
 
 class OpenclDriver:
@@ -65,6 +78,9 @@ class OpenclDriver:
             raise BackendError(f"{self.facts.name}: {what}: the device has no memory left") from error
         except self._cl.Error as error:
             raise BackendError(f"{self.facts.name}: {what}: {error}") from error
+
+    def _said(self, error: int) -> str:
+        return str(self._cl.status_code.to_string(error, "status %d"))
 
     def buffer(self, n_bytes: int, label: str) -> Buffer:
         """See `graphml_gpu.driver.Driver`."""
@@ -169,17 +185,22 @@ class OpenclDriver:
         groups: Sequence[Groups],
         timed: bool = False,
         copies: Sequence[tuple[Range, Range]] = (),
-    ) -> None:
+        reads: Sequence[Range] = (),
+    ) -> Callable[[], list[Bytes]]:
         """See `graphml_gpu.driver.Driver`."""
         cast(OpenclRecording, recording).used.check(self.buffers.n_released)
         for (source, begin, n_bytes), (target, at, _) in copies:
             self.copy(source, begin, target, at, n_bytes)
         if timed:
             self._submit_timed(recording, groups)
-            return
+            return self.later(reads)
+        done, error = cast(OpenclRecording, recording).launch(self._queue, groups)
+        if error:
+            title = _calls(recording)[done][0].function_name
+            raise BackendError(f"{self.facts.name}: kernel {title}: cannot be run: {self._said(error)}")
         with self._reported("a step cannot be run"):
-            self._enqueue(self._queue, recording, groups)
             self._queue.flush()
+        return self.later(reads)
 
     def _submit_timed(self, recording: Recording, groups: Sequence[Groups]) -> None:
         properties = self._cl.command_queue_properties
@@ -187,15 +208,12 @@ class OpenclDriver:
             if self._timing is None:  # a queue of its own: profiling makes every call dearer
                 self._timing = self._cl.CommandQueue(self._context, properties=properties.PROFILING_ENABLE)
             self._finish()
-            self._events = self._enqueue(self._timing, recording, groups)
+            enqueue = self._cl.enqueue_nd_range_kernel
+            self._events = [
+                enqueue(self._timing, kernel, at, size, None, None, True) if all(at) else None
+                for (kernel, size), at in zip(_calls(recording), groups, strict=True)
+            ]
             self._timing.finish()
-
-    def _enqueue(self, queue: Any, recording: Recording, groups: Sequence[Groups]) -> list[Any]:
-        enqueue = self._cl.enqueue_nd_range_kernel
-        return [
-            enqueue(queue, kernel, at, size, None, None, True) if at[0] and at[1] and at[2] else None
-            for (kernel, size), at in zip(_calls(recording), groups, strict=True)
-        ]
 
     def times(self) -> list[tuple[int, int]]:
         """See `graphml_gpu.driver.Driver`."""

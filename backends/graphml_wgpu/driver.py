@@ -5,7 +5,9 @@ Knows nothing of graphs. All but the calls of each step (`encode`) goes through 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -15,9 +17,10 @@ from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range, Recor
 from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError
 from graphml_wgpu import adapters
-from graphml_wgpu.encode import Call, Queue
+from graphml_wgpu.encode import Commands, Queue
 from graphml_wgpu.errors import reported, unlogged
 from graphml_wgpu.pipelines import Pipelines
+from graphml_wgpu.ready_commands import AHEAD, ReadyCommands
 
 UPLOAD = 32 << 20
 """Bytes that are handed over at once: as much staging memory is needed beside them."""
@@ -28,12 +31,15 @@ QUERIES = 4096
 
 
 class WgpuRecording:
-    """Dispatches with handles for `encode`, and the wgpu objects that these belong to."""
+    """Dispatches with handles for `encode`, and the wgpu objects that these belong to.
 
-    def __init__(self, calls: Sequence[tuple[Any, Any]], used: Used) -> None:
+    calls: see `encode.Calls`. ready: command buffers made ahead.
+    """
+
+    def __init__(self, calls: Sequence[tuple[Any, Any]], used: Used, ready: ReadyCommands) -> None:
         self._kept = calls
-        self.calls: list[Call] = [(pipeline._internal, group._internal) for pipeline, group in calls]
-        self.used = used
+        self.calls = np.array([_addresses(pair) for pair in calls], np.uint64).reshape(-1, 2)
+        self.used, self.ready = used, ready
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -53,6 +59,7 @@ class WgpuDriver:
                 label="graphml", required_features=wanted, required_limits={**limits}
             )
         self._queue = Queue(self._device)
+        self._workers = ThreadPoolExecutor(AHEAD, "graphml-wgpu")
         self._pipelines = Pipelines(self._device, stored=self.facts.name.startswith("llvmpipe"))
         self._staging: Any = None
         self._spare: list[Any] = []
@@ -75,13 +82,12 @@ class WgpuDriver:
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
         """See `graphml_gpu.driver.Driver`."""
         source = as_bytes(data)
-        with reported(f"{self.facts.name}: {buffer.label}: cannot be written"):
-            for begin in range(0, len(source), UPLOAD):
-                chunk = source[begin : begin + UPLOAD]
-                self._device.queue.write_buffer(raw(buffer), offset + begin, _whole_words(chunk))
-                if len(source) > UPLOAD:  # or wgpu keeps staging memory for all of it
-                    self._device.queue.submit([])
-                    self._queue.wait()
+        handle = raw(buffer)._internal
+        for begin in range(0, len(source), UPLOAD):
+            self._queue.write(handle, offset + begin, _whole_words(source[begin : begin + UPLOAD]))
+            if len(source) > UPLOAD:  # or wgpu keeps staging memory for all of it
+                self._device.queue.submit([])
+                self._queue.wait()
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """See `graphml_gpu.driver.Driver`."""
@@ -110,10 +116,15 @@ class WgpuDriver:
 
     def later(self, ranges: Sequence[Range]) -> Callable[[], list[Bytes]]:
         """See `graphml_gpu.driver.Driver`."""
-        total = sum(n_bytes for _, _, n_bytes in ranges)
-        if not 0 < total <= READBACK:
+        if not _fits(ranges):
             found = self.read(ranges)
             return lambda: found
+        staging, commands = self._reading(ranges)
+        return self._read_later(ranges, staging, self._queue.hand_over(commands))
+
+    def _reading(self, ranges: Sequence[Range]) -> tuple[Any, Commands]:
+        """Memory for what some ranges hold, and the commands that copy it there."""
+        total = sum(n_bytes for _, _, n_bytes in ranges)
         staging = self._spare.pop() if self._spare else None
         if staging is None or staging.size < total:
             staging = self._readable(total)
@@ -124,12 +135,22 @@ class WgpuDriver:
                 self._queue.copy(encoder, raw(buffer)._internal, offset, staging._internal, at, n_bytes)
                 at += n_bytes
 
-        mapping = self._queue.map(staging, total, self._queue.submit(encode))
-        ends = np.cumsum([n_bytes for _, _, n_bytes in ranges])[:-1]
+        return staging, self._queue.encode(encode)
+
+    def _read_later(
+        self, ranges: Sequence[Range], staging: Any, submission: int
+    ) -> Callable[[], list[Bytes]]:
+        """What waits for the submission that copies some ranges."""
+        ends = list(itertools.accumulate(n_bytes for _, _, n_bytes in ranges))
+        mapping = self._queue.map(staging, ends[-1], submission)
+
+        def take(data: Bytes, found: list[Bytes]) -> None:
+            own = data.copy()
+            found += [own[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
         def wait() -> list[Bytes]:
             found: list[Bytes] = []
-            self._queue.mapped(mapping, lambda data: found.extend(np.split(data.copy(), ends)))
+            self._queue.mapped(mapping, lambda data: take(data, found))
             self._spare.append(staging)  # one that nobody waited for is not used again
             return found
 
@@ -171,7 +192,7 @@ class WgpuDriver:
             with reported(f"{self.facts.name}: kernel {bound.kernel.title}: cannot be bound"):
                 calls.append(self._pipelines.call(bound))
         progress("compile", len(dispatches), len(dispatches))
-        return WgpuRecording(calls, Used(dispatches))
+        return WgpuRecording(calls, Used(dispatches), ReadyCommands(self._workers))
 
     def submit(
         self,
@@ -179,34 +200,55 @@ class WgpuDriver:
         groups: Sequence[Groups],
         timed: bool = False,
         copies: Sequence[tuple[Range, Range]] = (),
-    ) -> None:
+        reads: Sequence[Range] = (),
+    ) -> Callable[[], list[Bytes]]:
         """See `graphml_gpu.driver.Driver`."""
-        cast(WgpuRecording, recording).used.check(self.buffers.n_released)
-
-        def copy(encoder: Any) -> None:
-            for (source, begin, n_bytes), (target, at, _) in copies:
-                self._queue.copy(encoder, raw(source)._internal, begin, raw(target)._internal, at, n_bytes)
+        mine = cast(WgpuRecording, recording)
+        mine.used.check(self.buffers.n_released)
+        if timed:
+            self._queue.submit(lambda encoder: self._copies(encoder, copies))
+            self._submit_timed(mine, groups)
+            return self.later(reads)
+        key = tuple(groups), tuple(copies)
+        commands = mine.ready.take(key)
 
         def encode(encoder: Any) -> None:
-            copy(encoder)
-            self._queue.compute(encoder, _calls(recording), groups)
+            self._copies(encoder, copies)
+            self._queue.compute(encoder, mine.calls, np.array(groups, np.uint32).reshape(-1, 3))
 
-        if timed:
-            self._queue.submit(copy)
-            self._submit_timed(recording, groups)
+        def encoded() -> Commands:
+            return self._queue.encode(encode)
+
+        if commands is None:
+            commands = encoded()
+        elif not _fits(reads):
+            self._queue.check()
+        if _fits(reads):
+            staging, reading = self._reading(reads)
+            found = self._read_later(reads, staging, self._queue.hand_over(commands, reading))
         else:
-            self._queue.submit(encode)
+            self._queue.hand_over(commands)
+            found = self.later(reads)
+        mine.ready.prepare(encoded)
+        return found
 
-    def _submit_timed(self, recording: Recording, groups: Sequence[Groups]) -> None:
+    def _copies(self, encoder: Any, copies: Sequence[tuple[Range, Range]]) -> None:
+        for (source, begin, n_bytes), (target, at, _) in copies:
+            self._queue.copy(encoder, raw(source)._internal, begin, raw(target)._internal, at, n_bytes)
+
+    def _submit_timed(self, recording: WgpuRecording, groups: Sequence[Groups]) -> None:
         if not self.facts.has_timestamps:
             raise BackendError(f"{self.facts.name}: has no timestamps (the feature timestamp-query)")
         self._timed = len(recording)
         self._make_queries(2 * len(recording))
 
+        grids = np.array(groups, np.uint32).reshape(-1, 3)
+
         def encode(encoder: Any) -> None:
-            for i, (call, at) in enumerate(zip(_calls(recording), groups, strict=True)):
+            for i in range(len(recording)):
                 queries, first = divmod(2 * i, QUERIES)
-                self._queue.compute_timed(encoder, call, at, self._queries[queries]._internal, first)
+                call, grid = recording.calls[i : i + 1], grids[i : i + 1]
+                self._queue.compute_timed(encoder, call, grid, self._queries[queries]._internal, first)
             for i in range(0, 2 * len(recording), QUERIES):
                 n = min(QUERIES, 2 * len(recording) - i)
                 queries = self._queries[i // QUERIES]._internal
@@ -253,6 +295,7 @@ class WgpuDriver:
 
     def close(self) -> None:
         """See `graphml_gpu.driver.Driver`."""
+        self._workers.shutdown(cancel_futures=True)
         with unlogged():
             self._device.destroy()
 
@@ -271,8 +314,16 @@ class WgpuDriver:
             )
 
 
-def _calls(recording: Recording) -> list[Call]:
-    return cast(WgpuRecording, recording).calls
+def _addresses(objects: Sequence[Any]) -> list[int]:
+    """The handles of wgpu-py's objects, as numbers."""
+    from wgpu.backends.wgpu_native import _ffi
+
+    return [int(_ffi.ffi.cast("uintptr_t", one._internal)) for one in objects]
+
+
+def _fits(ranges: Sequence[Range]) -> bool:
+    """Whether ranges are read back at once."""
+    return 0 < sum(n_bytes for _, _, n_bytes in ranges) <= READBACK
 
 
 def _whole_words(chunk: Bytes) -> Bytes:

@@ -1,29 +1,48 @@
 """The calls of every step, made to wgpu-native directly; the rest of the package uses wgpu-py as it is meant.
 
 wgpu-py's methods check and wrap each call, which costs about 3.3 us a dispatch (set_pipeline, set_bind_group,
-dispatch_workgroups); the same three calls through cffi cost 0.7 us. So command buffers are made here from the
-handles of wgpu-py's objects. wgpu-native validates all of it either way; what it reports is raised
+dispatch_workgroups). So command buffers are made here from the handles of wgpu-py's objects, dispatches among
+them by `dispatch_loop`, 0.3 us each. wgpu-native validates all of it either way; what it reports is raised
 (`errors.captured`). Reading back is here too: wgpu-py waits for a mapping in a thread of its own, which takes
 milliseconds at times; polling in the calling thread costs about 25 us.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-from graphml_gpu.driver import Bytes, Groups
+from graphml_gpu.driver import Bytes
 
 from graphml.errors import BackendError
+from graphml_wgpu.dispatch_loop import DispatchLoop
 from graphml_wgpu.errors import captured
 
-Call = tuple[Any, Any]
-"""Handles of a pipeline and of the bind group that it is run with."""
+Calls = np.ndarray[Any, np.dtype[np.uint64]]
+"""[n, 2]: handles of pipelines and of the bind groups that they are run with, as numbers."""
+Grids = np.ndarray[Any, np.dtype[np.uint32]]
+"""[n, 3]: the workgroups of dispatches."""
 
 _MAP_READ = 1
+_SUBMITTED = 2  # command buffers at once, at most
+
+
+class Commands:
+    """A command buffer, to be submitted once; released when nobody has it any more."""
+
+    def __init__(self, handle: Any, release: Callable[[Any], None]) -> None:
+        self.handle, self._release = handle, release
+
+    def release(self) -> None:
+        """Give it back."""
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            self._release(handle)
+
+    __del__ = release
 
 
 @dataclass(eq=False)
@@ -41,7 +60,10 @@ class Mapping:
 
 
 class Queue:
-    """A device's queue. Handles are those of wgpu-py's objects, which must outlive the calls."""
+    """A device's queue. Handles are those of wgpu-py's objects, which must outlive the calls.
+
+    `encode`, and what is encoded within, may be called from any thread; the rest from one at a time.
+    """
 
     def __init__(self, device: Any) -> None:
         from wgpu.backends.wgpu_native import _api, _ffi
@@ -52,9 +74,11 @@ class Queue:
         self._encoder = new("WGPUCommandEncoderDescriptor *")
         self._pass = new("WGPUComputePassDescriptor *")
         self._buffer = new("WGPUCommandBufferDescriptor *")
-        self._commands = new("WGPUCommandBuffer[1]")
+        self._timed_pass = new("WGPUComputePassDescriptor *")
+        self._commands = new(f"WGPUCommandBuffer[{_SUBMITTED}]")
         self._timestamps = new("WGPUPassTimestampWrites *")
         self._submission = new("WGPUSubmissionIndex *")
+        self._dispatches = DispatchLoop(self._lib, self._ffi)
         self._under_way: set[Mapping] = set()
         self._interrupt: BaseException | None = None
         signature = "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)"
@@ -67,49 +91,50 @@ class Queue:
 
     def submit(self, encode: Callable[[Any], None]) -> int:
         """Submit what `encode` puts into a command encoder; the submission's number, for `mapped`."""
+        return self.hand_over(self.encode(encode))
+
+    def encode(self, encode: Callable[[Any], None]) -> Commands:
+        """What `encode` puts into a command encoder; from any thread."""
         lib = self._lib
         with captured(self._errors):
             encoder = lib.wgpuDeviceCreateCommandEncoder(self._device._internal, self._encoder)
             try:
                 encode(encoder)
-                commands = lib.wgpuCommandEncoderFinish(encoder, self._buffer)
+                handle = lib.wgpuCommandEncoderFinish(encoder, self._buffer)
+                return Commands(handle, lib.wgpuCommandBufferRelease)
             finally:
                 lib.wgpuCommandEncoderRelease(encoder)
-        # a second scope: commands that are not valid must not be submitted
+
+    def hand_over(self, *commands: Commands) -> int:
+        """Submit command buffers of which none has an error, or the process ends; the submission's number."""
         with captured(self._errors):
-            self._commands[0] = commands
-            number = lib.wgpuQueueSubmitForIndex(self._queue._internal, 1, self._commands)
-            lib.wgpuCommandBufferRelease(commands)
+            for i, one in enumerate(commands):
+                self._commands[i] = one.handle
+            number = self._lib.wgpuQueueSubmitForIndex(self._queue._internal, len(commands), self._commands)
+            for one in commands:
+                one.release()
         return int(number)
 
-    def compute(self, encoder: Any, calls: Sequence[Call], groups: Sequence[Groups]) -> None:
+    def check(self) -> None:
+        """`BackendError` where the device is known to be lost, or submitting would end the process."""
+        self.encode(lambda encoder: None)
+
+    def compute(self, encoder: Any, calls: Calls, grids: Grids, begin: Any = None) -> None:
         """Encode dispatches in one pass; those without groups are left out."""
-        lib, null = self._lib, self._ffi.NULL
-        set_pipeline = lib.wgpuComputePassEncoderSetPipeline
-        set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
-        dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
-        compute = lib.wgpuCommandEncoderBeginComputePass(encoder, self._pass)
-        last = None
-        for (pipeline, bind_group), (x, y, z) in zip(calls, groups, strict=True):
-            if not (x and y and z):
-                continue
-            if pipeline is not last:
-                set_pipeline(compute, pipeline)
-                last = pipeline
-            set_bind_group(compute, 0, bind_group, 0, null)
-            dispatch(compute, x, y, z)
+        if len(calls) != len(grids):
+            raise BackendError(f"wanted a grid for each of {len(calls)} dispatches; got {len(grids)}")
+        lib, address = self._lib, self._ffi.from_buffer
+        compute = lib.wgpuCommandEncoderBeginComputePass(encoder, begin or self._pass)
+        self._dispatches(compute, address(calls), address(grids), len(calls))
         lib.wgpuComputePassEncoderEnd(compute)
         lib.wgpuComputePassEncoderRelease(compute)
 
-    def compute_timed(self, encoder: Any, call: Call, groups: Groups, queries: Any, first: int) -> None:
+    def compute_timed(self, encoder: Any, call: Calls, grid: Grids, queries: Any, first: int) -> None:
         """Encode a dispatch in a pass of its own; its begin and end are queries `first` and `first + 1`."""
         times = self._timestamps
         times.querySet, times.beginningOfPassWriteIndex, times.endOfPassWriteIndex = queries, first, first + 1
-        self._pass.timestampWrites = times
-        try:
-            self.compute(encoder, [call], [groups])
-        finally:
-            self._pass.timestampWrites = self._ffi.NULL
+        self._timed_pass.timestampWrites = times
+        self.compute(encoder, call, grid, self._timed_pass)
 
     def resolve(self, encoder: Any, queries: Any, n: int, target: Any, offset: int) -> None:
         """Encode that n timestamps are written to a buffer, 8 bytes each."""
@@ -122,6 +147,12 @@ class Queue:
     def clear(self, encoder: Any, buffer: Any, offset: int, n_bytes: int) -> None:
         """Encode that bytes are set to zero."""
         self._lib.wgpuCommandEncoderClearBuffer(encoder, buffer, offset, n_bytes)
+
+    def write(self, buffer: Any, offset: int, data: Bytes) -> None:
+        """Have bytes written before what is submitted next; offset and size are multiples of 4."""
+        with captured(self._errors):
+            source = self._ffi.from_buffer(data)
+            self._lib.wgpuQueueWriteBuffer(self._queue._internal, buffer, offset, source, len(data))
 
     def wait(self) -> None:
         """Wait for all that was submitted."""

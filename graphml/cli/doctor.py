@@ -10,11 +10,17 @@ from typing import Any
 
 import graphml
 from graphml import settings
+from graphml.backend import Backend, NamedDevice
 from graphml.cli import machine, options
 from graphml.cli.console import size, write_json
 from graphml.loading import discovery, fetch
 from graphml.runtime.memory_needed import main_memory
 
+DISTRIBUTION = "graphml-engine"
+NOT_INSTALLED = (
+    f"not installed: Python finds no metadata of {DISTRIBUTION}, which names the backends and architectures;"
+    " `pip install --no-deps -e FOLDER` makes it for a folder of sources"
+)
 PACKAGES = ("numpy", "llvmlite", "tokenizers", "jinja2", "huggingface-hub")
 
 
@@ -35,6 +41,7 @@ def facts(threads: int | None = None) -> dict[str, Any]:
     one, all_threads = machine.read_bandwidth(1), machine.read_bandwidth(workers)
     return {
         "graphml": graphml.__version__,
+        "installed": _version(DISTRIBUTION) is not None,
         "python": f"{platform.python_version()} on {platform.platform()}",
         "packages": {name: _version(name) for name in _packages()},
         "cpu": machine.cpu_name(),
@@ -53,7 +60,10 @@ def facts(threads: int | None = None) -> dict[str, Any]:
 
 def _packages() -> list[str]:
     """Those that matter, and what the extras need that are called as a backend is."""
-    lines = metadata.requires("graphml-engine") or []
+    try:
+        lines = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return [*PACKAGES]
     asked = (re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line) for line in lines)
     return [*PACKAGES, *(found[1] for found in asked if found and found[2] in discovery.backend_names())]
 
@@ -64,9 +74,20 @@ def _backend(name: str) -> dict[str, Any]:
         backend = discovery.backend(name)
         reason = backend.unavailable()
         facts = dict(backend.describe()) if reason is None else {}
+        bandwidth = _bandwidth(backend) if reason is None and backend.reads_back else None
     except Exception as error:  # a backend is a stranger's code: whatever is wrong with it is the answer
         return {"usable": False, "reason": f"{type(error).__name__}: {error}", "facts": {}}
-    return {"usable": reason is None, "reason": reason, "facts": facts}
+    found = {"usable": reason is None, "reason": reason, "facts": facts}
+    return found if bandwidth is None else {**found, "bandwidth": bandwidth}
+
+
+def _bandwidth(backend: Backend) -> int | None:
+    """Bytes a second that a backend's device reads of its own memory; None: not known."""
+    device = backend.open(None)
+    try:
+        return round(device.bandwidth()) or None if isinstance(device, NamedDevice) else None
+    finally:
+        device.close()
 
 
 def _version(package: str) -> str | None:
@@ -77,6 +98,8 @@ def _version(package: str) -> str | None:
 
 
 def _print(report: dict[str, Any]) -> None:
+    if not report["installed"]:
+        print(f"graphml       {NOT_INSTALLED}")
     packages = ", ".join(f"{name} {version or 'missing'}" for name, version in report["packages"].items())
     memory = report["memory_bytes"]
     print(f"graphml {report['graphml']}, Python {report['python']}")
@@ -98,3 +121,5 @@ def _print(report: dict[str, Any]) -> None:
         print(f"backend {name}: {'usable' if found['usable'] else 'cannot be used: ' + str(found['reason'])}")
         for key, value in found["facts"].items():
             print(f"  {key}: {value}")
+        if "bandwidth" in found:
+            print(f"  memory is read at {found['bandwidth'] / 1e9:.1f} GB/s")

@@ -9,12 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
+from graphml.backend import Device, NamedDevice
 from graphml.bench import step_plot
 from graphml.cli import machine, options
 from graphml.cli.checks import check_target
 from graphml.cli.console import Bars, write_file, write_json
 from graphml.cli.opening import find, load
 from graphml.cli.typer_options import grouped
+from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
 from graphml.inspect import profile_table, step_table
 from graphml.inspect.mixed_run import MixedRun, mixed_run
@@ -101,7 +103,7 @@ def profile(
         found = measure(opened, prompt_tokens, max_tokens, rounds or ROUNDS)
         if graph is not None:
             write_file(graph, _dumped(with_times(opened, found)), "--graph")
-    bandwidth = machine.read_bandwidth(found.threads)
+        bandwidth = _bandwidth(opened.executor.device, found.threads)
     if trace is not None:
         write_file(trace, _dumped(trace_events(found)), "--trace")
     if format == "json":
@@ -110,6 +112,13 @@ def profile(
         print(profile_table.comma_separated(found, bandwidth, chosen[0]), end="")
     else:
         print(profile_table.markdown(found, bandwidth, chosen), end="")
+
+
+def _bandwidth(device: Device, threads: int) -> float:
+    """Bytes per second of the memory that programs read; 0 where they read that of several devices."""
+    if isinstance(device, PartsDevice):
+        return 0.0
+    return device.bandwidth() if isinstance(device, NamedDevice) else machine.read_bandwidth(threads)
 
 
 def _check_steps(given: Mapping[str, object], format: str, plot: Path | None) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 from graphml import settings
-from graphml.backend import Backend, Device, Plan, Program, Progress, no_progress
+from graphml.backend import AheadProgram, Backend, Device, Plan, Program, Progress, no_progress
 from graphml.compiler.multi_device import PartsDevice, lower_parts
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.partitions import ReadyPart, backends_of, join, share_arenas, whole_plan
@@ -62,6 +63,12 @@ class Compiled(Prepared):
     """A prepared graph with the program that a device made of it."""
 
     program: Program
+
+    @functools.cached_property
+    def ahead(self) -> AheadProgram | None:
+        """The program, if it takes a step before it has done the one before. Asked for at every step."""
+        program = self.program
+        return program if isinstance(program, AheadProgram) and program.runs_ahead else None
 
 
 @dataclass

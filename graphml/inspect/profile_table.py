@@ -40,7 +40,7 @@ class Table:
 
 
 def table(stage: Stage, by: str, bandwidth: float) -> Table:
-    """One stage grouped by phase, layer, op or node. bandwidth: measured bytes per second.
+    """One stage grouped by phase, layer, op or node. bandwidth: measured bytes per second; 0: not known.
 
     `ms`: work, the mean of the threads, without waiting for each other, which is `waits ms`. `share`: of the
     whole sample, which includes waits. Bytes are those that the op has to read, weights and values.
@@ -99,7 +99,9 @@ def bound_by(calls: int, taken: float, waited: float, speed: float, bandwidth: f
         return "waiting"
     if taken < SHORT_CALL_S * calls:
         return "calls"
-    return "memory" if bandwidth and speed >= MEMORY_BOUND * bandwidth else "arithmetic"
+    if not bandwidth:
+        return ""
+    return "memory" if speed >= MEMORY_BOUND * bandwidth else "arithmetic"
 
 
 def _layer_key(entry: Entry) -> tuple[Any, ...]:
@@ -150,7 +152,8 @@ def markdown(profile: Profile, bandwidth: float, by: Sequence[str]) -> str:
 def headline(profile: Profile, bandwidth: float) -> str:
     """The model, backend, threads and sizes of a profile."""
     where = f"{profile.architecture} on {profile.backend}, {profile.threads} threads"
-    return f"{printable(profile.model)}: {where}; memory is read at {bandwidth / 1e9:.1f} GB/s"
+    read = f"; memory is read at {bandwidth / 1e9:.1f} GB/s" if bandwidth else ""
+    return f"{printable(profile.model)}: {where}{read}"
 
 
 def summary(stage: Stage) -> str:

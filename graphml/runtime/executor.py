@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from graphml.backend import (
-    AheadProgram,
     Backend,
     DeterministicDevice,
     Device,
@@ -317,19 +316,20 @@ class Executor:
 
         token: None takes what the step before, submitted by this method, has sampled: the caller makes sure
         that no other came in between (`n_steps`). settings: `device_settings` of this step. outputs: those
-        that are read. Only for a program that is an `AheadProgram`, of a model that is not `recurrent`.
+        that are read. Only for a program that runs `ahead`, of a model that is not `recurrent`.
         """
         with self._open():
-            program = self.compiled_for(1, len(cache.lengths), False, options).program
-            assert isinstance(program, AheadProgram)
+            compiled = self.compiled_for(1, len(cache.lengths), False, options)
+            inputs, ahead = compiled.program.inputs, compiled.ahead
+            assert ahead is not None
             length = cache.lengths[sequence]
             self.n_steps += 1
             try:
                 ids = {sequence: np.array([token or 0], np.int32)}
-                dims = fill(program.inputs, ids, cache, "last", {sequence: settings})
-                write_factors(program.inputs, self.options if options is None else options, 1)
+                dims = fill(inputs, ids, cache, "last", {sequence: settings})
+                write_factors(inputs, self.options if options is None else options, 1)
                 fed = {"tokens": SAMPLED} if token is None else {}
-                return Begun(self.n_steps, program.begin(dims, state, fed, outputs))
+                return Begun(self.n_steps, ahead.begin(dims, state, fed, outputs))
             except BaseException:
                 cache.rewind(sequence, length)
                 raise

@@ -7,7 +7,6 @@ and samplers; nothing of text or why a generation ends.
 
 from __future__ import annotations
 
-from graphml.backend import AheadProgram
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.top_k_outputs import OF_ROW, SAMPLED, TOP_K, TOP_K_IDS, TOP_K_LOGITS
 from graphml.runtime.begun_step import Begun
@@ -128,7 +127,6 @@ def steps_ahead(
         return None
     if executor.recurrent:
         return None
-    program = executor.compiled_for(1, len(slot.cache.lengths), options=options).program
-    if not isinstance(program, AheadProgram) or not program.runs_ahead:
+    if executor.compiled_for(1, len(slot.cache.lengths), options=options).ahead is None:
         return None
     return Ahead(executor, slot, options, params, numbers, n_vocab)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graphml.backend import AheadProgram, TopRowsDevice
+from graphml.backend import TopRowsDevice
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.row_copies import row_copies
@@ -229,16 +229,17 @@ class Runner:
         executor = self._executor
         with executor.lock:
             options = self._adapters.of(plan)
-            program = self._program(plan.n_rows, options).program
+            compiled = self._program(plan.n_rows, options)
+            ahead, inputs = compiled.ahead, compiled.program.inputs
             lost = after is not None and executor.n_steps != after.number  # what it has sampled
-            if lost or not isinstance(program, AheadProgram) or not program.runs_ahead:
+            if lost or ahead is None:
                 return None
             self._move(plan)
-            dims = self._fill(program.inputs, plan, options)
-            write_settings(program.inputs, plan.sampled, n_before=0 if after is None else 1)
+            dims = self._fill(inputs, plan, options)
+            write_settings(inputs, plan.sampled, n_before=0 if after is None else 1)
             executor.n_steps += 1
             fed = {} if after is None else {"tokens": SAMPLED}
-            ready = program.begin(dims, self._state, fed, AHEAD_OUTPUTS)
+            ready = ahead.begin(dims, self._state, fed, AHEAD_OUTPUTS)
             return BegunPlan(plan, executor.n_steps, ready, time.perf_counter())
 
     def finish(self, begun: BegunPlan, of: Mapping[int, Sequence]) -> Computed:

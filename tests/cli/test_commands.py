@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 import graphml
+from graphml.backend import Backend, Device
 from graphml.cli.main import COMMANDS, app
 from graphml.loading import fetch
 from graphml.weights import open_model
@@ -281,6 +284,30 @@ def test_doctor_tells_the_machine_and_every_backend(monkeypatch: pytest.MonkeyPa
     text = graphml_command("doctor").stdout
     assert "GB/s with" in text
     assert "backend reference: usable" in text
+
+
+def test_doctor_says_where_the_metadata_of_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("graphml.cli.machine.BANDWIDTH_BYTES", 1 << 20)
+    for name in ("requires", "version"):
+        monkeypatch.setattr(f"graphml.cli.doctor.metadata.{name}", missing)
+    monkeypatch.setattr("graphml.loading.discovery.entry_points", lambda **group: ())
+    shown = graphml_command("doctor").stdout
+    assert "graphml       not installed: Python finds no metadata of graphml-engine" in shown
+    assert "numpy missing" in shown
+    assert not json.loads(graphml_command("doctor", "--json").stdout)["installed"]
+
+
+def test_doctor_measures_the_memory_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimpleNamespace(name="a", driver="b", kind="other", bandwidth=lambda: 4e12, close=lambda: None)
+    made = Backend("fast", lambda threads: cast(Device, device), lambda node: None, reads_back=True)
+    monkeypatch.setattr("graphml.cli.machine.BANDWIDTH_BYTES", 1 << 20)
+    monkeypatch.setattr("graphml.loading.discovery.backend_names", lambda: ["fast"])
+    monkeypatch.setattr("graphml.loading.discovery.backend", lambda name: made)
+    assert "backend fast: usable\n  memory is read at 4000.0 GB/s\n" in graphml_command("doctor").stdout
+    assert json.loads(graphml_command("doctor", "--json").stdout)["backends"]["fast"]["bandwidth"] == 4e12
 
 
 def test_doctor_tells_why_a_backend_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

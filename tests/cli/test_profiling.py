@@ -7,9 +7,15 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+import graphml
+from graphml.backend import Device
+from graphml.cli import profile
+from graphml.compiler.multi_device import PartsDevice
 from tests import tiny_model
 from tests.cli.test_commands import graphml_command
 
@@ -37,6 +43,18 @@ def test_profile_shows_tables(path: Path, backend: str) -> None:
     only = graphml_command("profile", path, *SMALL, "--backend", backend, "--by", "node").stdout
     assert "layers.1.ffn_norm" in only
     assert "| phase " not in only.replace("| layer | phase ", "")
+
+
+def test_profile_of_a_device_compares_with_its_own_memory(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of several with none."""
+    device = SimpleNamespace(name="a", driver="b", kind="other", bandwidth=lambda: 5e12)
+    assert profile._bandwidth(cast(Device, device), 1) == 5e12
+    monkeypatch.setattr("graphml.cli.machine.read_bandwidth", lambda threads: threads * 1e9)
+    with graphml.load(path, "reference") as model:
+        assert profile._bandwidth(model.executor.device, 3) == 3e9
+    assert profile._bandwidth(PartsDevice([], 1), 1) == 0.0
 
 
 def test_profile_as_csv_and_json(path: Path) -> None:

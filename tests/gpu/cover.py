@@ -18,6 +18,7 @@ from graphml_gpu.backend import make_backend
 from graphml_gpu.dispatch import Dispatch
 from graphml_gpu.driver import Facts
 from graphml_gpu.kernels.lanes import lanes
+from graphml_gpu.kernels.read_memory import read_memory
 from graphml_gpu.language import Features, Kernel, Specialised
 from graphml_gpu.limits import unplaced
 from graphml_gpu.lowering import joints, table
@@ -125,7 +126,7 @@ def kernels(facts: Facts) -> tuple[Specialised, ...]:
     }
     made = [one.kernel.specialise(features, **one.constants) for one in found.values()]
     if not features.subgroups:
-        return tuple(made)
+        return *made, read_memory.specialise(features, N_GROUPS=4, N_LOADS=2)
     return *(one for one in made if one.subgroups), lanes.specialise(features)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graphml_gpu.buffers import Used
 from graphml_gpu.driver import Bound, Driver
 from graphml_gpu.language import (
     Specialised,
@@ -93,6 +94,21 @@ def test_a_grid_beyond_the_device_is_an_error() -> None:
     with pytest.raises(BackendError, match="65536"):
         driver.submit(recording, [(65536, 1, 1)])
     driver.submit(recording, [GRID])
+    assert work.result() == expected(2)
+
+
+def test_a_launch_that_opencl_refuses_names_its_kernel() -> None:
+    from graphml_opencl.driver import OpenclRecording
+
+    driver = opened("opencl")()
+    work = Work(driver)
+    (kernel, group), *_ = work.recording().calls  # type: ignore[attr-defined]
+    wrong = OpenclRecording([(kernel, group), (kernel, (1 << 30, 1, 1))], Used([work.bound()]), ())
+    with pytest.raises(BackendError, match="add_scaled: cannot be run: INVALID_WORK_GROUP_SIZE"):
+        driver.submit(wrong, [(0, 1, 1), GRID])
+    with pytest.raises(BackendError, match="a grid for each of 2 dispatches; got 1"):
+        driver.submit(wrong, [GRID])
+    driver.submit(work.recording(), [GRID])
     assert work.result() == expected(2)
 
 

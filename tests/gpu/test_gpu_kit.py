@@ -180,3 +180,12 @@ def test_conformance_is_not_found_twice_with_the_same_sources(tmp_path: Path) ->
     assert gpu.checked(tmp_path, known) == {"conformance": True, "limits": "ggml", "conformance_s": 7.0}
     for name in known:
         assert gpu.checked(tmp_path, {**known, name: "another"}) is None
+
+
+@pytest.mark.parametrize(("here", "first"), [(True, "smollm2"), (False, "smollm2-135m:Q4_1")])
+def test_without_smollm2_its_shape_is_measured(
+    here: bool, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphml.loading.fetch.is_downloaded", lambda known: here)
+    assert gpu.default_models() == [first, "tinyllama-1.1b:Q4_0", "phi-2:Q4_K_M"]
+    assert all(name.partition(":")[0] in gpu.SHAPES for name in gpu.default_models()[not here :])

@@ -54,6 +54,15 @@ def test_rows_are_medians_of_the_sums_and_rates_follow() -> None:
     assert layers[1]["of median"] == pytest.approx(3.002 / ((2.0 + 3.002) / 2))
 
 
+def test_where_the_bandwidth_is_not_known_nothing_is_compared_with_it() -> None:
+    rows = table(stage_of([[1e-3, 1e-3, 3e-3, 2e-6]], ENTRIES), "op", 0.0).rows
+    assert [(row["of bandwidth"], row["bound by"]) for row in rows] == [
+        (None, ""),
+        (None, ""),
+        (None, "calls"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("seconds", "waits", "says"),
     [(1e-3, 0.0, "memory"), (3e-3, 0.0, "arithmetic"), (1e-3, 2e-3, "waiting"), (1e-6, 0.0, "calls")],

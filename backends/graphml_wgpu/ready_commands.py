@@ -1,0 +1,54 @@
+"""Command buffers made ahead: while the device runs a step, worker threads encode the next one.
+
+A command buffer is submitted once, but what it holds is the same from token to token. Knows keys that tell
+command buffers apart; nothing of what is in them, or of submitting.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from graphml.errors import BackendError
+from graphml_wgpu.encode import Commands
+
+AHEAD = 2
+"""Command buffers that are ready or being made: two, so that a step may be shorter than its encoding."""
+
+
+class ReadyCommands:
+    """Command buffers of one recording, for the key (grids and copies) that was asked for last.
+
+    Used from one thread at a time. What nobody takes is released along with this object.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._key: Hashable = None
+        self._repeats = False
+        self._made: deque[Future[Commands]] = deque()
+
+    def take(self, key: Hashable) -> Commands | None:
+        """Commands for a key that were made ahead; None where there are none, or none without an error."""
+        self._repeats = key == self._key
+        if not self._repeats:
+            self._drop()
+            self._key = key
+        if not self._made:
+            return None
+        try:
+            return self._made.popleft().result()
+        except BackendError:
+            self._drop()
+            return None
+
+    def prepare(self, encode: Callable[[], Commands]) -> None:
+        """Make commands for the key taken last, if it was asked for twice; encode: from any thread."""
+        while self._repeats and len(self._made) < AHEAD:
+            self._made.append(self._pool.submit(encode))
+
+    def _drop(self) -> None:
+        for one in self._made:
+            one.cancel()
+        self._made.clear()
