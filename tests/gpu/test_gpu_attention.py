@@ -15,7 +15,7 @@ from graphml.ir.language import Builder
 from graphml.ir.op import Array
 from graphml.ir.ops.attention import attention
 from graphml.ir.shape import Symbol
-from tests.gpu.on_devices import DEVICES, REAL, nmse, run_both
+from tests.gpu.on_devices import AS_GRAPHICS, DEVICES, REAL, nmse, run_both
 
 LIMIT = 1e-9
 BLOCK = 8
@@ -114,6 +114,7 @@ CASES = {
     "many, odd sizes": Case(*MANY, d=6, d_v=9),
     "few, odd halves": Case(*FEW, d=6, d_v=10, kind="f16"),
     "many, odd bf16": Case(*MANY, d=6, d_v=10, kind="bf16"),
+    "few, two lanes without columns": Case((90, 300), (0, 1), d=80, d_v=80, kind="f16"),
     "few, wide": Case((9,), (0,), n_head=2, n_head_kv=1, d=260, d_v=520),
     "many, three parts of keys": Case(*MANY, d=96, d_v=96),
     "many, wide": Case((9, 10, 11, 12, 13), (0,) * 5, n_head=1, n_head_kv=1, d=132, d_v=260),
@@ -122,6 +123,7 @@ CASES = {
     **{f"many, {kind}": Case(*MANY, d=32, d_v=64, kind=kind) for kind in KINDS},
     "few, odd halves as keys alone": Case(*FEW, d=6, d_v=8, kind="f16/f32"),
     "split": Case((700, 130), (0, 1)),
+    "split, ten heads of 64 in halves": Case((900, 5, 517), (0, 1, 0), 10, 2, 64, 64, "f16"),
     "split, sinks and window": Case((700, 260), (0, 1), window=300, sinks=True),
 }
 
@@ -138,11 +140,26 @@ IN_PYTHON = {
         "few, iq4_nl/q5_0",
     ),
     "python with subgroups": ("few, heads in parts", "few, sinks and window", "few, q8_0"),
+    f"python with subgroups {AS_GRAPHICS}": (
+        "few, heads in parts",
+        "few, sinks and window",
+        "few, softcap and bias",
+        "few, odd halves as keys alone",
+        "few, two lanes without columns",
+        "few, q8_0",
+        "few, bf16",
+        "many, bf16",
+        "tiles not full",
+        "sequences in turn",
+    ),
 }
+GRAPHICS = f"wgpu {AS_GRAPHICS}"
+ALL_DEVICES = (*DEVICES, f"python with subgroups {AS_GRAPHICS}", GRAPHICS)
+ALL_REAL = (*REAL, GRAPHICS)
 
 
 @pytest.mark.parametrize(
-    ("name", "device"), [(n, d) for d in DEVICES for n in CASES if n in IN_PYTHON.get(d, CASES)]
+    ("name", "device"), [(n, d) for d in ALL_DEVICES for n in CASES if n in IN_PYTHON.get(d, CASES)]
 )
 def test_every_form_means_the_same(name: str, device: str) -> None:
     case = CASES[name]
@@ -151,7 +168,7 @@ def test_every_form_means_the_same(name: str, device: str) -> None:
     assert nmse(made["y"], wanted["y"]) <= LIMIT
 
 
-@pytest.mark.parametrize("device", REAL)
+@pytest.mark.parametrize("device", ALL_REAL)
 @pytest.mark.parametrize("name", ["few", "many", "tiles not full", "sequences in turn", "split"])
 def test_what_a_token_does_not_see_may_be_anything(name: str, device: str) -> None:
     case = CASES[name]
@@ -162,7 +179,7 @@ def test_what_a_token_does_not_see_may_be_anything(name: str, device: str) -> No
     assert nmse(made["y"], wanted["y"]) <= LIMIT
 
 
-@pytest.mark.parametrize("device", REAL)
+@pytest.mark.parametrize("device", ALL_REAL)
 @pytest.mark.parametrize("name", ["few", "many"])
 @pytest.mark.parametrize("flaw", [np.nan, np.inf])
 def test_flaws_in_what_is_seen_show_where_they_belong(name: str, device: str, flaw: float) -> None:
