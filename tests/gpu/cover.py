@@ -59,10 +59,12 @@ SUBGROUPS = {
 
 @cache
 def nodes() -> tuple[Node, ...]:
-    """Those of the conformance suite, long contexts and long rows."""
+    """Those of the conformance suite, long contexts, wide heads and long rows."""
     cases = [case for case in suite.chosen(PLAIN) if case.format in FORMATS]
     graphs = [build([case.at(size)])[0] for case in cases for size in suite.sizes_of(case)]
-    graphs += [one.graph(100) for name, one in attention.CASES.items() if name.startswith("split")]
+    graphs += [
+        one.graph(100) for name, one in attention.CASES.items() if name.startswith(("split", "few, w"))
+    ]
     g = Builder()
     graphs.append(g.finish(y=g.make(top_k, g.input("x", F32, (Symbol("T", 2), 5000)), k=7)))
     return tuple(n for graph in graphs for n in graph.nodes if computes(n) and refuses(n) is None)

@@ -31,8 +31,9 @@ from graphml_gpu.kernels.attention.decode import (
 )
 from graphml_gpu.kernels.attention.decode_teams import ATTENTION_TEAMS
 from graphml_gpu.kernels.attention.prefill import ATTENTION_TILES
+from graphml_gpu.kernels.attention.prefill_registers import ATTENTION_REGISTERS, QUAD
 from graphml_gpu.language import Features, Kernel, Type, f32, f32x4, u32, u32x2, u32x4
-from graphml_gpu.lowering.attention_teams import teams
+from graphml_gpu.lowering.attention_teams import teams, tiles
 
 GROUP, _TILE_GROUP = 128, 64
 _FEW_TOKENS = 4
@@ -171,21 +172,32 @@ def _tiled(node: Node) -> bool:
 
 def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
     q, k, v, positions, sequences, table = node.inputs[:6]
-    elements, sizes = form(node)
-    fours = -(-max(bounds(k.shape)[2], bounds(v.shape)[2]) // 4)
-    tile = 16 if fours <= 32 else 8 if fours <= 64 else 4
-    each = 4 if tile == 4 or fours * tile // 4 <= _TILE_GROUP else 8
-    constants = {**sizes, **_kinds(node), "ROWS": tile, "EACH": each, "GROUP": _TILE_GROUP}
     tokens = rows(node.shape[:1])
     buffers: dict[str, Argument] = {
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table, "out": node,
         **_optional(node),
     }  # fmt: skip
+    scalars: dict[str, Scalar] = {**_scalars(node), "tokens": tokens}
+    shares = tiles(context, bounds(k.shape)[2], bounds(v.shape)[2])
+    if shares is not None:
+        elements, sizes = form(node, _fetched_as)
+        per_group = shares["GROUP"] // shares["ACROSS"] * QUAD
+
+        def heads_first(dims: Dims) -> Groups:
+            return bounds(node.shape)[1], -(-tokens(dims) // per_group), 1
+
+        constants = {**sizes, **_kinds(node), **shares}
+        return [Dispatch(ATTENTION_REGISTERS[elements], constants, buffers, scalars, heads_first)]
+    elements, sizes = form(node)
+    fours = -(-max(bounds(k.shape)[2], bounds(v.shape)[2]) // 4)
+    tile = 16 if fours <= 32 else 8 if fours <= 64 else 4
+    each = 4 if tile == 4 or fours * tile // 4 <= _TILE_GROUP else 8
+    constants = {**sizes, **_kinds(node), "ROWS": tile, "EACH": each, "GROUP": _TILE_GROUP}
 
     def grid(dims: Dims) -> Groups:
         return -(-tokens(dims) // tile), bounds(node.shape)[1], 1
 
-    scalars: dict[str, Scalar] = {**_scalars(node), "tokens": tokens, "fours": -(-bounds(k.shape)[2] // 4)}
+    scalars["fours"] = -(-bounds(k.shape)[2] // 4)
     return [Dispatch(ATTENTION_TILES[elements], constants, buffers, scalars, grid)]
 
 

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from graphml_gpu.dispatch import Context
 from graphml_gpu.kernels.attention.fetched_rows import fetches, fours_at_once, fours_of
 from graphml_gpu.kernels.attention.merge_teams import MERGE_BYTES
+from graphml_gpu.kernels.attention.prefill_registers import QUAD, shared_bytes, tile_fetches
 from graphml_gpu.tuning import is_processor
 
 Teams = Mapping[str, int]
-"""LANES, AHEAD and GROUP of `attention_teams`."""
+"""LANES, AHEAD and GROUP of `attention_teams`; ACROSS, TILE and GROUP of `attention_registers`."""
 
 TEAM_GROUP = 128
 LANES = (4, 8, 16, 32)
@@ -49,3 +50,27 @@ def _ahead(heads: int, each: int) -> int:
     """Positions whose keys and values a team fetches before it uses any: 1, 2 or 4."""
     most = min(4 if heads <= 2 else 2, max(1, _UNDER_WAY // (2 * each)))
     return 1 << (most.bit_length() - 1)
+
+
+TILES = ((16, 64, 128), (16, 32, 128), (16, 32, 64), (8, 32, 64), (8, 16, 64), (8, 16, 32))
+"""ACROSS, TILE and GROUP of `attention_registers`: the first that fits a device and a head."""
+_TILE_FETCHES = 8
+"""Fetches that an invocation has under way at most for a tile; their registers are those of 64 sums."""
+
+
+def tiles(context: Context, d: int, d_v: int) -> Teams | None:
+    """How `attention_registers` is shared out for heads of d and d_v; None: another kernel is better."""
+    features, facts = context.features, context.facts
+    if not features.subgroups or is_processor(facts):
+        return None
+    for across, tile, group in TILES:
+        rows = group // across * QUAD
+        sums = 4 * QUAD * -(-fours_of(d_v) // across)
+        if (
+            across <= features.subgroup_min
+            and shared_bytes(d, d_v, rows, tile) <= facts.shared_bytes
+            and tile_fetches(max(d, d_v), tile, group) <= _TILE_FETCHES
+            and sums <= _SUMS
+        ):
+            return {"ACROSS": across, "TILE": tile, "GROUP": group}
+    return None
