@@ -22,8 +22,7 @@ from graphml.passes.plan import plan_memory
 
 DEVICES = ("python", "python with subgroups", "wgpu", "opencl")
 REAL = DEVICES[2:]
-AS_GRAPHICS = "as a graphics card"
-"""Behind the name of a device: one that runs the kernels of graphics cards."""
+WITHOUT_SUBGROUPS = "wgpu without subgroups"
 SUBGROUPS = dataclasses.replace(FACTS, has_subgroups=True, subgroup_min=8, subgroup_max=8)
 """As on GPUs; those of processors are smaller."""
 
@@ -31,9 +30,9 @@ SUBGROUPS = dataclasses.replace(FACTS, has_subgroups=True, subgroup_min=8, subgr
 @cache
 def device(name: str) -> GpuDevice:
     """The device, opened once; the test is skipped where there is none."""
-    if name.endswith(AS_GRAPHICS):
-        driver = device(name.removesuffix(AS_GRAPHICS).strip()).memory.driver
-        return GpuDevice(pretending(driver, dataclasses.replace(driver.facts, kind="discrete")))
+    if name == WITHOUT_SUBGROUPS:
+        driver = device("wgpu").memory.driver
+        return GpuDevice(pretending(driver, dataclasses.replace(driver.facts, has_subgroups=False)))
     if name not in REAL:
         return GpuDevice(PlainDriver(FACTS if name == "python" else SUBGROUPS))
     backend = discovery.backend(name)
