@@ -42,6 +42,7 @@ from graphml_gpu.language import (
     kernel,
     local_id,
     private_array,
+    select,
     shared_array,
     u32,
     unroll,
@@ -52,7 +53,9 @@ TEAM = 16
 RECORD_HEAD = 2
 """Numbers of a record before its values: the largest score and the sum of weights."""
 MOST_SPLITS = 64
-"""Records of a head that `combine_attention` merges."""
+"""Records of a head that `combine_attention` merges; it has an invocation for each."""
+AT_ONCE = 4
+"""Records that it reads before it adds any."""
 
 
 @function
@@ -291,7 +294,7 @@ def combine_attention(
     records: Read[f32], positions: Read[i32], sequences: Read[i32], lengths: Read[i32], sinks: Read[f32],
     out: Write[f32], window: u32, splits: u32,
     *, DV: int, N_HEAD: int, LEAST: int = 64, WINDOW: bool = False, CHUNK: bool = False, SINKS: bool = False,
-    CAUSAL: bool = True, GROUP: int = 128,
+    CAUSAL: bool = True, GROUP: int = 256,
 ) -> None:  # fmt: skip
     """out[t, head] = the records of its splits as one. A workgroup (head, token); see `attention`."""
     head, token = group_id(0), group_id(1)
@@ -319,8 +322,11 @@ def combine_attention(
     for begin in range(0, DV, GROUP):
         value = f32(0.0)
         if begin + column < DV and plane < planes:
-            for s in range(plane, count, planes):
-                value += records[first + s * (DV + RECORD_HEAD) + RECORD_HEAD + begin + column] * kept[s]
+            for s in range(plane, count, planes * AT_ONCE):
+                for i in unroll(AT_ONCE):
+                    other = min(s + i * planes, count - 1)
+                    at = first + other * (DV + RECORD_HEAD) + RECORD_HEAD + begin + column
+                    value += select(s + i * planes < count, records[at] * kept[other], 0.0)
         if planes > 1:
             if plane < planes:
                 parts[plane * columns + column] = value
