@@ -67,11 +67,13 @@ SUBGROUPS = {
 
 @cache
 def graphs() -> tuple[Graph, ...]:
-    """Those of the conformance suite, also with activations of 8 bits, of long contexts and long rows."""
+    """Those of the conformance suite, also with 8-bit activations, long contexts, wide heads, long rows."""
     cases = [case for case in suite.chosen(PLAIN) if case.format in FORMATS]
     cases += [case for case in suite.chosen(CONVERTING) if case.format in ("q4_0", "q4_k", "q6_k", "q8_1")]
     graphs = [build([case.at(size)])[0] for case in cases for size in suite.sizes_of(case)]
-    graphs += [one.graph(100) for name, one in attention.CASES.items() if name.startswith("split")]
+    graphs += [
+        one.graph(100) for name, one in attention.CASES.items() if name.startswith(("split", "few, w"))
+    ]
     g = Builder()
     graphs.append(g.finish(y=g.make(top_k, g.input("x", F32, (Symbol("T", 2), 5000)), k=7)))
     return tuple(graphs)

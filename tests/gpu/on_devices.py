@@ -22,6 +22,7 @@ from graphml.passes.plan import plan_memory
 
 DEVICES = ("python", "python with subgroups", "wgpu", "opencl")
 REAL = DEVICES[2:]
+WITHOUT_SUBGROUPS = "wgpu without subgroups"
 SUBGROUPS = dataclasses.replace(FACTS, has_subgroups=True, subgroup_min=8, subgroup_max=8)
 """As on GPUs; those of processors are smaller."""
 CARD = "python as a graphics card"
@@ -31,6 +32,9 @@ CARD = "python as a graphics card"
 @cache
 def device(name: str) -> GpuDevice:
     """The device, opened once; the test is skipped where there is none."""
+    if name == WITHOUT_SUBGROUPS:
+        driver = device("wgpu").memory.driver
+        return GpuDevice(pretending(driver, dataclasses.replace(driver.facts, has_subgroups=False)))
     if name not in REAL:
         plain = FACTS if name == "python" else SUBGROUPS
         return GpuDevice(PlainDriver(dataclasses.replace(plain, kind="discrete") if name == CARD else plain))

@@ -15,7 +15,7 @@ from graphml.ir.language import Builder
 from graphml.ir.op import Array
 from graphml.ir.ops.attention import attention
 from graphml.ir.shape import Symbol
-from tests.gpu.on_devices import DEVICES, REAL, nmse, run_both
+from tests.gpu.on_devices import DEVICES, REAL, WITHOUT_SUBGROUPS, nmse, run_both
 
 LIMIT = 1e-9
 BLOCK = 8
@@ -114,6 +114,7 @@ CASES = {
     "many, odd sizes": Case(*MANY, d=6, d_v=9),
     "few, odd halves": Case(*FEW, d=6, d_v=10, kind="f16"),
     "many, odd bf16": Case(*MANY, d=6, d_v=10, kind="bf16"),
+    "few, two lanes without columns": Case((90, 300), (0, 1), d=80, d_v=80, kind="f16"),
     "few, wide": Case((9,), (0,), n_head=2, n_head_kv=1, d=260, d_v=520),
     "many, three parts of keys": Case(*MANY, d=96, d_v=96),
     "many, wide": Case((9, 10, 11, 12, 13), (0,) * 5, n_head=1, n_head_kv=1, d=132, d_v=260),
@@ -122,6 +123,7 @@ CASES = {
     **{f"many, {kind}": Case(*MANY, d=32, d_v=64, kind=kind) for kind in KINDS},
     "few, odd halves as keys alone": Case(*FEW, d=6, d_v=8, kind="f16/f32"),
     "split": Case((700, 130), (0, 1)),
+    "split, ten heads of 64 in halves": Case((900, 5, 517), (0, 1, 0), 10, 2, 64, 64, "f16"),
     "split, sinks and window": Case((700, 260), (0, 1), window=300, sinks=True),
 }
 
@@ -137,12 +139,24 @@ IN_PYTHON = {
         "few, q5_1/q4_1",
         "few, iq4_nl/q5_0",
     ),
-    "python with subgroups": ("few, heads in parts", "few, sinks and window", "few, q8_0"),
+    "python with subgroups": (
+        "few, heads in parts",
+        "few, sinks and window",
+        "few, softcap and bias",
+        "few, odd halves as keys alone",
+        "few, two lanes without columns",
+        "few, q8_0",
+        "few, bf16",
+        "many, bf16",
+        "tiles not full",
+        "sequences in turn",
+    ),
 }
+ALL_DEVICES, ALL_REAL = (*DEVICES, WITHOUT_SUBGROUPS), (*REAL, WITHOUT_SUBGROUPS)
 
 
 @pytest.mark.parametrize(
-    ("name", "device"), [(n, d) for d in DEVICES for n in CASES if n in IN_PYTHON.get(d, CASES)]
+    ("name", "device"), [(n, d) for d in ALL_DEVICES for n in CASES if n in IN_PYTHON.get(d, CASES)]
 )
 def test_every_form_means_the_same(name: str, device: str) -> None:
     case = CASES[name]
@@ -151,7 +165,7 @@ def test_every_form_means_the_same(name: str, device: str) -> None:
     assert nmse(made["y"], wanted["y"]) <= LIMIT
 
 
-@pytest.mark.parametrize("device", REAL)
+@pytest.mark.parametrize("device", ALL_REAL)
 @pytest.mark.parametrize("name", ["few", "many", "tiles not full", "sequences in turn", "split"])
 def test_what_a_token_does_not_see_may_be_anything(name: str, device: str) -> None:
     case = CASES[name]
@@ -162,13 +176,18 @@ def test_what_a_token_does_not_see_may_be_anything(name: str, device: str) -> No
     assert nmse(made["y"], wanted["y"]) <= LIMIT
 
 
-@pytest.mark.parametrize("device", REAL)
+@pytest.mark.parametrize("device", ALL_REAL)
 @pytest.mark.parametrize("name", ["few", "many"])
-@pytest.mark.parametrize("flaw", [np.nan, np.inf])
-def test_flaws_in_what_is_seen_show_where_they_belong(name: str, device: str, flaw: float) -> None:
+@pytest.mark.parametrize(("flaw", "last"), [(np.nan, False), (np.inf, False), (np.inf, True)])
+def test_flaws_in_what_is_seen_show_where_they_belong(
+    name: str, device: str, flaw: float, last: bool
+) -> None:
+    """A last position is read again by invocations that have none."""
     case = CASES[name]
     values = case.values(6)
-    cell = values["table"][0, 0] * BLOCK + 3
+    position = max(p for p, sequence in zip(*FEW if name == "few" else MANY, strict=True) if sequence == 0)
+    position = position if last else 3
+    cell = values["table"][0, position // BLOCK] * BLOCK + position % BLOCK
     values["v"][cell, 1, 5] = flaw
     values["q"][-1, 0, 0] = np.nan
     made, wanted = run_both(case.graph(6), values, device, T=len(case.positions))

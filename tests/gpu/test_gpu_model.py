@@ -48,8 +48,9 @@ def wanted() -> Iterator[np.ndarray]:
 def test_contexts_that_are_split_say_the_same(
     backend: str, wanted: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The context is not split up to 64 positions, and is behind them (else 256)."""
+    """The context is not split up to 64 positions, and is behind them (else 256, or 512 by teams)."""
     monkeypatch.setattr(attention, "_UNSPLIT", 64)
+    monkeypatch.setattr(attention, "_UNSPLIT_BY_TEAMS", 64)
     monkeypatch.setattr(attention, "_LEAST", 32)
     executor = open_executor(STORIES, LoadOptions(backend, kv="f32", n_batch=62))
     assert nmse(after(executor, PIECES), wanted) < 1e-9
@@ -71,7 +72,8 @@ def test_layers_shared_with_the_cpu_say_the_same(backend: str, wanted: np.ndarra
 
 
 @pytest.mark.parametrize("backend", DEVICES)
-def test_a_layer_of_a_step_is_eight_dispatches(backend: str) -> None:
+def test_a_layer_of_a_step_is_eight_dispatches(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_UNSPLIT_BY_TEAMS", 256)  # of the 512 positions that this model has
     executor = open_executor(STORIES, LoadOptions(backend, n_batch=2))
     program = executor.compiled(1, 1).program
     assert isinstance(program, GpuProgram)

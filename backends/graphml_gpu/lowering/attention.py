@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from graphml.ir.node import Node
@@ -21,21 +22,29 @@ from graphml_gpu.dispatch import (
     rows,
 )
 from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
-from graphml_gpu.kernels.attention.decode import ATTENTION, RECORD_HEAD, TEAM, combine_attention
+from graphml_gpu.kernels.attention.decode import (
+    ATTENTION,
+    MOST_SPLITS,
+    RECORD_HEAD,
+    TEAM,
+    combine_attention,
+)
+from graphml_gpu.kernels.attention.decode_teams import ATTENTION_TEAMS
 from graphml_gpu.kernels.attention.prefill import ATTENTION_TILES
-from graphml_gpu.language import Features, Type, f32, f32x4, u32, u32x2
+from graphml_gpu.kernels.attention.prefill_registers import ATTENTION_REGISTERS, QUAD
+from graphml_gpu.language import Features, Kernel, Type, f32, f32x4, u32, u32x2, u32x4
+from graphml_gpu.lowering.attention_teams import teams, tiles
 
 GROUP, _TILE_GROUP = 128, 64
 _FEW_TOKENS = 4
 """Up to this many each has workgroups of its own, even where they are of one sequence."""
 QUERY_BYTES = 6144
 """Shared memory that a workgroup's queries may take, and its values; any device has 16 KB."""
-_GROUPS = 256
+_GROUPS, _GROUPS_OF_TEAMS = 256, 1024
 """Workgroups that are enough for a device; splits of the context make up for few tokens and heads."""
-_MOST_SPLITS = 32
 _LEAST = 128
 """Positions that a split has at least."""
-_UNSPLIT = 256
+_UNSPLIT, _UNSPLIT_BY_TEAMS = 256, 512
 """Positions that are not split: a second kernel would cost more than it saves."""
 _LANES = 8
 """Invocations that share a key, where they can add up without shared memory."""
@@ -76,25 +85,25 @@ def _optional(node: Node) -> dict[str, Argument]:
     return {"sinks": sinks or NOTHING, "lengths": lengths or NOTHING}
 
 
-def _splits(node: Node) -> int:
-    """Shares of the context that have a workgroup each."""
+def _splits(node: Node, groups: int = _GROUPS_OF_TEAMS) -> int:
+    """Shares of the context that have a workgroup each, where so many workgroups are enough."""
     tokens = bounds(node.shape)[0]
     kv_heads, blocks = bounds(node.inputs[2].shape)[1], bounds(node.inputs[5].shape)[1]
     longest = _most_seen(node, blocks * integer(node.attributes, "block_size"))
-    wanted = _GROUPS // (tokens * kv_heads * _chunks(node))
-    return max(1, min(wanted, _MOST_SPLITS, longest // _LEAST))
+    wanted = groups // (tokens * kv_heads * _chunks(node))
+    return max(1, min(wanted, MOST_SPLITS, longest // _LEAST))
 
 
 def _workspace(node: Node) -> int:
     tokens, n_head, d_v = bounds(node.shape)
-    if _tiled(node) or not _leaves_records(node):
+    if _tiled(node) or not _leaves_records(node, _splits(node)):
         return 0
     return tokens * n_head * _splits(node) * (RECORD_HEAD + d_v) * 4
 
 
-def _leaves_records(node: Node) -> bool:
+def _leaves_records(node: Node, splits: int) -> bool:
     """Whether workgroups may leave records for `combine_attention`, which alone knows of sinks."""
-    return _splits(node) > 1 or _optional(node)["sinks"] is not NOTHING
+    return splits > 1 or _optional(node)["sinks"] is not NOTHING
 
 
 def bound_as(node: Node) -> tuple[Type, Any]:
@@ -111,11 +120,20 @@ def shared_out(features: Features) -> dict[str, int]:
     return {"LANES": lanes, "TILE": max(64, GROUP // lanes), "GROUP": GROUP}
 
 
-def form(node: Node) -> tuple[tuple[Type, Type], dict[str, Any]]:
+def _fetched_as(node: Node) -> tuple[Type, Any]:
+    """As `bound_as`, for kernels that fetch: eight halves at once where rows are a multiple of these."""
+    cache, wide = CACHE_TYPES[node.dtype.name], bounds(node.shape)[2] % 8 == 0
+    vector: Any = u32x4
+    return (vector, cache.unpack) if wide and cache.unpack is not None else bound_as(node)
+
+
+def form(
+    node: Node, bind: Callable[[Node], tuple[Type, Any]] = bound_as
+) -> tuple[tuple[Type, Type], dict[str, Any]]:
     """How keys and values are bound, and what a kernel must know of them."""
     k, v = node.inputs[1:3]
     (_, kv_heads, d), (_, _, d_v) = bounds(k.shape), bounds(v.shape)
-    (k_element, load_k), (v_element, load_v) = bound_as(k), bound_as(v)
+    (k_element, load_k), (v_element, load_v) = bind(k), bind(v)
     sizes = {"D": d, "DV": d_v, "N_HEAD": bounds(node.shape)[1], "N_HEAD_KV": kv_heads}
     return (k_element, v_element), sizes | {"LOAD_K": load_k, "LOAD_V": load_v}
 
@@ -154,38 +172,64 @@ def _tiled(node: Node) -> bool:
 
 def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
     q, k, v, positions, sequences, table = node.inputs[:6]
-    elements, sizes = form(node)
-    fours = -(-max(bounds(k.shape)[2], bounds(v.shape)[2]) // 4)
-    tile = 16 if fours <= 32 else 8 if fours <= 64 else 4
-    each = 4 if tile == 4 or fours * tile // 4 <= _TILE_GROUP else 8
-    constants = {**sizes, **_kinds(node), "ROWS": tile, "EACH": each, "GROUP": _TILE_GROUP}
     tokens = rows(node.shape[:1])
     buffers: dict[str, Argument] = {
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table, "out": node,
         **_optional(node),
     }  # fmt: skip
+    scalars: dict[str, Scalar] = {**_scalars(node), "tokens": tokens}
+    shares = tiles(context, bounds(k.shape)[2], bounds(v.shape)[2])
+    if shares is not None:
+        elements, sizes = form(node, _fetched_as)
+        per_group = shares["GROUP"] // shares["ACROSS"] * QUAD
+
+        def heads_first(dims: Dims) -> Groups:
+            return bounds(node.shape)[1], -(-tokens(dims) // per_group), 1
+
+        constants = {**sizes, **_kinds(node), **shares}
+        return [Dispatch(ATTENTION_REGISTERS[elements], constants, buffers, scalars, heads_first)]
+    elements, sizes = form(node)
+    fours = -(-max(bounds(k.shape)[2], bounds(v.shape)[2]) // 4)
+    tile = 16 if fours <= 32 else 8 if fours <= 64 else 4
+    each = 4 if tile == 4 or fours * tile // 4 <= _TILE_GROUP else 8
+    constants = {**sizes, **_kinds(node), "ROWS": tile, "EACH": each, "GROUP": _TILE_GROUP}
 
     def grid(dims: Dims) -> Groups:
         return -(-tokens(dims) // tile), bounds(node.shape)[1], 1
 
-    scalars: dict[str, Scalar] = {**_scalars(node), "tokens": tokens, "fours": -(-bounds(k.shape)[2] // 4)}
+    scalars["fours"] = -(-bounds(k.shape)[2] // 4)
     return [Dispatch(ATTENTION_TILES[elements], constants, buffers, scalars, grid)]
 
 
 def _lower(node: Node, context: Context) -> list[Dispatch]:
     if _tiled(node):
         return _lower_tiles(node, context)
+    d, d_v = (bounds(cache.shape)[2] for cache in node.inputs[1:3])
+    shares = teams(context, _heads(node), d, d_v)
+    if shares is not None:
+        elements, sizes = form(node, _fetched_as)
+        return _lower_splits(node, context, ATTENTION_TEAMS[elements], {**sizes, **shares}, {})
+    elements, sizes = form(node)
+    planes = max(1, GROUP // -(-d_v // 4))
+    constants = {**sizes, **shared_out(context.features)}
+    return _lower_splits(node, context, ATTENTION[elements], constants, {"planes": planes})
+
+
+def _lower_splits(
+    node: Node, context: Context, kernel: Kernel, sizes: dict[str, Any], numbers: dict[str, Scalar]
+) -> list[Dispatch]:
+    """A kernel for few tokens, a workgroup a share of the context, and what puts the shares together."""
     q, k, v, positions, sequences, table = node.inputs[:6]
     more = _optional(node)
     n_head, kv_heads = bounds(node.shape)[1], bounds(v.shape)[1]
     tokens, groups = rows(node.shape[:1]), kv_heads * _chunks(node)
-    most, window = _splits(node), _window(node)
+    by_teams = "AHEAD" in sizes
+    most, window = _splits(node, _GROUPS_OF_TEAMS if by_teams else _GROUPS), _window(node)
+    unsplit = _UNSPLIT_BY_TEAMS if by_teams else _UNSPLIT
     lengths = extras(node.inputs, node.attributes)[1]
-    elements, sizes = form(node)
-    kinds = {**sizes, **_kinds(node), "LEAST": _LEAST}
-    constants = {
-        **kinds, **shared_out(context.features), "HEADS": _heads(node), "RECORDS": _leaves_records(node)
-    }  # fmt: skip
+    leaves = _leaves_records(node, most)
+    kinds = {**_kinds(node), "LEAST": _LEAST}
+    constants = {**sizes, **kinds, "HEADS": _heads(node), "RECORDS": leaves}
     longest = context.largest(lengths or positions)
 
     def splits(dims: Dims) -> int:
@@ -193,19 +237,18 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
         if most == 1 or longest is None:
             return most
         seen = _most_seen(node, longest(dims))
-        return min(most, seen // _LEAST) if seen > _UNSPLIT else 1
+        return min(most, seen // _LEAST) if seen > unsplit else 1
 
     def grid(dims: Dims) -> Groups:
         return groups, tokens(dims), splits(dims)
 
-    records: Argument = Workspace(node) if _leaves_records(node) else NOTHING
+    records: Argument = Workspace(node) if leaves else NOTHING
     buffers: dict[str, Argument] = {
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "lengths": more["lengths"],
         "table": table, "records": records, "out": node,
     }  # fmt: skip
-    planes = max(1, GROUP // -(-bounds(v.shape)[2] // 4))
-    scalars: dict[str, Scalar] = {**_scalars(node), "splits": splits, "planes": planes}
-    first = Dispatch(ATTENTION[elements], constants, buffers, scalars, grid)
+    scalars: dict[str, Scalar] = {**_scalars(node), "splits": splits, **numbers}
+    first = Dispatch(kernel, constants, buffers, scalars, grid)
     if records is NOTHING:
         return [first]
 
@@ -215,7 +258,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     taken = {"DV", "N_HEAD", "LEAST", "WINDOW", "CHUNK", "SINKS", "CAUSAL"}
     second = Dispatch(
         combine_attention,
-        {name: value for name, value in kinds.items() if name in taken},
+        {name: value for name, value in constants.items() if name in taken},
         {"records": records, "positions": positions, "sequences": sequences, "out": node, **more},
         {"window": window, "splits": splits},
         second_grid,

@@ -1,6 +1,7 @@
 """How the elements of caches are read: f32, f16, bf16 and formats of 32 elements a block, from words.
 
-A load gives four neighbours of a row.
+A load gives four neighbours of a row. Halves are unpacked from two words by a function of their own: kernels
+that fetch more than four at once call it later.
 """
 
 from __future__ import annotations
@@ -36,6 +37,19 @@ PAIRS = tuple(itertools.product(ELEMENTS, repeat=2))
 
 
 @function
+def unpack_f16(low: u32, high: u32) -> Vector[float]:
+    """Four halves of two words."""
+    first, second = unpack_half2(low), unpack_half2(high)
+    return f32x4(first.x, first.y, second.x, second.y)
+
+
+@function
+def unpack_bf16(low: u32, high: u32) -> Vector[float]:
+    """Four bfloat16 of two words."""
+    return f32x4(bf16_low(low), bf16_high(low), bf16_low(high), bf16_high(high))
+
+
+@function
 def load_f32(cache: Any, row: u32, four: u32, WIDTH: int) -> Vector[float]:
     """Of an Array[f32x4]; WIDTH is a multiple of 4."""
     four_elements: Vector[float] = cache[row * (WIDTH // 4) + four]
@@ -58,8 +72,7 @@ def load_f32_uneven(cache: Any, row: u32, four: u32, WIDTH: int) -> Vector[float
 def load_f16(cache: Any, row: u32, four: u32, WIDTH: int) -> Vector[float]:
     """Of an Array[u32x2]; WIDTH is a multiple of 4."""
     words = cache[row * (WIDTH // 4) + four]
-    low, high = unpack_half2(words.x), unpack_half2(words.y)
-    return f32x4(low.x, low.y, high.x, high.y)
+    return unpack_f16(words.x, words.y)
 
 
 @function
@@ -78,7 +91,7 @@ def load_f16_uneven(cache: Any, row: u32, four: u32, WIDTH: int) -> Vector[float
 def load_bf16(cache: Any, row: u32, four: u32, WIDTH: int) -> Vector[float]:
     """Of an Array[u32x2]; WIDTH is a multiple of 4."""
     words = cache[row * (WIDTH // 4) + four]
-    return f32x4(bf16_low(words.x), bf16_high(words.x), bf16_low(words.y), bf16_high(words.y))
+    return unpack_bf16(words.x, words.y)
 
 
 @function

@@ -36,10 +36,13 @@ from graphml_gpu.language import (
     f32x4,
     function,
     group_id,
+    group_max,
+    group_sum,
     i32,
     kernel,
     local_id,
     private_array,
+    select,
     shared_array,
     u32,
     unroll,
@@ -49,6 +52,10 @@ TEAM = 16
 """Invocations that look after the softmax of one head."""
 RECORD_HEAD = 2
 """Numbers of a record before its values: the largest score and the sum of weights."""
+MOST_SPLITS = 64
+"""Records of a head that `combine_attention` merges; it has an invocation for each."""
+AT_ONCE = 4
+"""Records that it reads before it adds any."""
 
 
 @function
@@ -287,29 +294,44 @@ def combine_attention(
     records: Read[f32], positions: Read[i32], sequences: Read[i32], lengths: Read[i32], sinks: Read[f32],
     out: Write[f32], window: u32, splits: u32,
     *, DV: int, N_HEAD: int, LEAST: int = 64, WINDOW: bool = False, CHUNK: bool = False, SINKS: bool = False,
-    CAUSAL: bool = True,
-    GROUP: int = 64,
+    CAUSAL: bool = True, GROUP: int = 256,
 ) -> None:  # fmt: skip
     """out[t, head] = the records of its splits as one. A workgroup (head, token); see `attention`."""
     head, token = group_id(0), group_id(1)
     low, high = seen(sequences, lengths, token, u32(positions[token]), window, WINDOW, CHUNK, CAUSAL)
     share = split_size(high - low, splits, LEAST)
     count = (high - low + share - 1) // share
-    first = (token * N_HEAD + head) * splits * (DV + 2)
-    top = f32(-math.inf)
-    for s in range(count):
-        top = max(top, records[first + s * (DV + 2)])
+    first = (token * N_HEAD + head) * splits * (DV + RECORD_HEAD)
+    mine, weight = f32(-math.inf), f32(0.0)
+    if local_id(0) < count:
+        mine = records[first + local_id(0) * (DV + RECORD_HEAD)]
+        weight = records[first + local_id(0) * (DV + RECORD_HEAD) + 1]
+    top = group_max(mine)
     if SINKS:
         top = max(top, sinks[head])
-    total = f32(0.0)
-    for s in range(count):
-        record = first + s * (DV + 2)
-        total += records[record + 1] * weight_of(records[record], top)
+    kept = shared_array(f32, GROUP)
+    kept[local_id(0)] = weight_of(mine, top)
+    total = group_sum(weight * weight_of(mine, top))
     if SINKS:
         total += exp(sinks[head] - top)
-    for i in range(local_id(0), DV, GROUP):
+    barrier()
+    columns = min(DV, GROUP)
+    planes = max(GROUP // columns, 1)
+    column, plane = local_id(0) % columns, local_id(0) // columns
+    parts = shared_array(f32, planes * columns)
+    for begin in range(0, DV, GROUP):
         value = f32(0.0)
-        for s in range(count):
-            record = first + s * (DV + 2)
-            value += records[record + 2 + i] * weight_of(records[record], top)
-        out[(token * N_HEAD + head) * DV + i] = value / total
+        if begin + column < DV and plane < planes:
+            for s in range(plane, count, planes * AT_ONCE):
+                for i in unroll(AT_ONCE):
+                    other = min(s + i * planes, count - 1)
+                    at = first + other * (DV + RECORD_HEAD) + RECORD_HEAD + begin + column
+                    value += select(s + i * planes < count, records[at] * kept[other], 0.0)
+        if planes > 1:
+            if plane < planes:
+                parts[plane * columns + column] = value
+            barrier()
+            for other in range(1, planes):
+                value += parts[min(other, planes - 1) * columns + column]
+        if begin + column < DV and plane == 0:
+            out[(token * N_HEAD + head) * DV + begin + column] = value / total

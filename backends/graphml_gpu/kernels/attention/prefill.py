@@ -187,23 +187,29 @@ def run_of(
 
 @function
 def note_rows(
-    lows: Array[u32], highs: Array[u32], runs: Array[u32], queries: Array[f32x4],
-    q: Read[f32], positions: Read[i32], sequences: Read[i32], lengths: Read[i32], first: u32, count: u32,
-    head: u32, window: u32, D: int, N_HEAD: int, ROWS: int, GROUP: int, WINDOW: bool, CHUNK: bool,
-    CAUSAL: bool,
+    lows: Array[u32], highs: Array[u32], runs: Array[u32],
+    positions: Read[i32], sequences: Read[i32], lengths: Read[i32], first: u32, count: u32,
+    window: u32, ROWS: int, GROUP: int, WINDOW: bool, CHUNK: bool, CAUSAL: bool,
 ) -> None:  # fmt: skip
-    """Bring what is known of the tile's tokens to shared memory. All must call it."""
-    fours = (D + 3) // 4
+    """Bring what the tile's tokens see to shared memory."""
     for row in range(local_id(0), ROWS, GROUP):
         token = first + min(row, count - 1)
         low, high = seen(sequences, lengths, token, u32(positions[token]), window, WINDOW, CHUNK, CAUSAL)
         lows[row] = low
         highs[row] = high
         runs[row] = u32(sequences[token])
+
+
+@function
+def load_queries(
+    queries: Array[f32x4], q: Read[f32], first: u32, count: u32, head: u32,
+    D: int, N_HEAD: int, ROWS: int, GROUP: int, PADDING: int = 0,
+) -> None:  # fmt: skip
+    """Bring the tile's queries to shared memory, each four rows PADDING fours further."""
+    fours = (D + 3) // 4
     for i in range(local_id(0), ROWS * fours, GROUP):
         token = first + min(i // fours, count - 1)
-        queries[i] = load_query(q, token * N_HEAD + head, i % fours, D)
-    barrier()
+        queries[i + i // (fours * 4) * PADDING] = load_query(q, token * N_HEAD + head, i % fours, D)
 
 
 @function
@@ -255,9 +261,11 @@ def _attention_tiles(k_element: Any, v_element: Any) -> Kernel:
         lows, highs, runs = shared_array(u32, ROWS), shared_array(u32, ROWS), shared_array(u32, ROWS)
         queries = shared_array(f32x4, ROWS * ((D + 3) // 4))
         note_rows(
-            lows, highs, runs, queries, q, positions, sequences, lengths, first, count, head, window,
-            D, N_HEAD, ROWS, GROUP, WINDOW, CHUNK, CAUSAL,
+            lows, highs, runs, positions, sequences, lengths, first, count, window,
+            ROWS, GROUP, WINDOW, CHUNK, CAUSAL,
         )  # fmt: skip
+        load_queries(queries, q, first, count, head, D, N_HEAD, ROWS, GROUP)
+        barrier()
         cells = shared_array(u32, TILE)
         scores = shared_array(f32, TILE * ROWS)
         maxima = shared_array(f32, GROUP)
