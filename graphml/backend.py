@@ -259,10 +259,13 @@ class LazyStateDevice(Protocol):
 
 @runtime_checkable
 class LimitedDevice(Protocol):
-    """Optional part of a device: one that may have no room for what its backend has kernels for."""
+    """Optional part of a device: one that decides for itself what it can do of what its backend can."""
 
     def refuses(self, node: Node) -> str | None:
         """As `Backend.refuses`, of this device; refuses what the backend refuses, and more."""
+
+    def activation(self, weight: DType) -> DType | None:
+        """As `Backend.activation`."""
 
 
 @runtime_checkable
@@ -346,5 +349,7 @@ class Backend:
 
 
 def on_device(backend: Backend, device: Device) -> Backend:
-    """The backend with what its device refuses."""
-    return replace(backend, refuses=device.refuses) if isinstance(device, LimitedDevice) else backend
+    """The backend as its device is."""
+    if not isinstance(device, LimitedDevice):
+        return backend
+    return replace(backend, refuses=device.refuses, activation=device.activation)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from graphml.backend import Plan, Progress, Tuned
 from graphml.errors import BackendError
+from graphml.ir.dtype import DType, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -15,8 +16,10 @@ from graphml_gpu.bandwidth import read_bandwidth
 from graphml_gpu.driver import Driver, Facts
 from graphml_gpu.limits import no_room
 from graphml_gpu.lowering import table
+from graphml_gpu.lowering.products import multiplies_integers
 from graphml_gpu.memory import Memory
 from graphml_gpu.node_support import aligned, value_bytes
+from graphml_gpu.own_rows import also_read, own_rows
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.state import GpuState
 from graphml_gpu.tuner import tune
@@ -69,6 +72,15 @@ class GpuDevice:
                 reason = no_room(node, self.facts, self.memory.features)
             self._refused[node] = reason
         return self._refused[node]
+
+    def activation(self, weight: DType) -> DType | None:
+        """See `graphml.backend.LimitedDevice`: 8 bits where four products of them are one instruction."""
+        integers = self.memory.features.dot4 and multiplies_integers(weight.name)
+        return dtype("q8_1") if integers else None
+
+    def also_reads(self, graph: Graph) -> Mapping[Node, Sequence[Node]]:
+        """See `graphml.passes.plan.RereadingDevice`."""
+        return also_read(own_rows(graph, self.facts, self.memory.features, self.refuses), graph)
 
     def storage(self, node: Node) -> int:
         """Bytes of a value at its bounds, aligned so that a binding can begin there."""

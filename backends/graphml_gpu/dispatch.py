@@ -57,6 +57,7 @@ from graphml_gpu.tuning import UNTUNED, Tuning
 if TYPE_CHECKING:
     from graphml_gpu.driver import Facts
     from graphml_gpu.language import Features, Kernel
+    from graphml_gpu.own_rows import Row
 
 Dims = Mapping[str, int]
 Scalar = int | float | Callable[[Dims], int | float]
@@ -182,7 +183,8 @@ class Context:
     buffers of their own, in order; one shard where a binding holds all of it. A kernel that reads a weight
     which may be that large is dispatched once a shard; a weight given as a `Node` must have one shard.
     largest: how far the values of an integer input go in a step, for grids and numbers that follow them (see
-    `parameters.Largest`); None for a value that is no input. tuning: how products are shared out.
+    `parameters.Largest`); None for a value that is no input. tuning: how products are shared out. own_row: how
+    products make a row of activations for themselves; None for one that lies in memory.
     """
 
     facts: Facts
@@ -190,6 +192,7 @@ class Context:
     shards: Callable[[Node], Sequence[Shard]]
     largest: Callable[[Node], Callable[[Dims], int] | None]
     tuning: Tuning = UNTUNED
+    own_row: Callable[[Node], Row | None] = lambda node: None
 
 
 def _nothing_refused(node: Node) -> str | None:

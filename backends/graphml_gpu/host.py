@@ -19,6 +19,7 @@ from graphml.ir.ops.leaf import input_leaf, state_leaf
 from graphml.ir.shape import resolve
 from graphml_gpu.dispatch import Part
 from graphml_gpu.driver import Range
+from graphml_gpu.int8_planes import INT8_ROWS, from_planes, to_planes
 from graphml_gpu.memory import Memory
 from graphml_gpu.node_support import viewed
 from graphml_gpu.places import Places
@@ -118,7 +119,9 @@ class Host:
             parts = node.type.parts
             for i in range(len(parts) or 1):
                 buffer, start, _ = self._places.range(Part(node, i) if parts else node, self._state)
-                data = np.ascontiguousarray(result[i] if parts else result)
+                array = result[i] if parts else result
+                packed = (parts[i] if parts else node.type).dtype.name == INT8_ROWS
+                data = np.ascontiguousarray(to_planes(array) if packed else array)
                 self._memory.write(buffer, start, data.reshape(-1).view(np.uint8))
 
     def _array_shape(self, kind: Type) -> tuple[int, ...]:
@@ -133,4 +136,5 @@ class Host:
     def _shaped(self, kind: Type, raw: Array) -> Array:
         raw = raw[: self._size(kind)]
         plain = raw if kind.dtype.numpy is None else raw.view(kind.dtype.numpy)
-        return plain.reshape(self._array_shape(kind) if kind.shape else ())
+        shaped = plain.reshape(self._array_shape(kind) if kind.shape else ())
+        return from_planes(shaped) if kind.dtype.name == INT8_ROWS else shaped

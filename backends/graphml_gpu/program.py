@@ -30,6 +30,7 @@ from graphml_gpu.host import Host, Mark, Missing
 from graphml_gpu.language import Specialised
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
+from graphml_gpu.own_rows import own_rows
 from graphml_gpu.node_support import computes, refuses, viewed
 from graphml_gpu.parameters import Largest, Numbers, Parameters
 from graphml_gpu.places import Places
@@ -277,11 +278,12 @@ class GpuProgram:
 
     def _lower(self, constants: Mapping[Node, Array]) -> None:
         memory = self._memory
+        own = own_rows(self._graph, memory.driver.facts, memory.features, self._refuses)
         context = Context(
-            memory.driver.facts, memory.features, self.places.shards, self._follow, self._tuning
+            memory.driver.facts, memory.features, self.places.shards, self._follow, self._tuning, own.get
         )
         computed = filter(computes, self._graph.nodes)
-        todo = [node for node in computed if node not in constants]
+        todo = [node for node in computed if node not in constants and node not in own]
         for refused, run in itertools.groupby(todo, lambda node: self._refuses(node) is not None):
             nodes = tuple(run)
             if refused:

@@ -34,6 +34,9 @@ KERNELS = Setting(
 FEW = 8
 """Rows of activations that the kernels for few take at a time."""
 
+FEW_INT8 = 16
+"""The same of activations of 8 bits, which meet weights that were unpacked once for 8 of them at a time."""
+
 Parameters = Mapping[str, int]
 
 _OF_PROCESSORS = ((8, 1), (16, 1), (64, 1))
@@ -49,16 +52,27 @@ _TILES = (
     (256, 16, 128, 128, 1),
 )
 """GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS and UNITS that are tried for many."""
+_INT8_TILES = (
+    (64, 8, 32, 32, 2),
+    (64, 8, 32, 32, 4),
+    (128, 8, 32, 32, 4),
+    (128, 8, 32, 32, 8),
+    (128, 16, 64, 64, 2),
+    (256, 16, 64, 64, 4),
+    (256, 16, 128, 64, 4),
+)
+"""The same for activations of 8 bits, in units of 32."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """One product: k elements of each of n rows of weights, at most so many rows of activations."""
+    """One product: k elements of each of n rows of weights, at most so many rows of activations of a dtype."""
 
     format: str
     n: int
     k: int
     columns: int
+    activations: str = "f32"
 
 
 @dataclass(frozen=True)
@@ -90,14 +104,14 @@ def is_processor(facts: Facts) -> bool:
     return KERNELS() is None and facts.kind == "cpu"
 
 
-def takes_few(facts: Facts, columns: int) -> bool:
+def takes_few(facts: Facts, columns: int, activations: str = "f32") -> bool:
     """Whether the kernels for few rows make a product: on processors always, as nothing is shared there."""
-    return columns <= FEW or is_processor(facts)
+    return columns <= (FEW if activations == "f32" else FEW_INT8) or is_processor(facts)
 
 
 def usual(facts: Facts, product: Product) -> Parameters:
     """The rule of thumb."""
-    return few_rows(facts, product) if takes_few(facts, product.columns) else many_rows(facts, product)
+    return few_rows(facts, product) if takes_few(facts, product.columns, product.activations) else many_rows(facts, product)
 
 
 def few_rows(facts: Facts, product: Product) -> Parameters:
@@ -105,6 +119,8 @@ def few_rows(facts: Facts, product: Product) -> Parameters:
     columns = min(product.columns, 4 if is_processor(facts) and product.columns > FEW else FEW)
     if is_processor(facts):
         return {"GROUP": 16, "LANES": 1, "ROWS": 4 if product.n >= 64 else 1, "COLUMNS": columns}
+    if product.activations != "f32":
+        return _few_int8(facts, product, columns)
     units = -(-product.k // 16)
     group = min(64, facts.max_group)
     lanes = min(group, 64 if units >= 128 else 32 if units >= 32 else 8)
@@ -112,8 +128,19 @@ def few_rows(facts: Facts, product: Product) -> Parameters:
     return {"GROUP": group, "LANES": lanes, "ROWS": tall, "COLUMNS": columns}
 
 
+def _few_int8(facts: Facts, product: Product, columns: int) -> Parameters:
+    """As measured: neighbours share a row until there are enough rows for all of them."""
+    lanes = 16 if product.n >= 4096 or product.k < 1024 else 32
+    tall = 2 if product.n >= 4096 or columns > 1 else 1
+    return {"GROUP": min(256, facts.max_group), "LANES": lanes, "ROWS": tall, "COLUMNS": columns}
+
+
 def many_rows(facts: Facts, product: Product) -> Parameters:
-    """GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS and UNITS of `mat_mul`."""
+    """GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS and UNITS of `mat_mul` and `mat_mul_int8`."""
+    if product.activations != "f32":
+        fitting = [tile for tile in _INT8_TILES if _fits(facts, tile)]
+        wanted = _INT8_TILES[4] if product.columns > 32 else _INT8_TILES[2 if product.n >= 4096 else 3]
+        return _tile(*(wanted if wanted in fitting else fitting[0]))
     large = _tile_bytes(*_TILES[2]) <= facts.shared_bytes and facts.max_group >= 128
     small = product.columns <= 32 or not large
     return _tile(*_TILES[0 if small else 2])
@@ -128,16 +155,25 @@ def _tile_bytes(group: int, across: int, tall: int, wide: int, units: int) -> in
     return 4 * 16 * units * (tall + wide + 1)
 
 
+def _fits(facts: Facts, tile: tuple[int, ...]) -> bool:
+    """Whether a device runs `mat_mul_int8` with a tile."""
+    group, _, tall, wide, units = tile
+    shared = units * (tall * (32 + 12) + wide * (32 + 8))
+    return group <= facts.max_group and shared <= facts.shared_bytes
+
+
 def candidates(facts: Facts, product: Product) -> Sequence[Parameters]:
     """All parameters that a product's kernel may be given on a device; the usual ones are the first."""
     first = usual(facts, product)
-    if takes_few(facts, product.columns):
+    if takes_few(facts, product.columns, product.activations):
         made = [
             {"GROUP": group, "LANES": lanes, "ROWS": tall, "COLUMNS": first["COLUMNS"]}
             for group, lanes in (_OF_PROCESSORS if is_processor(facts) else _SHARES)
             for tall in (1, 2, 4)
             if group <= facts.max_group and lanes <= max(1, product.k // 16)
         ]
+    elif product.activations != "f32":
+        made = [dict(_tile(*tile)) for tile in _INT8_TILES if _fits(facts, tile)]
     else:
         made = [
             dict(_tile(*tile))
@@ -168,7 +204,10 @@ def _device(facts: Facts) -> dict[str, str]:
 
 
 def _product(entry: Mapping[str, Any]) -> Product:
-    return Product(str(entry["format"]), int(entry["n"]), int(entry["k"]), int(entry["columns"]))
+    return Product(
+        str(entry["format"]), int(entry["n"]), int(entry["k"]), int(entry["columns"]),
+        str(entry.get("activations", "f32")),
+    )
 
 
 def load(facts: Facts) -> Tuning:

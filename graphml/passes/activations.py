@@ -15,7 +15,7 @@ from graphml.passes.rewrite import rebuild
 
 
 def quantize_activations(graph: Graph, backend: Backend) -> Graph:
-    """Put a `quantize` before each `linear` or `linear_id` whose dtypes the backend pairs."""
+    """Put a `quantize` before each `linear` or `linear_id` whose dtypes the backend pairs and has kernels for."""
     made: dict[tuple[Node, str], Node] = {}
 
     def change(node: Node) -> Node | tuple[Node, ...]:
@@ -27,7 +27,6 @@ def quantize_activations(graph: Graph, backend: Backend) -> Graph:
             return node
         known = made.get((x, wanted.name))
         converted = known or _quantized(x, wanted.name)
-        made[x, wanted.name] = converted
         rest = node.inputs[2:]
         product = Node(
             node.op,
@@ -38,6 +37,9 @@ def quantize_activations(graph: Graph, backend: Backend) -> Graph:
             node.source,
             node.origin,
         )
+        if backend.refuses(product) is not None:
+            return node
+        made[x, wanted.name] = converted
         return product if known else (converted, product)
 
     return rebuild(graph, change)

@@ -6,8 +6,9 @@ their whole life (greedy by size, Pisarchyk and Lee 2020, arXiv:2001.03288).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from graphml.backend import Device, Plan
 from graphml.ir.graph import Graph
@@ -32,6 +33,14 @@ class _Buffer:
     offset: int = -1
 
 
+@runtime_checkable
+class RereadingDevice(Protocol):
+    """Optional part of a device: one whose kernels read more than a node's operands."""
+
+    def also_reads(self, graph: Graph) -> Mapping[Node, Sequence[Node]]:
+        """What the kernels of nodes read beside their operands: values that must stay until then."""
+
+
 def plan_memory(graph: Graph, device: Device, slack: int = 0) -> Plan:
     """Place every value of the graph.
 
@@ -39,7 +48,8 @@ def plan_memory(graph: Graph, device: Device, slack: int = 0) -> Plan:
     steps needs fewer waits with a few. Inputs are live during the whole program, outputs until its end.
     """
     position = {node: i for i, node in enumerate(graph.nodes)}
-    last = _last_reads(graph, position)
+    more = device.also_reads(graph) if isinstance(device, RereadingDevice) else {}
+    last = _last_reads(graph, position, more)
     buffers: dict[Node, _Buffer] = {}
     scratch: dict[Node, _Buffer] = {}
     for i, node in enumerate(graph.nodes):
@@ -50,7 +60,7 @@ def plan_memory(graph: Graph, device: Device, slack: int = 0) -> Plan:
         if node.op.name in ("weight", "state") or node.op.is_write:
             continue
         size = aligned(device.storage(node))
-        taken = _take_over(node, size, i, buffers)
+        taken = _take_over(node, size, i, buffers, more.get(node, ()))
         buffer = taken or _Buffer(size, 0 if node.op.name == "input" else i, last[node])
         buffer.last = max(buffer.last, last[node])
         buffer.values.append(node)
@@ -69,12 +79,14 @@ def plan_memory(graph: Graph, device: Device, slack: int = 0) -> Plan:
     )
 
 
-def _last_reads(graph: Graph, position: dict[Node, int]) -> dict[Node, int]:
+def _last_reads(
+    graph: Graph, position: dict[Node, int], more: Mapping[Node, Sequence[Node]]
+) -> dict[Node, int]:
     """The last step at which a value's storage is needed; readers of a view count as readers of its input."""
     end = len(graph.nodes)
     last = dict(position)
     for i, node in enumerate(graph.nodes):
-        for source in node.inputs:
+        for source in (*node.inputs, *more.get(node, ())):
             last[source] = i
     for node in (*graph.leaves("input").values(), *graph.outputs.values()):
         last[node] = end
@@ -84,14 +96,16 @@ def _last_reads(graph: Graph, position: dict[Node, int]) -> dict[Node, int]:
     return last
 
 
-def _take_over(node: Node, size: int, step: int, buffers: dict[Node, _Buffer]) -> _Buffer | None:
-    """The buffer of an input last read here that may be written in place; no other input may use it.
+def _take_over(
+    node: Node, size: int, step: int, buffers: dict[Node, _Buffer], more: Sequence[Node]
+) -> _Buffer | None:
+    """The buffer of an input last read here that may be written in place; nothing else read here may use it.
 
     Never one of several results: it is a part of its buffer, at an offset that only the device knows.
     """
     for i in (i for i in node.op.inplace if i < len(node.inputs)):
         buffer = buffers.get(node.inputs[i])
-        alone = sum(buffers.get(other) is buffer for other in node.inputs) == 1
+        alone = sum(buffers.get(other) is buffer for other in (*node.inputs, *more)) == 1
         if buffer is None or buffer.values[0].type.parts:
             continue
         if alone and buffer.size == size and buffer.last == step:

@@ -67,7 +67,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     scalars: dict[str, Scalar] = {"n": n, "k": k, "per_x": used if len(x.shape) == 2 else 1}
     if _many(node) and not is_processor(context.facts):
         return _by_tiles(node, context, buffers, scalars)
-    way = parameters(context, weight, Count(1))
+    way = parameters(context, weight, x, Count(1))
     del way["COLUMNS"]
     return [
         Dispatch(

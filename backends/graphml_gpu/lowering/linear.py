@@ -13,12 +13,16 @@ from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import NOTHING, Argument, Constant, Context, Dispatch, Lowering, Part, along, rows
 from graphml_gpu.kernels.indexing.get_rows import get_rows
-from graphml_gpu.kernels.products.mat_vec import MAT_VEC_GLU, MAT_VECS
+from graphml_gpu.kernels.products.mat_vec import MAT_VEC_GLU, MOST_MATRICES, mat_vecs
+from graphml_gpu.kernels.products.quantize import quantize
 from graphml_gpu.lowering.products import (
+    activations,
+    form_of,
     grid,
     is_few,
     layout,
     not_f32,
+    not_multiplied,
     parameters,
     product,
     readable,
@@ -30,6 +34,7 @@ from graphml_gpu.lowering.products import (
 from graphml_gpu.node_support import part_offset
 
 _UNITS_PER_GROUP = 64
+_BINDINGS_BESIDE = 5  # what is multiplied, two of its norm, biases and results
 
 
 def _first(reasons: Sequence[str | None]) -> str | None:
@@ -37,8 +42,8 @@ def _first(reasons: Sequence[str | None]) -> str | None:
 
 
 def _refuses_linear(node: Node) -> str | None:
-    weight, *rest = node.inputs
-    return _first([readable(weight), *map(not_f32, rest)])
+    weight, x, *rest = node.inputs
+    return _first([not_multiplied(weight, x), *map(not_f32, rest)])
 
 
 def _lower_linear(node: Node, context: Context) -> list[Dispatch]:
@@ -61,20 +66,21 @@ def _operands(node: Node) -> tuple[Node, Sequence[Node], Sequence[Node]]:
 
 def _refuses_linears(node: Node) -> str | None:
     x, weights, biases = _operands(node)
-    return _first([not_f32(x), *map(readable, weights), *map(not_f32, biases)])
+    return _first([*(not_multiplied(weight, x) for weight in weights), *map(not_f32, biases)])
 
 
 def _lower_linears(node: Node, context: Context) -> list[Dispatch]:
-    """Three products a dispatch, or two; one each of many rows, or where weights lie in several buffers."""
+    """Some products a dispatch; one each of many rows, or where weights lie in several buffers."""
     x, weights, biases = _operands(node)
     columns = rows(x.shape[:-1])
     whole = all(len(slabs(weight, context)) == 1 for weight in weights)
     leaves = all(bias.op is weight_leaf for bias in biases)
-    together = is_few(columns, context) and whole and leaves and context.facts.max_bindings >= 8
+    together = is_few(columns, x, context) and whole and leaves
+    most = min(MOST_MATRICES, context.facts.max_bindings - _BINDINGS_BESIDE)
     made: list[Dispatch] = []
     start = 0
     while start < len(weights):
-        count = min(3, len(weights) - start)
+        count = min(most, len(weights) - start)
         if together and count > 1 and same_table(weights[start : start + count]):
             made.append(_together(node, context, start, count))
         else:
@@ -86,28 +92,29 @@ def _lower_linears(node: Node, context: Context) -> list[Dispatch]:
 
 
 def _together(node: Node, context: Context, start: int, count: int) -> Dispatch:
-    """The products with weights `start` and on: two or three."""
+    """The products with weights `start` and on: two or more."""
     x, every_weight, every_bias = _operands(node)
     weights, biases = every_weight[start : start + count], every_bias[start : start + count]
     columns = rows(x.shape[:-1])
     sizes = [bounds(weight.shape)[0] for weight in weights]
-    way = parameters(context, weights[0], columns)
+    way = parameters(context, weights[0], x, columns)
     per_group = rows_per_group(way)
-    padded = [*weights, weights[0]][:3]
+    padded = [*weights, *[weights[0]] * MOST_MATRICES][:MOST_MATRICES]
     constants = {f"{name}_{i}": value for i, w in enumerate(padded) for name, value in layout(w).items()}
     base = part_offset(node.type, start)
     begins = [(part_offset(node.type, start + i) - base) // 4 for i in range(count)]
     buffers: dict[str, Argument] = {f"w_{i}": w if i < count else NOTHING for i, w in enumerate(padded)}
-    buffers |= {"table": table_of(*weights), "x": x, "y": node, "bias": _joined(biases)}
-    scalars = {f"n_{i}": n for i, n in enumerate([*sizes, 0][:3])}
+    row = activations(x, context)
+    buffers |= {**row.buffers, "table": table_of(*weights), "y": node, "bias": _joined(biases)}
+    scalars = {f"n_{i}": n for i, n in enumerate([*sizes, *[0] * MOST_MATRICES][:MOST_MATRICES])}
     scalars |= {"k": bounds(x.shape)[-1], "begin_0": base // 4}
-    scalars |= {f"begin_{i}": base // 4 + begin for i, begin in enumerate([*begins, 0][:3])}
+    scalars |= {f"begin_{i}": base // 4 + begin for i, begin in enumerate([*begins, *[0] * MOST_MATRICES][:MOST_MATRICES])}
     groups = sum(-(-n // per_group) for n in sizes)
     return Dispatch(
-        MAT_VECS[bounds(x.shape)[-1] % 4 == 0],
-        {**way, **constants, "BIAS": bool(biases), "COUNT": count},
+        mat_vecs([form_of(weight, x, context) for weight in weights]),
+        {**way, **constants, **row.constants, "BIAS": bool(biases), "COUNT": count},
         buffers,
-        {**scalars, "columns": columns},
+        {**scalars, **row.scalars, "columns": columns},
         grid(groups, columns, way["COLUMNS"]),
     )
 
@@ -126,7 +133,9 @@ def _joined(biases: Sequence[Node]) -> Argument:
 
 def _refuses_glu(node: Node) -> str | None:
     gate, up, *rest = node.inputs
-    return _first([readable(gate), readable(up), *map(not_f32, rest), not_f32(node)])
+    x, *biases = rest
+    products = (not_multiplied(gate, x), not_multiplied(up, x))
+    return _first([*products, *map(not_f32, biases), not_f32(node)])
 
 
 def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
@@ -137,28 +146,30 @@ def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
     shards = list(zip(slabs(gate, context), slabs(up, context), strict=False))
     alike = all((one.first, one.count) == (other.first, other.count) for one, other in shards)
     alike = alike and len(slabs(gate, context)) == len(slabs(up, context))
-    if not is_few(columns, context) or not alike or not same_table((gate, up)):
+    alike = alike and same_table((gate, up)) and form_of(gate, x, context) == form_of(up, x, context)
+    if not is_few(columns, x, context) or not alike:
         first = product(gate, x, node, context, gate_bias)
         return [*first, *product(up, x, node, context, up_bias, glu=glu)]
     n, k = bounds(gate.shape)
-    way = parameters(context, gate, columns)
-    constants: dict[str, Any] = {**way, "GLU": glu, "BIAS": bool(biases)}
+    way = parameters(context, gate, x, columns)
+    row = activations(x, context)
+    constants: dict[str, Any] = {**way, **row.constants, "GLU": glu, "BIAS": bool(biases)}
     constants |= {f"GATE_{name}": value for name, value in layout(gate).items()}
     constants |= {f"UP_{name}": value for name, value in layout(up).items()}
     return [
         Dispatch(
-            MAT_VEC_GLU[k % 4 == 0],
+            MAT_VEC_GLU[form_of(gate, x, context)],
             constants,
             {
                 "gate": one.argument,
                 "up": other.argument,
+                **row.buffers,
                 "table": table_of(gate, up),
-                "x": x,
                 "gate_bias": gate_bias,
                 "up_bias": up_bias,
                 "y": node,
             },
-            {"n": one.count, "k": k, "columns": columns, "first": one.first, "stride": n},
+            {**row.scalars, "n": one.count, "k": k, "columns": columns, "first": one.first, "stride": n},
             grid(-(-one.count // rows_per_group(way)), columns, way["COLUMNS"]),
         )
         for one, other in shards
@@ -183,6 +194,26 @@ def _lower_dequantize(node: Node, context: Context) -> list[Dispatch]:
     ]
 
 
+def _refuses_quantize(node: Node) -> str | None:
+    return not_f32(node.inputs[0]) or (None if node.dtype.name == "q8_1" else f"no kernel makes {node.dtype}")
+
+
+def _lower_quantize(node: Node, context: Context) -> list[Dispatch]:
+    x = node.inputs[0]
+    groups = bounds(x.shape)[-1] // 32
+    count = rows(x.shape[:-1]) * groups
+    return [
+        Dispatch(
+            quantize,
+            {"GROUP": _UNITS_PER_GROUP},
+            {"x": x, "out": node},
+            {"groups": groups, "count": count},
+            along(count, _UNITS_PER_GROUP),
+        )
+    ]
+
+
+QUANTIZE = Lowering(("quantize",), _lower_quantize, refuses=_refuses_quantize)
 LINEAR = Lowering(("linear",), _lower_linear, refuses=_refuses_linear)
 MUL_MAT = Lowering(("mul_mat",), _lower_mul_mat, refuses=_refuses_linear)
 LINEARS = Lowering(("linears",), _lower_linears, refuses=_refuses_linears)

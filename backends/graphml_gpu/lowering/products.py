@@ -28,8 +28,13 @@ from graphml_gpu.dispatch import (
 )
 from graphml_gpu.kernels import formats
 from graphml_gpu.kernels.products.mat_mul import MAT_MUL
+from graphml_gpu.kernels.products.mat_mul_int8 import MAT_MUL_INT8
 from graphml_gpu.kernels.products.mat_vec import MAT_VEC
 from graphml_gpu.tuning import Product, many_rows, takes_few
+
+
+_ENOUGH_GROUPS = 512
+"""Workgroups that keep a large device busy: with more of them each makes its row for several turns."""
 
 
 def readable(weight: Node) -> str | None:
@@ -37,6 +42,46 @@ def readable(weight: Node) -> str | None:
     if weight.dtype.name in formats.names():
         return None
     return f"no kernel reads {weight.dtype.name}"
+
+
+def multiplies_integers(kind: str) -> bool:
+    """Whether products of a format take activations of 8 bits."""
+    return kind in formats.names() and formats.reader(kind).integers is not None
+
+
+def not_multiplied(weight: Node, x: Node) -> str | None:
+    """Refuse a weight that no product reads, and activations that it does not meet."""
+    if x.dtype.name == "q8_1" and multiplies_integers(weight.dtype.name):
+        return None
+    return readable(weight) or not_f32(x)
+
+
+def form_of(weight: Node, x: Node, context: Context) -> str:
+    """Which form of the kernels a weight and its activations take: see `kernels.products.mat_vec.MAT_VEC`."""
+    if x.dtype.name != "q8_1":
+        return "f32x4" if bounds(x.shape)[-1] % 4 == 0 else "f32"
+    integers = formats.reader(weight.dtype.name).integers
+    assert integers is not None
+    return ("wide " if integers.wide else "") + ("own " if context.own_row(x) else "") + "int8"
+
+
+@dataclass(frozen=True)
+class Activations:
+    """What the kernels for few rows are told of their activations."""
+
+    constants: Mapping[str, Any]
+    buffers: Mapping[str, Argument]
+    scalars: Mapping[str, Scalar]
+
+
+def activations(x: Node, context: Context) -> Activations:
+    """The rows as they lie in memory, or what each workgroup makes its one row of."""
+    row = context.own_row(x)
+    if row is None:
+        return Activations({}, {"x": x, "scale": NOTHING, "shift": NOTHING}, {"eps": 0.0})
+    constants = {"OWN": row.kind, "SHIFTED": row.shift is not None, "K": bounds(x.shape)[-1]}
+    scale, shift = row.scale or NOTHING, row.shift or NOTHING
+    return Activations(constants, {"x": row.source, "scale": scale, "shift": shift}, {"eps": row.eps})
 
 
 def not_f32(node: Node) -> str | None:
@@ -91,15 +136,15 @@ def layout(weight: Node) -> dict[str, Any]:
     return {"FORMAT": weight.dtype.name, "ALIGN": formats.reader(weight.dtype.name).align(k)}
 
 
-def is_few(columns: Count, context: Context) -> bool:
+def is_few(columns: Count, x: Node, context: Context) -> bool:
     """Whether the kernels for few rows make a product."""
-    return takes_few(context.facts, columns.bound)
+    return takes_few(context.facts, columns.bound, x.dtype.name)
 
 
-def parameters(context: Context, weight: Node, columns: Count) -> dict[str, Any]:
+def parameters(context: Context, weight: Node, x: Node, columns: Count) -> dict[str, Any]:
     """How a product's kernel shares it out."""
     *_, n, k = bounds(weight.shape)
-    shape = Product(weight.dtype.name, n, k, columns.bound)
+    shape = Product(weight.dtype.name, n, k, columns.bound, x.dtype.name)
     return {**context.tuning.parameters(context.facts, shape), "EVEN": k % 16 == 0}
 
 
@@ -139,20 +184,28 @@ def product(
         "BIAS": bias is not NOTHING,
         "RESIDUAL": residual is not NOTHING,
     }
-    way = parameters(context, weight, columns)
-    if glu and is_few(columns, context):
-        way = {**many_rows(context.facts, Product("", n, k, columns.bound)), "EVEN": k % 16 == 0}
+    way, few = parameters(context, weight, x, columns), is_few(columns, x, context)
+    if glu and few:
+        shape = Product(weight.dtype.name, n, k, columns.bound, x.dtype.name)
+        way = {**many_rows(context.facts, shape), "EVEN": k % 16 == 0}
     if glu:
         constants["GLU"] = glu
-    buffers = {"table": table_of(weight), "x": x, "bias": bias, "residual": residual, "y": y}
-    scalars: dict[str, Scalar] = {"k": k, "columns": columns, "stride": n}
+    rows_of = Activations({}, {"x": x}, {})
+    if few and not glu:
+        rows_of = activations(x, context)
+    constants |= rows_of.constants
+    buffers = {**rows_of.buffers, "table": table_of(weight), "bias": bias, "residual": residual, "y": y}
+    scalars: dict[str, Scalar] = {**rows_of.scalars, "k": k, "columns": columns, "stride": n}
     made = []
     for slab in slabs(weight, context):
-        if is_few(columns, context) and not glu:
-            kernel = MAT_VEC[k % 4 == 0]
-            groups = grid(-(-slab.count // rows_per_group(way)), columns, way["COLUMNS"])
+        if few and not glu:
+            kernel = MAT_VEC[form_of(weight, x, context)]
+            n_groups = -(-slab.count // rows_per_group(way))
+            if context.own_row(x) is not None:
+                way["TURNS"] = max(1, n_groups // _ENOUGH_GROUPS)
+            groups = grid(-(-n_groups // way.get("TURNS", 1)), columns, way["COLUMNS"])
         else:
-            kernel = MAT_MUL[k % 4 == 0]
+            kernel = {**MAT_MUL, **MAT_MUL_INT8}[form_of(weight, x, context)]
             groups = _tiles(slab.count, columns, way)
         made.append(
             Dispatch(

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphml_gpu.kernels.grid import group_number
 from graphml_gpu.kernels.products.mat_mul import load_quad, load_weights, multiply, padded
-from graphml_gpu.kernels.products.mat_vec_rows import Teams, first_row, products
+from graphml_gpu.kernels.products.mat_vec_rows import Teams, first_row, float_products
 from graphml_gpu.kernels.weight_rows import RowFormat, row_bytes
 from graphml_gpu.language import (
     Kernel,
@@ -51,7 +51,7 @@ def make_mat_vec_id(ELEMENT: Any) -> Kernel:
         pair = group_id(2)
         expert = u32(ids[pair]) - first
         begin = min(expert, count - 1) * n * row_bytes(k, FORMAT)
-        sums = products(w, table, x, begin, row, pair // per_x, n, k, pairs, form, ELEMENT, teams)
+        sums = float_products(w, table, x, begin, row, pair // per_x, n, k, pairs, form, ELEMENT, teams)
         if local_id(0) % LANES == 0 and expert < count:
             for r in unroll(ROWS):
                 here = row + r * teams.count

@@ -13,6 +13,28 @@ UNIT = 16
 """Elements that are unpacked at a time: four quads of four neighbours each."""
 
 
+GROUP = 32
+"""Elements that share a scale of activations of 8 bits."""
+
+
+@dataclass(frozen=True)
+class Integers:
+    """How numbers of a format meet activations of 8 bits: element = scale * number + offset.
+
+    unpack: `@function` (weights, table, at, part, ALIGN) -> for each of `groups` groups of 32 neighbours: the
+    first 16 and the last 16 signed numbers in order, four a word (u32x4 both), the scale of the first and of
+    the last, and the offset: five values a group. place: `@function` (part, I) -> the block's group that the
+    I-th of these is. halves: whether the two scales differ; elsewhere the second is not looked at. wide: blocks
+    are whole units of 16 bytes, and the weights are bound as u32x4.
+    """
+
+    unpack: Callable[..., Any]
+    place: Callable[..., Any]
+    groups: int = 1
+    halves: bool = False
+    wide: bool = False
+
+
 @dataclass(frozen=True)
 class Reader:
     """How kernels read a format. Rows are cut into blocks, and each block into units of `UNIT` elements.
@@ -26,6 +48,7 @@ class Reader:
     table: what `unpack` looks up (u32 [any]), bound as a buffer beside the weights; None for most formats.
     element: `@function` (weights, row, i) -> element i of the row that begins at byte `row`, for formats that
     store each element alone: their rows may end within a unit. None for all others.
+    integers: how products with activations of 8 bits read it; None where only its floats are read.
     """
 
     block_elements: int
@@ -34,6 +57,7 @@ class Reader:
     place: Callable[..., Any]
     table: Callable[[], np.ndarray[Any, np.dtype[np.uint32]]] | None = None
     element: Callable[..., Any] | None = None
+    integers: Integers | None = None
 
     @property
     def parts(self) -> int:

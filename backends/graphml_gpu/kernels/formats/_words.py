@@ -18,6 +18,7 @@ from graphml_gpu.language import (
     function,
     select,
     u32,
+    u32x4,
     unpack_i8x4,
     unpack_u8x4,
 )
@@ -75,6 +76,28 @@ def four_words(w: Read[u32], at: u32, ALIGN: int) -> tuple[u32, u32, u32, u32]:
 
 
 @function
+def eight_words(w: Read[u32], at: u32, ALIGN: int) -> Any:
+    """Thirty-two bytes from byte `at`, a multiple of ALIGN (2 or 4)."""
+    first = at >> 2
+    a, b, c, d = w[first], w[first + 1], w[first + 2], w[first + 3]
+    e, f, g, h = w[first + 4], w[first + 5], w[first + 6], w[first + 7]
+    if ALIGN == 4:
+        return u32x4(a, b, c, d), u32x4(e, f, g, h)
+    assert ALIGN == 2, f"wanted blocks at multiples of 2 bytes, got {ALIGN}"
+    i, odd = w[(at + 31) >> 2], at & 2
+    return (
+        u32x4(upper_half(a, b, odd), upper_half(b, c, odd), upper_half(c, d, odd), upper_half(d, e, odd)),
+        u32x4(upper_half(e, f, odd), upper_half(f, g, odd), upper_half(g, h, odd), upper_half(h, i, odd)),
+    )
+
+
+@function
+def upper_half(low: u32, high: u32, odd: u32) -> u32:
+    """The word that begins in the middle of `low` where `odd` is not 0, else `low`."""
+    return select(odd != 0, (low >> 16) | (high << 16), low)
+
+
+@function
 def bytes4(packed: u32) -> Vector[f32]:
     """The four bytes of a word, lowest first, as numbers."""
     return f32x4(unpack_u8x4(packed))
@@ -102,6 +125,39 @@ def high4(packed: u32) -> u32:
 def spread4(bits: u32) -> u32:
     """Bits 0 to 3, each the lowest of its byte."""
     return ((bits & 15) * 0x00204081) & 0x01010101
+
+
+@function
+def low_nibbles(a: u32, b: u32, c: u32, d: u32) -> Vector[int]:
+    """The low nibbles of sixteen bytes."""
+    return u32x4(low4(a), low4(b), low4(c), low4(d))
+
+
+@function
+def high_nibbles(a: u32, b: u32, c: u32, d: u32) -> Vector[int]:
+    """The high nibbles of sixteen bytes."""
+    return u32x4(high4(a), high4(b), high4(c), high4(d))
+
+
+@function
+def fifth_bits(bits: u32) -> Vector[int]:
+    """Bits 0 to 15, each the fifth of a byte."""
+    return u32x4(
+        spread4(bits) << 4, spread4(bits >> 4) << 4, spread4(bits >> 8) << 4, spread4(bits >> 12) << 4
+    )
+
+
+@function
+def minus32x4(packed: Vector[int]) -> Vector[int]:
+    """Sixteen bytes of 0 to 63 as signed ones, less 32: no byte borrows from the next."""
+    top = u32x4(0x80808080)
+    return ((packed | top) - u32x4(0x20202020)) ^ top
+
+
+@function
+def only_group(part: u32, I: Any) -> Any:
+    """The place of the group of a format whose blocks are one."""
+    return u32(0)
 
 
 @function

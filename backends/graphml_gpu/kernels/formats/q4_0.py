@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
-from graphml_gpu.kernels.formats._words import bytes4, high4, low4, nibble_place, two_words
-from graphml_gpu.language import Read, function, half_at, u32
+from graphml_gpu.kernels.formats._reader import Integers, Reader
+from graphml_gpu.kernels.formats._words import bytes4, four_words, high4, high_nibbles, low4, low_nibbles, nibble_place, only_group, two_words
+from graphml_gpu.language import function, half_at, Read, u32
 
 
 @function
@@ -22,4 +22,12 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-Q4_0 = Reader(32, 18, unpack, nibble_place)
+@function
+def numbers(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> Any:
+    """All of a block."""
+    d = half_at(w, at)
+    a, b, c, e = four_words(w, at + 2, ALIGN)
+    return low_nibbles(a, b, c, e), high_nibbles(a, b, c, e), d, d, -8.0 * d
+
+
+Q4_0 = Reader(32, 18, unpack, nibble_place, integers=Integers(numbers, only_group))

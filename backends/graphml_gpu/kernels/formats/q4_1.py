@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
-from graphml_gpu.kernels.formats._words import bytes4, high4, low4, nibble_place, two_words
-from graphml_gpu.language import Read, function, u32, unpack_half2
+from graphml_gpu.kernels.formats._reader import Integers, Reader
+from graphml_gpu.kernels.formats._words import bytes4, four_words, high4, high_nibbles, low4, low_nibbles, nibble_place, only_group, two_words
+from graphml_gpu.language import function, Read, u32, unpack_half2
 
 
 @function
@@ -23,4 +23,12 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-Q4_1 = Reader(32, 20, unpack, nibble_place)
+@function
+def numbers(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> Any:
+    """All of a block."""
+    head = unpack_half2(w[at >> 2])
+    a, b, c, d = four_words(w, at + 4, ALIGN)
+    return low_nibbles(a, b, c, d), high_nibbles(a, b, c, d), head.x, head.x, head.y
+
+
+Q4_1 = Reader(32, 20, unpack, nibble_place, integers=Integers(numbers, only_group))

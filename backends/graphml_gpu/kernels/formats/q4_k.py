@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import Integers, Reader
 from graphml_gpu.kernels.formats._words import bytes4, high4, low4, two_words
-from graphml_gpu.language import Read, f32, function, select, u32, unpack_half2
+from graphml_gpu.language import Read, Vector, f32, function, select, u32, u32x4, unpack_half2
 
 
 @function
@@ -43,4 +43,36 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-Q4_K = Reader(256, 144, unpack, pairs_place)
+@function
+def pair_scales(head: Vector[int], pair: u32) -> Any:
+    """d s and -e m of groups 2 * pair and the next, from a block's first 16 bytes: two scales, two offsets."""
+    scale = unpack_half2(head.x)
+    shift = 16 * (pair & 1)
+    a, b, c = head.y >> shift, head.z >> shift, head.w >> shift
+    upper = pair >= 2
+    s = select(upper, (c & 0x0F0F) | ((a >> 2) & 0x3030), a & 0x3F3F)
+    m = select(upper, ((c >> 4) & 0x0F0F) | ((b >> 2) & 0x3030), b & 0x3F3F)
+    return f32(s & 255) * scale.x, f32(s >> 8) * scale.x, f32(m & 255) * -scale.y, f32(m >> 8) * -scale.y
+
+
+@function
+def pair_place(part: u32, I: Any) -> Any:
+    """Bytes hold elements of two groups."""
+    return 2 * part + I
+
+
+@function
+def numbers(w: Read[u32x4], table: Read[u32], at: u32, part: u32, ALIGN: int) -> Any:
+    """32 bytes: a group and the next."""
+    begin = at >> 4
+    scale, next_scale, offset, next_offset = pair_scales(w[begin], part)
+    first, last = w[begin + 1 + 2 * part], w[begin + 2 + 2 * part]
+    low = u32x4(0x0F0F0F0F)
+    four = u32x4(4)
+    return (
+        first & low, last & low, scale, scale, offset,
+        (first >> four) & low, (last >> four) & low, next_scale, next_scale, next_offset,
+    )  # fmt: skip
+
+
+Q4_K = Reader(256, 144, unpack, pairs_place, integers=Integers(numbers, pair_place, groups=2, wide=True))

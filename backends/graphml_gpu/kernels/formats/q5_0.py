@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
-from graphml_gpu.kernels.formats._words import bytes4, high4, low4, nibble_place, spread4, two_words, word
+from graphml_gpu.kernels.formats._reader import Integers, Reader
+from graphml_gpu.kernels.formats._words import (
+    bytes4,
+    fifth_bits,
+    four_words,
+    high4,
+    high_nibbles,
+    low4,
+    low_nibbles,
+    nibble_place,
+    only_group,
+    spread4,
+    two_words,
+    word,
+)
 from graphml_gpu.language import Read, function, half_at, u32
 
 
@@ -24,4 +37,15 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-Q5_0 = Reader(32, 22, unpack, nibble_place)
+@function
+def numbers(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> Any:
+    """All of a block."""
+    d = half_at(w, at)
+    fifth = word(w, at + 2, ALIGN)
+    a, b, c, e = four_words(w, at + 6, ALIGN)
+    low = low_nibbles(a, b, c, e) | fifth_bits(fifth)
+    high = high_nibbles(a, b, c, e) | fifth_bits(fifth >> 16)
+    return low, high, d, d, -16.0 * d
+
+
+Q5_0 = Reader(32, 22, unpack, nibble_place, integers=Integers(numbers, only_group))

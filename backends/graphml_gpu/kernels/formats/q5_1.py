@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
-from graphml_gpu.kernels.formats._words import bytes4, high4, low4, nibble_place, spread4, two_words
+from graphml_gpu.kernels.formats._reader import Integers, Reader
+from graphml_gpu.kernels.formats._words import (
+    bytes4,
+    fifth_bits,
+    four_words,
+    high4,
+    high_nibbles,
+    low4,
+    low_nibbles,
+    nibble_place,
+    only_group,
+    spread4,
+    two_words,
+)
 from graphml_gpu.language import Read, function, u32, unpack_half2
 
 
@@ -25,4 +37,15 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-Q5_1 = Reader(32, 24, unpack, nibble_place)
+@function
+def numbers(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> Any:
+    """All of a block."""
+    head = unpack_half2(w[at >> 2])
+    fifth = w[(at >> 2) + 1]
+    a, b, c, d = four_words(w, at + 8, ALIGN)
+    low = low_nibbles(a, b, c, d) | fifth_bits(fifth)
+    high = high_nibbles(a, b, c, d) | fifth_bits(fifth >> 16)
+    return low, high, head.x, head.x, head.y
+
+
+Q5_1 = Reader(32, 24, unpack, nibble_place, integers=Integers(numbers, only_group))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import Integers, Reader
 from graphml_gpu.kernels.formats._words import bytes4, high4, low4, two_words
-from graphml_gpu.kernels.formats.q4_k import group_scale, pairs_place
-from graphml_gpu.language import Read, function, u32
+from graphml_gpu.kernels.formats.q4_k import group_scale, pair_place, pair_scales, pairs_place
+from graphml_gpu.language import Read, function, u32, u32x4
 
 
 @function
@@ -28,4 +28,22 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-Q5_K = Reader(256, 176, unpack, pairs_place)
+@function
+def numbers(w: Read[u32x4], table: Read[u32], at: u32, part: u32, ALIGN: int) -> Any:
+    """32 bytes of nibbles and two bits of 32 bytes: a group and the next."""
+    begin = at >> 4
+    scale, next_scale, offset, next_offset = pair_scales(w[begin], part)
+    first, last = w[begin + 3 + 2 * part], w[begin + 4 + 2 * part]
+    shift = u32x4(2 * part)
+    fifth_first, fifth_last = w[begin + 1] >> shift, w[begin + 2] >> shift
+    low, fifth, three, four = u32x4(0x0F0F0F0F), u32x4(0x10101010), u32x4(3), u32x4(4)
+    return (
+        (first & low) | ((fifth_first << four) & fifth), (last & low) | ((fifth_last << four) & fifth),
+        scale, scale, offset,
+        ((first >> four) & low) | ((fifth_first << three) & fifth),
+        ((last >> four) & low) | ((fifth_last << three) & fifth),
+        next_scale, next_scale, next_offset,
+    )  # fmt: skip
+
+
+Q5_K = Reader(256, 176, unpack, pairs_place, integers=Integers(numbers, pair_place, groups=2, wide=True))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
-from graphml_gpu.kernels.formats._words import four_words, in_order, signed4
-from graphml_gpu.language import Read, function, half_at, u32
+from graphml_gpu.kernels.formats._reader import Integers, Reader
+from graphml_gpu.kernels.formats._words import eight_words, four_words, in_order, only_group, signed4
+from graphml_gpu.language import f32, function, half_at, Read, u32
 
 
 @function
@@ -17,4 +17,12 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     return signed4(a) * d, signed4(b) * d, signed4(c) * d, signed4(e) * d
 
 
-Q8_0 = Reader(32, 34, unpack, in_order)
+@function
+def numbers(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> Any:
+    """All of a block."""
+    d = half_at(w, at)
+    first, last = eight_words(w, at + 2, ALIGN)
+    return first, last, d, d, f32(0.0)
+
+
+Q8_0 = Reader(32, 34, unpack, in_order, integers=Integers(numbers, only_group))

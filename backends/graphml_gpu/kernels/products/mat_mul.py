@@ -139,5 +139,5 @@ def make_mat_mul(ELEMENT: Any) -> Kernel:
     return mat_mul
 
 
-MAT_MUL = {True: make_mat_mul(f32x4), False: make_mat_mul(f32)}
-"""By whether rows of activations are read as f32x4, that is, have a multiple of four elements."""
+MAT_MUL = {"f32x4": make_mat_mul(f32x4), "f32": make_mat_mul(f32)}
+"""By how rows of activations are read: as f32x4 where they have a multiple of four elements."""

@@ -54,7 +54,7 @@ class Teams:
 
 
 @function
-def products(
+def float_products(
     w: Read[u32], table: Read[u32], x: Any, begin: u32, row: u32, column: u32, n: u32, k: u32, columns: u32,
     FORMAT: RowFormat, ELEMENT: Any, TEAMS: Teams,
 ) -> Array[f32]:  # fmt: skip

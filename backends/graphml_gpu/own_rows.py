@@ -1,0 +1,99 @@
+"""Which conversions of activations are left to the products that want them, in programs of one row.
+
+Each workgroup of these products makes the row again (`kernels/products/own_rows.py`); the node itself has no
+dispatch, and what it reads must stay until the last of the products. Knows graphs and limits, no buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from graphml.ir.graph import Graph
+from graphml.ir.node import Node
+from graphml.ir.shape import bounds, max_elements
+from graphml_gpu.driver import Facts
+from graphml_gpu.kernels import formats
+from graphml_gpu.kernels.products.int8_rows import PLANES
+from graphml_gpu.kernels.products.own_rows import LANES
+from graphml_gpu.language import Features
+
+CONVERSION = "quantize"
+KINDS = {"rms_norm_mul": "rms_norm", "layer_norm_mul": "layer_norm", "gelu": "gelu"}
+"""Op before a conversion -> what `kernels.products.own_rows.OwnRow` calls it."""
+_PLACE_OF_ROW = {"linear": 1, "linears": 0, "mul_mat_glu": 2}
+_SHARED_BESIDE = 2048
+
+
+@dataclass(frozen=True)
+class Row:
+    """How a row is made. kind: see `KINDS`. source: of what. scale, shift: of norms; None where there is none."""
+
+    kind: str
+    source: Node
+    scale: Node | None
+    shift: Node | None
+    eps: float
+
+
+def own_rows(
+    graph: Graph, facts: Facts, features: Features, refuses: Callable[[Node], str | None]
+) -> Mapping[Node, Row]:
+    """The nodes that need no dispatch, and how those who read them make their rows.
+
+    refuses: why a node has no kernel on the device.
+    """
+    if not features.subgroups or features.subgroup_min < LANES:
+        return {}
+    users: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        for source in node.inputs:
+            users.setdefault(source, []).append(node)
+    kept = set(graph.outputs.values())
+    room = facts.shared_bytes - _SHARED_BESIDE
+    rows = {
+        node: Row(CONVERSION, node.inputs[0], None, None, 0.0)
+        for node in graph.nodes
+        if node.op.name == CONVERSION
+        and node not in kept
+        and max_elements(node.shape[:-1]) == 1
+        and 4 * PLANES * bounds(node.shape)[-1] // 32 <= room
+        and users.get(node)
+        and all(_makes_it(user, node) and refuses(user) is None for user in users[node])
+    }
+    for node, row in list(rows.items()):
+        before = row.source
+        alone = before not in kept and all(user in rows for user in users[before])
+        if alone and before.op.name in KINDS and refuses(before) is None:
+            rows[node] = rows[before] = _made_of(before)
+    return rows
+
+
+def also_read(rows: Mapping[Node, Row], graph: Graph) -> Mapping[Node, tuple[Node, ...]]:
+    """What products read beside their operands: what the rows that they make are made of."""
+    return {
+        user: tuple(rows[node].source for node in user.inputs if node in rows)
+        for user in graph.nodes
+        if user not in rows and any(node in rows for node in user.inputs)
+    }
+
+
+def _made_of(node: Node) -> Row:
+    """A norm or an activation as part of the row."""
+    source, *rest = node.inputs
+    eps = node.attributes.get("eps", 0.0)
+    assert isinstance(eps, int | float)
+    scale, shift = [*rest, None, None][:2]
+    return Row(KINDS[node.op.name], source, scale, shift, float(eps))
+
+
+def _makes_it(user: Node, node: Node) -> bool:
+    """Whether a product makes the row: it stands where activations do, and all weights are integers."""
+    place = _PLACE_OF_ROW.get(user.op.name)
+    if place is None or [i for i, one in enumerate(user.inputs) if one is node] != [place]:
+        return False
+    weights = [one for one in user.inputs if one.op.name == "weight" and len(one.shape) == 2]
+    return all(
+        one.dtype.name in formats.names() and formats.reader(one.dtype.name).integers is not None
+        for one in weights
+    )
