@@ -24,6 +24,7 @@ from graphml.ir.shape import Shape, resolve
 from graphml_gpu.bindings import begins, bindable, ranges
 from graphml_gpu.dispatch import Context, Dispatch
 from graphml_gpu.driver import Bound, Bytes, Groups, Range, Recording
+from graphml_gpu.failed_steps import of_a_step
 from graphml_gpu.fold import fold
 from graphml_gpu.host import Host, Mark, Missing
 from graphml_gpu.language import Specialised
@@ -130,7 +131,8 @@ class GpuProgram:
 
         def results() -> Mapping[str, Array]:
             with host.lock:
-                ready()
+                with of_a_step():
+                    ready()
                 return {name: host.value(node) for name, node in nodes.items()}
 
         return results
@@ -145,6 +147,12 @@ class GpuProgram:
         if self._memory.closed:
             raise BackendError(f"{self._memory.driver.facts.name}: the device was closed")
         own = self._own(state)
+        with of_a_step():
+            return self._submitted(dims, own, fed, wanted)
+
+    def _submitted(
+        self, dims: Mapping[str, int], own: GpuState | None, fed: Mapping[str, str], wanted: tuple[Node, ...]
+    ) -> tuple[Host, Callable[[], None]]:
         if self._latest is not None and not self._latest.asked:
             self._memory.driver.wait()  # or steps that nobody looks at would pile up
         begin = time.thread_time()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from graphml.errors import BackendError
 from graphml.ir.node import Node
 from graphml.ir.op import Array
+from graphml_gpu.failed_steps import of_a_step
 from graphml_gpu.host import Host
 from graphml_gpu.node_support import value_bytes
 
@@ -48,4 +49,5 @@ class Outputs(Mapping[str, Array]):
         if not self._valid():
             raise BackendError(f"{wanted[0].name}: the program has run again; outputs are read before that")
         along = [node for node in self._nodes.values() if value_bytes(node.type) <= _SMALL]
-        self._host.fetch([*wanted, *along])
+        with of_a_step():
+            self._host.fetch([*wanted, *along])

@@ -21,6 +21,7 @@ from graphml.api.embedding import EmbeddingMethods
 from graphml.api.engine import Engine, check_deterministic
 from graphml.api.model_templates import ModelTemplates
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
+from graphml.api.moved_session import go_on_from
 from graphml.api.request_handle import generate
 from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
@@ -138,6 +139,21 @@ class Model(DecodingMethods, EmbeddingMethods):
         probe = Probe(executor, capture, patch, history, options)
         own = executor, self.tokenizer, self.n_vocab, size, seed, self._progress, probe
         return Session(*own, prefix_cache=prefix_cache, draft=self.draft)
+
+    def moved(self, session: Session) -> Session:
+        """A session that goes on from another one, of this file opened with another backend.
+
+        Its tokens are evaluated again here; nothing is read from the other's device, which may be lost. The
+        random numbers go on too. Adapters, control vectors and captures are this model's. UsageError for a
+        session of another model.
+        """
+        made = self.session(session.n_ctx)
+        try:
+            go_on_from(made, session)
+        except BaseException:
+            made.close()
+            raise
+        return made
 
     def batch(self, n_sequences: int, n_ctx: int | None = None, seed: int | None = None) -> Batch:
         """Begin sessions of at most `n_ctx` tokens each that are continued together; see `Batch`.

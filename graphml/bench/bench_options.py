@@ -116,6 +116,14 @@ class SettingOptions:
     quant: tuple[str, ...] = _names(
         (), _LOADING["quant"].text, "--quant", metavar="MODE", among=_LOADING["quant"].range
     )
+    place: tuple[str, ...] = _listed(
+        "Where nodes go: cpu:layers.0-14,cpu:softmax; by default to the backend.", "--place", metavar="RULES"
+    )
+    gpu_layers: tuple[int, ...] = _numbers(
+        (),
+        "How many of the last layers the backend takes, the rest the CPU; by default all, or as many as fit.",
+        *_LOADING["gpu_layers"].flags,
+    )  # fmt: skip
 
     @property
     def cache_types(self) -> list[tuple[str, str]]:
@@ -128,7 +136,10 @@ class SettingOptions:
     def combined(self, models: list[str], threads: list[int]) -> list[plan.Setting]:
         """All combinations, of these models and numbers of threads."""
         quants = self.quant or (plan.Setting.quant,)
-        return plan.settings(models, threads, self.batch_size, self.ubatch_size, self.cache_types, quants)
+        return plan.settings(
+            models, threads, self.batch_size, self.ubatch_size, self.cache_types, quants,
+            self.place or (plan.Setting.place,), self.gpu_layers or (plan.Setting.gpu_layers,),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

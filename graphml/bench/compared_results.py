@@ -18,9 +18,11 @@ from graphml.inspect.node_names import printable
 
 LARGEST_BYTES = 64 << 20
 LARGEST = 1e18  # of any figure
-_KEY = ("model_filename", "quant", "n_threads", "n_batch", "n_ubatch", "type_k", "type_v", "n_prompt",
-        "n_gen", "n_depth", "n_parallel")  # fmt: skip
-_DEFAULTS: Mapping[str, Any] = {"n_parallel": 1, "quant": "", "backends": "", "suite_case": ""}
+_KEY = ("model_filename", "quant", "place", "gpu_layers", "n_threads", "n_batch", "n_ubatch", "type_k",
+        "type_v", "n_prompt", "n_gen", "n_depth", "n_parallel")  # fmt: skip
+_DEFAULTS: Mapping[str, Any] = {
+    "n_parallel": 1, "quant": "", "place": "", "gpu_layers": -1, "backends": "", "suite_case": "",
+}  # fmt: skip
 # Further fields that distinguish rows; dropped from the right while the files have no row in common.
 # A suite may have one test at one setting twice, once beside a busy process.
 _MORE_KEYS = (("backends", "suite_case"), ("backends",), ())

@@ -29,7 +29,8 @@ AXES: Mapping[str, tuple[str, str]] = {
     "n_ubatch": ("batch", "tokens of a step (-ub)"),
     "n_threads": ("threads", "threads"),
 }
-_IDENTITY = ("model_type", "quant", "backends", "type_k", "type_v", "n_prompt", "n_gen", *AXES)
+_PLACING = ("quant", "place", "gpu_layers")
+_IDENTITY = ("model_type", *_PLACING, "backends", "type_k", "type_v", "n_prompt", "n_gen", *AXES)
 SHARE_LABELLED = 0.01  # of the stage's time
 TITLES = {"pp": "prompt processing", "tg": "generation"}
 LEGEND_INCHES = 0.2  # of a line
@@ -115,7 +116,15 @@ def _label(row: Row, field: str, rows: Sequence[Row]) -> str:
     test = [f"{kind}{count}" for kind, count in (("pp", row.n_prompt), ("tg", row.n_gen)) if count]
     parts = [row.suite_case] if row.suite_case and not field else ["+".join(test), row.backends]
     values_differ = any(one.type_k != one.type_v for one in rows)
-    for name in ("model_type", "quant", "type_k", *(["type_v"] if values_differ else []), *AXES):
+    for name in (
+        "model_type",
+        "quant",
+        "place",
+        "gpu_layers",
+        "type_k",
+        *(["type_v"] if values_differ else []),
+        *AXES,
+    ):
         if name != field and len({getattr(one, name) for one in rows}) > 1:
             value = getattr(row, name)
             parts.append(f"{AXES[name][0]} {value}" if name in AXES else printable(str(value)))

@@ -35,6 +35,7 @@ class Row:
     quartiles. The first side's peer is the first other engine, or else the second side, that of all others
     the first.
     side: 0 for the first. device, device_kind, driver: of the side ("": its backend does not report it).
+    place, gpu_layers: of the setting; -1: all layers, or as many as fit.
     refused: the figures ("t/s", "ratio") that were too noisy to be quoted: their quartiles are further apart
     than the median.
     """
@@ -101,6 +102,8 @@ class Row:
     device_kind: str = ""
     driver: str = ""
     refused: str = ""
+    place: str = ""
+    gpu_layers: int = -1
     samples_ns: tuple[int, ...] = ()
     samples_ts: tuple[float, ...] = ()
     samples_ratio: tuple[float, ...] = ()
@@ -181,6 +184,7 @@ def _row(found: Round, index: int, one: Measured, context: Context) -> Row:
         python=env.python, numpy=env.numpy, llvmlite=env.llvmlite,
         load_average=env.load_average, side=index, device=device["name"], device_kind=device["kind"],
         driver=device["driver"], refused=", ".join(name for name, of in noise.items() if too_noisy(*of)),
+        place=setting.place, gpu_layers=setting.gpu_layers,
         samples_ns=one.ns, samples_ts=tuple(rates),
         samples_ratio=tuple(ratios),
     )  # fmt: skip

@@ -201,7 +201,7 @@ def _name(row: Row, rows: Sequence[Row]) -> str:
     parts = [row.suite_case] if row.suite_case else [row.test, row.backends]
     if len({one.n_threads for one in rows}) > 1:
         parts.append(f"{row.n_threads} thread{'s' * (row.n_threads > 1)}")
-    for name in ("n_batch", "n_ubatch", "type_k", "type_v", "quant"):
+    for name in ("n_batch", "n_ubatch", "type_k", "type_v", "quant", "place", "gpu_layers"):
         if not row.suite_case and len({getattr(one, name) for one in rows}) > 1:
             parts.append(f"{name} {getattr(row, name)}")
     return printable(", ".join(parts))

@@ -31,7 +31,8 @@ class Runner:
     def __init__(self, setting: Setting, progress: Progress = no_progress) -> None:
         start = time.perf_counter()
         self.model = graphml.load(
-            Path(setting.model), setting.backend, setting.threads, kv=setting.kv,
+            Path(setting.model), setting.opened, setting.threads, kv=setting.kv, place=setting.place,
+            gpu_layers=None if setting.gpu_layers < 0 else setting.gpu_layers,
             n_batch=setting.n_ubatch, progress=progress, quant=setting.quant or None,
             arch=Path(setting.arch) if setting.arch else None,
         )  # fmt: skip

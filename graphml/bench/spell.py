@@ -24,10 +24,12 @@ Spell = Callable[[Iterable[Row], Sequence[str]], Iterator[str]]
 # Column -> width (negative: left-aligned), those of llama-bench's `get_field_width` for its own columns.
 _WIDTHS = {
     "model": -30, "size": 10, "params": 10, "backend": -10, "threads": 7, "n_batch": 7, "n_ubatch": 8,
-    "type_k": 6, "type_v": 6, "quant": -6, "test": 15, "t/s": 20, "GB/s": 8, "of bandwidth": 12, "GFLOP/s": 8,
+    "type_k": 6, "type_v": 6, "quant": -6, "place": -20, "gpu_layers": 10,
+    "test": 15, "t/s": 20, "GB/s": 8, "of bandwidth": 12, "GFLOP/s": 8,
     "bound by": -8, "ratio": 22, "device": -30,
 }  # fmt: skip
 _FIRST = ("model", "size", "params", "backend", "threads")
+_SETTINGS = ("n_batch", "n_ubatch", "type_k", "type_v", "quant", "place")
 _LAST = ("test", "t/s", "GB/s", "of bandwidth", "GFLOP/s", "bound by")
 
 
@@ -87,7 +89,8 @@ def _cells(row: Row) -> dict[str, str]:
         "params": params(row.model_n_params),
         "backend": row.backends,
         "threads": str(row.n_threads),
-        **{name: str(getattr(row, name)) for name in ("n_batch", "n_ubatch", "type_k", "type_v", "quant")},
+        **{name: str(getattr(row, name)) for name in _SETTINGS},
+        "gpu_layers": "" if row.gpu_layers < 0 else str(row.gpu_layers),
         "test": row.test,
         **dict.fromkeys(("GB/s", "of bandwidth", "GFLOP/s", "bound by"), ""),
         **of_speed,

@@ -50,7 +50,8 @@ class Setting:
     """The parameters of one side. n_batch: tokens evaluated at a time; n_ubatch: tokens of one step.
 
     engine: "graphml" or a peer. type_k, type_v: dtypes of the cache. quant: format of weights in memory
-    ("": the file's). arch: a Python file that defines the architecture ("": a known one).
+    ("": the file's). arch: a Python file that defines the architecture ("": a known one). place: rules of
+    placement; gpu_layers: how many of the last layers the backend takes, -1: all or as many as fit.
     """
 
     engine: str
@@ -63,11 +64,23 @@ class Setting:
     type_v: str = "f16"
     quant: str = ""
     arch: str = ""
+    place: str = ""
+    gpu_layers: int = -1
+
+    @property
+    def opened(self) -> str:
+        """The backends that are opened: those that rules name, too."""
+        return ",".join(dict.fromkeys([self.backend, *placed_backends(self.place)]))
 
     @property
     def kv(self) -> str:
         """Both types as one value of the option `kv`."""
         return f"{self.type_k}/{self.type_v}"
+
+
+def placed_backends(rules: str) -> list[str]:
+    """The backends that rules of placement name."""
+    return [name for name in (rule.partition(":")[0].strip() for rule in rules.split(",")) if name]
 
 
 def tests(
@@ -90,11 +103,24 @@ def settings(
     ubatches: Iterable[int],
     types: Iterable[tuple[str, str]],
     quants: Iterable[str] = ("",),
+    places: Iterable[str] = ("",),
+    gpu_layers: Iterable[int] = (-1,),
 ) -> list[Setting]:
     """The cross product, models first; engine and backend are set when sides are opened."""
     return [
-        Setting("graphml", model, "cpu", count, batch, min(batch, ubatch), *kinds, quant)
-        for model, quant, batch, ubatch, kinds, count in product(
-            models, quants, batches, ubatches, types, threads
+        Setting(
+            "graphml",
+            model,
+            "cpu",
+            count,
+            batch,
+            min(batch, ubatch),
+            *kinds,
+            quant,
+            place=place,
+            gpu_layers=layers,
+        )
+        for model, quant, place, layers, batch, ubatch, kinds, count in product(
+            models, quants, places, gpu_layers, batches, ubatches, types, threads
         )
     ]

@@ -47,6 +47,7 @@ from graphml.errors import BackendError, UsageError
 from graphml.inspect.profile import profile
 from graphml.loading import discovery
 from graphml.option_fields import options_of
+from graphml.passes.placement_rules import parse_rules
 
 T = TypeVar("T")
 bench = typer.Typer(add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
@@ -91,6 +92,7 @@ def run(
         if suite.loads:
             loads = bench_serve.loads(lengths, how, asked)
             bench_serve.check_output(written)
+    _check_places(setting.place)
     with Bars() as bars:
         counts = list(setting.threads) or [_default_threads()]
         given = _models(which, bars)
@@ -128,6 +130,16 @@ def _job(lengths: LengthOptions, how: RunOptions, hashed: bool) -> Job:
         how.delay,
         hashed=hashed,
     )
+
+
+def _check_places(places: tuple[str, ...]) -> None:
+    """Refuse rules that are none, and backends that are not installed."""
+    for rules in places:
+        named = plan.placed_backends(rules)
+        if not named:
+            raise UsageError(f"--place: wanted BACKEND:WHAT, such as cpu:layers.0-14; got {rules!r}")
+        parse_rules(rules, named)
+        check_backends("--place", ",".join(named))
 
 
 def _check_suite(suite: Suite, asked: list[str]) -> None:
@@ -235,7 +247,8 @@ def _draw(folder: Path, rows: list[Row], setting: plan.Setting, job: Job, bars: 
 def _rooflines(folder: Path, rows: list[Row], setting: plan.Setting, bars: Bars) -> list[Path]:
     """A backend's rooflines, below the roofs of its device: of one that is not the host no arithmetic."""
     with graphml.load(
-        setting.model, setting.backend, setting.threads, kv=setting.kv, n_batch=setting.n_ubatch,
+        setting.model, setting.opened, setting.threads, kv=setting.kv, n_batch=setting.n_ubatch,
+        place=setting.place, gpu_layers=None if setting.gpu_layers < 0 else setting.gpu_layers,
         quant=setting.quant or None, progress=bars.report,
         arch=Path(setting.arch) if setting.arch else None,
     ) as model:  # fmt: skip
@@ -272,7 +285,7 @@ def _default_threads() -> int:
 def _shown(wanted: list[plan.Setting], ratio: str) -> list[str]:
     """The settings that become columns: those that have several values, or another than the usual."""
     usual = plan.Setting("", "", "", 0)
-    names = ("n_batch", "n_ubatch", "type_k", "type_v", "quant")
+    names = ("n_batch", "n_ubatch", "type_k", "type_v", "quant", "place", "gpu_layers")
     shown = [name for name in names if {getattr(one, name) for one in wanted} != {getattr(usual, name)}]
     return [*shown, *[ratio] * bool(ratio)]
 

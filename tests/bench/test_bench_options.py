@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -65,3 +65,12 @@ def test_wrong_values_are_named_as_the_command_line_has_them() -> None:
         OutputOptions(output_err="xml")
     with pytest.raises(UsageError, match=r"^-r: wanted a whole number of at least 1, got 0"):
         RunOptions(repetitions=0)
+
+
+def test_layers_and_rules_are_combined_and_open_what_they_name() -> None:
+    rules = ("cpu:layers.0, reference:softmax", "wgpu:layers.*")
+    found = SettingOptions(place=rules, gpu_layers=(0, 3)).combined(["m"], [2])
+    assert [(one.place, one.gpu_layers) for one in found] == [(rule, n) for rule in rules for n in (0, 3)]
+    assert replace(found[0], backend="wgpu").opened == "wgpu,cpu,reference"
+    assert replace(found[2], backend="wgpu").opened == "wgpu"
+    assert plan.Setting("graphml", "m", "cpu", 2).opened == "cpu"

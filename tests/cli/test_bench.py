@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from graphml.cli.main import app
 from tests import tiny_model
+from tests.gpu.driven import opened
 
 SMALL = ["-p", "4", "-n", "2", "-r", "2", "-t", "1", "--no-warmup"]
 
@@ -52,6 +53,29 @@ def test_every_test_is_measured_on_every_side(results: list[dict[str, object]]) 
         assert row["device"] == row["cpu_info"]
         assert row["bound"] in ("memory", "compute", "overhead")
     assert {row["level"] for row in results} >= {""}
+
+
+QUICK = ["-p", "4", "-n", "0", "-r", "1", "-t", "1", "--no-warmup"]
+
+
+def test_rules_of_placement_are_settings_of_rows(path: Path) -> None:
+    """On the reference alone, then with a layer on the CPU."""
+    quick = ["-m", path, *QUICK, "--backend", "reference"]
+    rules = ["--place", "reference:layers.0-1", "--place", "cpu:layers.0"]
+    rows = json.loads(bench(*quick, *rules, "-o", "json").stdout)
+    assert [(row["backends"], row["place"]) for row in rows] == [
+        ("reference", "reference:layers.0-1"),
+        ("reference", "cpu:layers.0"),
+    ]
+    assert {row["gpu_layers"] for row in rows} == {-1}
+
+
+def test_layers_of_a_gpu_are_settings_of_rows(path: Path) -> None:
+    opened("wgpu")
+    table = bench("-m", path, *QUICK, "--backend", "wgpu", "-ngl", "0,1").stdout
+    head, _, none, one = (line.split("|") for line in table.splitlines()[:4])
+    column = [cell.strip() for cell in head].index("gpu_layers")
+    assert [none[column].strip(), one[column].strip()] == ["0", "1"]
 
 
 def test_bytes_and_operations_of_a_step(results: list[dict[str, object]], path: Path) -> None:

@@ -198,6 +198,8 @@ APART = {
     ("bench", "--threads"): ("x", "0", ""),
     ("bench", "--output"): NO_NAME,
     ("bench", "--quant"): ("",),
+    ("bench", "--gpu-layers"): ("x", "-1", ""),
+    ("bench", "--place"): ("nonsense", "nonsense:layers.0", ""),
     ("bench", "--api-key"): ("@/dev/null/no", "x"),  # x: without a server
     ("perplexity", "--ctx"): (*NO_NUMBER, *BELOW, "3"),
     ("new-arch", "--output"): ("/dev/null/no",),
