@@ -188,4 +188,4 @@ def test_without_smollm2_its_shape_is_measured(
 ) -> None:
     monkeypatch.setattr("graphml.loading.fetch.is_downloaded", lambda known: here)
     assert gpu.default_models() == [first, "tinyllama-1.1b:Q4_0", "phi-2:Q4_K_M"]
-    assert all(name.partition(":")[0] in gpu.SHAPES for name in gpu.default_models()[not here :])
+    assert all(name.partition(":")[0] in gpu.SHAPES for name in gpu.default_models()[here:])
