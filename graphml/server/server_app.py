@@ -6,7 +6,7 @@ Knows routes; the protocols are in files of their own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -52,6 +52,7 @@ from graphml.server.request_fields import (
     TextCompletion,
     Tokenize,
 )
+from graphml.server.request_log import Ended, RequestLog, print_line
 from graphml.server.responses_input import Responses
 from graphml.server.saved_slots import ACTIONS
 from graphml.server.served_models import ServedModels
@@ -153,13 +154,14 @@ class Endpoint:
         except Exception as error:
             known = as_api_error(error)
             if known.status >= 500 and not isinstance(error, ApiError):
-                LOG.exception("%s %s", scope["method"], scope["path"])
+                id = scope.get("graphml.request_id", "-")
+                LOG.exception("request %s: %s %s", id, scope["method"], scope["path"])
             known.message = service.without_folders(known.message)
             return error_response(known, scope["path"].startswith("/v1/messages"))
 
 
-def server_app(models: ServedModels) -> Starlette:
-    """The application that serves a model."""
+def server_app(models: ServedModels, told: Sequence[Ended] = ()) -> Starlette:
+    """The application that serves a model. told: who else wants to know of requests that have ended."""
 
     async def load(service: Service, request: Request) -> Any:
         """`POST /models/load`: another model's file in place of this one."""
@@ -184,7 +186,10 @@ def server_app(models: ServedModels) -> Starlette:
             routes += engine_routes(models)
     return Starlette(
         routes=routes,
-        middleware=[Middleware(AccessControl, options=service.options, keys=service.keys)],
+        middleware=[
+            Middleware(RequestLog, told=[*told, *([print_line] if service.options.log_requests else [])]),
+            Middleware(AccessControl, options=service.options, keys=service.keys),
+        ],
         exception_handlers={HTTPException: _not_found},
     )
 

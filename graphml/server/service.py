@@ -122,6 +122,7 @@ class Service:
                             id_slot=given.id_slot,
                         )
                     )  # fmt: skip
+            request.scope.setdefault("graphml.made", []).extend(made)
             return made
 
         return await self.access.in_thread(submit)
