@@ -49,5 +49,9 @@ class DownloadError(GraphmlError):
     """A model could not be fetched."""
 
 
+class ServerError(GraphmlError):
+    """A server cannot be reached, refuses a request, or breaks an answer off."""
+
+
 class ContextFullError(GraphmlError):
     """A session has no room for more tokens."""

@@ -9,11 +9,14 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 PARTIAL = ".graphml-{}.partial"
+STALE_S = 3600.0
+"""Seconds without a change after which nobody writes to such a file any more."""
 
 
 @contextmanager
@@ -41,6 +44,14 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+def remove_stale(folders: Iterable[Path]) -> None:
+    """Remove files beside others that processes which were killed have left in these folders."""
+    for path in (one for folder in folders for one in folder.glob(PARTIAL.format("*"))):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < time.time() - STALE_S:
+                path.unlink()
 
 
 def _to_disk(path: Path) -> None:

@@ -7,7 +7,6 @@ messages and their prompt; knows nothing of files, backends, terminals or format
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from os.path import commonprefix
@@ -17,6 +16,7 @@ from graphml.api.answer_reader import AnswerReader
 from graphml.api.chat_prompt import ChatPrompt, ChatSettings, prompt_of
 from graphml.api.chat_room import room
 from graphml.api.invoked_adapters import InvokedAdapters
+from graphml.api.message_list import MessageList
 from graphml.api.saved_session import AnyPath
 from graphml.api.seen_text import Seen
 from graphml.api.session import Session
@@ -29,13 +29,13 @@ from graphml.sampling import SamplingParams
 from graphml.text.answers import ContentDelta, Event
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
 from graphml.text.fenced_text import encode_fenced, fenced, without_fences
-from graphml.text.messages import Message, checked_messages
+from graphml.text.messages import Message
 from graphml.text.tokenizer import Tokenizer
 
 WHOLE = ("end", "length", "context")  # why an answer ends, all of whose tokens are in its text
 
 
-class Chat:
+class Chat(MessageList):
     """A conversation. Made by `Model.chat`.
 
     system: the first message, if not empty; trusted: it may spell control tokens, while in what users and the
@@ -60,11 +60,9 @@ class Chat:
         self._tokenizer = tokenizer
         self._settings = settings or ChatSettings()
         self._continues = False  # the last message, which is the begin of an answer
-        self._messages: list[Message] = []
-        self._system = text_of("system", system)
         self._seen = Seen()
         self._rendered: tuple[list[Message], ChatSettings, ChatPrompt] | None = None  # of these, by these
-        self.reset()
+        super().__init__(system)
 
     def save(self, path: AnyPath) -> None:
         """Write the conversation and its session to a file; see `Session.save` and `Model.restore`.
@@ -105,41 +103,9 @@ class Chat:
         """The chat template; where tools are offered, the one named tool_use is used if there is one."""
         return self._templates[DEFAULT_NAME]
 
-    @property
-    def history(self) -> list[Message]:
-        """The messages so far, each {"role": ..., "content": ...}, as a copy.
-
-        Answers may have "reasoning_content" and "tool_calls", results of tools "tool_call_id" and "name".
-        """
-        return copy.deepcopy(self._messages)
-
-    @history.setter
-    def history(self, messages: object) -> None:
-        self._messages = checked_messages(messages)
-        self._n_first, self._continues = 0, False
-        first = self._messages[:1]
-        self._system = first[0]["content"] if first and first[0]["role"] == "system" else ""
-
-    @property
-    def system(self) -> str:
-        """The system message; "" for none. Setting it keeps the other messages."""
-        return self._system
-
-    @system.setter
-    def system(self, text: str) -> None:
-        others = [message for message in self._messages if message["role"] != "system"]
-        self._system = text_of("system", text)
-        self.reset()
-        self._messages += others
-
-    def reset(self) -> None:
-        """Forget all messages but the system's."""
-        self._messages = [{"role": "system", "content": self._system}] if self._system else []
-        self._n_first, self._continues = 0, False
-
     def add_user(self, text: str) -> None:
         """Append a message of the user."""
-        self._messages.append({"role": "user", "content": text_of("text", text)})
+        super().add_user(text)
         self._continues = False
 
     def add_assistant(self, text: str) -> None:
@@ -154,13 +120,6 @@ class Chat:
             raise UsageError(f"add_tool_result: wanted the id of a call, got {id!r:.80}")
         result = {"role": "tool", "content": text_of("content", content), "name": called[-1].name}
         self._messages.append({**result, "tool_call_id": id})
-
-    def undo(self) -> list[Message]:
-        """Remove the last message of the user with its answer, and return both; UsageError without one."""
-        index = self._last_of_user("undo")
-        removed = self._messages[index:]
-        del self._messages[index:]
-        return removed
 
     def render_turn(self) -> str:
         """Return the text that the next answer begins from: what the session has not seen yet, to the letter.
@@ -229,25 +188,13 @@ class Chat:
     def regenerate_events(self, params: SamplingParams | None = None) -> Iterator[Event]:
         """The same as events, with its reasoning."""
         self._last_of_user("regenerate")
-        return self._replace(params or SamplingParams())
+        chosen = params or SamplingParams()
+        return self._replace(
+            lambda: self._answer(chosen, self._settings), lambda: self.session.stop_reason in (None, "cancel")
+        )
 
-    def _replace(self, params: SamplingParams) -> Iterator[Event]:
-        before = list(self._messages)
-        first = self._last_of_user("regenerate") + 1
-        del self._messages[first:]
-        try:
-            yield from self._answer(params, self._settings)
-        finally:
-            answers = self._messages[first:]
-            broken_off = self.session.stop_reason in (None, "cancel")
-            if not answers or (broken_off and not (answers[0]["content"] or len(answers[0]) > 2)):
-                self._messages = before
-
-    def _last_of_user(self, method: str) -> int:
-        for index in range(len(self._messages) - 1, -1, -1):
-            if self._messages[index]["role"] == "user":
-                return index
-        raise UsageError(f"{method}: wanted a message of the user, got a conversation without one")
+    def _begun_anew(self) -> None:
+        self._n_first, self._continues = 0, False
 
     def _answer(self, params: SamplingParams, settings: ChatSettings) -> Iterator[Event]:
         """The events of one answer, which is appended to the history."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from graphml.api.answer_reader import AnswerReader, shown_tokens
-from graphml.api.template_messages import fenced_messages, for_template, generic_messages
+from graphml.api.template_messages import fenced_messages, for_template, generic_messages, tool_variables
 from graphml.api.tools import Tool, tools_of
 from graphml.argument_checks import mapping_of
 from graphml.errors import TemplateError, UsageError
@@ -188,7 +188,7 @@ def prompt_of(
     named = chosen_name(settings.tool_choice)
     forced = tools if settings.tool_choice not in (AUTO, NONE) else ()
     forced = tuple(one for one in forced if named in (None, one.name))
-    knows = format.name != "plain" and "tools" in template.variables
+    knows = format.name != "plain" and bool({"tools", "functions"} & template.variables)
     if tools and (not knows or (forced and format.syntax is None)):
         format = formats()["generic"]
     generic = bool(tools) and format.name == "generic"
@@ -263,11 +263,13 @@ def _rendered(
     tools: Sequence[Tool],
 ) -> str:
     """The text of the template, in the first form of the messages that it takes."""
-    offered = None if generic or not tools else [one.as_openai() for one in tools]
+    shown = () if generic else tools
+    offered = [one.as_openai() for one in shown] or None
+    variables = {**tool_variables(template.variables, shown, template.now()), **settings.variables}
     failure: TemplateError | None = None
     for form in for_template(messages, template.source, joins=generic):
         try:
-            return template.render(form, add_generation_prompt=True, tools=offered, **settings.variables)
+            return template.render(form, add_generation_prompt=True, tools=offered, **variables)
         except TemplateError as error:
             failure = failure or error
     assert failure is not None

@@ -89,8 +89,9 @@ class RequestOutput:
         text, wanted = "".join(self._pieces), sequence.request.params.logprobs is not None
         scores = self._logprobs if wanted else None, sequence.prompt_scores
         drafts = sequence.drafts
-        drafted = (0, 0) if drafts is None else (drafts.n_drafted, drafts.n_accepted)
-        result = Result(tokens, text, reason, n_read, n_cached, len(tokens), timings, *scores, *drafted)
+        counts = (0, 0) if drafts is None else (drafts.n_drafted, drafts.n_accepted)
+        more = *scores, *counts, drafts is not None
+        result = Result(tokens, text, reason, n_read, n_cached, len(tokens), timings, *more)
         self._stream.end(sequence.index, result)
 
     def failed(self, error: BaseException) -> None:

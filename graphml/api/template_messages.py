@@ -6,7 +6,8 @@ Knows what templates read; nothing of tokens or sessions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from graphml.api.tools import Tool
@@ -21,6 +22,16 @@ Tools:
 _ONE = '{"tool_call": {"name": NAME, "arguments": {...}}} to call a tool'
 _SEVERAL = '{"tool_calls": [{"name": NAME, "arguments": {...}}, ...]} to call tools'
 _RESPONSE = '{"response": "your answer"}'
+
+
+def tool_variables(wanted: Collection[str], tools: Sequence[Tool], now: datetime) -> dict[str, str]:
+    """Variables that Firefunction's template reads, as its makers set them: `functions` and `datetime`.
+
+    wanted: the names that a template reads. The day alone is told, so that prompts begin alike for long.
+    """
+    told = [one.as_openai()["function"] for one in tools]
+    known = {"functions": json.dumps(told, indent=4), "datetime": now.strftime("%b %d %Y")}
+    return {name: value for name, value in known.items() if name in wanted}
 
 
 def fenced_messages(messages: Sequence[Message], fence: Callable[[str], str]) -> list[Message]:

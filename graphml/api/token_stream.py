@@ -40,7 +40,7 @@ class Result:
     stop_reason: "end", "stop", "length", "context", "cancel" or "deadline". n_cached: ids of the prompt that
     were not computed, since blocks held them. logprobs: of each token; prompt_logprobs: of each id of the
     prompt, None for the first; both None where the params do not ask for them. n_drafted, n_accepted: tokens
-    that were computed as drafts, and those of them that were right.
+    that were computed as drafts, and those of them that were right; drafting: whether drafts were on.
     """
 
     tokens: list[int]
@@ -54,6 +54,7 @@ class Result:
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     n_drafted: int = 0
     n_accepted: int = 0
+    drafting: bool = False
 
     @property
     def cumulative_logprob(self) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import tee
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import typer
@@ -13,6 +12,7 @@ from graphml.bench.bench_options import LengthOptions, OutputOptions, RunOptions
 from graphml.bench.server_faults import report, send_faults
 from graphml.bench.server_load import ServerLoad
 from graphml.bench.server_rows import FORMATS, measure_servers
+from graphml.cli.checks import key_of
 from graphml.cli.console import Bars, write
 from graphml.cli.two_streams import write_both
 from graphml.errors import UsageError
@@ -54,7 +54,7 @@ def run_servers(
     """Send the loads and print a row for each and each server."""
     n_prompt = _one("-p", lengths.n_prompt, asked, N_PROMPT, least=1)
     n_gen = _one("-n", lengths.n_gen, asked, N_GEN, least=2)
-    key = _key(servers.api_key or "")
+    key = key_of(servers.api_key or "")
     loads = [
         ServerLoad(count, servers.requests, n_prompt, n_gen, servers.shared, api_key=key)
         for count in servers.clients
@@ -88,13 +88,3 @@ def _one(flag: str, values: Sequence[int], asked: Sequence[str], default: int, l
     if len(values) != 1 or values[0] < least:
         raise UsageError(f"{flag}: wanted one number of {least} or more of --server; got {list(values)}")
     return values[0]
-
-
-def _key(given: str) -> str:
-    """The key itself, or the one that a file has, which no list of processes shows."""
-    if not given.startswith("@"):
-        return given
-    try:
-        return Path(given[1:]).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--api-key: wanted a file that can be read; got {given!r}: {error}") from None

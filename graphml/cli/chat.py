@@ -1,7 +1,9 @@
-"""`graphml chat`: a conversation, at a terminal or line by line from a pipe."""
+"""`graphml chat`: a conversation with a model or a server's, at a terminal or line by line from a pipe."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -9,26 +11,30 @@ import typer
 
 from graphml.api.chat_prompt import ChatSettings
 from graphml.cli import options
+from graphml.cli.checks import key_of
 from graphml.cli.console import Bars, remark
 from graphml.cli.conversation.commands import take
 from graphml.cli.conversation.completions import completions
 from graphml.cli.conversation.conversation import Conversation
-from graphml.cli.conversation.line_input import open_input
+from graphml.cli.conversation.line_input import LineInput, open_input
+from graphml.cli.conversation.server_chat import ServerChat
+from graphml.cli.conversation.server_fields import fields_of
+from graphml.cli.conversation.server_stream import ServerStream
 from graphml.cli.conversation.tool_calls import Permission, offered_tools
 from graphml.cli.opening import find, load, seed_of
 from graphml.cli.structure_files import with_files
 from graphml.cli.template_variables import template_variables, with_template
-from graphml.cli.typer_options import grouped
+from graphml.cli.typer_options import flags_given, grouped
 from graphml.errors import UsageError
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
-from graphml.sampling.structured.params_structure import matcher_of
 
 HELP = "/help lists the commands, Ctrl-D ends."
 
 
 @grouped
 def chat(
+    context: typer.Context,
     opening: options.Talking,
     params: SamplingParams,
     full: Overflow,
@@ -51,42 +57,76 @@ def chat(
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Call tools without asking.")] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Talk with the model of a running server of OpenAI's protocol in place of one here.",
+        ),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Key of the server; a path with @ before it: a file that has it."),
+    ] = None,
     stats: Annotated[
         bool, typer.Option("--stats", help="Print a line about the speed after each answer.")
     ] = False,
 ) -> None:
     """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the conversation."""
     given_variables = template_variables(variables)
-    opening = with_template(opening, chat_template)
     ChatSettings(reasoning_format=reasoning_format)  # a wrong one is told at once
     params = with_files(params, grammar_file, schema_file)
     if params.prompt_logprobs is not None:
         raise UsageError("--prompt-logprobs: wanted graphml run; a conversation shows its answers' alone")
+    if server is not None:
+        here = [name for name, value in (("MODEL", model), ("--ctx", ctx)) if value is not None]
+        here += ["--chat-template"] if chat_template is not None else []
+        check_no_model([*here, *flags_given(context, options.Opening, Overflow)])
+    elif api_key is not None:
+        raise UsageError("--api-key: wanted --server too, whose key it is")
+    opening = with_template(opening, chat_template)
     offered = offered_tools(tools, yes)
     limit = None if max_tokens < 0 else max_tokens
     given = open_input(completions)
-    with Bars() as bars:
+    with Bars() as bars, ExitStack() as held:
         with given.while_working():
-            opened = load(find(model, opening, bars), opening, bars)
-        with opened:
-            with given.while_working():
-                talk = opened.chat(
+            if server is not None:
+                fields_of(params)  # a setting that cannot be told is an error at once
+                talk = ServerChat(
+                    ServerStream(server, key_of(api_key or "")), system, limit, seed_of(seed),
+                    given_variables, reasoning_format,
+                )  # fmt: skip
+                conversation = Conversation(None, talk, params, bars, stats)
+                remark(f"{talk.greeted()} at {server}: {HELP}")
+            else:
+                opened = held.enter_context(load(find(model, opening, bars), opening, bars))
+                own = opened.chat(
                     system, limit, n_ctx=ctx, seed=seed_of(seed), variables=given_variables,
                     overflow=full.overflow, keep=full.keep, reasoning_format=reasoning_format,
                 )  # fmt: skip
-            matcher_of(params, opened.tokenizer)  # a wrong grammar is told at once
-            conversation = Conversation(
-                opened, talk, params, bars, stats, tools=offered, may_call=Permission(bars, yes)
-            )
-            remark(f"{opened.path.name}: {HELP}")
-            for text in given.lines:
-                try:
-                    with given.while_working():
-                        take(conversation, text)
-                except KeyboardInterrupt:
-                    if not given.interactive:
-                        raise
-                if conversation.ended:
-                    break
+                conversation = Conversation(opened, own, params, bars, stats)
+                conversation.check(params)
+                remark(f"{opened.path.name}: {HELP}")
+        conversation.tools, conversation.may_call = offered, Permission(bars, yes)
+        converse(conversation, given)
     if conversation.failed and not given.interactive:
         raise typer.Exit(1)
+
+
+def check_no_model(flags: Sequence[str]) -> None:
+    """UsageError where one of these is given, which say how a model is opened here."""
+    if flags:
+        raise UsageError(f"--server: wanted no {', '.join(flags)}: the model is the server's")
+
+
+def converse(conversation: Conversation, given: LineInput) -> None:
+    """Take inputs until the conversation ends, or there are no more."""
+    for text in given.lines:
+        try:
+            with given.while_working():
+                take(conversation, text)
+        except KeyboardInterrupt:
+            if not given.interactive:
+                raise
+        if conversation.ended:
+            return

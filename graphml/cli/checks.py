@@ -71,3 +71,13 @@ def _check_pre(name: str) -> None:
         pre_tokenizer(name)
     except TokenizerError as error:
         raise UsageError(f"--pre: {error}") from None
+
+
+def key_of(given: str) -> str:
+    """The key itself, or the one that a file has, which no list of processes shows."""
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--api-key: wanted a file that can be read; got {given!r}: {error}") from None

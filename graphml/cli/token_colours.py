@@ -24,7 +24,7 @@ IMPOSSIBLE = -9999.0
 
 
 class Scored(Protocol):
-    """What has generated the tokens: a `Session`."""
+    """What has generated the tokens: a `Session`, or a server's."""
 
     logprobs: list[TokenLogprobs]
     prompt_logprobs: list[TokenLogprobs | None]

@@ -16,7 +16,6 @@ import json
 import math
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ import numpy as np
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.replaced_file import PARTIAL, replacing
+from graphml.replaced_file import remove_stale, replacing
 from graphml.runtime.block_pool import Part
 from graphml.runtime.tensor_file import TensorFile, write_tensors
 
@@ -35,7 +34,6 @@ SUFFIX = ".safetensors"
 OWN_FOLDER, OWN_FILE = re.compile("[0-9a-f]{24}"), re.compile(r"[0-9a-f]*(\.[a-z0-9_]+)?\.safetensors")
 TOKENS, CELLS = "tokens", "cells/"
 KEEP = 0.9  # of the most bytes is left when files are removed
-STALE_S = 3600.0  # after which an unfinished file is one of a process that was killed
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,7 @@ class BlockFiles:
         self._own = folder / name
         self._held = {path.stem for path, _, _ in _files(folder) if path.parent == self._own}
         self._n_bytes = sum(size for _, size, _ in _files(folder))
-        for path in folder.glob("*/" + PARTIAL.format("*")):
-            with contextlib.suppress(OSError):
-                if path.stat().st_mtime < time.time() - STALE_S:
-                    path.unlink()
+        remove_stale(one for one in folder.iterdir() if one.is_dir())
 
     def part_bytes(self, kind: str) -> int:
         """Of the arrays of a part; 0 for a kind that is not stored."""

@@ -16,11 +16,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from graphml.server.api_errors import ApiError
 from graphml.server.api_keys import ApiKeys
 from graphml.server.json_response import error_response
+from graphml.server.page.page_files import ROOT, VERSION
 from graphml.server.server_options import ServerOptions
 
 PUBLIC = {"/health", "/v1/health"}
-PAGE = ("/page/",)
-"""What the page itself is made of, besides `/`."""
+PAGE = {*ROOT, VERSION}
+"""What the page itself is made of, besides `/page/NAME`."""
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 LONGEST_PATH = 2048
 
@@ -71,7 +72,7 @@ class AccessControl:
 
     def _key(self, headers: Headers, path: str) -> str | None:
         """Whose request it is, a name for each key; ApiError 401 for nobody's."""
-        if not self._keys or path in PUBLIC or path == "/" or path.startswith(PAGE):
+        if not self._keys or path in PUBLIC or path in PAGE or path.startswith("/page/"):
             return None
         kind, _, token = headers.get("authorization", "").partition(" ")
         given = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")

@@ -117,6 +117,7 @@ FLAGS: Final = (
     Flag("-v --verbose --log-verbose", "verbose", None, "Answers say what the prompt was."),
     Flag("--models-dir", "models_dir", help="A folder whose files POST /models/load may load instead."),
     Flag("--log-requests", "log_requests", None, "One line for each request on stderr, without contents."),
+    Flag("--otlp-endpoint", "otlp_endpoint", help="A collector of OpenTelemetry's traces, by its URL."),
     Flag("-s --seed", "seed", int, "Seed of requests that do not say; -1: a random one."),
     Flag("--ignore-eos", "ignore_eos", None, "Answers go on behind an end token."),
     Flag("-r --reverse-prompt", "stop", help="A text that ends answers.", repeated=True),

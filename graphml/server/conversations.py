@@ -6,10 +6,12 @@ messages and templates; nothing of protocols or of steps.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from graphml.api.chat_prompt import REASONING_FORMATS, ChatPrompt, chat_prompt
+from graphml.api.template_messages import tool_variables
+from graphml.api.tools import tools_of
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
 from graphml.server.api_errors import wrong_field
@@ -59,15 +61,16 @@ def prompt_text(service: Service, given: ChatCompletion) -> str:
     if given.add_generation_prompt is not False or given.continue_final_message:
         return conversation_of(service, given).text
     messages = checked(given.messages, service.options.limits.messages)
-    variables = _variables(service, given)
     template = service.templates["default"]
+    offered = tool_variables(template.variables, tools_of(given.tools), template.now())
+    variables = {**offered, **_variables(service, given)}
     return template.render(messages, tools=given.tools or None, add_generation_prompt=False, **variables)
 
 
 def _variables(service: Service, given: ChatCompletion) -> dict[str, Any]:
     """What the template is given besides messages: dates by llama.cpp's names among it."""
-    now = datetime.now(UTC)
-    dates = {"date_string": now.strftime("%d %b %Y"), "datetime": now.strftime("%b %d %Y %H:%M:%S GMT")}
+    now = datetime.now()
+    dates = {"date_string": now.strftime("%d %b %Y"), "datetime": now.strftime("%b %d %Y")}
     asked = given.chat_template_kwargs or {}
     if wrong := sorted(RESERVED.intersection(asked)):
         raise wrong_field("chat_template_kwargs", f"{wrong[0]} is a field of the request")

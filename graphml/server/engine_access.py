@@ -57,6 +57,7 @@ class Generation:
         self.number = next(access.numbers)
         self.arrived, self.submitted = arrived, time.monotonic()
         self.n_generated = 0
+        self.first: float | None = None
         self.slot = -1
         self._spaced: dict[int, bool] = {}
         self._silent: dict[int, int] = {}
@@ -68,6 +69,7 @@ class Generation:
             async for token in self._handle:
                 now = time.monotonic()
                 if not self.n_generated:
+                    self.first = now
                     metrics.ttft.observe(now - self.arrived)
                     self.slot = max(self.slot, self._handle.sequences[0].slot)
                 else:

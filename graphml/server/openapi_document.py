@@ -15,34 +15,53 @@ import graphml
 from graphml.server.api_errors import TYPES
 
 PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
+STATUSES = (400, 401, 403, 404, 409, 413, 429, 500, 501, 503)
+ANTHROPIC = "/v1/messages"
+"""Paths that begin so have errors of Anthropic's shape."""
 
 
 def openapi_document(
-    routes: Iterable[tuple[str, str, str]], bodies: Mapping[str, type[msgspec.Struct]]
+    routes: Iterable[tuple[str, str, str]],
+    bodies: Mapping[str, type[msgspec.Struct]],
+    queries: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """routes: method, path and what it is for; bodies: by path, what a body is decoded as."""
+    """routes: method, path and what it is for; bodies: by path, what a body is decoded as.
+
+    queries: by path, the parameters behind its question mark: name -> schema.
+    """
     template = "#/components/schemas/{name}"
     kinds = list(dict.fromkeys(bodies.values()))
     references, schemas = msgspec.json.schema_components(kinds, ref_template=template)
+    for one in schemas.values():
+        _take_null(one)
     reference_of = dict(zip(kinds, references, strict=True))
     codes = {
-        str(code): {"$ref": "#/components/responses/Error"} for code in (400, 401, 413, 429, 500, 501, 503)
+        kind: {str(code): {"$ref": f"#/components/responses/{kind}"} for code in STATUSES}
+        for kind in ("Error", "AnthropicError")
     }
     paths: dict[str, dict[str, Any]] = {}
     for method, path, about in routes:
         operation: dict[str, Any] = {
-            "summary": about, "responses": {"200": {"description": "The answer."}, **codes},
+            "summary": about, "responses": {
+                "200": {"description": "The answer."},
+                **codes["AnthropicError" if path.startswith(ANTHROPIC) else "Error"],
+            },
         }  # fmt: skip
+        asked = [
+            {"name": name, "in": "query", "required": False, "schema": schema}
+            for name, schema in queries.get(path, {}).items()
+        ]
         names = [(found[1], found[2]) for found in PARAMETER.finditer(path)]
-        if names:
-            operation["parameters"] = [
+        if names or asked:
+            operation["parameters"] = asked + [
                 {"name": name, "in": "path", "required": True,
                  "schema": {"type": "integer" if kind == "int" else "string"}}
                 for name, kind in names
             ]  # fmt: skip
         if path in bodies:
             content = {"application/json": {"schema": reference_of[bodies[path]]}}
-            operation["requestBody"] = {"required": True, "content": content}
+            needed = "action" not in queries.get(path, {})  # some actions read none
+            operation["requestBody"] = {"required": needed, "content": content}
         paths.setdefault(PARAMETER.sub(r"{\1}", path), {})[method.lower()] = operation
     error = {
         "type": "object", "required": ["error"],
@@ -52,13 +71,34 @@ def openapi_document(
                            "type": {"enum": sorted({*TYPES.values(), "exceed_context_size_error"})}},
         }},
     }  # fmt: skip
-    shown = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    anthropic = {
+        "type": "object", "required": ["type", "error"],
+        "properties": {"type": {"const": "error"}, "error": {
+            "type": "object", "required": ["type", "message"],
+            "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+        }},
+    }  # fmt: skip
     return {
         "openapi": "3.1.0",
         "info": {"title": "graphml serve", "version": graphml.__version__},
         "paths": paths,
         "components": {
-            "schemas": {**schemas, "Error": error},
-            "responses": {"Error": {"description": "What went wrong.", "content": shown}},
+            "schemas": {**schemas, "Error": error, "AnthropicError": anthropic},
+            "responses": {kind: _wrong(kind) for kind in codes},
         },
     }
+
+
+def _take_null(schema: dict[str, Any]) -> None:
+    """Let null stand for a field that is not there, as the decoder does."""
+    needed = schema.get("required", ())
+    for name, one in schema["properties"].items():
+        kinds = one.get("anyOf", [one])
+        if name not in needed and one and {"type": "null"} not in kinds:
+            kept = {key: one.pop(key) for key in ("default", "description") if key in one}
+            schema["properties"][name] = {"anyOf": [*one.get("anyOf", [one]), {"type": "null"}], **kept}
+
+
+def _wrong(kind: str) -> dict[str, Any]:
+    shown = {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind}"}}}
+    return {"description": "What went wrong.", "content": shown}

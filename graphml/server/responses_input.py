@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml.server.api_errors import ApiError, wrong_field
+from graphml.server.api_errors import wrong_field
 from graphml.server.request_fields import AtLeastOne, ChatCompletion, Sampling
 
 
@@ -63,9 +63,7 @@ def _messages(items: list[Any]) -> list[Any]:
         elif kind == "reasoning":
             found.append({"role": "assistant", "content": "", "reasoning_content": _thought(item)})
         else:
-            raise ApiError(
-                501, f"Field 'input': items of the type {kind!r:.40} are not supported", param="input"
-            )
+            raise wrong_field("input", f"items of the type {kind!r:.40} are not supported")
     return found
 
 
@@ -100,7 +98,7 @@ def _tools(given: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
         return None
     for one in given:
         if one.get("type") != "function":
-            raise ApiError(501, "Field 'tools': functions alone are supported", param="tools")
+            raise wrong_field("tools", "functions alone are supported")
     keys = ("name", "description", "parameters", "strict")
     return [{"type": "function", "function": {key: one[key] for key in keys if key in one}} for one in given]
 

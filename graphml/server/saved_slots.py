@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.api.engine import Engine
+from graphml.replaced_file import remove_stale
 from graphml.server.api_errors import wrong_field
 from graphml.server.request_fields import SlotFile
 from graphml.server.server_options import ServerOptions
@@ -26,6 +27,8 @@ class SavedSlots:
     def __init__(self, options: ServerOptions) -> None:
         self._folder, self._count = options.slot_save_path, options.parallel
         self._ids: dict[int, list[int]] = {}
+        if self._folder is not None:
+            remove_stale([self._folder])
 
     def ended(self, number: int, ids: list[int]) -> None:
         """A request of this slot has ended with these ids."""

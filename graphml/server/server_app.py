@@ -6,7 +6,7 @@ Knows routes; the protocols are in files of their own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -48,10 +48,13 @@ from graphml.server.request_fields import (
     Infill,
     LoadModel,
     Rerank,
+    SlotFile,
     TextCompletion,
     Tokenize,
 )
+from graphml.server.request_log import Ended, RequestLog, print_line
 from graphml.server.responses_input import Responses
+from graphml.server.saved_slots import ACTIONS
 from graphml.server.served_models import ServedModels
 from graphml.server.service import Service
 
@@ -98,6 +101,7 @@ BODIES: dict[Handler, type[Struct]] = {
     completions.completions: TextCompletion,
     llama_completion.completion: Completion,
     llama_infill.infill: Infill,
+    llama_state.change_slot: SlotFile,
     openai_responses.responses: Responses,
     openai_responses.input_tokens: Responses,
     anthropic_messages.messages: Messages,
@@ -111,6 +115,14 @@ BODIES: dict[Handler, type[Struct]] = {
 """What the bodies of requests are decoded as."""
 
 
+QUERIES: dict[str, dict[str, Any]] = {
+    "/slots/{slot:int}": {"action": {"enum": list(ACTIONS)}},
+    "/slots": {"fail_on_no_slot": {"type": "string"}},
+    "/v1/stream": {"conv_id": {"type": "string"}, "from": {"type": "integer", "minimum": 0}},
+}
+"""Parameters behind the question mark of a path."""
+
+
 async def openapi(service: Service, request: Request) -> Any:
     """`GET /openapi.json`: the OpenAPI document of these endpoints."""
     every = [(method, path, handler) for method, paths, handler in HANDLERS for path in paths.split()]
@@ -118,7 +130,7 @@ async def openapi(service: Service, request: Request) -> Any:
         (method, path, (handler.__doc__ or "").strip().splitlines()[0]) for method, path, handler in every
     ]
     bodies = {path: BODIES[handler] for _, path, handler in every if handler in BODIES}
-    return json_response(openapi_document(routes, bodies))
+    return json_response(openapi_document(routes, bodies, QUERIES))
 
 
 class Endpoint:
@@ -142,13 +154,14 @@ class Endpoint:
         except Exception as error:
             known = as_api_error(error)
             if known.status >= 500 and not isinstance(error, ApiError):
-                LOG.exception("%s %s", scope["method"], scope["path"])
+                id = scope.get("graphml.request_id", "-")
+                LOG.exception("request %s: %s %s", id, scope["method"], scope["path"])
             known.message = service.without_folders(known.message)
             return error_response(known, scope["path"].startswith("/v1/messages"))
 
 
-def server_app(models: ServedModels) -> Starlette:
-    """The application that serves a model."""
+def server_app(models: ServedModels, told: Sequence[Ended] = ()) -> Starlette:
+    """The application that serves a model. told: who else wants to know of requests that have ended."""
 
     async def load(service: Service, request: Request) -> Any:
         """`POST /models/load`: another model's file in place of this one."""
@@ -173,7 +186,10 @@ def server_app(models: ServedModels) -> Starlette:
             routes += engine_routes(models)
     return Starlette(
         routes=routes,
-        middleware=[Middleware(AccessControl, options=service.options, keys=service.keys)],
+        middleware=[
+            Middleware(RequestLog, told=[*told, *([print_line] if service.options.log_requests else [])]),
+            Middleware(AccessControl, options=service.options, keys=service.keys),
+        ],
         exception_handlers={HTTPException: _not_found},
     )
 
@@ -202,4 +218,8 @@ def graph_page(model: Model) -> str:
 async def _not_found(request: Request, error: Exception) -> Any:
     assert isinstance(error, HTTPException)
     texts = {404: "File Not Found", 405: "this path does not answer that method"}
-    return error_response(ApiError(error.status_code, texts.get(error.status_code, error.detail)))
+    response = error_response(ApiError(error.status_code, texts.get(error.status_code, error.detail)))
+    if error.status_code == 405:
+        matching = [one for one in request.app.routes if one.path_regex.match(request.scope["path"])]
+        response.headers["Allow"] = ", ".join(sorted({name for one in matching for name in one.methods}))
+    return response

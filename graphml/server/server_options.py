@@ -63,6 +63,7 @@ class ServerOptions:
     endpoints answer. loras: adapters (file, scale), by number. models_dir: a folder of models that may take
     the first one's place. timeout: seconds until a client that does not read is left. ping: seconds of
     silence after which a stream sends a comment. drain: seconds in which requests may end after SIGTERM.
+    log_requests: a line for each on stderr; otlp_endpoint: a collector of their traces.
     """
 
     hosts: tuple[str, ...] = ("127.0.0.1",)
@@ -99,6 +100,7 @@ class ServerOptions:
     models_dir: Path | None = None
     salt_by_key: bool = False
     log_requests: bool = False
+    otlp_endpoint: str | None = None
     verbose: bool = False
     ssl_key: Path | None = None
     ssl_certificate: Path | None = None

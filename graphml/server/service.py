@@ -122,6 +122,7 @@ class Service:
                             id_slot=given.id_slot,
                         )
                     )  # fmt: skip
+            request.scope.setdefault("graphml.made", []).extend(made)
             return made
 
         return await self.access.in_thread(submit)
@@ -227,6 +228,7 @@ def timings(result: Result) -> dict[str, Any]:
     """
     new, prompt_ms = result.n_prompt - result.n_cached, result.timings.ttft_s * 1e3
     rest, predicted_ms = result.n_gen - 1, (result.timings.total_s - result.timings.ttft_s) * 1e3
+    # Told where drafts were on, though none was made.
     drafted = {"draft_n": result.n_drafted, "draft_n_accepted": result.n_accepted}
     return {
         "cache_n": result.n_cached,
@@ -234,7 +236,7 @@ def timings(result: Result) -> dict[str, Any]:
         "prompt_per_second": _ratio(1e3 * new, prompt_ms),
         "predicted_n": result.n_gen, "predicted_ms": predicted_ms,
         "predicted_per_token_ms": _ratio(predicted_ms, rest),
-        "predicted_per_second": _ratio(1e3 * rest, predicted_ms), **(drafted if result.n_drafted else {}),
+        "predicted_per_second": _ratio(1e3 * rest, predicted_ms), **(drafted if result.drafting else {}),
     }  # fmt: skip
 
 

@@ -12,17 +12,19 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import uvicorn
 
 from graphml.api.model import Model
 from graphml.errors import BackendError, UsageError
 from graphml.server.connections import uvicorn_config
+from graphml.server.request_log import Ended
 from graphml.server.served_models import Loader, ServedModels
 from graphml.server.server_app import server_app
 from graphml.server.server_options import ServerOptions
 from graphml.server.service import Service
+from graphml.server.trace_export import TraceExport
 
 BACKLOG = 2048
 POLL = 0.05
@@ -33,20 +35,23 @@ def serve_until_stopped(model: Model, options: ServerOptions, load: Loader | Non
 
     load: opens another model's file, where one may take the first one's place.
     """
+    traces = None if options.otlp_endpoint is None else TraceExport(options.otlp_endpoint)
     models = ServedModels(Service(model, options), load)
     try:
         sockets = [_socket(host, options.port) for host in options.hosts]
-        asyncio.run(_serve(models, sockets))
+        asyncio.run(_serve(models, sockets, [] if traces is None else [traces]))
         if models.current.access.state() == "dead":
             raise BackendError("serve: the engine has ended; see the log")
     finally:
         models.current.access.close()
         models.current.model.close()
+        if traces is not None:
+            traces.close()
 
 
-async def _serve(models: ServedModels, sockets: list[socket.socket]) -> None:
+async def _serve(models: ServedModels, sockets: list[socket.socket], told: Sequence[Ended]) -> None:
     service, options = models.current, models.current.options
-    config = uvicorn_config(server_app(models), options)
+    config = uvicorn_config(server_app(models, told), options)
     server = _Server(config)
     running = asyncio.ensure_future(server.serve(sockets))
     loop = asyncio.get_running_loop()

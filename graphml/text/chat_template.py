@@ -42,7 +42,7 @@ class ChatTemplate:
     source: Jinja text. bos_token, eos_token: variables of the template; `special_tokens` adds others by the
     name that templates use ("unk_token", "pad_token", ...). None makes a token undefined in the template.
     `variables` are the names that it reads, its own among them.
-    now: returns the time for strftime_now. Several threads may render with one template.
+    now: returns the time, for strftime_now and others. Several threads may render with one template.
 
     Raises TemplateError with the line for a template that does not compile or is too long.
     """
@@ -61,7 +61,7 @@ class ChatTemplate:
         if not isinstance(source, str):
             raise UsageError(f"source: wanted the template's text, got {type(source).__name__}")
         self.source = source
-        self.name = name
+        self.name, self.now = name, now
         self._limits = limits
         tokens = {**(special_tokens or {}), "bos_token": bos_token, "eos_token": eos_token}
         self._special_tokens = {key: text for key, text in tokens.items() if text is not None}

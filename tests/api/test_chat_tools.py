@@ -6,8 +6,10 @@ The model's tokens are scripted, so that it says what models say.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from graphml import SamplingParams
 from graphml.api.chat_prompt import chat_prompt
 from graphml.api.tool_rounds import ToolResult
 from graphml.text.answers import ContentDelta, ReasoningDelta, ToolCallBegin, ToolCallDelta, ToolCallEnd
+from graphml.text.chat_template import ChatTemplate
 from tests import tiny_model
 
 TEMPLATE = (
@@ -311,8 +314,6 @@ def test_a_model_without_tools_in_its_template_answers_in_the_generic_form(tmp_p
 
 
 def test_a_tool_use_template_is_used_where_tools_are_offered(model: graphml.Model) -> None:
-    from graphml.text.chat_template import ChatTemplate
-
     templates = {
         "default": ChatTemplate("plain"),
         "tool_use": ChatTemplate("with {{ tools[0].function.name }} <tool_call>"),
@@ -323,6 +324,20 @@ def test_a_tool_use_template_is_used_where_tools_are_offered(model: graphml.Mode
     assert (
         chat_prompt(model.tokenizer, templates, messages, tools=[double], tool_choice="none").text == "plain"
     )
+
+
+def test_the_variables_of_firefunctions_template_are_set(model: graphml.Model) -> None:
+    day = datetime(2026, 1, 2, 3, 4)
+    source = "{% if functions %}{{ functions }}{% endif %}, {{ datetime }} functools["
+    templates = {"default": ChatTemplate(source, now=lambda: day)}
+    messages = [{"role": "user", "content": "x"}]
+    assert chat_prompt(model.tokenizer, templates, messages).text == "[], Jan 02 2026 functools["
+    prompt = chat_prompt(model.tokenizer, templates, messages, tools=[double])
+    offered, _, rest = prompt.text.rpartition("]")
+    assert [one["name"] for one in json.loads(offered + "]")] == ["double"]
+    assert (rest, prompt.format.name) == (", Jan 02 2026 functools[", "phi4")
+    given = {"datetime": "today", "functions": "none"}
+    assert chat_prompt(model.tokenizer, templates, messages, variables=given).text.startswith("none, today ")
 
 
 def test_what_tools_and_models_say_forges_no_turn(model: graphml.Model) -> None:

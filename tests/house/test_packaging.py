@@ -12,6 +12,8 @@ ROOTS = {"graphml": ".", "graphml_quant": "quant", "graphml_cpu": "backends", "g
          "graphml_gpu": "backends", "graphml_wgpu": "backends", "graphml_opencl": "backends",
          "graphml_models": "models"}  # fmt: skip
 
+ENDINGS = (".py", ".json", ".npz", ".html", ".css", ".js", ".svg", ".webmanifest")
+
 
 def test_the_wheel_holds_every_package_and_nothing_else(tmp_path: Path) -> None:
     source = tmp_path / "source"
@@ -32,7 +34,7 @@ def test_the_wheel_holds_every_package_and_nothing_else(tmp_path: Path) -> None:
     for package, root in ROOTS.items():
         folder = source / root / package
         for path in folder.rglob("*"):
-            if path.suffix in (".py", ".json", ".npz", ".html", ".css", ".js") or path.name == "py.typed":
+            if path.suffix in ENDINGS or path.name == "py.typed":
                 expected.add(str(path.relative_to(source / root)))
     assert inside == expected
 

@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ import uvicorn
 
 import graphml
 from graphml.server.connections import uvicorn_config
+from graphml.server.request_log import Ended
 from graphml.server.served_models import Loader, ServedModels
 from graphml.server.server_app import server_app
 from graphml.server.server_options import ServerOptions
@@ -60,10 +61,12 @@ class Running:
 
 
 @contextmanager
-def running(options: ServerOptions, model: graphml.Model, load: Loader | None = None) -> Iterator[Running]:
+def running(
+    options: ServerOptions, model: graphml.Model, load: Loader | None = None, told: Sequence[Ended] = ()
+) -> Iterator[Running]:
     models = ServedModels(Service(model, options), load)
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn_config(server_app(models), options))
+    server = uvicorn.Server(uvicorn_config(server_app(models, told), options))
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:

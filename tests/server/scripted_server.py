@@ -65,6 +65,11 @@ class Script:
         settings = {"n_ctx": 512, "params": {"temperature": 0.8}}
         return JSONResponse({"model_alias": "scripted", "default_generation_settings": settings})
 
+    async def models(self, request: Request) -> Response:
+        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
+            return JSONResponse({"error": {"message": "Invalid API Key", "code": 401}}, 401)
+        return JSONResponse({"object": "list", "data": [{"id": "scripted", "object": "model"}]})
+
     async def template(self, request: Request) -> Response:
         return JSONResponse({"prompt": "".join(one["content"] for one in (await request.json())["messages"])})
 
@@ -81,7 +86,8 @@ def served(script: Script) -> Iterator[str]:
     """The address of the page, served by a thread while within."""
     post = {"methods": ["POST"]}
     routes = [
-        *page_routes(), Route("/props", script.props), Route("/v1/chat/completions", script.chat, **post),
+        *page_routes(), Route("/props", script.props), Route("/v1/models", script.models),
+        Route("/v1/chat/completions", script.chat, **post),
         Route("/apply-template", script.template, **post), Route("/tokenize", script.tokenize, **post),
         Route("/engine/state", script.engine),
     ]  # fmt: skip

@@ -52,6 +52,20 @@ def test_health_and_the_page_need_no_key(guarded: Running) -> None:
     assert "<!doctype html>" in guarded.http.get("/").text.lower()
 
 
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/sw.js", "text/javascript"),
+        ("/manifest.webmanifest", "application/manifest+json"),
+        ("/favicon.ico", "image/svg+xml"),
+        ("/_app/version.json", "application/json"),
+    ],
+)
+def test_what_pages_ask_for_at_the_root_needs_no_key(guarded: Running, path: str, kind: str) -> None:
+    found = guarded.http.get(path, headers={"Authorization": ""})
+    assert (found.status_code, found.headers["content-type"].split(";")[0]) == (200, kind)
+
+
 def test_a_large_body_is_refused_with_and_without_its_length(guarded: Running) -> None:
     body = b'{"prompt": "' + b"a" * 20_000 + b'"}'
     assert guarded.http.post("/completion", content=body, headers=KEY).status_code == 413

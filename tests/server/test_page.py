@@ -258,6 +258,16 @@ def test_the_engine_shows_steps_sequences_and_blocks(chromium: Any, scheme: str,
         assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+def test_the_worker_of_another_page_is_replaced_and_leaves(chromium: Any) -> None:
+    with opened(chromium, Script()) as page:
+        page.evaluate("caches.open('old').then((cache) => cache.put('/', new Response('old page')))")
+        page.evaluate("{ navigator.serviceWorker.register('/sw.js') }")
+        gone = """Promise.all([navigator.serviceWorker.getRegistrations(), caches.keys()])
+            .then(([workers, names]) => workers.length + names.length === 0)"""
+        page.wait_for_function(f"() => {gone}")
+        assert page.evaluate("fetch('/').then((found) => found.text())").startswith("<!doctype html>")
+
+
 def test_a_phone_has_all_in_its_width(chromium: Any) -> None:
     long = "word " * 60 + "`" + "x" * 200 + "`"
     script = Script([[*pieces(long, 50), *END]])

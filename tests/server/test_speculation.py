@@ -67,6 +67,11 @@ def test_a_server_with_a_draft_model_drafts_unless_a_request_says_no(drafting: R
         assert "draft_n" not in drafting.post("/completion", {**ASKED, **fields}).json()["timings"]
 
 
+def test_a_request_that_could_draft_says_that_it_did_not(server: Running) -> None:
+    timings = server.post("/completion", {**ASKED, **NGRAM, "n_predict": 1}).json()["timings"]
+    assert (timings["draft_n"], timings["draft_n_accepted"]) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("speculative.type", "guess"), ("speculative.n_max", -1), ("speculative.n_min", "a")],

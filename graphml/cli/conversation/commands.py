@@ -19,7 +19,6 @@ from graphml.cli.conversation import sampling_settings
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.message_file import read_messages, write_messages
 from graphml.errors import GraphmlError, UsageError
-from graphml.sampling.structured.params_structure import matcher_of
 from graphml.similar_names import similar
 
 KEYS = (
@@ -184,7 +183,7 @@ def _set(conversation: Conversation, argument: str) -> None:
     names = [sampling_settings.named(name)] if argument else list(sampling_settings.HELP)
     if value:
         made = sampling_settings.changed(names[0], value, conversation.chat, conversation.params)
-        matcher_of(made, conversation.model.tokenizer)  # a wrong grammar is told at once
+        conversation.check(made)
         conversation.params = made
     values = [sampling_settings.value_of(name, conversation.chat, conversation.params) for name in names]
     left = max(map(len, names)), max(map(len, values))

@@ -16,24 +16,27 @@ from typing import Any
 import graphml
 from graphml.api.tools import Tool
 from graphml.cli.console import Bars, print_error, remark, say, write
+from graphml.cli.conversation.server_chat import ServerChat, ServerSession
+from graphml.cli.conversation.server_fields import fields_of
 from graphml.cli.shown_answer import text_of
 from graphml.cli.speed import speed
 from graphml.cli.token_colours import TokenColours
 from graphml.errors import GraphmlError, UsageError
+from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.answers import ToolCall
 
 
 @dataclass
 class Conversation:
-    """A chat with a model, how its tokens are sampled, and what the commands change.
+    """A chat with a model or a server, how its tokens are sampled, and what the commands change.
 
     shows_stats: a line about the speed follows each answer. file: what was saved or loaded last. failed: a
     message or a command was answered by an error. tools: offered with each message; may_call: asked before
-    one of them is called.
+    one of them is called. model: None of a server.
     """
 
-    model: graphml.Model
-    chat: graphml.Chat
+    model: graphml.Model | None
+    chat: graphml.Chat | ServerChat
     params: graphml.SamplingParams
     bars: Bars
     shows_stats: bool = False
@@ -65,17 +68,27 @@ class Conversation:
 
     def save(self, path: Path) -> None:
         """Write the chat with all that was evaluated to a file."""
-        self.chat.session.chooses = self.params
+        if not isinstance(self.chat, ServerChat):
+            self.chat.session.chooses = self.params
         self.chat.save(path)
 
     def restore(self, path: Path) -> None:
         """Go on from a saved chat, with its settings, in place of the one that is there."""
+        if self.model is None or isinstance(self.chat, ServerChat):
+            raise UsageError(f"{path}: wanted a file of messages: a whole chat goes on with a model alone")
         found = self.model.restore(path)
         if not isinstance(found, graphml.Chat):
             found.close()
             raise UsageError(f"{path}: wanted a saved chat, got a session without messages")
         self.chat.session.close()
         self.chat, self.params = found, found.session.chooses
+
+    def check(self, params: graphml.SamplingParams) -> None:
+        """UsageError for a grammar that is wrong, or a setting that the server cannot be told."""
+        if self.model is None:
+            fields_of(params)
+        else:
+            matcher_of(params, self.model.tokenizer)
 
     def tell(self, error: GraphmlError) -> None:
         """Print an error; the conversation goes on."""
@@ -85,7 +98,7 @@ class Conversation:
     def stats(self) -> str:
         """The figures of the latest answer, and how much of the context is in use."""
         session = self.chat.session
-        return f"{speed(session.stats)}; context {session.n_past} of {session.n_ctx}"
+        return f"{speed(session.stats)}; context {session.n_past} of {session.n_ctx or 'an unknown number'}"
 
     def _show(self, pieces: Iterator[str]) -> bool:
         """Write the pieces as they come; whether there was no error."""
@@ -110,14 +123,15 @@ class Conversation:
         elif session.stop_reason == "length":
             remark(f"ended at {self.chat.max_new} tokens: /set max_tokens N allows more")
         elif session.stop_reason == "context":
-            say(f"graphml: the context of {session.n_ctx} tokens is full: /undo, /reset or a larger --ctx")
+            of = f" of {session.n_ctx} tokens" if session.n_ctx else ""
+            say(f"graphml: the context{of} is full: /undo, /reset or a larger --ctx")
         if self.shows_stats:
             say(self.stats())
         return True
 
 
 @contextmanager
-def _interrupt_cancels(session: graphml.Session) -> Iterator[None]:
+def _interrupt_cancels(session: graphml.Session | ServerSession) -> Iterator[None]:
     """Within, Ctrl-C ends the answer at its next token and raises nothing."""
 
     def cancel(number: int, frame: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from graphml.api.chat import Chat
 from graphml.cli import options
+from graphml.cli.conversation.server_chat import ServerChat
 from graphml.cli.opening import seed_of
 from graphml.errors import UsageError
 from graphml.inspect.node_names import nearest
@@ -43,7 +44,7 @@ def named(text: str) -> str:
     return name
 
 
-def value_of(name: str, chat: Chat, params: SamplingParams) -> str:
+def value_of(name: str, chat: Chat | ServerChat, params: SamplingParams) -> str:
     """Return what a setting is now, as it would be written after `/set NAME`."""
     if name == SEED:
         return str(chat.session.seed)
@@ -53,7 +54,7 @@ def value_of(name: str, chat: Chat, params: SamplingParams) -> str:
     return str(value) if write is None else json.dumps(write(value), ensure_ascii=False)
 
 
-def changed(name: str, text: str, chat: Chat, params: SamplingParams) -> SamplingParams:
+def changed(name: str, text: str, chat: Chat | ServerChat, params: SamplingParams) -> SamplingParams:
     """Set a setting to what a text says, in the chat or in the parameters that come back; or UsageError."""
     if name == SEED:
         chat.session.set_seed(seed_of(_whole(name, text, -1, default=-1)))

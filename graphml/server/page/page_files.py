@@ -10,14 +10,22 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+
+import graphml
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml",
+         ".webmanifest": "application/manifest+json"}  # fmt: skip
+ROOT = {"/": "page.html", "/sw.js": "sw.js", "/manifest.webmanifest": "manifest.webmanifest",
+        "/favicon.ico": "icon.svg"}  # fmt: skip
+"""Paths besides `/page/NAME`, and their files. The page of llama-server asks for the second one."""
+VERSION = "/_app/version.json"
+"""Where the page of llama-server looks whether it is still the server's, and loads anew if it is not."""
 _HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -42,17 +50,21 @@ class _File:
 
 
 def page_routes() -> list[Route]:
-    """`GET /` and `GET /page/NAME`, of files that were read when this was called."""
+    """`GET` of the paths of `ROOT`, and of `/page/NAME`, of files that were read when this was called."""
     assets = _assets()
 
-    async def page(request: Request) -> Response:
-        return assets["page.html"].answer(request)
+    async def root(request: Request) -> Response:
+        return assets[ROOT[request.scope["path"]]].answer(request)
 
     async def asset(request: Request) -> Response:
         found = assets.get(request.path_params["name"])
         return PlainTextResponse("not found", 404) if found is None else found.answer(request)
 
-    return [Route("/", page, methods=["GET"]), Route("/page/{name}", asset, methods=["GET"])]
+    async def version(request: Request) -> Response:
+        return JSONResponse({"version": f"graphml {graphml.__version__}"}, headers=_HEADERS)
+
+    every = {**dict.fromkeys(ROOT, root), "/page/{name}": asset, VERSION: version}
+    return [Route(path, answer, methods=["GET"]) for path, answer in every.items()]
 
 
 def _assets() -> dict[str, _File]:

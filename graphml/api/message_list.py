@@ -1,0 +1,92 @@
+"""The messages of a conversation, as a chat keeps and changes them: the system message, turns, undo.
+
+Knows messages; nothing of models, sessions or servers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+
+from graphml.argument_checks import text_of
+from graphml.errors import UsageError
+from graphml.text.answers import Event
+from graphml.text.messages import Message, checked_messages
+
+
+class MessageList:
+    """What chats have in common. system: the first message, if not empty."""
+
+    def __init__(self, system: str = "") -> None:
+        self._messages: list[Message] = []
+        self._system = text_of("system", system)
+        self.reset()
+
+    @property
+    def history(self) -> list[Message]:
+        """The messages so far, each {"role": ..., "content": ...}, as a copy.
+
+        Answers may have "reasoning_content" and "tool_calls", results of tools "tool_call_id" and "name".
+        """
+        return copy.deepcopy(self._messages)
+
+    @history.setter
+    def history(self, messages: object) -> None:
+        self._messages = checked_messages(messages)
+        self._begun_anew()
+        first = self._messages[:1]
+        self._system = first[0]["content"] if first and first[0]["role"] == "system" else ""
+
+    @property
+    def system(self) -> str:
+        """The system message; "" for none. Setting it keeps the other messages."""
+        return self._system
+
+    @system.setter
+    def system(self, text: str) -> None:
+        others = [message for message in self._messages if message["role"] != "system"]
+        self._system = text_of("system", text)
+        self.reset()
+        self._messages += others
+
+    def reset(self) -> None:
+        """Forget all messages but the system's."""
+        self._messages = [{"role": "system", "content": self._system}] if self._system else []
+        self._begun_anew()
+
+    def add_user(self, text: str) -> None:
+        """Append a message of the user."""
+        self._messages.append({"role": "user", "content": text_of("text", text)})
+
+    def undo(self) -> list[Message]:
+        """Remove the last message of the user with its answer, and return both; UsageError without one."""
+        index = self._last_of_user("undo")
+        removed = self._messages[index:]
+        del self._messages[index:]
+        return removed
+
+    def _replace(
+        self, answer: Callable[[], Iterator[Event]], broken_off: Callable[[], bool]
+    ) -> Iterator[Event]:
+        """The events of another answer to the last message, in place of the one that is there.
+
+        After an error, or where it was broken off before it said anything, the history is as before.
+        """
+        before = list(self._messages)
+        first = self._last_of_user("regenerate") + 1
+        del self._messages[first:]
+        try:
+            yield from answer()
+        finally:
+            answers = self._messages[first:]
+            if not answers or (broken_off() and not (answers[0]["content"] or len(answers[0]) > 2)):
+                self._messages = before
+
+    def _last_of_user(self, method: str) -> int:
+        for index in range(len(self._messages) - 1, -1, -1):
+            if self._messages[index]["role"] == "user":
+                return index
+        raise UsageError(f"{method}: wanted a message of the user, got a conversation without one")
+
+    def _begun_anew(self) -> None:
+        """Other messages have taken the place of those that were there."""

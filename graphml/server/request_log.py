@@ -1,0 +1,110 @@
+"""An id for each request, and who is told of its end: the log, a trace. Times and counts, never contents.
+
+An ASGI middleware around all others. Knows headers and clocks; nothing of what requests mean.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+ID = re.compile(r"[A-Za-z0-9._:\-]{1,128}", re.ASCII)
+"""Ids that clients may give in `X-Request-Id`."""
+QUIET = {"/health", "/v1/health", "/metrics"}
+"""Paths that are asked every few seconds, of which nobody is told."""
+PLAIN = re.compile(r"[^!-~]")
+
+
+class Generated(Protocol):
+    """What a request has the engine generate; times are monotonic, the first token's None before it came."""
+
+    ids: list[int]
+    n_generated: int
+    submitted: float
+    first: float | None
+
+
+@dataclass
+class Record:
+    """A request that has ended. began_ns: `begin` since 1970. status: 0 without an answer."""
+
+    id: str
+    method: str
+    path: str
+    headers: Headers
+    begin: float
+    began_ns: int
+    status: int = 0
+    seconds: float = 0.0
+    made: Sequence[Generated] = ()
+
+    @property
+    def line(self) -> str:
+        """What the log says of it."""
+        when = datetime.fromtimestamp(self.began_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        tokens = f" prompt={self.n_prompt} generated={self.n_generated}" if self.made else ""
+        path = PLAIN.sub("?", self.path[:200])
+        return f"{when} {self.id} {self.method} {path} {self.status} {self.seconds:.3f}s{tokens}"
+
+    @property
+    def n_prompt(self) -> int:
+        """Tokens of all prompts."""
+        return sum(len(one.ids) for one in self.made)
+
+    @property
+    def n_generated(self) -> int:
+        """Tokens of all answers."""
+        return sum(one.n_generated for one in self.made)
+
+
+class Ended(Protocol):
+    """Takes records of requests that have ended."""
+
+    def __call__(self, record: Record) -> None:
+        """Take one."""
+
+
+@dataclass
+class RequestLog:
+    """Gives each request its id, in `scope` and the response's header; `told` are told of its end."""
+
+    app: ASGIApp
+    told: Sequence[Ended] = field(default_factory=tuple)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        id = given if ID.fullmatch(given) else secrets.token_hex(16)
+        record = Record(id, scope["method"], scope["path"], headers, time.monotonic(), time.time_ns())
+        scope["graphml.request_id"], scope["graphml.made"] = id, []
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"X-Request-Id", id.encode())]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, sending)
+        finally:
+            record.seconds, record.made = time.monotonic() - record.begin, scope["graphml.made"]
+            for one in () if record.path in QUIET else self.told:
+                one(record)
+
+
+def print_line(record: Record) -> None:
+    """Write a request's line to stderr."""
+    print(record.line, file=sys.stderr, flush=True)

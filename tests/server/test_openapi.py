@@ -1,0 +1,53 @@
+"""Requests that schemathesis makes of the server's own OpenAPI description are answered as it says.
+
+Its phase "coverage", ten thousand requests more, is run by hand: see docs/serving.md.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import graphml
+from graphml.server.server_options import Limits, ServerOptions
+from tests.server.running_server import Running, running
+
+OFF = "rerank|models/load"
+"""Paths that are off here: they answer 501, which counts as a fault."""
+ANY_VALUES = "positive_data_acceptance"
+"""The check that is left out: the description leaves messages and prompts open, which handlers check."""
+
+
+def test_schemathesis_finds_no_fault(stories: graphml.Model, tmp_path: Path) -> None:
+    pytest.importorskip("schemathesis")
+    slots = tmp_path / "slots"
+    slots.mkdir()
+    options = ServerOptions(
+        parallel=4,
+        n_ctx=64,
+        n_predict=4,
+        metrics=True,
+        props=True,
+        slot_save_path=slots,
+        limits=Limits(n=2),
+    )
+    with running(options, stories) as server:
+        command = [
+            sys.executable, "-m", "schemathesis.cli", "run", f"{server.address}/openapi.json",
+            "--checks", "all", "--exclude-checks", ANY_VALUES, "--exclude-path-regex", OFF,
+            "--phases", "fuzzing", "--max-examples", "12", "--seed", "1", "--continue-on-failure",
+            "--request-timeout", "60", "--generation-deterministic", "--no-color",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+        assert server.at_rest()
+    assert "passed" in done.stdout
+
+
+def test_a_wrong_method_is_told_which_are_right(server: Running) -> None:
+    refused = server.http.delete("/props")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD, POST")
+    assert refused.json()["error"]["code"] == 405
