@@ -92,5 +92,7 @@ def report(imported: Imported, proof: Proof, source: str) -> str:
     parts = []
     for verdict, record in proof.verdicts[-1:]:
         parts = [as_text(verdict, record, f"{imported.architecture}, random parameters", "imported")]
+    if proof.left_out:
+        lines.append(f"\n{proof.left_out[0].upper()}{proof.left_out[1:]}.")
     head = f"# {description.model_class} from {source} ({description.by})"
     return "\n\n".join([head, "\n".join(rows), "\n".join(lines), *parts]).rstrip() + "\n"

@@ -68,6 +68,9 @@ def part_lines(part: Part, named: Named, numbers: Numbers) -> list[str]:
         variable = _variable(one, part.inside, named)
         if variable:
             body.assign(variable, one)
+    attend = next((one for one in part.inside if one.op == "attend"), None)
+    if attend is not None and "window" in numbers(attend):  # its line would be too long with what follows
+        body.assign("y_TD", attend)
     return [*body.lines, f"return {body.text(part.last)}"]
 
 
@@ -89,20 +92,22 @@ def _variable(one: Expression, inside: Sequence[Expression], named: Named) -> st
 
 
 def loop_lines(
-    found: Layered, named: Named, numbers: Numbers, made: Sequence[Part], arguments: Mapping[str, str]
+    found: Layered,
+    number: int,
+    named: Named,
+    numbers: Numbers,
+    made: Sequence[Part],
+    calls_of: Mapping[str, str],
 ) -> list[str]:
-    """The lines within the loop; the residual stream is x_TD before and after.
+    """The lines within the loop for a layer; the residual stream is x_TD before and after.
 
-    arguments: of each part's call.
+    calls_of: the text of each part's call, with {} for its entry.
     """
-    layer = found.layers[0]
+    layer = found.layers[number]
     inside = {id(one) for part in made for one in part.inside}
-    calls = {
-        id(part.last): (f"{part.name}(g, config, layer, {arguments[part.name]}{{}})", part.entry)
-        for part in made
-    }
+    calls = {id(part.last): (calls_of[part.name], part.entry) for part in made}
     body = Body(named, numbers, "layer", [one for one in layer if id(one) not in inside], calls)
-    body.held["x_TD"] = found.stream
+    body.held["x_TD"] = found.entering(number)
     last = layer[-1]
     for one in layer:
         if id(one) in inside and id(one) not in calls:

@@ -18,15 +18,19 @@ ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tan
 
 
 def names(found: Layered) -> Named:
-    """Of the first layer's expressions, and of those before and after the layers."""
+    """Of the expressions of the first layer of each kind, and of those before and after the layers."""
     named: Named = {}
-    layer = found.layers[0]
-    _attention(layer, named)
-    _feed_forward(layer, named)
-    _norms(layer, named)
-    _ends(found, named)
-    _others(found, named)
-    return named
+    for number in found.firsts:
+        layer, own = found.layers[number], Named()
+        _attention(layer, own)
+        _feed_forward(layer, own)
+        _norms(layer, own)
+        _others(layer, own)
+        named |= own
+    ends: Named = {}
+    _ends(found, ends)
+    _others([*found.before, *found.after], ends)
+    return named | ends
 
 
 def users(of: Expression, among: Sequence[Expression]) -> list[Expression]:
@@ -105,7 +109,8 @@ def _norms(layer: Sequence[Expression], named: Named) -> None:
         source = one.inputs[0]
         while source.op in ("scale", "reshape"):
             source = source.inputs[0]
-        made = named.get(id(source), "")
+        summed = [named.get(id(each), "") for each in source.inputs] if source.op == "add" else []
+        made = "experts" if "experts" in summed else named.get(id(source), "")
         if read & {"attn_q", "attn_k", "attn_v"}:
             name = "attn_norm"
         elif read & {"ffn_up", "ffn_gate", "experts"}:
@@ -143,10 +148,10 @@ def _ends(found: Layered, named: Named) -> None:
             named.setdefault(id(one), "output_norm")
 
 
-def _others(found: Layered, named: Named) -> None:
+def _others(among: Sequence[Expression], named: Named) -> None:
     """Tensors of no known use: by the last names of their modules' paths."""
     taken = set(named.values())
-    for one in (*found.before, *found.layers[0], *found.after):
+    for one in among:
         if not one.weights or id(one) in named:
             continue
         path = [part for part in one.path.split(".") if not part.isdigit()][-2:]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.naming import Named, users
+from graphml.authoring.importing.routing import is_plain
 
 WIDE = 96
 Numbers = Callable[[Expression], Mapping[str, str]]
@@ -121,8 +122,7 @@ def _scale(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str
 
 
 def _experts(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
-    plain = of.numbers["activation"] == "silu" and not of.numbers["sigmoid"]
-    if plain:
+    if is_plain(of):
         more = "" if of.numbers["normalise"] else ", normalise=False"
         return f"swiglu_experts(g, layer, {inner[0]}, {numbers['used']}{more})"
     return f"experts(g, config, layer, {inner[0]})"

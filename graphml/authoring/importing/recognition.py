@@ -40,7 +40,10 @@ def recognised(dependence: Dependence) -> dict[str, Recognised]:
 def _matched(region: Region) -> Recognised | None:
     for entry in entries():
         if entry.looks(region):
-            found = entry.matches(region)
+            try:
+                found = entry.matches(region)
+            except (ValueError, IndexError):  # its values are of shapes that the entry does not have
+                continue
             if found is not None:
                 return found
     return None
