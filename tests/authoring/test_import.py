@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 
 import graphml
-from graphml.authoring.importing.command import checkpoint, report
+from graphml.authoring.importing.command import checkpoint
 from graphml.authoring.importing.dependence import classed
 from graphml.authoring.importing.evaluation import Evaluator, random_parameter
 from graphml.authoring.importing.importing import Imported, import_description
 from graphml.authoring.importing.proof import Proof, nmse, prove
 from graphml.authoring.importing.proof_runs import tokens_alone
 from graphml.authoring.importing.recognition import recognised
+from graphml.authoring.importing.report import report
 from graphml.errors import ArchitectureError, WeightsError
+from tests.docs.pages import ROOT, blocks
 from tests.import_records import NAMES, described, write_folder
 
 HF = [name for name in NAMES if not name.startswith("plain") and name not in ("mamba2", "mixtral")]
@@ -95,9 +97,17 @@ def test_the_file_reads_the_folder(name: str, folder: Path) -> None:
 
 def test_a_llama_like_file_is_short_and_has_one_loop(folder: Path) -> None:
     text = imported("llama", folder).text
-    assert len(text.splitlines()) <= 75
+    assert len(text.splitlines()) <= 60
     assert text.count("for layer in weights.layers(config.n_layer):") == 1
     assert 'q_TNH = g.rope(g.heads(layer.linear(x_TD, "attn_q"), config.n_head), table, "neox")' in text
+
+
+def test_the_tutorial_shows_the_file_that_the_module_becomes(folder: Path) -> None:
+    page = ROOT / "docs" / "tutorial-import.md"
+    (shown,) = [one.text for one in blocks(page) if one.said("imported") == "plain-idea"]
+    text = imported("plain-idea", folder).text
+    assert shown == text[text.index("def build(") :]
+    assert f"The file has {len(text.splitlines())} lines" in page.read_text()
 
 
 def test_two_imports_give_the_same_bytes(folder: Path) -> None:
@@ -113,8 +123,15 @@ def test_names_of_modules_do_not_matter(folder: Path) -> None:
                 one["path"].replace("self_attn", "mixer").replace("mlp", "other").replace("layers", "h")
             )
 
+    first = imported("llama", folder)
     made = import_description(described("llama", folder / "renamed", renamed), checkpoint(folder / "llama"))
-    assert made.text == imported("llama", folder).text
+    assert made.text == first.text
+
+
+def test_a_layer_norm_whose_centred_values_are_shared_is_one_op(folder: Path) -> None:
+    text = imported("cohere2", folder).text
+    assert 'g.layer_norm(x_TD, layer["attn_norm"], None, config.norm_eps)' in text
+    assert "sum_rows" not in text
 
 
 def test_windows_and_caps_are_found_by_running_attention(folder: Path) -> None:
@@ -173,9 +190,16 @@ def test_a_planted_edit_is_named(edit: str, folder: Path) -> None:
 
 
 def test_the_report_says_what_was_recognised_from_which_lines(folder: Path) -> None:
-    text = report(imported("llama", folder), proof_of("llama", folder), "hf:llama")
-    assert "| rope | model.layers.0.self_attn | modeling_llama.py:" in text
+    made = report(imported("llama", folder), proof_of("llama", folder), "hf:llama")
+    text, page = made.markdown(), made.page("a < b")
+    assert "| rope | model.layers.*.self_attn | modeling_llama.py:" in text
     assert "every part agrees" in text
+    assert "| op by op | times |" in text
+    assert "| linear | " in text
+    assert "times, cpu" in text
+    assert "<td>rope</td><td>model.layers.*.self_attn</td>" in page
+    assert "<h2>Fusions</h2>" in page
+    assert "<pre>a &lt; b</pre>" in page
 
 
 def replaced(op: str, by: str, **arguments: Any) -> Any:
@@ -231,7 +255,7 @@ def test_what_is_too_large_for_the_proof_is_said(folder: Path, monkeypatch: pyte
         assert proof.holds
         assert len(proof.verdicts) == verdicts
         assert told in proof.left_out
-        assert told[1:] in report(made, proof, "hf:llama")
+        assert told[1:] in report(made, proof, "hf:llama").markdown()
 
 
 def test_a_recurrent_model_is_refused(folder: Path) -> None:
@@ -246,7 +270,7 @@ def test_layers_of_several_kinds_are_branches_of_one_loop(folder: Path) -> None:
     branches = {
         "cohere2": "if config.windows[layer.index]:",
         "smollm3": "if config.no_rope_layers[layer.index]:",
-        "glm4_moe": 'if layer.get("ffn_gate_inp"):',
+        "glm4_moe": 'layer.get("ffn_gate_inp"):',
     }
     for name, branch in branches.items():
         text = imported(name, folder).text

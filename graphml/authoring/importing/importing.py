@@ -44,6 +44,13 @@ class Imported:
     last: Expression  # which leaves the last of the traced layers
 
     @property
+    def made_by_expression(self) -> list[Expression]:
+        """The expressions of the first layer of each kind, and those outside the layers."""
+        kinds = [one for number in self.layers.firsts for one in self.layers.layers[number]]
+        everything = [*self.layers.before, *kinds, *self.layers.after]
+        return [one for one in everything if id(one) in self.made_by]
+
+    @property
     def tied(self) -> bool:
         """Whether logits are products with the embedding."""
         used = {one.name: one.parameter for one in self.tensors}
@@ -58,7 +65,7 @@ def import_description(description: Description, held: Mapping[str, Callable[[],
     layers = layered(walk.result())
     if not any(one.op == "attend" for layer in layers.layers for one in layer):
         raise ArchitectureError("no layer has attention: `graphml import` knows no recurrent models")
-    named = names(layers)
+    named = names(layers, description.inputs)
     tensors = places(dependence, layers, named)
     writer = Writer(description, layers, named, Fields(description.config))
     functions = writer.functions()

@@ -16,6 +16,7 @@ from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.config_names import HARMLESS, NUMBERS, SIZES
 from graphml.loading.huggingface.tensors import LEFT_OUT, PREFIXES
 
+WIDE = 108  # characters of a line
 FAMILY = "graphml.loading.huggingface.family"
 ROPE_FIELDS = (
     "rope_theta",
@@ -42,16 +43,25 @@ def mapping(
     kind = str(config.get("model_type", "imported"))
     lines = [
         "FAMILY = Family(",
-        f'    model_types=("{kind}",),',
-        f'    architecture="{kind.replace("_", "-")}",',
-        "    keys=keys,",
+        f'    model_types=("{kind}",), architecture="{kind.replace("_", "-")}", keys=keys,',
         "    names={",
-        *(f"        {one}," for one in names),
+        *_filled(names, 8),
         "    },",
     ]
     if defaults:
         lines.append(f"    defaults={defaults!r},".replace("'", '"'))
-    return keys + "\n\n\n" + "\n".join([*lines, ")"])
+    return keys + "\n\n\n" + "\n".join([*lines, ")  # fmt: skip"])
+
+
+def _filled(entries: Sequence[str], indent: int) -> list[str]:
+    """The entries in lines that are as full as they may be."""
+    lines: list[str] = []
+    for one in entries:
+        if lines and len(lines[-1]) + len(one) + 2 <= WIDE:
+            lines[-1] += f" {one},"
+        else:
+            lines.append(f"{' ' * indent}{one},")
+    return lines
 
 
 def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
@@ -71,13 +81,17 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         lines += [f'found["{key}"] = config.size("{key}")' for key in ("expert_count", "expert_used_count")]
     for key, text in fields.keys.items():
         lines.append(f"found |= {text}" if key.startswith("*") else f'found["{key}"] = {text}')
-    lines += _checks(writer, "\n".join(lines), defaults)
+    checks = _checks(writer, "\n".join(lines), defaults)
+    if len(lines) == 2 and writer.tables:
+        lines = [lines[0], *checks, "return found | rope_keys(config, found)"]
+    else:
+        lines += [*checks, "return found"]
     defaults |= {one: value for one, value in _assumed(writer).items() if one not in config}
     head = [
         "def keys(config: HfConfig) -> dict[str, Value]:",
         '    """Sizes and settings from config.json."""',
     ]
-    return "\n".join([*head, *(f"    {line}" for line in lines), "    return found"]), defaults
+    return "\n".join([*head, *(f"    {line}" for line in lines)]), defaults
 
 
 def _rotating(writer: Writer) -> list[str]:

@@ -44,12 +44,16 @@ class Line:
 class Proof:
     """lines: comparisons of logits; verdicts: part by part, for each length with random parameters.
 
-    left_out: what was too large to be compared; empty if nothing.
+    left_out: what was too large to be compared; empty if nothing. fusions: of a step of one token on the
+    backend `fused_on`, one for each time; misses: fusion and reason.
     """
 
     lines: tuple[Line, ...]
     verdicts: tuple[tuple[Verdict, Record], ...]
     left_out: str = ""
+    fused_on: str = ""
+    fusions: tuple[str, ...] = ()
+    misses: tuple[tuple[str, str], ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -62,10 +66,10 @@ def prove(imported: Imported, arch: Path, folder: Path | None) -> Proof:
     description = imported.dependence.description
     lines: list[Line] = []
     with tempfile.TemporaryDirectory() as made:
-        if description.samples:
-            if folder is None:
-                folder = Path(made) / "weights.gguf"
-                write_weights(imported, folder)
+        if folder is None and description.samples:
+            folder = Path(made) / "weights.gguf"
+            write_weights(imported, folder)
+        if folder is not None and description.samples:
             with graphml.load(folder, "reference", kv="f32", quant="fp32", arch=arch) as model:
                 for ids, wanted in description.samples:
                     lines += _compared(model, ids, wanted, "PyTorch's logits")
@@ -77,7 +81,18 @@ def prove(imported: Imported, arch: Path, folder: Path | None) -> Proof:
             write_weights(kept, path, random=True)
             for count in sorted({min(SHORT, context), min(description.length + 5, context)}):
                 verdicts.append(_by_parts(kept, arch, path, count, lines))
-    return Proof(tuple(lines), tuple(verdicts), told)
+            folder = folder or path
+        fused = ("", (), ()) if folder is None else _fused(folder, arch)
+    return Proof(tuple(lines), tuple(verdicts), told, *fused)
+
+
+def _fused(folder: Path, arch: Path) -> tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The default backend, its fusions of a step of one token, and its near misses."""
+    with graphml.load(folder, arch=arch) as model:
+        log = model.executor.compiled(1, 1).fusions
+        backend = model.executor.backend.name
+    fusions = tuple(sorted(one.fusion for one in log.applied))
+    return backend, fusions, tuple(sorted((one.fusion, one.reason) for one in log.refused))
 
 
 def write_weights(

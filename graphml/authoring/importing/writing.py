@@ -115,6 +115,11 @@ class Writer:
     def _factor(self, of: Expression) -> str:
         value = of.numbers["factor"]
         x = of.inputs[0]
+        if x.op == "sum_rows" and near(value * x.inputs[0].shape[-1], 1.0) and of.shape[-1] == 1:
+            if x.inputs[0].shape[-1] == self.found.stream.shape[-1]:
+                return "1.0 / config.n_embd"  # a mean
+            if x.inputs[0].shape[-1] == self.sizes[2]:
+                return "1.0 / config.head_dim"
         where = {"output": "logit_scale", "token_embd": "embedding_scale"}.get(self.named.get(id(x), ""), "")
         return self.fields.number(value, where)
 
