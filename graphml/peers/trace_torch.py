@@ -181,7 +181,7 @@ def _write(
             continue
         tensor = state[spec.target]
         own = spec.target.removeprefix("wrapped.")
-        if name in weights:
+        if name in weights and spec.persistent:  # others, such as scales, are no part of checkpoints
             kind = "parameter"
         inputs[name] = {
             "kind": "constant" if kind != "parameter" else kind,
