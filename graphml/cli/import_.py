@@ -27,6 +27,10 @@ def import_(
         typer.Option("--weights", metavar="FILE.gguf", show_default=False,
                      help="Write the weights too; a plain module needs it."),
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE.html", show_default=False, help="Write the report as a page."),
+    ] = None,
     python: Annotated[
         str, typer.Option("--python", metavar="PATH", show_default=False, help="Python that has torch.")
     ] = sys.executable,
@@ -39,7 +43,8 @@ def import_(
 
     Exit code 2: it cannot be imported, and nothing is written.
     """
-    for option, path, ending in (("--output", output, ".py"), ("--weights", weights, ".gguf")):
+    targets = (("--output", output, ".py"), ("--weights", weights, ".gguf"), ("--report", page, ".html"))
+    for option, path, ending in targets:
         if path is not None and path.suffix != ending:
             raise UsageError(f"{option}: wanted a name that ends in {ending}; got {str(path)!r}")
         check_target(option, path)
@@ -52,4 +57,6 @@ def import_(
     except (ArchitectureError, BackendError, WeightsError) as error:
         raise UsageError(str(error)) from None
     write_file(output, done.text, "--output")
-    print(done.report, end="")
+    if page is not None:
+        write_file(page, done.report.page(done.text), "--report")
+    print(done.report.markdown(), end="")

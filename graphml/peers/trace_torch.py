@@ -170,7 +170,7 @@ def _write(
 
     signature = exported.graph_signature
     state = dict(exported.state_dict) | dict(exported.constants)
-    held = _names_in_checkpoint(source)
+    held, weights = _names_in_checkpoint(source), _buffers_as_weights(exported)
     values: dict[str, Any] = {}
     nodes: list[dict[str, Any]] = []
     inputs: dict[str, dict[str, Any]] = {}
@@ -181,6 +181,8 @@ def _write(
             continue
         tensor = state[spec.target]
         own = spec.target.removeprefix("wrapped.")
+        if name in weights and spec.persistent:  # others, such as scales, are no part of checkpoints
+            kind = "parameter"
         inputs[name] = {
             "kind": "constant" if kind != "parameter" else kind,
             "name": own,
@@ -195,8 +197,9 @@ def _write(
     user = [one for one in signature.input_specs if one.kind.name == "USER_INPUT"]
     if len(user) != 1:
         raise RefusedError(f"wanted one input, ids [1, T]; got {len(user)}", "ArchitectureError")
-    result = signature.output_specs[0].arg.name
-    vocabulary = exported.graph.find_nodes(op="output")[0].args[0][0].meta["val"].shape[-1]
+    outputs = [i for i, one in enumerate(signature.output_specs) if one.kind.name == "USER_OUTPUT"]
+    logits = exported.graph.find_nodes(op="output")[0].args[0][outputs[0]]
+    result, vocabulary = logits.name, logits.meta["val"].shape[-1]
     for size in sorted({SHORT, min(max(length + 3, 32), LONGEST_SAMPLE, _most(config))}):
         generator = torch.Generator().manual_seed(size)
         ids = torch.randint(0, int(vocabulary), (1, size), generator=generator)
@@ -217,6 +220,25 @@ def _write(
     (out / "description.json").write_text(json.dumps(found), encoding="utf-8")
     with (out / "values.npz").open("wb") as file:
         numpy.savez(file, **values)
+
+
+def _buffers_as_weights(exported: Any) -> set[str]:
+    """Buffers that meet values of the ids, as biases of routers do; tables for positions do not."""
+    kinds = {getattr(one.arg, "name", ""): one.kind.name for one in exported.graph_signature.input_specs}
+    on_ids = {name for name, kind in kinds.items() if kind == "USER_INPUT"}
+    leads: dict[str, set[str]] = {name: {name} for name, kind in kinds.items() if kind == "BUFFER"}
+    found: set[str] = set()
+    for node in exported.graph.nodes:
+        if node.op != "call_function" or "sym_size" in str(node.target):
+            continue
+        before = [one.name for one in node.all_input_nodes]
+        buffers = set().union(*(leads.get(one, set()) for one in before))
+        if on_ids & set(before):
+            on_ids.add(node.name)
+            found |= buffers
+        elif all(isinstance(one, int) for one in getattr(node.meta.get("val"), "shape", ("",))):
+            leads[node.name] = buffers
+    return found
 
 
 def _names_in_checkpoint(source: str) -> dict[str, bool]:

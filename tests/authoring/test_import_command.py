@@ -30,9 +30,12 @@ def run(*arguments: object) -> tuple[int, str, str]:
 @with_torch
 def test_a_plain_module_becomes_a_file_that_runs(tmp_path: Path) -> None:
     arch, weights = tmp_path / "mine.py", tmp_path / "mine.gguf"
-    code, told, error = run(f"module:{PLAIN}:e", "-o", arch, "--weights", weights, "--python", PYTHON)
+    page = tmp_path / "mine.html"
+    given = ("-o", arch, "--weights", weights, "--report", page, "--python", PYTHON)
+    code, told, error = run(f"module:{PLAIN}:e", *given)
     assert code == 0, error
     assert "every part agrees" in told
+    assert "def build(g: Builder" in page.read_text()
     with graphml.load(weights, "reference", kv="f32", arch=arch) as model:
         assert model.session().eval([1, 2, 3]).shape == (97,)
 

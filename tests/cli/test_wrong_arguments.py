@@ -206,6 +206,7 @@ APART = {
     ("new-arch", "--output"): ("/dev/null/no",),
     ("import", "--output"): ("/dev/null/no.py", "no/folder.py", "x.txt"),
     ("import", "--weights"): ("/dev/null/no.gguf", "x.txt"),
+    ("import", "--report"): ("/dev/null/no.html", "x.txt"),
     ("report", "--output"): ("/dev/null/no",),
 }
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.authoring.importing.importing import Imported, import_description
+from graphml.authoring.importing.importing import import_description
 from graphml.authoring.importing.proof import LIMIT, Proof, prove, write_weights
+from graphml.authoring.importing.report import Report, report
 from graphml.authoring.importing.tracing import check_source, trace
-from graphml.authoring.verify.verdict_text import as_text
 from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.packed import plain
 from graphml.weights.filemap import FileMap
@@ -33,7 +33,7 @@ class Done:
     """The text of the file, and what is told of it."""
 
     text: str
-    report: str
+    report: Report
 
 
 def import_source(
@@ -77,20 +77,3 @@ def _wrong(proof: Proof) -> str:
     worst = max(proof.lines, key=lambda one: one.nmse)
     told = f"{worst.what}, {worst.tokens} tokens: NMSE {worst.nmse:.1e}, above {LIMIT:g}"
     return f"the file that was made disagrees: {told}"
-
-
-def report(imported: Imported, proof: Proof, source: str) -> str:
-    """What was recognised from which lines, and how exact each part is; Markdown."""
-    description = imported.dependence.description
-    rows = ["| recognised | where | from |", "|---|---|---|"]
-    for node in imported.dependence.needed:
-        found = imported.recognised.get(node.name)
-        if found is not None:
-            rows.append(f"| {found.op} | {node.path or 'the model'} | {Path(node.line).name} |")
-    lines = ["| against | tokens | NMSE |", "|---|---|---|"]
-    lines += [f"| {one.what} | {one.tokens} | {one.nmse:.1e} |" for one in proof.lines]
-    parts = []
-    for verdict, record in proof.verdicts[-1:]:
-        parts = [as_text(verdict, record, f"{imported.architecture}, random parameters", "imported")]
-    head = f"# {description.model_class} from {source} ({description.by})"
-    return "\n\n".join([head, "\n".join(rows), "\n".join(lines), *parts]).rstrip() + "\n"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,7 @@ def _built(found: Mapping[str, Any], values: dict[str, Array]) -> Description:
         for name, one in found["inputs"].items()
     }
     _check(nodes, inputs, found["result"])
+    nodes = _merged(nodes, found["result"])
     sizes = sorted(
         int(name.split(".")[1]) for name in values if name.startswith("sample.") and name.endswith("ids")
     )
@@ -155,3 +156,26 @@ def _check(nodes: Mapping[str, TracedNode], inputs: Mapping[str, TracedInput], r
         known.add(node.name)
     if result not in known:
         raise ValueError(f"the result {result!r} is no node")
+
+
+def _merged(nodes: Mapping[str, TracedNode], result: str) -> dict[str, TracedNode]:
+    """Without nodes of a module that repeat another one, as views of values that change in place do."""
+    kept: dict[str, TracedNode] = {}
+    same: dict[str, str] = {}
+    known: dict[tuple[str, ...], str] = {}
+    for name, node in nodes.items():
+        args = _renamed(node.args, same)
+        first = known.setdefault((node.op, node.path, json.dumps(args, sort_keys=True)), name)
+        if first == name or name == result:
+            kept[name] = replace(node, args=args)
+        else:
+            same[name] = first
+    return kept
+
+
+def _renamed(value: Any, same: Mapping[str, str]) -> Any:
+    if isinstance(value, Mapping):
+        if "node" in value:
+            return {"node": same.get(value["node"], value["node"])}
+        return {key: _renamed(one, same) for key, one in value.items()}
+    return [_renamed(one, same) for one in value] if isinstance(value, list) else value

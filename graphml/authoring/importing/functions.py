@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered
-from graphml.authoring.importing.naming import Named, users
-from graphml.authoring.importing.printing import Body, Numbers
+from graphml.authoring.importing.naming import ACTIVATIONS, Named, users
+from graphml.authoring.importing.printing import WIDE, Body, Numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,9 @@ def part_lines(part: Part, named: Named, numbers: Numbers) -> list[str]:
         variable = _variable(one, part.inside, named)
         if variable:
             body.assign(variable, one)
+    attend = next((one for one in part.inside if one.op == "attend"), None)
+    if attend is not None and len(body.text(part.last)) > WIDE:
+        body.assign("y_TD", attend)
     return [*body.lines, f"return {body.text(part.last)}"]
 
 
@@ -77,9 +80,8 @@ def _variable(one: Expression, inside: Sequence[Expression], named: Named) -> st
         if attend.op == "attend":
             role = "qkv"[attend.inputs.index(one)]
             return f"{role}_T{'N' if role == 'q' else 'K'}H"
-    name = named.get(id(one), "")
-    if name in ("ffn_gate", "ffn_up"):
-        return "gate_TF" if name == "ffn_gate" else "up_TF"
+    if one.inputs and named.get(id(one.inputs[0])) == "ffn_gate" and one.op in ACTIVATIONS:
+        return "gate_TF"
     if (
         len(users(one, inside)) > 1
         or sum(one is each for user in users(one, inside) for each in user.inputs) > 1
@@ -89,20 +91,22 @@ def _variable(one: Expression, inside: Sequence[Expression], named: Named) -> st
 
 
 def loop_lines(
-    found: Layered, named: Named, numbers: Numbers, made: Sequence[Part], arguments: Mapping[str, str]
+    found: Layered,
+    number: int,
+    named: Named,
+    numbers: Numbers,
+    made: Sequence[Part],
+    calls_of: Mapping[str, str],
 ) -> list[str]:
-    """The lines within the loop; the residual stream is x_TD before and after.
+    """The lines within the loop for a layer; the residual stream is x_TD before and after.
 
-    arguments: of each part's call.
+    calls_of: the text of each part's call, with {} for its entry.
     """
-    layer = found.layers[0]
+    layer = found.layers[number]
     inside = {id(one) for part in made for one in part.inside}
-    calls = {
-        id(part.last): (f"{part.name}(g, config, layer, {arguments[part.name]}{{}})", part.entry)
-        for part in made
-    }
+    calls = {id(part.last): (calls_of[part.name], part.entry) for part in made}
     body = Body(named, numbers, "layer", [one for one in layer if id(one) not in inside], calls)
-    body.held["x_TD"] = found.stream
+    body.held["x_TD"] = found.entering(number)
     last = layer[-1]
     for one in layer:
         if id(one) in inside and id(one) not in calls:
@@ -118,6 +122,10 @@ def _loop_variable(
 ) -> str:
     if one is last or (one.op == "add" and len(one.inputs) == 2 and len(users(one, layer)) > 1):
         return "x_TD"
+    readers = users(one, layer)
+    added = readers[0].inputs if len(readers) == 1 and readers[0].op == "add" else ()
+    if id(one) in calls and len(added) == 2 and sum(id(each) in calls for each in added) == 1:
+        return ""  # within the sum with the residual stream
     if id(one) in calls or named.get(id(one)) == "experts":
         return "a_TD" if named.get(id(one)) == "attn_output" else "h_TD"
     if one.op in ("rms_norm", "layer_norm"):
@@ -137,6 +145,10 @@ def after_lines(found: Layered, named: Named, numbers: Numbers) -> list[str]:
     body = Body(named, numbers, "weights", found.after)
     body.held["x_TD"] = found.leaving(-1)
     for one in found.after:
-        if one is not found.result and one.op in ("rms_norm", "layer_norm"):
+        if (
+            one is not found.result
+            and one.op in ("rms_norm", "layer_norm")
+            and len(users(one, found.after)) > 1
+        ):
             body.assign("x_TD", one)
     return [*body.lines, f"return {body.text(found.result)}"]

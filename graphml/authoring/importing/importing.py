@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from graphml.authoring.importing.dependence import Dependence, classed
 from graphml.authoring.importing.description import Description, TracedNode
+from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered, layered
 from graphml.authoring.importing.mapping import mapping
 from graphml.authoring.importing.metadata import rope_factors, traced_keys
@@ -40,6 +41,14 @@ class Imported:
     keys: Mapping[str, Any]
     factors: Array | None
     made_by: Mapping[int, TracedNode]
+    last: Expression  # which leaves the last of the traced layers
+
+    @property
+    def made_by_expression(self) -> list[Expression]:
+        """The expressions of the first layer of each kind, and those outside the layers."""
+        kinds = [one for number in self.layers.firsts for one in self.layers.layers[number]]
+        everything = [*self.layers.before, *kinds, *self.layers.after]
+        return [one for one in everything if id(one) in self.made_by]
 
     @property
     def tied(self) -> bool:
@@ -54,9 +63,9 @@ def import_description(description: Description, held: Mapping[str, Callable[[],
     found = recognised(dependence)
     walk = Walk(dependence, found)
     layers = layered(walk.result())
-    if not all(any(one.op == "attend" for one in layer) for layer in layers.layers):
-        raise ArchitectureError("a layer without attention: `graphml import` knows no recurrent models")
-    named = names(layers)
+    if not any(one.op == "attend" for layer in layers.layers for one in layer):
+        raise ArchitectureError("no layer has attention: `graphml import` knows no recurrent models")
+    named = names(layers, description.inputs)
     tensors = places(dependence, layers, named)
     writer = Writer(description, layers, named, Fields(description.config))
     functions = writer.functions()
@@ -69,4 +78,7 @@ def import_description(description: Description, held: Mapping[str, Callable[[],
     kind = str(description.config.get("model_type", "imported")).replace("_", "-")
     text = document(title, writer.imports, [one for one in body if one])
     keys, factors = traced_keys(writer), rope_factors(writer)
-    return Imported(text, kind, dependence, found, layers, named, tuple(tensors), keys, factors, walk.made_by)
+    made_by, last = walk.made_by, layers.leaving(-1)
+    return Imported(
+        text, kind, dependence, found, layers, named, tuple(tensors), keys, factors, made_by, last
+    )

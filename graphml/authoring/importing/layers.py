@@ -1,4 +1,4 @@
-"""Groups expressions by the layers of their modules and finds what all layers have in common.
+"""Groups expressions by the layers of their modules, and layers by what they compute.
 
 Knows expressions; nothing of names or text.
 """
@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphml.authoring.importing.expressions import Expression
 from graphml.errors import ArchitectureError
 
+MOST_KINDS = 4
+OF_EACH_LAYER = ("window", "frequencies", "magnitude")  # numbers that lists of the configuration have
 _NUMBER = re.compile(r"(?:^|\.)(\d{1,6})(?=\.|$)")
 
 
 @dataclass(frozen=True, eq=False)
 class Layered:
-    """The expressions before, in and after the layers, in order; layers: of each layer, alike by place.
+    """The expressions before, in and after the layers, in order; layers of a kind are alike by place.
 
-    stream: the expression that enters the first layer. result: the logits.
+    kinds: of each layer, counted by their first layers. stream: the expression that enters the first layer.
+    result: the logits.
     """
 
     before: Sequence[Expression]
@@ -27,6 +30,20 @@ class Layered:
     after: Sequence[Expression]
     stream: Expression
     result: Expression
+    kinds: Sequence[int]
+
+    @property
+    def firsts(self) -> list[int]:
+        """The number of the first layer of each kind."""
+        return [list(self.kinds).index(kind) for kind in range(max(self.kinds) + 1)]
+
+    def like(self, number: int) -> Sequence[Expression]:
+        """The first layer of the same kind, whose expressions have names."""
+        return self.layers[self.firsts[self.kinds[number]]]
+
+    def entering(self, number: int) -> Expression:
+        """What enters a layer."""
+        return self.stream if number == 0 else self.leaving(number - 1)
 
     def leaving(self, number: int) -> Expression:
         """What leaves a layer."""
@@ -68,10 +85,12 @@ def layered(result: Expression) -> Layered:
     before = [one for one in everything if layer_of(one) is None and id(one) not in after_last]
     after = [one for one in everything if layer_of(one) is None and id(one) in after_last]
     stream = _stream(layers[0], before)
-    found = Layered(before, layers, after, stream, result)
-    for number in range(1, count):
-        _check_alike(found, number)
-    return found
+    plain = Layered(before, layers, after, stream, result, [0] * count)
+    shapes = [_shape_of(plain, number) for number in range(count)]
+    unlike = [one for i, one in enumerate(shapes) if one not in shapes[:i]]
+    if len(unlike) > MOST_KINDS:
+        raise _too_many(plain, shapes)
+    return replace(plain, kinds=[unlike.index(one) for one in shapes])
 
 
 def _descendants(everything: Sequence[Expression], of: Sequence[Expression]) -> set[int]:
@@ -93,10 +112,9 @@ def _stream(layer: Sequence[Expression], before: Sequence[Expression]) -> Expres
 
 
 def _shape_of(found: Layered, number: int) -> list[tuple[object, ...]]:
-    """What a layer is, whatever its weights and numbers."""
+    """What a layer is, whatever its weights."""
     layer = found.layers[number]
-    entering = found.stream if number == 0 else found.leaving(number - 1)
-    places: dict[int, object] = {id(entering): "stream"}
+    places: dict[int, object] = {id(found.entering(number)): "stream"}
     told: list[tuple[object, ...]] = []
     for i, one in enumerate(layer):
         for each in one.inputs:
@@ -105,22 +123,18 @@ def _shape_of(found: Layered, number: int) -> list[tuple[object, ...]]:
                     f"{one.told}: layer {number} reads a value of another layer besides the residual stream"
                 )
         roles = tuple(sorted((role, weight.shape, weight.rows) for role, weight in one.weights.items()))
-        told.append((one.op, tuple(places[id(each)] for each in one.inputs), one.shape, roles))
+        numbers = tuple((name, value) for name, value in one.numbers.items() if name not in OF_EACH_LAYER)
+        told.append((one.op, tuple(places[id(each)] for each in one.inputs), one.shape, roles, numbers))
         places[id(one)] = i
     return told
 
 
-def _check_alike(found: Layered, number: int) -> None:
-    first, other = _shape_of(found, 0), _shape_of(found, number)
-    for i, (a, b) in enumerate(zip(first, other, strict=False)):
-        if a != b:
-            one = found.layers[number][i]
-            raise ArchitectureError(
-                f"{one.told}: layer {number} computes otherwise than layer 0 ({b[0]} where that has {a[0]}); "
-                "layers of several kinds cannot be imported yet"
-            )
-    if len(first) != len(other):
-        raise ArchitectureError(
-            f"layer {number} has {len(other)} operations and layer 0 {len(first)}; layers of "
-            "several kinds cannot be imported yet"
-        )
+def _too_many(found: Layered, shapes: Sequence[list[tuple[object, ...]]]) -> ArchitectureError:
+    """The error that names the first operation in which a layer differs from the first one."""
+    number = next(i for i, one in enumerate(shapes) if one != shapes[0])
+    pairs = zip(shapes[0], shapes[number], strict=False)
+    at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(shapes[0]), len(shapes[number])) - 1)
+    return ArchitectureError(
+        f"{found.layers[number][at].told}: layer {number} computes otherwise than layer 0; layers of more "
+        f"than {MOST_KINDS} kinds cannot be imported"
+    )

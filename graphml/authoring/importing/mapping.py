@@ -16,6 +16,7 @@ from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.config_names import HARMLESS, NUMBERS, SIZES
 from graphml.loading.huggingface.tensors import LEFT_OUT, PREFIXES
 
+WIDE = 108  # characters of a line
 FAMILY = "graphml.loading.huggingface.family"
 ROPE_FIELDS = (
     "rope_theta",
@@ -42,16 +43,25 @@ def mapping(
     kind = str(config.get("model_type", "imported"))
     lines = [
         "FAMILY = Family(",
-        f'    model_types=("{kind}",),',
-        f'    architecture="{kind.replace("_", "-")}",',
-        "    keys=keys,",
+        f'    model_types=("{kind}",), architecture="{kind.replace("_", "-")}", keys=keys,',
         "    names={",
-        *(f"        {one}," for one in names),
+        *_filled(names, 8),
         "    },",
     ]
     if defaults:
         lines.append(f"    defaults={defaults!r},".replace("'", '"'))
-    return keys + "\n\n\n" + "\n".join([*lines, ")"])
+    return keys + "\n\n\n" + "\n".join([*lines, ")  # fmt: skip"])
+
+
+def _filled(entries: Sequence[str], indent: int) -> list[str]:
+    """The entries in lines that are as full as they may be."""
+    lines: list[str] = []
+    for one in entries:
+        if lines and len(lines[-1]) + len(one) + 2 <= WIDE:
+            lines[-1] += f" {one},"
+        else:
+            lines.append(f"{' ' * indent}{one},")
+    return lines
 
 
 def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
@@ -67,17 +77,21 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         writer.imports.setdefault("graphml.loading.huggingface.rope", set()).add("rope_keys")
         lines.append("found |= rope_keys(config, found)")
         lines += _rotating(writer)
-    if any(one.op == "experts" for one in writer.found.layers[0]):
+    if writer.experts:
         lines += [f'found["{key}"] = config.size("{key}")' for key in ("expert_count", "expert_used_count")]
     for key, text in fields.keys.items():
         lines.append(f"found |= {text}" if key.startswith("*") else f'found["{key}"] = {text}')
-    lines += _checks(writer, "\n".join(lines), defaults)
+    checks = _checks(writer, "\n".join(lines), defaults)
+    if len(lines) == 2 and writer.tables:
+        lines = [lines[0], *checks, "return found | rope_keys(config, found)"]
+    else:
+        lines += [*checks, "return found"]
     defaults |= {one: value for one, value in _assumed(writer).items() if one not in config}
     head = [
         "def keys(config: HfConfig) -> dict[str, Value]:",
         '    """Sizes and settings from config.json."""',
     ]
-    return "\n".join([*head, *(f"    {line}" for line in lines), "    return found"]), defaults
+    return "\n".join([*head, *(f"    {line}" for line in lines)]), defaults
 
 
 def _rotating(writer: Writer) -> list[str]:
@@ -117,16 +131,28 @@ def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]
     read = {name for names in (*SIZES.values(), *NUMBERS.values()) for name in names} | set(ROPE_FIELDS)
     found = []
     for name, value in config.items():
-        known = name in HARMLESS or f'"{name}"' in text or value is None
+        by_windows = "window_keys" in text and name in ("layer_types", "sliding_window")
+        known = name in HARMLESS or f'"{name}"' in text or value is None or by_windows
         if known or (name in read and name not in ("sliding_window",) and _is_read(writer, name)):
             continue
         if name in ("tie_word_embeddings", "is_encoder_decoder", "quantization_config"):
             continue
-        if isinstance(value, bool | int | float | str):
+        if (
+            isinstance(value, bool | int | float | str)
+            or value in ([], {})
+            or not _is_by_layer(writer, value)
+        ):
             found.append(f'config.only("{name}", {value!r})'.replace("'", '"'))
         else:
-            found.append(f'config.get("{name}")')
+            words = ", ".join(f"{one!r}: True" for one in dict.fromkeys(value)).replace("'", '"')
+            found.append(f'config.layered("{name}", {{{words}}}, config.size("block_count"))')
     return found
+
+
+def _is_by_layer(writer: Writer, value: Any) -> bool:
+    """Whether a field has a word for each layer."""
+    words = isinstance(value, list) and all(isinstance(one, str | int) for one in value)
+    return words and len(value) == len(writer.found.layers)
 
 
 def _is_read(writer: Writer, name: str) -> bool:
@@ -173,7 +199,7 @@ def _names(
         pattern(name) for name in held if pattern(name) not in known and not LEFT_OUT.fullmatch(name)
     )
     lines = [f'"{source}": {_target(made)}' for source, made in _joined(entries).items()]
-    for change in ("plus_one", "transposed", "as_float32"):
+    for change in ("plus_one", "transposed", "as_float32", "flat"):
         if any(change in line for line in lines):
             writer.imports.setdefault(FAMILY, set()).add(change)
     for helper, sign in (("To", "To("), ("rows", "rows("), ("after", "after(")):
@@ -221,7 +247,7 @@ def _target(made: list[tuple[str, str]]) -> str:
 def _change(writer: Writer, place: Place) -> str:
     """The change of a tensor as text."""
     changes = [place.change] if place.change else []
-    if place.name.endswith("ffn_gate_inp.weight"):
+    if place.name.endswith(("ffn_gate_inp.weight", "exp_probs_b.bias")):
         changes.append("as_float32")
     if place.rows is not None:
         changes.append(_rows(writer, place))
@@ -235,6 +261,12 @@ def _rows(writer: Writer, place: Place) -> str:
     rows = np.array(place.rows)
     leaf = next(one for one in writer.description.inputs.values() if one.name == place.parameter)
     total = leaf.shape[-1] if place.change == "transposed" and len(leaf.shape) > 1 else leaf.shape[0]
+    left = total - len(rows)
+    if np.array_equal(rows, np.arange(left, total)) and any(
+        writer.description.config.get(name) == len(rows) for name in SIZES["context_length"]
+    ):
+        length = f'c.size("context_length") + {left}'
+        return f"rows(lambda c: (1, {length}, {left}, {length}))"
     heads, kv, width = writer.sizes
     names: dict[int, str] = {1: "1"}
     config = writer.description.config

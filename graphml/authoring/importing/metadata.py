@@ -31,10 +31,9 @@ def traced_keys(writer: Writer) -> dict[str, Any]:
         "attention.key_length": width,
         writer.eps_key: writer.eps,
     }
-    for one in found.layers[0]:
-        if one.op == "experts":
-            router = one.weights["router"]
-            keys |= {"expert_count": router.shape[0], "expert_used_count": one.numbers["used"]}
+    for one in writer.experts[:1]:
+        router = one.weights["router"]
+        keys |= {"expert_count": router.shape[0], "expert_used_count": one.numbers["used"]}
     keys |= {key: value for key, value in writer.fields.values.items() if value is not None}
     if writer.tables:
         first = _rope(writer, windowed=False)

@@ -6,8 +6,9 @@ Knows expressions and the names that GGUF files share; nothing of text or files.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from graphml.authoring.importing.description import TracedInput
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered
 
@@ -17,16 +18,20 @@ THROUGH = ("reshape", "rope", "rms_norm", "layer_norm", "columns", "scale", "cla
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "sqr")
 
 
-def names(found: Layered) -> Named:
-    """Of the first layer's expressions, and of those before and after the layers."""
+def names(found: Layered, inputs: Mapping[str, TracedInput]) -> Named:
+    """Of the expressions of the first layer of each kind, and of those before and after the layers."""
     named: Named = {}
-    layer = found.layers[0]
-    _attention(layer, named)
-    _feed_forward(layer, named)
-    _norms(layer, named)
-    _ends(found, named)
-    _others(found, named)
-    return named
+    for number in found.firsts:
+        layer, own = found.layers[number], Named()
+        _attention(layer, own)
+        _feed_forward(layer, own)
+        _norms(layer, own)
+        _others(layer, own, inputs)
+        named |= own
+    ends: Named = {}
+    _ends(found, ends)
+    _others([*found.before, *found.after], ends, inputs)
+    return named | ends
 
 
 def users(of: Expression, among: Sequence[Expression]) -> list[Expression]:
@@ -105,7 +110,8 @@ def _norms(layer: Sequence[Expression], named: Named) -> None:
         source = one.inputs[0]
         while source.op in ("scale", "reshape"):
             source = source.inputs[0]
-        made = named.get(id(source), "")
+        summed = [named.get(id(each), "") for each in source.inputs] if source.op == "add" else []
+        made = "experts" if "experts" in summed else named.get(id(source), "")
         if read & {"attn_q", "attn_k", "attn_v"}:
             name = "attn_norm"
         elif read & {"ffn_up", "ffn_gate", "experts"}:
@@ -143,14 +149,19 @@ def _ends(found: Layered, named: Named) -> None:
             named.setdefault(id(one), "output_norm")
 
 
-def _others(found: Layered, named: Named) -> None:
-    """Tensors of no known use: by the last names of their modules' paths."""
+def _others(among: Sequence[Expression], named: Named, inputs: Mapping[str, TracedInput]) -> None:
+    """Tensors of no known use: by the last names of their parameters or modules, without their layers."""
     taken = set(named.values())
-    for one in (*found.before, *found.layers[0], *found.after):
+    for one in among:
         if not one.weights or id(one) in named:
             continue
-        path = [part for part in one.path.split(".") if not part.isdigit()][-2:]
-        stem = re.sub(r"[^a-z0-9_]+", "_", "_".join(path).lower()).strip("_") or "weight"
+        of = next(
+            (inputs[each.source].name for each in one.weights.values() if each.source in inputs), one.path
+        )
+        parts = of.removesuffix(".weight").removesuffix(".bias").split(".")
+        inside = max((i + 1 for i, part in enumerate(parts) if part.isdigit()), default=0)
+        path = parts[inside:] or [part for part in parts if not part.isdigit()]
+        stem = re.sub(r"[^a-z0-9_]+", "_", "_".join(path[-2:]).lower()).strip("_") or "weight"
         name, i = stem, 2
         while name in taken:
             name, i = f"{stem}_{i}", i + 1

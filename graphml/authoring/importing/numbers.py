@@ -47,6 +47,10 @@ class Fields:
                 self.keys[key] = source
         return f"config.{name}"
 
+    def add_key(self, key: str, value: Any, source: str = "") -> None:
+        """A key that no field of its own is read from; its value, and the text that reads it."""
+        self.values[key], self.keys[key] = value, source or repr(value)
+
     def number(self, value: float, role: str = "") -> str:
         """The text of a factor or a limit. role: a GGUF key that names its use, if it has one."""
         if self.config:

@@ -22,17 +22,23 @@ from graphml.authoring.importing.region import same
 from graphml.errors import ArchitectureError
 
 Array = NDArray[Any]
-EXPERTS = {"router": "ffn_gate_inp", "gate_up": "ffn_gate_up_exps", "down": "ffn_down_exps"}
+EXPERTS = {
+    "router": "ffn_gate_inp",
+    "gate_up": "ffn_gate_up_exps",
+    "down": "ffn_down_exps",
+    "bias": "exp_probs_b",
+}
 CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "": lambda x: x,
     "plus_one": lambda x: 1.0 + x,
+    "flat": lambda x: x.reshape(-1),
     "transposed": lambda x: np.swapaxes(x, -1, -2) if x.ndim > 1 else x,
 }
 
 
 @dataclass(frozen=True)
 class Place:
-    """One tensor: our name with `{}` for the layer; the parameter of layer 0; what is done to it.
+    """One tensor: our name with `{}` for the layer; the parameter of a layer that has it; what is done to it.
 
     rows: which of its rows, of the parameter after the change; None for all. shape: the tensor's.
     """
@@ -43,34 +49,48 @@ class Place:
     rows: tuple[int, ...] | None
     shape: tuple[int, ...]
 
+    def is_like(self, other: Place) -> bool:
+        """Whether it is the same tensor of another layer."""
+        same_tensor = (self.name, self.change, self.rows) == (other.name, other.change, other.rows)
+        return same_tensor and pattern(self.parameter) == pattern(other.parameter)
+
 
 def tensor_name(stem: str, role: str) -> str:
     """Our name of a weight of an expression named `stem`."""
     if stem == "experts":
-        return f"{EXPERTS[role]}.weight"
+        return f"{EXPERTS[role]}.{'bias' if role == 'bias' else 'weight'}"
     return f"{stem}.bias" if role == "bias" else f"{stem}.weight"
 
 
 def places(dependence: Dependence, found: Layered, named: Named) -> list[Place]:
-    """All tensors, those of layer 0 for all layers.
+    """All tensors, those of the first layer of each kind for all layers.
 
     ArchitectureError for one that follows from no parameter.
     """
     listed: list[Place] = []
-    first = [(one, "blk.{}.") for one in found.layers[0]]
-    for one, prefix in [
-        *((each, "") for each in found.before),
-        *first,
-        *((each, "") for each in found.after),
-    ]:
-        for role, weight in one.weights.items():
-            name = prefix + tensor_name(named[id(one)], role)
-            place = _place(dependence, one, name, weight)
-            if any(each.name == name and each != place for each in listed):
-                raise ArchitectureError(f"{one.told}: two tensors would be called {name}")
-            if place not in listed:
-                listed.append(place)
+    groups = [("blk.{}.", found.layers[number]) for number in found.firsts]
+    for prefix, group in [("", found.before), *groups, ("", found.after)]:
+        own: dict[str, Place] = {}
+        for one in group:
+            for role, weight in one.weights.items():
+                name = prefix + tensor_name(named[id(one)], role)
+                place = _place(dependence, one, name, weight)
+                if own.setdefault(name, place) != place:
+                    raise ArchitectureError(f"{one.told}: two tensors would be called {name}")
+        _check_one_name(listed, list(own.values()))
+        listed += [one for one in own.values() if not any(map(one.is_like, listed))]
     return listed
+
+
+def _check_one_name(listed: Sequence[Place], own: Sequence[Place]) -> None:
+    """Refuse a parameter with one use in some layers and another in others: it could have no one name."""
+    names = {(pattern(one.parameter), one.rows): one.name for one in listed if "{}" in one.name}
+    for one in own:
+        known = names.get((pattern(one.parameter), one.rows), one.name)
+        if known != one.name:
+            raise ArchitectureError(
+                f"{one.parameter} is used as {one.name} in a layer, and as {known} in another kind of layer"
+            )
 
 
 def value_of(

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.naming import Named, users
+from graphml.authoring.importing.routing import is_plain
 
-WIDE = 96
+WIDE = 98  # characters of a line's text
 Numbers = Callable[[Expression], Mapping[str, str]]
 """The text of each number of an expression."""
 
@@ -49,9 +50,20 @@ class Body:
         inner = [self.text(one) for one in of.inputs]
         return call(of, inner, self.named, self.numbers(of), self.owner)
 
+    def is_line(self, of: Expression) -> bool:
+        """Whether an expression has a variable or is a call of a part."""
+        return self.name_of(of) is not None or id(of) in self.calls
+
     def assign(self, name: str, of: Expression) -> None:
-        """A line that gives a variable the value; another name if its value is still needed."""
+        """A line that gives a variable the value; another name if its value is still needed.
+
+        Two lines where one would be too long.
+        """
         text = self.text(of)
+        first = of.inputs[0] if of.inputs else of
+        if len(text) + len(name) > WIDE and first.inputs and not self.is_line(first):
+            self.assign(name, first)
+            text = self.text(of)
         taken = name
         while taken in self.held and self._needed(self.held[taken]):
             taken = _next(taken)
@@ -121,8 +133,7 @@ def _scale(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str
 
 
 def _experts(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str) -> str:
-    plain = of.numbers["activation"] == "silu" and not of.numbers["sigmoid"]
-    if plain:
+    if is_plain(of):
         more = "" if of.numbers["normalise"] else ", normalise=False"
         return f"swiglu_experts(g, layer, {inner[0]}, {numbers['used']}{more})"
     return f"experts(g, config, layer, {inner[0]})"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import graphml
 from graphml.authoring.importing.evaluation import Evaluator, random_parameter
 from graphml.authoring.importing.importing import Imported
+from graphml.authoring.importing.proof_runs import evaluator_of, first_layers, tokens_alone
 from graphml.authoring.importing.stored_weights import tensors, write_gguf
 from graphml.authoring.verify.record import Record
 from graphml.authoring.verify.search import Verdict
@@ -41,10 +42,18 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """lines: comparisons of logits; verdicts: part by part, for each length with random parameters."""
+    """lines: comparisons of logits; verdicts: part by part, for each length with random parameters.
+
+    left_out: what was too large to be compared; empty if nothing. fusions: of a step of one token on the
+    backend `fused_on`, one for each time; misses: fusion and reason.
+    """
 
     lines: tuple[Line, ...]
     verdicts: tuple[tuple[Verdict, Record], ...]
+    left_out: str = ""
+    fused_on: str = ""
+    fusions: tuple[str, ...] = ()
+    misses: tuple[tuple[str, str], ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -57,22 +66,33 @@ def prove(imported: Imported, arch: Path, folder: Path | None) -> Proof:
     description = imported.dependence.description
     lines: list[Line] = []
     with tempfile.TemporaryDirectory() as made:
-        if description.samples:
-            if folder is None:
-                folder = Path(made) / "weights.gguf"
-                write_weights(imported, folder)
+        if folder is None and description.samples:
+            folder = Path(made) / "weights.gguf"
+            write_weights(imported, folder)
+        if folder is not None and description.samples:
             with graphml.load(folder, "reference", kv="f32", quant="fp32", arch=arch) as model:
                 for ids, wanted in description.samples:
                     lines += _compared(model, ids, wanted, "PyTorch's logits")
-        context = imported.keys["context_length"]
-        sizes = sum(int(np.prod(one.shape)) for one in description.inputs.values() if one.kind == "parameter")
+        kept, told = first_layers(imported, LARGEST)
         verdicts = []
-        if sizes <= LARGEST:
+        if kept is not None:
+            context = imported.keys["context_length"]
             path = Path(made) / "random.gguf"
-            write_weights(imported, path, random=True)
+            write_weights(kept, path, random=True)
             for count in sorted({min(SHORT, context), min(description.length + 5, context)}):
-                verdicts.append(_by_parts(imported, arch, path, count, lines))
-    return Proof(tuple(lines), tuple(verdicts))
+                verdicts.append(_by_parts(kept, arch, path, count, lines))
+            folder = folder or path
+        fused = ("", (), ()) if folder is None else _fused(folder, arch)
+    return Proof(tuple(lines), tuple(verdicts), told, *fused)
+
+
+def _fused(folder: Path, arch: Path) -> tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The default backend, its fusions of a step of one token, and its near misses."""
+    with graphml.load(folder, arch=arch) as model:
+        log = model.executor.compiled(1, 1).fusions
+        backend = model.executor.backend.name
+    fusions = tuple(sorted(one.fusion for one in log.applied))
+    return backend, fusions, tuple(sorted((one.fusion, one.reason) for one in log.refused))
 
 
 def write_weights(
@@ -140,8 +160,9 @@ def _by_parts(
     """With random parameters: the file against the traced module, evaluated in NumPy."""
     description = imported.dependence.description
     ids = np.random.default_rng(count).integers(0, imported.layers.result.shape[-1], count)
-    given = {name: ids[None] for name, one in description.inputs.items() if one.kind == "ids"}
-    evaluator = Evaluator(description, given, random_parameter)
+    evaluator = evaluator_of(imported, ids)
+    others = tokens_alone(imported, ids)
+    lines.append(Line("each token by itself, outside attention", count, others))
     logits = np.asarray(evaluator.value(description.result)).reshape(count, -1)
     record = Record(
         f"the traced module ({description.by})",
@@ -168,11 +189,11 @@ def _values(imported: Imported, evaluator: Evaluator, count: int) -> dict[str, A
     found: dict[str, Array] = {}
     layers = imported.layers
     for number, layer in enumerate(layers.layers):
-        entering = value(layers.stream if number == 0 else layers.leaving(number - 1))
+        entering = value(layers.entering(number))
         if entering is not None:
             found[f"stream.{number}"] = entering
-        for i, one in enumerate(layer):
-            name = imported.named.get(id(layers.layers[0][i]), "")
+        for one, like in zip(layer, layers.like(number), strict=True):
+            name = imported.named.get(id(like), "")
             if one.op == "linear" and all(weight.rows is None for weight in one.weights.values()):
                 array = value(one)
                 if array is not None:

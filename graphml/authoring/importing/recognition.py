@@ -5,6 +5,8 @@ Knows entries and regions; nothing of what they are.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from graphml.authoring.importing.attention import attentions
 from graphml.authoring.importing.dependence import Dependence
 from graphml.authoring.importing.entries import entries
@@ -31,16 +33,31 @@ def recognised(dependence: Dependence) -> dict[str, Recognised]:
                 break
             one = _matched(region)
             if one is not None:
+                one, region = _whole(dependence, one, region)
                 found[node.name] = one
                 inside |= {each.name for each in region.nodes}
                 break
     return found
 
 
+def _whole(dependence: Dependence, one: Recognised, region: Region) -> tuple[Recognised, Region]:
+    """A layer norm, where an RMS norm was found in its second half."""
+    if one.op == "rms_norm":
+        for entry in islice(dependence.chain(region.entry), 2):
+            larger = Region(dependence, entry, region.last)
+            other = _matched(larger)
+            if other is not None and other.op == "layer_norm":
+                return other, larger
+    return one, region
+
+
 def _matched(region: Region) -> Recognised | None:
     for entry in entries():
         if entry.looks(region):
-            found = entry.matches(region)
+            try:
+                found = entry.matches(region)
+            except (ValueError, IndexError):  # its values are of shapes that the entry does not have
+                continue
             if found is not None:
                 return found
     return None

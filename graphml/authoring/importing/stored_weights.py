@@ -29,11 +29,11 @@ def tensors(
     dependence: Dependence, found: Layered, named: Named, parameters: Callable[..., Array], tied: bool
 ) -> Iterator[tuple[str, Array]]:
     """Every tensor by our name, float32; of a tied model the embedding stands for the output."""
-    layers = [(f"blk.{number}.", layer) for number, layer in enumerate(found.layers)]
+    layers = [(f"blk.{i}.", layer, found.like(i)) for i, layer in enumerate(found.layers)]
+    ends = [("", one, one) for one in (found.before, found.after)]
     done: set[str] = set()
-    for prefix, expressions in [("", found.before), *layers, ("", found.after)]:
-        for i, one in enumerate(expressions):
-            like = found.layers[0][i] if prefix else one
+    for prefix, expressions, alike in [ends[0], *layers, ends[1]]:
+        for one, like in zip(expressions, alike, strict=True):
             for role, weight in one.weights.items():
                 name = prefix + tensor_name(named[id(like)], role)
                 if name in done or (tied and name == "output.weight"):

@@ -12,13 +12,28 @@ from typing import Any
 
 from graphml.authoring.importing.description import Description
 from graphml.authoring.importing.expressions import Expression
-from graphml.authoring.importing.functions import after_lines, before_lines, loop_lines, part_lines, parts
+from graphml.authoring.importing.functions import (
+    Part,
+    after_lines,
+    before_lines,
+    loop_lines,
+    part_lines,
+    parts,
+)
+from graphml.authoring.importing.kinds import Kinds
 from graphml.authoring.importing.layers import Layered
 from graphml.authoring.importing.naming import Named
 from graphml.authoring.importing.numbers import Fields, literal, near, period
+from graphml.authoring.importing.places import tensor_name
+from graphml.authoring.importing.routing import add_routing, experts_function, is_plain
+from graphml.errors import ArchitectureError
 
 RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
-SWIGLU = "graphml_models._experts"
+SWIGLU, ROUTING = "graphml_models._experts", "graphml_models._routing"
+PARTS = {
+    "attention": '    """Attention with its output projection, [T, D]."""',
+    "feed_forward": '    """The feed-forward, [T, D]."""',
+}
 
 
 @dataclass
@@ -38,6 +53,7 @@ class Writer:
             *(one for layer in self.found.layers for one in layer),
             *self.found.after,
         ]
+        self.experts = [one for one in everything if one.op == "experts"]
         self.norms = [one for one in everything if one.op in ("rms_norm", "layer_norm")]
         self.tables = list(dict.fromkeys(map(_table, (one for one in everything if one.op == "rope"))))
         self.imports |= {
@@ -51,12 +67,12 @@ class Writer:
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Heads, key-value heads, width of heads."""
-        first = self.attends[0][0]
+        first = next(one for layer in self.attends for one in layer)
         return first.inputs[0].shape[0], first.inputs[1].shape[0], first.inputs[0].shape[1]
 
     def windows(self) -> list[int]:
         """Of the layers; 0 for all."""
-        return [one.numbers["window"] for layer in self.attends for one in layer[:1]]
+        return [max((one.numbers["window"] for one in layer), default=0) for layer in self.attends]
 
     def numbers(self, of: Expression) -> dict[str, str]:
         """The text of each number of an expression of the first layer, or outside the layers."""
@@ -77,7 +93,7 @@ class Writer:
             told["limit"] = self.fields.number(of.numbers["limit"], "final_logit_softcapping")
         elif of.op == "experts":
             told["used"] = "config.n_expert_used"
-            if of.numbers["activation"] == "silu" and not of.numbers["sigmoid"]:
+            if is_plain(of):
                 self.imports.setdefault(SWIGLU, set()).add("swiglu_experts")
         elif of.op == "clamp":
             told = {
@@ -99,13 +115,21 @@ class Writer:
     def _factor(self, of: Expression) -> str:
         value = of.numbers["factor"]
         x = of.inputs[0]
+        if x.op == "sum_rows" and near(value * x.inputs[0].shape[-1], 1.0) and of.shape[-1] == 1:
+            if x.inputs[0].shape[-1] == self.found.stream.shape[-1]:
+                return "1.0 / config.n_embd"  # a mean
+            if x.inputs[0].shape[-1] == self.sizes[2]:
+                return "1.0 / config.head_dim"
         where = {"output": "logit_scale", "token_embd": "embedding_scale"}.get(self.named.get(id(x), ""), "")
         return self.fields.number(value, where)
 
     def _attend(self, of: Expression) -> dict[str, str]:
         told = {"scale": self.fields.scale(of.numbers["scale"], self.sizes[2])}
         windows = self.windows()
-        if any(windows):
+        kind = next(
+            (kind for kind, first in enumerate(self.found.firsts) if of in self.found.layers[first]), 0
+        )
+        if any(one for one, other in zip(windows, self.found.kinds, strict=True) if other == kind):
             told["window"] = "config.windows[layer.index]"
             self._add_windows(windows)
         if of.numbers["softcap"]:
@@ -148,20 +172,13 @@ class Writer:
 
     def functions(self) -> str:
         """`build` and the functions of the layers' parts."""
-        layer = self.found.layers[0]
-        made = parts(layer, self.named)
-        arguments, texts = {}, []
-        for part in made:
-            table = any(one.op == "rope" for one in part.inside)
-            arguments[part.name] = "table, " if table else ""
-            typed = "table: Node, " if table else ""
-            told = {
-                "attention": '    """Attention with its output projection, [T, D]."""',
-                "feed_forward": '    """The feed-forward, [T, D]."""',
-            }[part.name]
-            head = f"def {part.name}(g: Builder, config: Config, layer: Layer, {typed}x_TD: Node) -> Node:"
-            texts.append("\n".join([head, told, *_indented(part_lines(part, self.named, self.numbers), 1)]))
-        loop = loop_lines(self.found, self.named, self.numbers, made, arguments)
+        texts: dict[str, str] = {}
+        loops = []
+        for number in self.found.firsts:
+            made = parts(self.found.layers[number], self.named)
+            calls = {part.name: self._part(part, texts) for part in made}
+            loops.append(loop_lines(self.found, number, self.named, self.numbers, made, calls))
+        kinds = Kinds(self.found.kinds, self._stems(), self.windows(), self.fields)
         tables = self._table_lines()
         chosen = ["table = tables[config.windows[layer.index] > 0]"] if len(self.tables) > 1 else []
         lines = [
@@ -169,17 +186,42 @@ class Writer:
             '    """Logits [O, vocabulary]."""',
             *_indented([*tables, *before_lines(self.found, self.named, self.numbers)], 1),
             "    for layer in weights.layers(config.n_layer):",
-            *_indented([*chosen, *loop], 2),
+            *_indented([*chosen, *kinds.lines(loops)], 2),
             *_indented(after_lines(self.found, self.named, self.numbers), 1),
         ]
-        experts = self._experts()
-        return "\n\n\n".join(["\n".join(lines), *texts, *experts])
+        return "\n\n\n".join(["\n".join(lines), *texts.values(), *self._experts()])
+
+    def _part(self, part: Part, texts: dict[str, str]) -> str:
+        """Add the text of a part's function to the others by name; returns the text of its call."""
+        table = any(one.op == "rope" for one in part.inside)
+        body = _indented(part_lines(part, self.named, self.numbers), 1)
+        typed = "table: Node, " if table else ""
+        told = PARTS[part.name]
+        for name in (part.name, f"other_{part.name}", *(f"{part.name}_{i}" for i in range(3, 9))):
+            head = f"def {name}(g: Builder, config: Config, layer: Layer, {typed}x_TD: Node) -> Node:"
+            text = "\n".join([head, told, *body])
+            if texts.setdefault(name, text) == text:
+                return f"{name}(g, config, layer, {'table, ' if table else ''}{{}})"
+        raise ArchitectureError(f"layers have too many kinds of {part.name}")
+
+    def _stems(self) -> list[frozenset[str]]:
+        """Names of the tensors of each kind of layers, as `layer.get` has them."""
+        found = []
+        for number in self.found.firsts:
+            names = {
+                tensor_name(self.named[id(one)], role)
+                for one in self.found.layers[number]
+                for role in one.weights
+            }
+            found.append(frozenset(name.removesuffix(".weight") for name in names))
+        return found
 
     def _experts(self) -> list[str]:
-        for one in self.found.layers[0]:
-            if one.op == "experts" and (one.numbers["activation"] != "silu" or one.numbers["sigmoid"]):
-                self.imports.setdefault(SWIGLU, set()).add("route")
-                return [_experts_function(one)]
+        for one in self.experts:
+            if not is_plain(one):
+                self.imports.setdefault(ROUTING, set()).update(("Routing", "choose"))
+                add_routing(self.fields, one)
+                return [experts_function(one)]
         return []
 
     def _table_lines(self) -> list[str]:
@@ -218,20 +260,6 @@ class Writer:
             "        )",
         ]
         return "\n".join(lines)
-
-
-def _experts_function(of: Expression) -> str:
-    """Experts that are no SwiGLU after a softmax."""
-    scores = "sigmoid" if of.numbers["sigmoid"] else "softmax"
-    lines = [
-        "def experts(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:",
-        '    """The best experts of each token, [T, D]."""',
-        f'    scores_TE = g.{scores}(layer.linear(x_TD, "ffn_gate_inp"))',
-        f"    chosen = route(g, layer, scores_TE, config.n_expert_used, {of.numbers['normalise']})",
-        f"    y_TUD = chosen.gated(x_TD, lambda g, gate, up: g.mul(g.{of.numbers['activation']}(gate), up))",
-        "    return chosen.combine(y_TUD)",
-    ]
-    return "\n".join(lines)
 
 
 def _table(of: Expression) -> tuple[Any, ...]:

@@ -92,13 +92,13 @@ class HfConfig:
             )
         return found
 
-    def layered(self, name: str, kinds: Mapping[str, bool], n_layer: int) -> list[bool] | None:
-        """A list of words, one a layer, as truth values; None if the field is not there."""
+    def layered(self, name: str, kinds: Mapping[Any, bool], n_layer: int) -> list[bool] | None:
+        """A list of words or numbers, one a layer, as truth values; None if the field is not there."""
         found = self.get(name)
         if found is None:
             return None
         if not isinstance(found, Sequence) or len(found) != n_layer or any(one not in kinds for one in found):
-            wanted = " or ".join(kinds)
+            wanted = " or ".join(map(str, kinds))
             raise self.error(f"{name}: wanted {n_layer} times {wanted}; got {str(found)[:80]}")
         return [kinds[one] for one in found]
 

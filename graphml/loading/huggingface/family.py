@@ -101,6 +101,11 @@ def squeezed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
     return calculated(tensor, name, lambda values: values, shape)
 
 
+def flat(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
+    """In one dimension."""
+    return calculated(tensor, name, lambda values: values, (int(np.prod(tensor.shape)),))
+
+
 def rows(part: Callable[[HfConfig], tuple[int, int, int, int]]) -> Change:
     """Rows of one kind, of matrices that hold several, and of their biases.
 
