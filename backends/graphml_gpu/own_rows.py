@@ -29,7 +29,10 @@ CONVERSIONS = {
 KINDS = {"rms_norm_mul": "rms_norm", "layer_norm_mul": "layer_norm", "gelu": "gelu"}
 """Op before a conversion -> what `kernels.products.own_rows.OwnRow` calls it."""
 _PLACE_OF_ROW = {"linear": 1, "linears": 0, "mul_mat_glu": 2}
-_SHARED_BESIDE = 2048
+_WHOLE_SUBGROUP = 32
+"""Lanes that a subgroup holds, whichever share of a row is chosen: sums then take little shared memory."""
+_SHARED_BESIDE = {True: 2048, False: 6144}
+"""Bytes of shared memory left for a product's sums, by whether subgroups are so large."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,11 @@ class Row:
     scale: Node | None
     shift: Node | None
     eps: float
+
+    @property
+    def operands(self) -> tuple[Node, ...]:
+        """What is read to make it."""
+        return tuple(one for one in (self.source, self.scale, self.shift) if one is not None)
 
 
 def own_rows(
@@ -57,7 +65,7 @@ def own_rows(
         for source in node.inputs:
             users.setdefault(source, []).append(node)
     kept = set(graph.outputs.values())
-    room = facts.shared_bytes - _SHARED_BESIDE
+    room = facts.shared_bytes - _SHARED_BESIDE[features.subgroup_min >= _WHOLE_SUBGROUP]
     rows = {
         node: _made_of(node)
         for node in graph.nodes
@@ -79,7 +87,7 @@ def own_rows(
 def also_read(rows: Mapping[Node, Row], graph: Graph) -> Mapping[Node, tuple[Node, ...]]:
     """What products read beside their operands: what the rows that they make are made of."""
     return {
-        user: tuple(rows[node].source for node in user.inputs if node in rows)
+        user: tuple(operand for node in user.inputs if node in rows for operand in rows[node].operands)
         for user in graph.nodes
         if user not in rows and any(node in rows for node in user.inputs)
     }
@@ -95,11 +103,16 @@ def _made_of(node: Node) -> Row:
 
 
 def _makes_it(user: Node, node: Node) -> bool:
-    """Whether a product makes the row: it stands where activations do, and all weights are integers."""
+    """Whether a product makes the row: it stands where activations do, and all weights are integers.
+
+    A gate of two formats is none: its second product may be one for many rows, which reads its activations.
+    """
     place = _PLACE_OF_ROW.get(user.op.name)
     if place is None or [i for i, one in enumerate(user.inputs) if one is node] != [place]:
         return False
     weights = [one for one in user.inputs if one.op.name == "weight" and len(one.shape) == 2]
+    if user.op.name == "mul_mat_glu" and user.inputs[0].dtype != user.inputs[1].dtype:
+        return False
     return all(
         one.dtype.name in formats.names() and formats.reader(one.dtype.name).integers is not None
         for one in weights

@@ -2,9 +2,9 @@
 
 wgpu-py raises what a call of its own reports; for calls past its wrappers (`encode`) it would only log it.
 Two calls of wgpu-native report nothing and end the process instead: submitting, and waiting. So commands are
-checked before they are submitted (`Queue.submit`), buffers that are gone are found first
-(`WgpuRecording.check`), and a device known to be lost refuses the first call of every submit. A loss that
-shows itself within one of the two calls ends the process, with wgpu-native's words on stderr.
+checked before they are submitted (`Queue.encode`), buffers that are gone are found first
+(`graphml_gpu.buffers.Used`), and a device known to be lost refuses the first call of every submit. A loss
+that shows itself within one of the two calls ends the process, with wgpu-native's words on stderr.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ command buffers apart; nothing of what is in them, or of submitting.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -45,8 +46,9 @@ class ReadyCommands:
 
     def prepare(self, encode: Callable[[], Commands]) -> None:
         """Make commands for the key taken last, if it was asked for twice; encode: from any thread."""
-        while self._repeats and len(self._made) < AHEAD:
-            self._made.append(self._pool.submit(encode))
+        with contextlib.suppress(RuntimeError):  # no workers: they end before threads that still run steps
+            while self._repeats and len(self._made) < AHEAD:
+                self._made.append(self._pool.submit(encode))
 
     def _drop(self) -> None:
         for one in self._made:

@@ -19,7 +19,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.ops.linear import decode
+from graphml.ir.ops.linear import decode, quantize
 from graphml.ir.shape import Symbol, bounds
 from graphml.limited_device import on_device
 from graphml.passes.fusion import fusions
@@ -36,6 +36,7 @@ MULTIPLIES = dataclasses.replace(SUBGROUPS, kind="discrete", has_dot4=True, max_
 """A graphics card that multiplies four bytes in one instruction."""
 Made = Callable[[Builder, Node, Node, Node, Node], Node]
 OPS: dict[str, Made] = {
+    "": lambda g, x, y, a, b: g.make(quantize, x, dtype="q8_1"),
     "rms_norm": lambda g, x, y, a, b: g.make(rms_norm_mul_quantize, x, a, dtype="q8_1"),
     "layer_norm": lambda g, x, y, a, b: g.make(layer_norm_mul_quantize, x, a, dtype="q8_1"),
     "layer_norm and bias": lambda g, x, y, a, b: g.make(

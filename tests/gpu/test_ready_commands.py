@@ -142,6 +142,18 @@ def test_commands_that_nobody_takes_go_with_their_recording(wgpu_driver: Any) ->
     assert [one() for one in left] == [None, None]
 
 
+def test_a_thread_takes_steps_after_the_main_thread_has_ended(wgpu_driver: Any) -> None:
+    """The interpreter then ends the workers of pools before it waits for other threads."""
+    work = Work(wgpu_driver)
+    recording = work.recording()
+    for _ in range(3):
+        wgpu_driver.submit(recording, [GRID])
+    wgpu_driver._workers.shutdown()
+    for _ in range(4):
+        wgpu_driver.submit(recording, [GRID])
+    assert work.result() == expected(14)
+
+
 def test_a_grid_is_wanted_for_each_dispatch(wgpu_driver: Any) -> None:
     recording = Work(wgpu_driver).recording(2)
     with pytest.raises(BackendError, match="a grid for each of 2 dispatches; got 1"):

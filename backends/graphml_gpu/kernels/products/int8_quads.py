@@ -6,10 +6,9 @@ of graphs.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from graphml_gpu.kernels.products.int8_rows import PLANES, rounded
+from graphml_gpu.kernels.products.int8_rows import PLANES, inverse_of, magnitude, number_of, packed
 from graphml_gpu.language import (
     bitcast,
     cluster_max,
@@ -18,10 +17,7 @@ from graphml_gpu.language import (
     f32x2,
     function,
     i32,
-    isinf,
-    isnan,
     pack_half2,
-    select,
     u32,
 )
 
@@ -38,8 +34,7 @@ def store_quad(out: Any, row: u32, i: u32, quads: u32, value: Any, inside: Any) 
     """
     four = max(max(magnitude(value.x), magnitude(value.y)), max(magnitude(value.z), magnitude(value.w)))
     d = cluster_max(four, LANES) / 127.0
-    inverted = 1.0 / d
-    inverse = select(isnan(inverted) or isinf(inverted), 0.0, inverted)
+    inverse = inverse_of(d)
     a, b = number_of(value.x, inverse), number_of(value.y, inverse)
     c, e = number_of(value.z, inverse), number_of(value.w, inverse)
     total = cluster_sum(f32(a + b + c + e), LANES)
@@ -50,23 +45,3 @@ def store_quad(out: Any, row: u32, i: u32, quads: u32, value: Any, inside: Any) 
         if lane == 0:
             half = pack_half2(f32x2(d, 0.0)) & 0xFFFF
             out[place + LANES * groups] = half | (bitcast(u32, i32(total)) << 16)
-
-
-@function
-def magnitude(x: f32) -> f32:
-    """|x|, infinite for a NaN, which a max would lose."""
-    return select(isnan(x), math.inf, abs(x))
-
-
-@function
-def number_of(x: f32, inverse: f32) -> i32:
-    """A value as a number of its group, 0 where the scale says that there is none."""
-    scaled = x * inverse
-    return rounded(select(isnan(scaled), 0.0, scaled))
-
-
-@function
-def packed(a: i32, b: i32, c: i32, d: i32) -> u32:
-    """Four signed bytes, the first lowest."""
-    low = (bitcast(u32, a) & 255) | ((bitcast(u32, b) & 255) << 8)
-    return low | ((bitcast(u32, c) & 255) << 16) | (bitcast(u32, d) << 24)

@@ -8,6 +8,7 @@ are those of Q8_1 (`graphml_quant.q8_1`). Knows nothing of graphs.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from graphml_gpu.kernels.formats import reader
@@ -119,22 +120,46 @@ def rounded(value: f32) -> i32:
 
 
 @function
+def inverse_of(d: f32) -> f32:
+    """What values are multiplied with to be numbers of scale d: 0 where there are none."""
+    inverted = 1.0 / d
+    return select(isnan(inverted) or isinf(inverted), 0.0, inverted)
+
+
+@function
+def magnitude(x: f32) -> f32:
+    """|x|, infinite for a NaN, which a max would lose."""
+    return select(isnan(x), math.inf, abs(x))
+
+
+@function
+def number_of(x: f32, inverse: f32) -> i32:
+    """A value as a number of its group, 0 where the scale says that there is none."""
+    scaled = x * inverse
+    return rounded(select(isnan(scaled), 0.0, scaled))
+
+
+@function
+def packed(a: i32, b: i32, c: i32, d: i32) -> u32:
+    """Four signed bytes, the first lowest."""
+    low = (bitcast(u32, a) & 255) | ((bitcast(u32, b) & 255) << 8)
+    return low | ((bitcast(u32, c) & 255) << 16) | (bitcast(u32, d) << 24)
+
+
+@function
 def store_group(out: Any, row: u32, group: u32, groups: u32, values: Array[f32]) -> None:
-    """Write 32 values as group number `group` of a row of so many groups. values: [32], finite."""
+    """Write 32 values as group number `group` of a row of so many; with a NaN, as `int8_quads.store_quad`."""
     largest = f32(0.0)
     for i in unroll(32):
-        largest = max(largest, abs(values[i]))
+        largest = max(largest, magnitude(values[i]))
     d = largest / 127.0
-    inverted = 1.0 / d
-    inverse = f32(0.0) if isnan(inverted) or isinf(inverted) else inverted
+    inverse = inverse_of(d)
     total = i32(0)
     place = row * (PLANES * groups) + group
     for j in unroll(8):
-        word = u32(0)
-        for i in unroll(4):
-            number = rounded(values[4 * j + i] * inverse)
-            total += number
-            word = word | ((bitcast(u32, number) & 255) << (8 * i))
-        out[place + j * groups] = word
+        a, b = number_of(values[4 * j], inverse), number_of(values[4 * j + 1], inverse)
+        c, e = number_of(values[4 * j + 2], inverse), number_of(values[4 * j + 3], inverse)
+        total += a + b + c + e
+        out[place + j * groups] = packed(a, b, c, e)
     half = pack_half2(f32x2(d, 0.0)) & 0xFFFF
     out[place + 8 * groups] = half | (bitcast(u32, total) << 16)

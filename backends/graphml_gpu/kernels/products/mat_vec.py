@@ -190,9 +190,10 @@ _FORMS = {
 }
 MAT_VEC = {form: make_mat_vec(*types) for form, types in _FORMS.items()}
 MAT_VEC_GLU = {form: make_mat_vec_glu(*types) for form, types in _FORMS.items()}
-"""By what activations are: float32, read by fours where rows are a multiple of four long, or of 8 bits, with
+"""Form (`lowering.products.form_of`) -> kernel.
 
-weights read by words or by 16 bytes, or made by each workgroup (`lowering.products.form_of`).
+Activations are float32, read by fours where rows are a multiple of four long, or of 8 bits, in memory or made
+by each workgroup (own); weights that meet those of 8 bits are read by words or by 16 bytes (wide).
 """
 
 
