@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphml.errors import ShapeError
 from graphml.ir.fused import fused_op
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -17,8 +18,10 @@ def _rms_norm(g: Builder, x: Node, weight: Node, eps: float, dtype: str) -> Node
     return g.make(quantize, g.rms_norm(x, weight, eps), dtype=dtype)
 
 
-def _layer_norm(g: Builder, x: Node, *rest: Node, eps: float, bias: bool, dtype: str) -> Node:
-    return g.make(quantize, g.make(layer_norm_mul, x, *rest, eps=eps, bias=bias), dtype=dtype)
+def _layer_norm(g: Builder, x: Node, weight: Node, *extra: Node, eps: float, bias: bool, dtype: str) -> Node:
+    if len(extra) != bias:
+        raise ShapeError(f"wanted {int(bias)} operands after the weight; got {list(extra)}")
+    return g.make(quantize, g.layer_norm(x, weight, extra[0] if bias else None, eps), dtype=dtype)
 
 
 def _samples() -> list[Sample]:
