@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,9 @@ def _launch() -> Any:
     """The loop, with its first argument: the function of the library that pyopencl itself uses."""
     import pyopencl._cl
 
-    enqueue = ctypes.cast(ctypes.CDLL(pyopencl._cl.__file__).clEnqueueNDRangeKernel, ctypes.c_void_p)
+    # Windows does not look for a function in the libraries that a library needs.
+    library = ctypes.CDLL("OpenCL.dll" if os.name == "nt" else pyopencl._cl.__file__)
+    enqueue = ctypes.cast(library.clEnqueueNDRangeKernel, ctypes.c_void_p)
     pointers = [ctypes.c_void_p] * 5
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, *pointers, ctypes.c_int64, ctypes.c_void_p)
     return functools.partial(kind(_engine().get_function_address("launch")), enqueue)
