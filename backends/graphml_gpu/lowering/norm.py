@@ -43,7 +43,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     n, count, made = width(x), rows(x.shape[:-1]), node.dtype.name
     share = held(n, context) if made == "f32" else in_registers(n, context)
     constants = {
-        "KIND": node.op.name.split("_")[0].removesuffix("_norm"),
+        "KIND": node.op.name.split("_")[0],
         "WEIGHT": len(extra) > 0,
         "BIAS": len(extra) > 1,
         **(share or for_row(n)),

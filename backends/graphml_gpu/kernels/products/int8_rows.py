@@ -71,7 +71,7 @@ def int8_products(
     w: Any, table: Read[u32], x: Read[u32], begin: u32, row: u32, column: u32, n: u32, k: u32, columns: u32,
     FORMAT: RowFormat, TEAMS: Teams,
 ) -> Array[f32]:  # fmt: skip
-    """As `mat_vec_rows.products`, with rows of x as this file says."""
+    """As `mat_vec_rows.float_products`, with rows of x as this file says."""
     integers = reader(FORMAT.name).integers
     assert integers is not None, FORMAT.name
     each = reader(FORMAT.name).block_elements // 32

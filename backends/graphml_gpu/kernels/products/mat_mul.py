@@ -87,6 +87,31 @@ def multiply(
                 sums[j * (TILE_ROWS // ACROSS) + i] += a[i] * b
 
 
+@function
+def store_tile(
+    sums: Array[f32], bias: Read[f32], residual: Read[f32], y: Any, row: u32, column: u32, n: u32,
+    columns: u32, first: u32, stride: u32, GROUP: int, ACROSS: int, TILE_ROWS: int, TILE_COLUMNS: int,
+    BIAS: bool, RESIDUAL: bool, GLU: str,
+) -> None:  # fmt: skip
+    """Write an invocation's sums, as far as they are within the matrix, with what is added to them."""
+    down = GROUP // ACROSS
+    tall = TILE_ROWS // ACROSS
+    for j in unroll(TILE_COLUMNS // down):
+        for i in unroll(tall):
+            here = row + local_id(0) % ACROSS + i * ACROSS
+            there = column + local_id(0) // ACROSS + j * down
+            if here < n and there < columns:
+                at = there * stride + first + here
+                total = sums[j * tall + i]
+                if BIAS:
+                    total += bias[first + here]
+                if RESIDUAL:
+                    total += residual[at]
+                if GLU != "":
+                    total = formulas.GLU[GLU](y[at], total)
+                y[at] = total
+
+
 def make_mat_mul(ELEMENT: Any) -> Kernel:
     """The kernel for activations in a buffer of f32 or, in rows of a multiple of four, of f32x4."""
 
@@ -108,7 +133,7 @@ def make_mat_mul(ELEMENT: Any) -> Kernel:
         weights = shared_array(f32, UNITS * 16 * TILE_ROWS)
         stride_x = padded(TILE_COLUMNS)
         activations = shared_array(f32, UNITS * 16 * stride_x)
-        tall, wide, down = TILE_ROWS // ACROSS, TILE_COLUMNS // (GROUP // ACROSS), GROUP // ACROSS
+        tall, wide = TILE_ROWS // ACROSS, TILE_COLUMNS // (GROUP // ACROSS)
         sums = private_array(f32, tall * wide)
         for i in unroll(tall * wide):
             sums[i] = 0.0
@@ -121,20 +146,10 @@ def make_mat_mul(ELEMENT: Any) -> Kernel:
             barrier()
             multiply(weights, activations, sums, UNITS * 16, GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS)
             barrier()
-        for j in unroll(wide):
-            for i in unroll(tall):
-                here = row + local_id(0) % ACROSS + i * ACROSS
-                there = column + local_id(0) // ACROSS + j * down
-                if here < n and there < columns:
-                    at = there * stride + first + here
-                    total = sums[j * tall + i]
-                    if BIAS:
-                        total += bias[first + here]
-                    if RESIDUAL:
-                        total += residual[at]
-                    if GLU != "":
-                        total = formulas.GLU[GLU](y[at], total)
-                    y[at] = total
+        store_tile(
+            sums, bias, residual, y, row, column, n, columns, first, stride,
+            GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS, BIAS, RESIDUAL, GLU,
+        )  # fmt: skip
 
     return mat_mul
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.elementwise import formulas
 from graphml_gpu.kernels.formats import reader
 from graphml_gpu.kernels.products.int8_rows import PLANES, group_product, scale_and_sum
+from graphml_gpu.kernels.products.mat_mul import store_tile
 from graphml_gpu.kernels.weight_rows import RowFormat, row_bytes
 from graphml_gpu.language import (
     Array,
@@ -137,7 +137,7 @@ def make_mat_mul_int8(WORD: Any) -> Kernel:
         factors = shared_array(f32, FACTORS * UNITS * TILE_ROWS)
         activations = shared_array(u32x4, 2 * UNITS * TILE_COLUMNS)
         scales = shared_array(f32, 2 * UNITS * TILE_COLUMNS)
-        tall, wide, down = TILE_ROWS // ACROSS, TILE_COLUMNS // (GROUP // ACROSS), GROUP // ACROSS
+        tall, wide = TILE_ROWS // ACROSS, TILE_COLUMNS // (GROUP // ACROSS)
         sums = private_array(f32, tall * wide)
         for i in unroll(tall * wide):
             sums[i] = 0.0
@@ -152,20 +152,10 @@ def make_mat_mul_int8(WORD: Any) -> Kernel:
                 integers.halves, GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS, UNITS,
             )  # fmt: skip
             barrier()
-        for j in unroll(wide):
-            for i in unroll(tall):
-                here = row + local_id(0) % ACROSS + i * ACROSS
-                there = column + local_id(0) // ACROSS + j * down
-                if here < n and there < columns:
-                    at = there * stride + first + here
-                    total = sums[j * tall + i]
-                    if BIAS:
-                        total += bias[first + here]
-                    if RESIDUAL:
-                        total += residual[at]
-                    if GLU != "":
-                        total = formulas.GLU[GLU](y[at], total)
-                    y[at] = total
+        store_tile(
+            sums, bias, residual, y, row, column, n, columns, first, stride,
+            GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS, BIAS, RESIDUAL, GLU,
+        )  # fmt: skip
 
     return mat_mul_int8
 
