@@ -5,7 +5,6 @@ Knows tokens and results; nothing of engines or models.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import time
@@ -144,6 +143,8 @@ class TokenStream:
 
     async def _followed(self, growing: list[T], ended: Callable[[], bool]) -> AsyncIterator[T]:
         """What a list has and gets, until nothing more is wanted of it."""
+        import asyncio  # 8 MB with its TLS, which only streams in an event loop need
+
         loop, woken, position = asyncio.get_running_loop(), asyncio.Event(), 0
 
         def wake() -> None:

@@ -63,6 +63,21 @@ finally:
     assert done.stdout.split() == ["plan", "placement"]
 
 
+def test_a_run_imports_no_event_loop(endless: list[str]) -> None:
+    """asyncio brings TLS with it: 8 MB of each process that answers a prompt."""
+    script = """
+import sys
+from graphml.cli.main import main
+try:
+    main()
+finally:
+    print(sorted({"asyncio", "ssl", "graphml.api.engine"} & set(sys.modules)))
+"""
+    given = ["1" if one == str(1 << 17) else one for one in endless[len(COMMAND) :]]
+    done = subprocess.run([sys.executable, "-c", script, *given], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "['graphml.api.engine']"
+
+
 @posix_only
 def test_ctrl_c_exits_with_130(endless: list[str]) -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
