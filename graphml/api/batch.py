@@ -58,7 +58,7 @@ class Batch:
 
     def _compile(self, n_tokens: int) -> None:
         """Have the program for steps of so many tokens ready, so that meters count only its running."""
-        self._executor.compiled_for(n_tokens, len(self))
+        self._executor.programs.compiled_for(n_tokens, len(self))
 
     def _evaluate(
         self, sessions: Sequence[Session], begun: Sequence[Evaluation], top_k: bool = False

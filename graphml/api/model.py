@@ -238,7 +238,7 @@ class Model(DecodingMethods, EmbeddingMethods):
     def _open(self) -> None:
         if self.executor.closed:
             raise UsageError(f"{self.path}: the model was closed")
-        self.executor.check_file()
+        self.executor.programs.check_file()
 
     @property
     def _metadata(self) -> Metadata:

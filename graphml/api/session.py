@@ -303,7 +303,7 @@ class Session:
     def begin(self, new: bool = True) -> None:
         """A new use: what ran before is over, figures and reasons start anew; not `new`: a cancel counts."""
         self.slot()
-        self._executor.check_file()
+        self._executor.programs.check_file()
         self._ahead, self._structured = None, Structured()
         self._turn += 1
         if new:
@@ -316,7 +316,8 @@ class Session:
         """Have the program for so many ids ready, so that the meter counts only its running."""
         slot = self.slot()
         waiting = count + self.n_past - slot.length
-        self._executor.compiled_for(waiting, slot.cache.n_program(1), all_logits, self._probe.options)
+        programs, options = self._executor.programs, self._probe.options
+        programs.compiled_for(waiting, slot.cache.n_program(1), all_logits, options)
 
     def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
         return evaluated(self, ids, all_logits, by)

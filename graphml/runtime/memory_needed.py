@@ -106,7 +106,8 @@ def _peak(executor: Executor, graph: Graph) -> int:
 def state_bytes(executor: Executor, sizes: Mapping[str, int]) -> int:
     """Return the bytes of the states of a cache of such `PagedCache.sizes`."""
     n_sequences = sizes["S"]
-    return bytes_of_states(executor.state_leaves(executor.build(1, 1, n_sequences), n_sequences), sizes)
+    graph = executor.build(1, 1, n_sequences)
+    return bytes_of_states(executor.programs.state_leaves(graph, n_sequences), sizes)
 
 
 def bytes_of_states(leaves: Iterable[Node], sizes: Mapping[str, int]) -> int:

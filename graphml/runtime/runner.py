@@ -108,7 +108,7 @@ class Runner:
         self._text_programs: set[tuple[str, int]] = set()  # by pooling and ids, those that are compiled
         self._adapters = RequestAdapters(executor.options)
         if pooling:
-            graph = executor.state_graph(max_sequences, replace(executor.options, pooling=pooling))
+            graph = executor.programs.state_graph(max_sequences, replace(executor.options, pooling=pooling))
         else:
             graph, *_ = [self._program(rows).graph for rows in self._sizes_of_steps]
         by_group = {window.group: window for window in windows}
@@ -120,7 +120,7 @@ class Runner:
         leaves = graph.leaves("state")  # those that tokens go on from
         if executor.encodes:  # the encoder writes what the decoder reads, in blocks of another pool
             of_source = set(encoder_program(executor, max_sequences).graph.leaves("state"))
-            graph = Graph(tuple(executor.state_leaves(graph, max_sequences)), {})
+            graph = Graph(tuple(executor.programs.state_leaves(graph, max_sequences)), {})
         self._names = names = state_names(node for name, node in leaves.items() if name not in of_source)
         self.has_cells = bool(names.cells)
         try:
@@ -139,7 +139,7 @@ class Runner:
         size = next(size for size in self._sizes_of_steps if n_rows <= size)
         scored = MOST_ROWS if n_outputs > self.max_sequences else 0
         n_outputs = min(size, self.max_sequences + scored)
-        return self._executor.compiled(size, n_outputs, options, self.max_sequences)
+        return self._executor.programs.compiled(size, n_outputs, options, self.max_sequences)
 
     def _program_of(self, plan: StepPlan, options: CompileOptions | None) -> Compiled:
         if plan.n_outputs > self.max_sequences and any(one.n_drafted for one in plan.rows):
@@ -182,7 +182,7 @@ class Runner:
         executor = self._executor
         with executor.lock:
             if plan.n_ids > len(plan.rows):
-                executor.check_file()
+                executor.programs.check_file()
             try:
                 return self._computed(plan, logits)
             except MemoryError as error:

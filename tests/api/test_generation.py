@@ -215,8 +215,8 @@ def test_a_first_token_waits_for_no_program_of_single_tokens(tmp_path: Path) -> 
     with graphml.load(tiny_model.write(tmp_path / "tiny.gguf"), n_batch=8) as model:
         session = model.session(64)
         assert len(list(session.generate([5, 6, 7], max_tokens=1))) == 1
-        assert {key[0] for key in model.executor._programs} == {8}
+        assert {key[0] for key in model.executor.programs._programs} == {8}
         tokens = list(session.generate(max_tokens=2))
-        assert {key[0] for key in model.executor._programs} == {1, 8}
+        assert {key[0] for key in model.executor.programs._programs} == {1, 8}
         again = list(model.session(64).generate([5, 6, 7], max_tokens=3))
         assert [token.id for token in again[1:]] == [token.id for token in tokens]
