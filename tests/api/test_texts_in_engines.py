@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import graphml
+from graphml.runtime.computed_plan import Computed
 from graphml.runtime.evaluation import Floats
-from graphml.runtime.runner import Computed
 from graphml.runtime.step_plan import StepPlan
 from tests.test_architectures import MODELS, write_model
 

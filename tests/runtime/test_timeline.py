@@ -11,8 +11,8 @@ import numpy as np
 
 from graphml.errors import BackendError
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.computed_plan import BegunPlan, Computed
 from graphml.runtime.request import Request
-from graphml.runtime.runner import BegunPlan, Computed
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_budget import StepBudget
