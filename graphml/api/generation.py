@@ -10,68 +10,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from graphml.api.capture import Probe
 from graphml.api.drafted_generation import SessionDrafts
 from graphml.api.prompt_logprobs import scored_prompt
 from graphml.api.read_source import decoder_prompt
-from graphml.api.stats import Meter
+from graphml.api.session_evaluation import evaluated
+from graphml.api.session_sampling import SampledFrom, sampled
 from graphml.api.tokens import GeneratedText, StopReason, Token, checked_ids
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.cell_mover import check_shifts, shift_tokens
-from graphml.runtime.committed import Committed, Evaluation, check_room
-from graphml.runtime.evaluation import Floats
-from graphml.runtime.executor import Executor
+from graphml.runtime.committed import check_room
 from graphml.runtime.overflow import Overflow, n_dropped
 from graphml.runtime.run_ahead import Ahead, steps_ahead
-from graphml.runtime.slots import Slot
-from graphml.sampling import PeekableRandom, SamplingParams
+from graphml.sampling import SamplingParams
 from graphml.sampling.logprobs import TokenLogprobs
-from graphml.sampling.structured.params_structure import Structured
 from graphml.text.tokenizer import Tokenizer
 
 
-class Generating(Protocol):
+class Generating(SampledFrom, Protocol):
     """What a generation works on: a `Session`."""
 
     n_ctx: int
-    n_vocab: int
-    meter: Meter
-    numbers: PeekableRandom
     stop_reason: StopReason | None
     prompt: list[int]
-    generated: list[int]
     shifts: list[tuple[int, int]]
-    scores: list[TokenLogprobs]
     logprobs: list[TokenLogprobs]
     prompt_logprobs: list[TokenLogprobs | None]
-    _executor: Executor
     _tokenizer: Tokenizer | None
-    _held: Committed
-    _probe: Probe
     _ahead: Ahead | None
-    _cancelled: bool
-    _structured: Structured
     _turn: int
 
-    def slot(self) -> Slot:
-        """Where the keys and values are."""
-
-    @property
-    def logits(self) -> Floats:
-        """The logits after the last token."""
-
-    def sample(self, params: SamplingParams | None = None) -> int:
-        """The id that follows."""
-
-    def evaluation(self) -> Evaluation:
-        """Begin to evaluate what is not evaluated yet."""
-
-    def _chosen(self, params: SamplingParams) -> int | None: ...
-
     def _compile(self, count: int, all_logits: bool = False) -> None: ...
-
-    def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats: ...
 
 
 @dataclass(frozen=True)
@@ -175,7 +144,7 @@ def _generated(
 
 def _evaluate_prompt(session: Generating, ids: Array, params: SamplingParams) -> None:
     if params.prompt_logprobs is None:
-        session._evaluate(ids, by=params)
+        evaluated(session, ids, by=params)
     else:
         session.prompt_logprobs = scored_prompt(session, ids, params.prompt_logprobs)
 
@@ -186,7 +155,7 @@ def _decide(session: Generating, params: SamplingParams, limits: Limits, drafts:
     if drafts is not None:
         return drafts.token(session, params, limits.more(session.meter.n_gen) - 1)
     if not session._executor.has_top_k or held.latest.next_logits.known:
-        return session.sample(params)
+        return sampled(session, params)
     if session._ahead is None:
         session._ahead = steps_ahead(
             session._executor,
@@ -202,7 +171,7 @@ def _decide(session: Generating, params: SamplingParams, limits: Limits, drafts:
         found = ahead.token(held, more=most > 1)
         if found is not None:
             return found
-    token = session.sample(params)
+    token = sampled(session, params)
     if ahead is not None:
         ahead.missed(held.latest.next_logits.row is not None)
     return token

@@ -18,7 +18,8 @@ from graphml.api.chat_prompt import ChatSettings
 from graphml.api.decoding_methods import DecodingMethods
 from graphml.api.draft_model import DraftModel
 from graphml.api.embedding import EmbeddingMethods
-from graphml.api.engine import Engine, check_deterministic
+from graphml.api.engine import Engine
+from graphml.api.engine_opening import check_deterministic
 from graphml.api.model_templates import ModelTemplates
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
 from graphml.api.moved_session import go_on_from

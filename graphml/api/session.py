@@ -18,6 +18,7 @@ from graphml.api.invoked_adapters import go_on_with
 from graphml.api.read_source import read_source
 from graphml.api.saved_session import AnyPath, Settings, save_session
 from graphml.api.session_evaluation import evaluated
+from graphml.api.session_sampling import last_logits, sampled
 from graphml.api.stats import Meter, Stats
 from graphml.api.tokens import NO_IDS, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
@@ -31,7 +32,6 @@ from graphml.runtime.committed import Captured, Committed, Evaluation
 from graphml.runtime.evaluation import Floats, check_continues
 from graphml.runtime.executor import Executor
 from graphml.runtime.forked_slot import forked_slot
-from graphml.runtime.next_token import next_token
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.run_ahead import Ahead
 from graphml.runtime.slots import Slot, session_slot
@@ -134,7 +134,7 @@ class Session:
         self.begin()
         self._compile(len(checked), all_logits)
         with self.meter.prompt(len(checked)):
-            return self._evaluate(checked, all_logits)
+            return evaluated(self, checked, all_logits)
 
     def encode(self, ids: Ids) -> None:
         """Have the model's encoder read a source text, which all that follows answers; no tokens are kept.
@@ -193,14 +193,7 @@ class Session:
 
         UsageError for a session that holds no tokens.
         """
-        self.slot()
-        if not self.n_past:
-            raise UsageError("logits: wanted a session that holds tokens; evaluate some first")
-        row = self._held.latest.next_logits.whole_row()
-        if row is None:
-            self._held.last_waits()
-            row = self._evaluate(NO_IDS)
-        return row.copy()
+        return last_logits(self)
 
     def sample(self, params: SamplingParams | None = None) -> int:
         """Choose the id that follows the session's tokens; it is not appended (see `eval`).
@@ -208,26 +201,7 @@ class Session:
         Penalties look at the session's tokens. UsageError for a session that holds none; WeightsError where
         the model's logits are no numbers.
         """
-        self.slot()
-        params = checked_params(params)
-        if not self.n_past:
-            raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
-        if not self._held.latest.next_logits.known:
-            self._held.last_waits()  # its logits are gone: once more
-            self._evaluate(NO_IDS, by=params)
-        token = self._chosen(params)
-        if token is None:
-            self._held.last_waits()
-            self._evaluate(NO_IDS)
-            token = self._chosen(params)
-        assert token is not None
-        return token
-
-    def _chosen(self, params: SamplingParams) -> int | None:
-        known, history = self._held.latest.next_logits, self._held.history()
-        path, matcher = self._executor.file.path, self._structured.matcher(params, self.generated)
-        self.scores = []
-        return next_token(known, params, history, self.numbers, path, matcher, self.scores)
+        return sampled(self, checked_params(params))
 
     def reads_top_k(self, params: SamplingParams) -> bool:
         """Whether the top k of a row is read to sample by these params, and not the whole row."""
@@ -318,9 +292,6 @@ class Session:
         waiting = count + self.n_past - slot.length
         programs, options = self._executor.programs, self._probe.options
         programs.compiled_for(waiting, slot.cache.n_program(1), all_logits, options)
-
-    def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
-        return evaluated(self, ids, all_logits, by)
 
     def evaluation(self, ids: Array = NO_IDS) -> Evaluation:
         """Begin to evaluate the tokens that are not evaluated yet, and `ids`; `commit` ends it."""
