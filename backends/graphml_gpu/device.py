@@ -101,7 +101,7 @@ class GpuDevice:
                 f" {limit}: give a smaller n_batch"
             )
         with self.memory.lock:
-            return GpuProgram(graph, plan, weights, self.memory, progress, self._tuning, self.refuses)
+            return GpuProgram(graph, plan, weights, self.memory, progress, self.refuses, self._tuning)
 
     def use_tuning(self, enabled: bool) -> None:
         """See `graphml.backend.TunableDevice`."""
