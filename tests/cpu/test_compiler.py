@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from graphml_cpu import compiler, kernel_cache, kernel_compilation, machine_code, target
 from graphml_cpu.compiler import KernelRef, compile_kernels
+from graphml_cpu.llvm_modules import module_texts
 
 from graphml.errors import BackendError
 
@@ -309,6 +310,7 @@ def test_a_warm_process_needs_no_front_end(fresh: Path) -> None:
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from graphml_cpu.compiler import KernelRef, compile_kernels
+from graphml_cpu.llvm_modules import module_texts
 from graphml_cpu.runtime.workers import Team
 compile_kernels([KernelRef("absolute", {MODULE!r}, "make_unary", ("absolute",))])
 Team(2).close()
