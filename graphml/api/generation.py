@@ -10,20 +10,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from graphml.api.drafted_generation import SessionDrafts
+from graphml.api.draft_choice import drafts_for
+from graphml.api.draft_model import DraftModel
+from graphml.api.drafted_generation import SessionDrafts, session_drafts
 from graphml.api.prompt_logprobs import scored_prompt
 from graphml.api.read_source import decoder_prompt
 from graphml.api.session_evaluation import evaluated
 from graphml.api.session_sampling import SampledFrom, sampled
-from graphml.api.tokens import GeneratedText, StopReason, Token, checked_ids
+from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
+from graphml.argument_checks import count_or_none
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.cell_mover import check_shifts, shift_tokens
 from graphml.runtime.committed import check_room
+from graphml.runtime.evaluation import check_continues
 from graphml.runtime.overflow import Overflow, n_dropped
 from graphml.runtime.run_ahead import Ahead, steps_ahead
 from graphml.sampling import SamplingParams
 from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.structured.params_structure import Structured
 from graphml.text.tokenizer import Tokenizer
 
 
@@ -36,9 +41,18 @@ class Generating(SampledFrom, Protocol):
     shifts: list[tuple[int, int]]
     logprobs: list[TokenLogprobs]
     prompt_logprobs: list[TokenLogprobs | None]
+    chooses: SamplingParams
     _tokenizer: Tokenizer | None
+    _draft: DraftModel | None
     _ahead: Ahead | None
     _turn: int
+
+    @property
+    def source(self) -> list[int]:
+        """The ids that an encoder has read."""
+
+    def begin(self, new: bool = True) -> None:
+        """A new use."""
 
     def _compile(self, count: int, all_logits: bool = False) -> None: ...
 
@@ -63,7 +77,7 @@ class Limits:
         return "context" if n_past >= self.n_ctx and not self.full.shifts else None
 
 
-def limits_of(session: Generating, full: Overflow, max_tokens: int | None, ids: Array) -> Limits:
+def _limits(session: Generating, full: Overflow, max_tokens: int | None, ids: Array) -> Limits:
     """The limits of a generation that appends ids; ContextFullError where they have no room."""
     executor, tokenizer = session._executor, session._tokenizer
     n_past, n_ctx = len(session._held), session.n_ctx
@@ -80,11 +94,29 @@ def limits_of(session: Generating, full: Overflow, max_tokens: int | None, ids: 
     return Limits(n_ctx, max_tokens, full, kept)
 
 
-def generated(
-    session: Generating, ids: Array, params: SamplingParams, limits: Limits, drafts: SessionDrafts | None
+def generation(
+    session: Generating,
+    ids: Ids,
+    params: SamplingParams,
+    max_tokens: int | None,
+    overflow: str,
+    keep: int,
+    new: bool,
 ) -> Iterator[Token]:
     """Evaluate ids, then give tokens; see `Session.generate`. Begun now, not when the first is asked for."""
-    tokens = _generated(session, ids, params, limits, drafts, session._turn)
+    executor, tokenizer = session._executor, session._tokenizer
+    check_continues(executor)
+    checked = checked_ids(ids, session.n_vocab)
+    if not len(checked) and not len(session._held) and not session.source:
+        raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
+    most = count_or_none("max_tokens", max_tokens)
+    check_stop(tokenizer, params)
+    limits = _limits(session, Overflow(overflow, keep), most, checked)
+    structured = Structured(params, tokenizer)
+    drafts = session_drafts(session, drafts_for(params, executor, session._draft))
+    session.begin(new)
+    session.chooses, session._structured = params, structured
+    tokens = _generated(session, checked, params, limits, drafts, session._turn)
     return tokens if drafts is None else _closing(tokens, drafts)
 
 

@@ -10,18 +10,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from graphml.api.capture import Probe
-from graphml.api.draft_choice import drafts_for
 from graphml.api.draft_model import DraftModel
-from graphml.api.drafted_generation import session_drafts
-from graphml.api.generation import generated, limits_of
+from graphml.api.generation import generation
 from graphml.api.invoked_adapters import go_on_with
 from graphml.api.read_source import read_source
 from graphml.api.saved_session import AnyPath, Settings, save_session
 from graphml.api.session_evaluation import evaluated
 from graphml.api.session_sampling import last_logits, sampled
 from graphml.api.stats import Meter, Stats
-from graphml.api.tokens import NO_IDS, Ids, StopReason, Token, check_stop, checked_ids
-from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
+from graphml.api.tokens import NO_IDS, Ids, StopReason, Token, checked_ids
+from graphml.argument_checks import count_up_to, seed_or_random
 from graphml.backend import Progress, no_progress
 from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError
@@ -29,10 +27,9 @@ from graphml.ir.op import Array
 from graphml.runtime.adapters import Scaled, with_adapters
 from graphml.runtime.cell_mover import check_shifts, shift_tokens
 from graphml.runtime.committed import Captured, Committed, Evaluation
-from graphml.runtime.evaluation import Floats, check_continues
+from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.forked_slot import forked_slot
-from graphml.runtime.overflow import Overflow
 from graphml.runtime.run_ahead import Ahead
 from graphml.runtime.slots import Slot, session_slot
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, checked_params
@@ -230,19 +227,7 @@ class Session:
         overflow: what a full context does: `stop`, `shift` (forget half of what is not kept, see `shift`), or
         `error`. keep: how many of the first tokens stay then, besides a begin token; -1: the prompt.
         """
-        params = checked_params(params)
-        check_continues(self._executor)
-        checked = checked_ids(ids, self.n_vocab)
-        if not len(checked) and not self.n_past and not self.source:
-            raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
-        most = count_or_none("max_tokens", max_tokens)
-        check_stop(self._tokenizer, params)
-        limits = limits_of(self, Overflow(overflow, keep), most, checked)
-        structured = Structured(params, self._tokenizer)
-        drafts = session_drafts(self, drafts_for(params, self._executor, self._draft))
-        self.begin(new)
-        self.chooses, self._structured = params, structured
-        return generated(self, checked, params, limits, drafts)
+        return generation(self, ids, checked_params(params), max_tokens, overflow, keep, new)
 
     def cancel(self) -> None:
         """End the running generation at its next token, or its prompt at the next batch; from any thread."""
