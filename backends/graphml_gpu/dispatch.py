@@ -55,9 +55,9 @@ from graphml.ir.shape import Dim, Symbol, bounds
 from graphml_gpu.tuning import UNTUNED, Tuning
 
 if TYPE_CHECKING:
+    from graphml_gpu.conversions_in_products import Row
     from graphml_gpu.driver import Facts
     from graphml_gpu.language import Features, Kernel
-    from graphml_gpu.own_rows import Row
 
 Dims = Mapping[str, int]
 Scalar = int | float | Callable[[Dims], int | float]

@@ -15,13 +15,13 @@ from graphml.ir.node import Node
 from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Shape
 from graphml_gpu.bindings import begins, bindable, ranges
+from graphml_gpu.conversions_in_products import own_rows
 from graphml_gpu.dispatch import Argument, Context, Dispatch
 from graphml_gpu.driver import Bound, Range
 from graphml_gpu.language import Specialised
 from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
 from graphml_gpu.node_support import computes
-from graphml_gpu.own_rows import own_rows
 from graphml_gpu.parameters import Largest, Numbers
 from graphml_gpu.places import Places
 from graphml_gpu.state import GpuState
