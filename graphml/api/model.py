@@ -31,7 +31,7 @@ from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, UsageError
 from graphml.loading.architecture import EMBEDDING
 from graphml.option_fields import Whole
-from graphml.runtime.adapters import Layers, Scaled, with_adapters, with_control
+from graphml.runtime.adapter_options import Layers, Scaled, with_adapters, with_control
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor

@@ -24,7 +24,7 @@ from graphml.backend import Progress, no_progress
 from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.runtime.adapters import Scaled, with_adapters
+from graphml.runtime.adapter_options import Scaled, with_adapters
 from graphml.runtime.cell_mover import check_shifts, shift_tokens
 from graphml.runtime.committed import Captured, Committed, Evaluation
 from graphml.runtime.evaluation import Floats
