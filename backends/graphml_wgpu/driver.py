@@ -23,7 +23,7 @@ from graphml_wgpu.ready_commands import AHEAD, ReadyCommands
 from graphml_wgpu.timestamps import Timestamps
 
 UPLOAD = 32 << 20
-"""Bytes that are handed over at once: as much staging memory is needed beside them."""
+"""Bytes that are written at once: as much staging memory is needed beside them."""
 
 
 class WgpuRecording:

@@ -1,6 +1,6 @@
 """Several sequences on one model, continued together: a step reads the weights once for all of them.
 
-Knows which session waits for what; how one session samples and stops stands in `session`.
+Knows which session waits for what; how one samples and stops is in `session_sampling`, `generation`.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def _evaluate_prompt(session: Generating, ids: Array, params: SamplingParams) ->
 
 
 def _decide(session: Generating, params: SamplingParams, limits: Limits, drafts: SessionDrafts | None) -> int:
-    """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
+    """The id that follows, as of `Session.sample`; the step after is submitted first, where that can be."""
     held = session._held
     if drafts is not None:
         return drafts.token(session, params, limits.more(session.meter.n_gen) - 1)

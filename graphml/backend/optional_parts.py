@@ -84,7 +84,7 @@ The function may be called later, when nothing is measured any more.
 
 @runtime_checkable
 class TimedProgram(Protocol):
-    """Optional part of a program: one that can tell where its time goes."""
+    """Optional part of a program: one that can report the time of its steps."""
 
     def time_steps(self, take: TakeTimes | None) -> None:
         """From the next run on, time every step and give the times to `take`; None: no longer.

@@ -26,7 +26,7 @@ _READ_AHEAD_BYTES, _PAGE_BYTES = 16 << 20, 4096
 
 
 def main_memory() -> int | None:
-    """Bytes of the machine's main memory; None where the system does not tell."""
+    """Bytes of the machine's main memory; None where the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

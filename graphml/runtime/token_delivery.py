@@ -146,7 +146,7 @@ class TokenDelivery:
             self._scheduler.remove(sequence.guidance.negative)
 
     def end_all(self, tell: Callable[[LoopMember], None]) -> None:
-        """All sequences end, each as `tell` tells its listener."""
+        """All sequences end; `tell` is called with each member."""
         members, self._members = list(self._members.values()), {}
         for one in members:
             with contextlib.suppress(Exception):

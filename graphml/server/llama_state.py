@@ -1,4 +1,4 @@
-"""What a server tells of itself: health, models, properties, slots, adapters and metrics.
+"""What a server reports of itself: health, models, properties, slots, adapters and metrics.
 
 Knows the model and the engine's counts; a slot is a sequence's place in the engine. Nothing of prompts.
 """

@@ -21,7 +21,7 @@ from graphml.server.server_metrics import ServerMetrics
 
 
 class Access(Protocol):
-    """What it tells of its way: an `EngineAccess`."""
+    """Where it reports its progress and its end: an `EngineAccess`."""
 
     model: Model
     metrics: ServerMetrics
@@ -81,7 +81,7 @@ class Generation:
             self.cancel()
 
     async def prompt_progress(self) -> AsyncIterator[dict[str, Any]]:
-        """What `return_progress` tells: how much of the prompt is computed, at first what was cached."""
+        """What `return_progress` reports: how much of the prompt is computed, at first what was cached."""
         total, told, begin = len(self.ids), -1, time.monotonic()
 
         def shown(processed: int, seconds: float) -> dict[str, Any]:
