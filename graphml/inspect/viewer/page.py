@@ -46,7 +46,7 @@ def render(document: Mapping[str, Any]) -> str:
         raise ValueError(f"document: wanted the format {FORMAT!r}; got {document.get('format')!r}")
     if not document.get("passes"):
         raise ValueError("document: wanted at least one pass; got none")
-    style = _asset("style.css")
+    style = _asset("base.css") + _asset("style.css")
     body = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
     script = f'(() => {{\n"use strict";\n{body}\nstart();\n}})();\n'
     policy = (

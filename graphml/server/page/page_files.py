@@ -1,6 +1,7 @@
 """Serves the files of the page under a content security policy that lets them reach this server alone.
 
-There is no bundler: what lies in `assets` is what a browser loads. Knows names and types of files.
+There is no bundler: a browser loads the files of `assets` as they are, and the style that all pages of
+graphml share. Knows names and types of files.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def page_routes() -> list[Route]:
 
 def _assets() -> dict[str, _File]:
     found = {}
-    for path in files("graphml.server.page").joinpath("assets").iterdir():
+    shared = files("graphml.inspect.viewer").joinpath("assets", "base.css")
+    for path in (*files("graphml.server.page").joinpath("assets").iterdir(), shared):
         media_type = TYPES.get(path.name[path.name.rfind(".") :])
         if media_type is not None:
             content = path.read_bytes()
