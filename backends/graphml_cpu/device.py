@@ -9,6 +9,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml_cpu import tuning
+from graphml_cpu.called_kernels import called_kernels
 from graphml_cpu.lowering import table
 from graphml_cpu.node_support import one_copy_bytes, refuses, replicated
 from graphml_cpu.program import CpuProgram
@@ -62,10 +63,19 @@ class CpuDevice:
         """See `graphml.backend.PinnableDevice`."""
         self.team.pin()
 
-    def top_rows(self, rows: Array, k: int) -> tuple[Array, Array, Array]:
+    def called_kernels(self, node: Node) -> list[str]:
+        """See `graphml.backend.ExplainingDevice`."""
+        return called_kernels(node, self.n_threads, self._tuning, self.deterministic)
+
+    def prepare_top_rows(self) -> None:
         """See `graphml.backend.TopRowsDevice`."""
         if self._row_tops is None:
             self._row_tops = RowTops(self.team)
+
+    def top_rows(self, rows: Array, k: int) -> tuple[Array, Array, Array]:
+        """See `graphml.backend.TopRowsDevice`."""
+        self.prepare_top_rows()
+        assert self._row_tops is not None
         return self._row_tops.of(rows, k)
 
     def tune(self, graphs: Sequence[Graph], weights: Mapping[str, Array], progress: Progress) -> list[Tuned]:

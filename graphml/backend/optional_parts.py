@@ -166,11 +166,22 @@ class DeterministicDevice(Protocol):
 class TopRowsDevice(Protocol):
     """Optional part of a device that computes in the host's memory: the top k of many rows, for samplers."""
 
+    def prepare_top_rows(self) -> None:
+        """Compile what `top_rows` needs, so that no step waits for it."""
+
     def top_rows(self, rows: Array, k: int) -> tuple[Array, Array, Array]:
         """Of rows, float32 [r, n], the k largest each: ids int32 and values float32 [r, k], largest first.
 
         Equal ones by id. And bool [r]: whether a row has a NaN, whose ids mean nothing.
         """
+
+
+@runtime_checkable
+class ExplainingDevice(Protocol):
+    """Optional part of a device: one that says what it calls for a node."""
+
+    def called_kernels(self, node: Node) -> list[str]:
+        """A line for each kernel call of a node; where its rows select a loop, which one and why."""
 
 
 @runtime_checkable

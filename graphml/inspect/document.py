@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import graphml
-from graphml.backend import Backend, Device, Plan
+from graphml.backend import Backend, Device, ExplainingDevice, Plan
 from graphml.compiler.compile import Prepared
 from graphml.compiler.multi_device import PartsDevice
 from graphml.inspect.layers import equal_layers, layer_of
@@ -55,6 +55,7 @@ class _Place:
             "workspace": None if workspace is None else {"offset": workspace, "size": device.workspace(node)},
             "backend": self._computes(node, backend.name) if reason is None else "numpy",
             "fallback": reason,
+            "kernels": device.called_kernels(node) if isinstance(device, ExplainingDevice) else None,
         }
 
     def _computes(self, node: Node, name: str) -> str | None:
@@ -68,7 +69,7 @@ class _Place:
         return next(b for b in self.device.backends if b.name == name), self.device.devices[name]
 
 
-_NOWHERE: Record = {"buffer": None, "workspace": None, "backend": None, "fallback": None}
+_NOWHERE: Record = {"buffer": None, "workspace": None, "backend": None, "fallback": None, "kernels": None}
 
 
 def describe(
@@ -85,7 +86,8 @@ def describe(
     (runs of layers that are equal after every pass), `fusions` (applied, refused), `plan`, `seconds`,
     `overlays`.
     A node's `bytes` are those of its own storage at the bounds of its shape, 0 for a view and for a changed
-    state. `buffer`, `workspace`, `backend` and `fallback` are known after the last pass and null before.
+    state. `buffer`, `workspace`, `backend`, `fallback` and `kernels` are known after the last pass and null
+    before.
     """
     snapshots = dict(compiled.snapshots)
     last = next((name for name, graph in snapshots.items() if graph is compiled.graph), None)

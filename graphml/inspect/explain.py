@@ -74,6 +74,7 @@ def _final(found: Mapping[str, Any], node: Record) -> dict[str, Any]:
     facts = ("name", "op", "dtype", "shape", "bytes", "backend", "fallback", "buffer", "workspace")
     return {
         **{fact: node[fact] for fact in facts},
+        "kernels": node.get("kernels"),  # dumps of older versions have none
         "leaf": not node["inputs"],
         "step": steps[node["name"]],
         "steps": len(nodes),
@@ -153,6 +154,7 @@ def _final_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
         reason = f": {final['fallback']}" if final["fallback"] else ""
         step = "" if final["leaf"] else f", step {final['step'] + 1} of {final['steps']}"
         rows.append(("placed on", f"{final['backend']}{reason}{step}"))
+    rows += [("calls", line) for line in final["kernels"] or ()]
     if final["bytes"]:
         rows.append(("size", f"{final['bytes']} bytes as the device lays it out"))
     rows.append(("stored", final["storage"]))

@@ -73,7 +73,10 @@ class Runner:
         self.n_rows, self._n_vocab = executor.n_batch, n_vocab
         self._runs_ahead = executor.has_top_k and not executor.recurrent  # whose states cannot be rolled back
         device = executor.device
-        self._top_rows = device.top_rows if isinstance(device, TopRowsDevice) else None
+        self._top_rows = None
+        if isinstance(device, TopRowsDevice) and not pooling:
+            device.prepare_top_rows()
+            self._top_rows = device.top_rows
         self._finished_s = 0.0
         self._text_programs: set[tuple[str, int]] = set()  # by pooling and ids, those that are compiled
         self._adapters = RequestAdapters(executor.options)

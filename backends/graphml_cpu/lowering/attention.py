@@ -18,9 +18,15 @@ def _token_each(node: Node) -> bool:
     return bounds(node.shape)[0] <= bounds(node.inputs[5].shape)[0]
 
 
+def _alone(node: Node) -> int:
+    """How many rows that stand alone beside chunks of other sequences are computed as decoding does."""
+    n_sequences = bounds(node.inputs[5].shape)[0]
+    return 0 if n_sequences == 1 or _token_each(node) else n_sequences
+
+
 def _workspace(node: Node, threads: int) -> int:
     tokens, n_head, d_v = bounds(node.shape)
-    return attention_partial_bytes(tokens, n_head, d_v) if _token_each(node) else 0
+    return attention_partial_bytes(tokens if _token_each(node) else _alone(node), n_head, d_v)
 
 
 def _seen(node: Node) -> dict[str, Argument]:
@@ -84,13 +90,28 @@ def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
             "make_attention_prefill",
             form,
         )
-        return [Step(tiled, {**_seen(node), **_scored(node), **_result(node), **scratch})]
+        tiles = Step(
+            tiled, {**_seen(node), **_scored(node), **_result(node), **scratch, "alone": _alone(node)}
+        )
+        return _with_rows_alone(node, tiles) if _alone(node) else [tiles]
+    return _by_chunks(node)
+
+
+def _with_rows_alone(node: Node, tiles: Step) -> list[Step]:
+    chunks, joined = _by_chunks(node)
+    return [chunks, tiles, joined]
+
+
+def _by_chunks(node: Node) -> list[Step]:
+    """Chunks of what each token sees, then their sum."""
+    named, form = cache_form(node)
+    alone: dict[str, Argument] = {"alone": _alone(node)}
     module, partial = "graphml_cpu.kernels.attention.decode", {"partial": Workspace(node)}
     first = KernelRef(f"attention_partial-{named}", module, "make_attention_partial", form)
-    second = KernelRef(f"attention_combine-{d_v}", module, "make_attention_combine", (d_v,))
+    second = KernelRef(f"attention_combine-{form[-1]}", module, "make_attention_combine", (form[-1],))
     return [
-        Step(first, {**_seen(node), **_scored(node), **partial}, writes=("partial",), split=True),
-        Step(second, {**_seen(node), **_result(node), **partial}),
+        Step(first, {**_seen(node), **_scored(node), **partial, **alone}, writes=("partial",), split=True),
+        Step(second, {**_seen(node), **_result(node), **partial, **alone}),
     ]
 
 

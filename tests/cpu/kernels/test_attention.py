@@ -16,7 +16,9 @@ from tests.cpu.kernels.running import THREADS, kernel, run
 TOLERANCE = 3e-6
 
 
-def decode(case: Case, inputs: Inputs, nth: int = 1) -> np.ndarray:
+def decode(
+    case: Case, inputs: Inputs, nth: int = 1, alone: int = 0, out: np.ndarray | None = None
+) -> np.ndarray:
     partial = np.full(attention_partial_bytes(case.rows, case.n_head, case.d_v) // 4, 1e30, np.float32)
     seen = {
         "positions": inputs.positions,
@@ -26,20 +28,21 @@ def decode(case: Case, inputs: Inputs, nth: int = 1) -> np.ndarray:
         "causal": int(case.causal),
         "n_head": case.n_head,
         "rows": case.rows,
+        "alone": alone,
     }
     first = kernel("attention.decode", "make_attention_partial", *case.kv_dtypes, case.d_k, case.d_v)
     run(first, nth, q=inputs.q, k_cache=inputs.k, v_cache=inputs.v, block_table=inputs.block_table,
         partial=partial, n_head_kv=case.n_head_kv, block_size=case.block_size,
         table_stride=inputs.block_table.shape[1], scale=inputs.scale, softcap=case.softcap,
         max_bias=case.max_bias, q_stride=inputs.q.strides[0], **seen)  # fmt: skip
-    out = np.full((case.rows, case.n_head, case.d_v), np.nan, np.float32)
+    out = np.full((case.rows, case.n_head, case.d_v), np.nan, np.float32) if out is None else out
     second = kernel("attention.decode", "make_attention_combine", case.d_v)
     sinks = 0 if inputs.sinks is None else inputs.sinks
     run(second, nth, partial=partial, sinks=sinks, out=out, out_stride=out.strides[0], **seen)
     return out
 
 
-def prefill(case: Case, inputs: Inputs, nth: int = 1) -> np.ndarray:
+def prefill(case: Case, inputs: Inputs, nth: int = 1, alone: int = 0) -> np.ndarray:
     one = prefill_scratch_bytes(case.d_k, case.d_v)
     scratch = np.full(nth * one // 4 + 16, np.nan, np.float32)
     scratch[-16:] = 77
@@ -51,7 +54,7 @@ def prefill(case: Case, inputs: Inputs, nth: int = 1) -> np.ndarray:
         n_head=case.n_head, n_head_kv=case.n_head_kv, block_size=case.block_size, window=case.window,
         table_stride=inputs.block_table.shape[1], causal=int(case.causal), scale=inputs.scale,
         softcap=case.softcap, max_bias=case.max_bias, q_stride=inputs.q.strides[0], out_stride=out.strides[0],
-        rows=case.rows)  # fmt: skip
+        alone=alone, rows=case.rows)  # fmt: skip
     assert (scratch[-16:] == 77).all()
     return out
 
@@ -192,3 +195,33 @@ def test_prefill_of_a_batch_is_decoding_step_by_step(name: str) -> None:
     inputs = make_inputs(PREFILL_CASES[name])
     steps = decode(PREFILL_CASES[name], inputs)
     close(prefill(PREFILL_CASES[name], inputs), steps)
+
+
+MIXED = dataclasses.replace(
+    BASE, positions=(300, 128, 129, 130, 7, 9, 10, 300, 200), sequences=(0, 2, 2, 2, 1, 3, 3, 0, 4)
+)
+
+
+@pytest.mark.parametrize("nth", [*THREADS, 16])
+@pytest.mark.parametrize("name", ["plain", "window", "all of it", "not causal"])
+def test_rows_that_stand_alone_beside_chunks_have_the_bits_of_decoding(name: str, nth: int) -> None:
+    case = dataclasses.replace(CASES[name], positions=MIXED.positions, sequences=MIXED.sequences)
+    if not case.causal:
+        case = dataclasses.replace(case, lengths=(301, 9, 140, 11, 0))
+    inputs, single = make_inputs(case), [0, 4, 7, 8]
+    decoded, tiled = decode(case, inputs), prefill(case, inputs)
+    for alone in (5, 4, 2):
+        out = decode(case, inputs, nth, alone, prefill(case, inputs, nth, alone))
+        wanted = tiled.copy()
+        wanted[single[:alone]] = decoded[single[:alone]]
+        np.testing.assert_array_equal(out, wanted)
+
+
+def test_decoding_touches_only_rows_that_stand_alone() -> None:
+    inputs, untouched = make_inputs(MIXED), np.full((MIXED.rows, MIXED.n_head, MIXED.d_v), 7.0, np.float32)
+    out = decode(MIXED, inputs, 2, 5, untouched.copy())
+    assert (out[[1, 2, 3, 5, 6]] == 7.0).all()
+    assert (out[[0, 4, 7, 8]] != 7.0).any(axis=(1, 2)).all()
+    left = prefill(MIXED, inputs, 2, 5)
+    assert np.isnan(left[[0, 4, 7, 8]]).all()
+    assert not np.isnan(left[[1, 2, 3, 5, 6]]).any()

@@ -25,6 +25,7 @@ from graphml_cpu.kernels.attention.paging import (
     exp_of,
     log2_of,
     slope_of,
+    takes,
     visible,
 )
 from graphml_cpu.kernels.attention.tiles import SCORE_ROWS, make_local_memory
@@ -153,7 +154,8 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
     positions up to its own (`causal` 1) or below the sequence's length (0), of them those in its `window`
     (0 = all; below 0: those of its stretch of -window positions). scores = q . k * scale, then softcap *
     tanh(scores / softcap) (0 = off), then ALiBi of `max_bias` (0 = off). partial:
-    `attention_partial_bytes(rows, n_head, d_v)`.
+    `attention_partial_bytes(rows, n_head, d_v)`. alone: 0, or of how many rows at most that stand alone
+    (`paging.takes`) there are records, and of no others.
     """
     record_bytes = attention_record_bytes(d_v)
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
@@ -163,21 +165,24 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
         sequences: Address, lengths: Address, block_table: Address, partial: Address, n_head: Int,
         n_head_kv: Int, block_size: Int, table_stride: Int, window: Int, causal: Int, scale: Float,
-        softcap: Float, max_bias: Float, q_stride: Int, rows: Dim,
+        softcap: Float, max_bias: Float, q_stride: Int, alone: Int, rows: Dim,
     ) -> None:  # fmt: skip
         group = n_head // n_head_kv
         shift = log2_of(block_size)
-        total = 0
+        total, taken = 0, 0
         for row in range(rows):
-            first, end = visible(row, positions, sequences, lengths, window, causal)
-            total += (end - first) * n_head_kv
+            if takes(row, taken, alone, rows, sequences):
+                first, end = visible(row, positions, sequences, lengths, window, causal)
+                total += (end - first) * n_head_kv
+                taken += 1
         # A chunk is the work of the thread in whose part of all positions it begins.
         mine, next_one = share(ith, nth, total)
-        done = 0
+        done, record_row = 0, 0
         for row in range(rows):
+            is_taken = takes(row, record_row, alone, rows, sequences)
             first, end = visible(row, positions, sequences, lengths, window, causal)
             length = end - first
-            if done < next_one and done + length * n_head_kv > mine:
+            if is_taken and done < next_one and done + length * n_head_kv > mine:
                 size = chunk_size(length, MAX_CHUNKS)
                 table = block_table + load_i32(sequences + row * 4) * table_stride * 4
                 for chunk in range((length + size - 1) // size):
@@ -190,7 +195,7 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
                                 q + row * q_stride + head * d_k * 4,
                                 k_cache + head_kv * k_bytes,
                                 v_cache + head_kv * v_bytes,
-                                partial + (row * n_head + head) * record_bytes,
+                                partial + (record_row * n_head + head) * record_bytes,
                                 chunk,
                                 first + chunk * size,
                                 min(first + (chunk + 1) * size, end),
@@ -205,7 +210,9 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
                                 softcap,
                                 max_bias,
                             )
-            done += length * n_head_kv
+            if is_taken:
+                done += length * n_head_kv
+                record_row += 1
 
     return attention_partial
 
@@ -261,22 +268,29 @@ def make_combine_chunks(d_v: int) -> Any:
 def make_attention_combine(d_v: int) -> Callable[..., None]:
     """out float32 [rows, n_head, d_v] from what `attention_partial` left.
 
-    A token that sees nothing gets zeros. positions, sequences, lengths, window and causal as there; sinks
-    float32 [n_head] or address 0: a score per head that takes part in the softmax and has no value. Rows of
-    out are `out_stride` bytes apart.
+    A token that sees nothing gets zeros. positions, sequences, lengths, window, causal and alone as there;
+    sinks float32 [n_head] or address 0: a score per head that takes part in the softmax and has no value.
+    Rows of out are `out_stride` bytes apart.
     """
     record_bytes, combine = attention_record_bytes(d_v), make_combine_chunks(d_v)
 
     def attention_combine(
         ith: Int, nth: Int, partial: Address, positions: Address, sequences: Address, lengths: Address,
-        sinks: Address, out: Address, n_head: Int, window: Int, causal: Int, out_stride: Int, rows: Dim,
+        sinks: Address, out: Address, n_head: Int, window: Int, causal: Int, out_stride: Int, alone: Int,
+        rows: Dim,
     ) -> None:  # fmt: skip
-        begin, end_unit = share(ith, nth, rows * n_head)
-        for unit in range(begin, end_unit):
-            row = unit // n_head
-            head = unit - row * n_head
-            first, end = visible(row, positions, sequences, lengths, window, causal)
-            to = out + row * out_stride + head * d_v * 4
-            combine(partial + unit * record_bytes, end - first, sinks, head, to)
+        count = 0
+        for row in range(rows):
+            if takes(row, count, alone, rows, sequences):
+                count += 1
+        begin, end_unit = share(ith, nth, count * n_head)
+        unit = 0  # the first of the row's, one for each of its heads
+        for row in range(rows):
+            if unit < end_unit and takes(row, unit // n_head, alone, rows, sequences):
+                first, end = visible(row, positions, sequences, lengths, window, causal)
+                for head in range(max(begin - unit, 0), min(end_unit - unit, n_head)):
+                    to = out + row * out_stride + head * d_v * 4
+                    combine(partial + (unit + head) * record_bytes, end - first, sinks, head, to)
+                unit += n_head
 
     return attention_combine

@@ -90,3 +90,18 @@ def capped(scores: Vector, scale: Number, softcap: Number) -> Vector:
     if softcap > f32(0.0):
         scores = tanh(scores * (f32(1.0) / softcap)) * softcap
     return scores
+
+
+@inline
+def is_alone(row: int, rows: int, sequences: int) -> bool:
+    """Whether the rows before and after it are of other sequences."""
+    own = load_i32(sequences + row * 4)
+    if row > 0 and load_i32(sequences + (row - 1) * 4) == own:
+        return False
+    return not (row + 1 < rows and load_i32(sequences + (row + 1) * 4) == own)
+
+
+@inline
+def takes(row: int, taken: int, alone: int, rows: int, sequences: int) -> bool:
+    """Whether decoding computes a row: any (alone 0), or one of the first so many that stand alone."""
+    return alone == 0 or (taken < alone and is_alone(row, rows, sequences))

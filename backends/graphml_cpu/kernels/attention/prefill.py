@@ -16,7 +16,7 @@ from typing import Any
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.attention.cache_elements import row_bytes
-from graphml_cpu.kernels.attention.paging import log2_of, visible
+from graphml_cpu.kernels.attention.paging import is_alone, log2_of, visible
 from graphml_cpu.kernels.attention.query_tiles import (
     LANES,
     ROW,
@@ -113,15 +113,21 @@ def _unit_cost(tokens: int, heads: int, length: int) -> int:
 
 @inline
 def _total_cost(
-    rows: int, group: int, units: int, positions: int, sequences: int, lengths: int, window: int, causal: int
-) -> int:
+    rows: int, group: int, units: int, positions: int, sequences: int, lengths: int, window: int, causal: int,
+    alone: int,
+) -> int:  # fmt: skip
     """What all tiles take; units: of each run of tokens."""
-    token, total = 0, 0
+    token, total, left = 0, 0, alone
     heads = min(group, LANES)
     while token < rows:
         next_token = _run_end(token, rows, max(LANES // group, 1), sequences)
-        first, end, _, _ = _bounds(token, next_token - token, positions, sequences, lengths, window, causal)
-        total += units * _unit_cost(next_token - token, heads, end - first)
+        if left > 0 and is_alone(token, rows, sequences):
+            left -= 1
+        else:
+            first, end, _, _ = _bounds(
+                token, next_token - token, positions, sequences, lengths, window, causal
+            )
+            total += units * _unit_cost(next_token - token, heads, end - first)
         token = next_token
     return total
 
@@ -132,7 +138,7 @@ def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
     out float32 [rows, n_head, d_v], rows `out_stride` bytes apart; scratch: `prefill_scratch_bytes(d_k,
     d_v)` for each thread, thread `ith`'s at scratch + ith * scratch_bytes. The result does not depend on
     the number of threads; tokens of other sequences in the batch change nothing but the tiles, within
-    rounding.
+    rounding. alone: how many rows that stand alone, the first ones, are left to `attention.decode`.
     """
     places = make_places(d_k, d_v)
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
@@ -144,7 +150,7 @@ def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
         sequences: Address, lengths: Address, block_table: Address, sinks: Address, out: Address,
         scratch: Address, scratch_bytes: Int, n_head: Int, n_head_kv: Int, block_size: Int, table_stride: Int,
         window: Int, causal: Int, scale: Float, softcap: Float, max_bias: Float, q_stride: Int, out_stride:
-        Int, rows: Dim,
+        Int, alone: Int, rows: Dim,
     ) -> None:  # fmt: skip
         group = n_head // n_head_kv
         heads_per_tile = min(group, LANES)
@@ -159,33 +165,36 @@ def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
         begin, end_cost = share(
             ith,
             nth,
-            _total_cost(rows, group, n_head_kv * pieces, positions, sequences, lengths, window, causal),
-        )
-        done, token = 0, 0
+            _total_cost(rows, group, n_head_kv * pieces, positions, sequences, lengths, window, causal,
+                        alone),
+        )  # fmt: skip
+        done, token, left = 0, 0, alone
         while token < rows:
             next_token = _run_end(token, rows, max(LANES // group, 1), sequences)
-            tokens = next_token - token
-            table = block_table + load_i32(sequences + token * 4) * table_stride * 4
-            first, end, all_first, all_end = _bounds(
-                token, tokens, positions, sequences, lengths, window, causal
-            )
-            cost = _unit_cost(tokens, heads_per_tile, end - first)
-            for head_kv in range(n_head_kv):
-                for piece in range(0, group, heads_per_tile):
-                    mine = begin <= done < end_cost
-                    done += cost
-                    if mine:
-                        heads = min(heads_per_tile, group - piece)
-                        head = head_kv * group + piece
-                        at = q + token * q_stride + head * d_k * 4
-                        load_queries(at, q_stride, own, tokens, heads, factor)
-                        begin_lanes(own, token, tokens, head, heads, n_head, positions, sequences, lengths,
-                        window,
-                                    causal, max_bias, sinks)  # fmt: skip
-                        attend(own, (tokens * heads + WIDTH - 1) // WIDTH, first, end, all_first, all_end,
-                               k_cache + head_kv * k_bytes, v_cache + head_kv * v_bytes,
-                               n_head_kv, table, shift, softcap, max_bias)  # fmt: skip
-                        finish(own, tokens, heads, out + token * out_stride + head * d_v * 4, out_stride)
+            if left > 0 and is_alone(token, rows, sequences):
+                left -= 1
+            else:
+                tokens = next_token - token
+                table = block_table + load_i32(sequences + token * 4) * table_stride * 4
+                first, end, all_first, all_end = _bounds(
+                    token, tokens, positions, sequences, lengths, window, causal
+                )
+                cost = _unit_cost(tokens, heads_per_tile, end - first)
+                for head_kv in range(n_head_kv):
+                    for piece in range(0, group, heads_per_tile):
+                        mine = begin <= done < end_cost
+                        done += cost
+                        if mine:
+                            heads = min(heads_per_tile, group - piece)
+                            head = head_kv * group + piece
+                            at = q + token * q_stride + head * d_k * 4
+                            load_queries(at, q_stride, own, tokens, heads, factor)
+                            begin_lanes(own, token, tokens, head, heads, n_head, positions, sequences,
+                                        lengths, window, causal, max_bias, sinks)  # fmt: skip
+                            attend(own, (tokens * heads + WIDTH - 1) // WIDTH, first, end, all_first, all_end,
+                                   k_cache + head_kv * k_bytes, v_cache + head_kv * v_bytes,
+                                   n_head_kv, table, shift, softcap, max_bias)  # fmt: skip
+                            finish(own, tokens, heads, out + token * out_stride + head * d_v * 4, out_stride)
             token = next_token
 
     return attention_prefill

@@ -12,6 +12,7 @@ from typing import Any
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import F32x4, F32x16, Reader, U8x64
+from graphml_cpu.kernels.formats._words import by_quarter
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     bitcast,
@@ -28,15 +29,23 @@ from graphml_cpu.simd import (
 _F16x4, _F16x16 = vector("f16", 4), vector("f16", 16)
 
 
-def make_collect(block_bytes: int, offset: int, count: int, rest: bool = False) -> Any:
+def make_collect(block_bytes: int, offset: int, count: int, rest: bool = False, by_word: bool = False) -> Any:
     """An inline function `collect(at, size)`: `count` bytes at `offset` of each of four neighbouring blocks.
 
-    Gives 4 * count bytes. Where bytes can be permuted across two registers, they come from one or two loads
-    that stay within the four blocks; with `rest` within `size` bytes, behind which there are zeros.
+    Gives 4 * count bytes, block by block; `by_word`: the first four bytes of all blocks, then the next.
+    Where bytes can be permuted across two registers, they come from one or two loads that stay within the
+    four blocks; with `rest` within `size` bytes, behind which there are zeros.
     """
     unit, end = 4 * block_bytes, 3 * block_bytes + offset + count
     kind = vector("u8", count)
     places = [block * block_bytes + offset + byte for block in range(4) for byte in range(count)]
+    if by_word:
+        places = [
+            places[count * block + 4 * word + i]
+            for word in range(count // 4)
+            for block in range(4)
+            for i in range(4)
+        ]
     # Loads at the same two places are one for all parts of the blocks.
     first, second = (0, unit - 64) if unit <= 128 else (offset, end - 64)
     one, both = end - first <= 64, second + 64 >= end and second <= first + 64
@@ -50,6 +59,7 @@ def make_collect(block_bytes: int, offset: int, count: int, rest: bool = False) 
 
     if not target.current().has_byte_permutation or unit < 64 or not (one or both):
         assert not rest
+        assert not by_word
         return by_blocks
     if one:
         from_one = shuffle_by([place - first for place in places])
@@ -153,14 +163,44 @@ def _make_numbers(block_bytes: int, minima: bool, rest: bool) -> Any:
     return with_minima if minima else without
 
 
+def make_nibble_words(block_bytes: int, offset: int, unpack: Callable[..., Any]) -> Any:
+    """A `make_words` of `block_reader`: 16 bytes of nibbles at `offset`, which `unpack` makes values."""
+
+    def make_words(rest: bool) -> Any:
+        collect = make_collect(block_bytes, offset, 16, rest, by_word=True)
+
+        @inline
+        def words(a: int, b: int, c: int, d: int, size: int) -> Any:
+            p, q, r, s = by_quarter(collect(a, size), collect(b, size), collect(c, size), collect(d, size))
+            low = unpack(p & 15), unpack(q & 15), unpack(r & 15), unpack(s & 15)
+            return low, (unpack(p >> 4), unpack(q >> 4), unpack(r >> 4), unpack(s >> 4))
+
+        return words
+
+    return make_words
+
+
+@inline
+def as_they_are(nibbles: Vector) -> Vector:
+    """Nibbles that are the values."""
+    return nibbles
+
+
 def block_reader(
-    block_bytes: int, make_read: Callable[..., Any], read_blocks: Any, halves: int = 0, **more: Any
+    block_bytes: int,
+    make_read: Callable[..., Any],
+    read_blocks: Any,
+    halves: int = 0,
+    make_words: Any = None,
+    **more: Any,
 ) -> Reader:
     """The `Reader` of a format of blocks of 32 weights, four blocks a unit.
 
     `make_read(rest)` gives `read(at, size)` for neighbouring blocks of `size` bytes (see `make_collect`),
     `read_blocks(a, b, c, d)` reads blocks at any addresses. Blocks begin with `halves` IEEE halves: nothing
-    that four rows share, a scale, or a scale and a minimum. more: other fields of the `Reader`.
+    that four rows share, a scale, or a scale and a minimum. `make_words(rest)` gives `words(a, b, c, d,
+    size)`, blocks of `size` bytes of four rows as `Reader.read_words` wants them. more: other fields of the
+    `Reader`.
     """
     permutes = target.current().has_byte_permutation
     whole, part = make_read(False), make_read(permutes)
@@ -193,5 +233,17 @@ def block_reader(
             return last(a, b, c, d, blocks * block_bytes)
 
         more = {**more, "read_numbers": read_numbers, "read_rest_numbers": read_rest_numbers}
+    if make_words and permutes:
+        words, last_words = make_words(False), make_words(True)
+
+        @inline
+        def read_words(a: int, b: int, c: int, d: int, group: int) -> Any:
+            return words(a, b, c, d, unit)
+
+        @inline
+        def read_rest_words(a: int, b: int, c: int, d: int, blocks: int) -> Any:
+            return last_words(a, b, c, d, blocks * block_bytes)
+
+        more = {**more, "read_words": read_words, "read_rest_words": read_rest_words}
     read_rest = rest if permutes else rest_by_blocks
     return Reader(unit, block_bytes, 32, read, read_rest, minima=halves // 2, **more)

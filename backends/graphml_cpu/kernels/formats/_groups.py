@@ -59,6 +59,15 @@ class Reader:
     whose blocks are smaller than a unit (of one group) also give `read_rest(address, blocks)`: the groups of
     a row's last 1, 2, ... blocks. It touches nothing behind them. What it gives in the places of missing
     blocks does not count, but may not be less finite than the row is: the last block again.
+
+    Some formats also give, for vectors of 64 bytes:
+
+    read_numbers, read_rest_numbers
+        of units at four addresses (and their blocks) for each group the scales and minima, in lanes 4 * row +
+        block of F32x16.
+    read_words, read_rest_words
+        `(a, b, c, d, group)` and `(a, b, c, d, blocks)`: the values of a group of four rows as two tuples of
+        four vectors: lane 4 * row + block has bytes 0 to 3, 4 to 7 ... of the half of the block.
     """
 
     unit_bytes: int
@@ -73,6 +82,8 @@ class Reader:
     signed: bool = False
     read_numbers: Any = None
     read_rest_numbers: Any = None
+    read_words: Any = None
+    read_rest_words: Any = None
 
 
 def take(lanes: Sequence[int]) -> Any:

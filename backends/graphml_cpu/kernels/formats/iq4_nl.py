@@ -7,7 +7,12 @@ from typing import Any
 from graphml_quant.iq4_nl import LEVELS, MIDPOINTS, SMALLEST
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect, make_collect_halves
+from graphml_cpu.kernels.formats._block_reader import (
+    block_reader,
+    make_collect,
+    make_collect_halves,
+    make_nibble_words,
+)
 from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
@@ -109,6 +114,12 @@ def make_encode() -> Any:
 
 
 @inline
+def level_of(indices: Vector) -> Vector:
+    """The levels of indices from 0 to 15 (IQ4_XS's too)."""
+    return lookup16(load(I8x16, levels()), indices)
+
+
+@inline
 def _blocks(a: int, b: int, c: int, d: int) -> Any:
     table = load(I8x16, levels())
     both = load_quarters(a + 2, b + 2, c + 2, d + 2)
@@ -129,4 +140,5 @@ def _make_read(rest: bool) -> Any:
 
 def make_read() -> Reader:
     """Four blocks a unit; levels, signed."""
-    return block_reader(18, _make_read, _blocks, halves=1, signed=True)
+    words = make_nibble_words(18, 2, level_of)
+    return block_reader(18, _make_read, _blocks, halves=1, make_words=words, signed=True)

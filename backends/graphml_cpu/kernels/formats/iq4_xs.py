@@ -7,7 +7,8 @@ from typing import Any
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import Reader, U8x64, take
 from graphml_cpu.kernels.formats._unpack import F32x8, I8x16, U8x16, floats, nibbles
-from graphml_cpu.kernels.formats.iq4_nl import levels
+from graphml_cpu.kernels.formats._words import by_word, rows_first
+from graphml_cpu.kernels.formats.iq4_nl import level_of, levels
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     constant_lanes,
@@ -60,6 +61,17 @@ def _read(at: int) -> Any:
     return (_values(at + 8), (_first(scales),), ()), (_values(at + 72), (_second(scales),), ())
 
 
+@inline
+def _read_words(a: int, b: int, c: int, d: int, group: int) -> Any:
+    at = 8 + 64 * group
+    p, q, r, s = by_word(load(U8x64, a + at), load(U8x64, b + at), load(U8x64, c + at), load(U8x64, d + at))
+    p, q, r, s = rows_first(p), rows_first(q), rows_first(r), rows_first(s)
+    low = level_of(p & 15), level_of(q & 15), level_of(r & 15), level_of(s & 15)
+    return low, (level_of(p >> 4), level_of(q >> 4), level_of(r >> 4), level_of(s >> 4))
+
+
 def make_read() -> Reader:
     """Levels, signed; a scale per block of 32."""
-    return Reader(136, block_bytes=136, block_elements=256, read=_read, groups=2, signed=True)
+    return Reader(
+        136, block_bytes=136, block_elements=256, read=_read, groups=2, signed=True, read_words=_read_words
+    )

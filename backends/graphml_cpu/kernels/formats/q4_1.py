@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect, make_collect_halves
+from graphml_cpu.kernels.formats._block_reader import (
+    as_they_are,
+    block_reader,
+    make_collect,
+    make_collect_halves,
+    make_nibble_words,
+)
 from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
@@ -67,4 +73,5 @@ def _make_read(rest: bool) -> Any:
 
 def make_read() -> Reader:
     """Four blocks a unit; nibbles as they are."""
-    return block_reader(20, _make_read, _blocks, halves=2)
+    words = make_nibble_words(20, 4, as_they_are)
+    return block_reader(20, _make_read, _blocks, halves=2, make_words=words)

@@ -16,6 +16,7 @@ from graphml_cpu.kernels.formats._groups import (
     shift_quarters,
 )
 from graphml_cpu.kernels.formats._unpack import F32x8, U8x4, U8x32, floats
+from graphml_cpu.kernels.formats._words import by_word, halves_of, make_two_runs
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     bitcast,
@@ -130,6 +131,18 @@ def nibble_halves(at: int) -> tuple[Vector, Vector]:
     return _low_and_high(_even_quarters(packed)) & 15, _low_and_high(_odd_quarters(packed)) & 15
 
 
+# Blocks 2 r and 2 r + 1 are the low and the high nibbles of run r (Q5_K's too).
+blocks_of_runs = make_two_runs(lambda block: (block % 2, block // 2))
+
+
+@inline
+def _read_words(a: int, b: int, c: int, d: int, group: int) -> Any:
+    at = 16 + 64 * group
+    p, q, r, s = by_word(load(U8x64, a + at), load(U8x64, b + at), load(U8x64, c + at), load(U8x64, d + at))
+    p, q = blocks_of_runs(p & 15, p >> 4), blocks_of_runs(q & 15, q >> 4)
+    return halves_of(p, q, blocks_of_runs(r & 15, r >> 4), blocks_of_runs(s & 15, s >> 4))
+
+
 @inline
 def _read(at: int) -> Any:
     both = scales_and_minima(at)
@@ -140,5 +153,6 @@ def _read(at: int) -> Any:
 def make_read() -> Reader:
     """Nibbles as they are; a scale and a minimum per block of 32."""
     return Reader(
-        144, block_bytes=144, block_elements=256, read=_read, groups=2, minima=1, read_numbers=read_numbers
-    )
+        144, block_bytes=144, block_elements=256, read=_read, groups=2, minima=1, read_numbers=read_numbers,
+        read_words=_read_words,
+    )  # fmt: skip

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader, broadcast16, rotate_quarters
+from graphml_cpu.kernels.formats._groups import Reader, U8x64, broadcast16, rotate_quarters
 from graphml_cpu.kernels.formats._unpack import U8x32
+from graphml_cpu.kernels.formats._words import by_word, halves_of, run_twice
 from graphml_cpu.kernels.formats.q4_k import (
+    blocks_of_runs,
     first_minima,
     first_scales,
     group_scales_and_minima,
@@ -19,7 +21,7 @@ from graphml_cpu.kernels.formats.q4_k import (
     write_group,
 )
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import load
+from graphml_cpu.simd import bitcast, load, splat, vector
 
 
 def make_decode() -> Any:
@@ -64,8 +66,30 @@ def _read(at: int) -> Any:
     )
 
 
+_U32x16 = vector("u32", 16)
+_fifth_of_low, _fifth_of_high = rotate_quarters((28, 28, 30, 30)), rotate_quarters((29, 29, 31, 31))
+
+
+@inline
+def _blocks_with_fifth(nibbles: Vector, fifth: Vector, group: int) -> Any:
+    """What `blocks_of_runs` gives, each with the bit of its block."""
+    bits = bitcast(U8x64, bitcast(_U32x16, fifth) >> splat(_U32x16, 4 * group))
+    low = _with_fifth(nibbles & 15, _fifth_of_low(bits))
+    return blocks_of_runs(low, _with_fifth(nibbles >> 4, _fifth_of_high(bits)))
+
+
+@inline
+def _read_words(a: int, b: int, c: int, d: int, group: int) -> Any:
+    at = 48 + 64 * group
+    p, q, r, s = by_word(load(U8x64, a + at), load(U8x64, b + at), load(U8x64, c + at), load(U8x64, d + at))
+    t, u, v, w = by_word(run_twice(a + 16), run_twice(b + 16), run_twice(c + 16), run_twice(d + 16))
+    p, q = _blocks_with_fifth(p, t, group), _blocks_with_fifth(q, u, group)
+    return halves_of(p, q, _blocks_with_fifth(r, v, group), _blocks_with_fifth(s, w, group))
+
+
 def make_read() -> Reader:
     """Five bits as they are; a scale and a minimum per block of 32."""
     return Reader(
-        176, block_bytes=176, block_elements=256, read=_read, groups=2, minima=1, read_numbers=read_numbers
-    )
+        176, block_bytes=176, block_elements=256, read=_read, groups=2, minima=1, read_numbers=read_numbers,
+        read_words=_read_words,
+    )  # fmt: skip

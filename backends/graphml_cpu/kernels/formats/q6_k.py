@@ -19,6 +19,7 @@ from graphml_cpu.kernels.formats._groups import (
     shift_quarters,
 )
 from graphml_cpu.kernels.formats._unpack import F32x16, I8x16, U8x32, floats, pair, signed
+from graphml_cpu.kernels.formats._words import by_word, halves_of, make_two_runs, run_twice
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     convert,
@@ -98,6 +99,31 @@ def _read(at: int) -> Any:
     return (_values(at, at + 128), first, ()), (_values(at + 64, at + 160), second, ())
 
 
+# Blocks 0 and 1 are the low nibbles of two runs, 2 and 3 the high ones.
+_blocks_of_runs = make_two_runs(lambda block: (block // 2, block % 2))
+_pairs_of_low, _pairs_of_high = rotate_quarters((28, 28, 30, 30)), rotate_quarters((0, 0, 2, 2))
+
+
+@inline
+def _blocks_with_pairs(nibbles: Vector, pairs: Vector) -> Any:
+    low = (nibbles & 15) | (_pairs_of_low(pairs) & 48)
+    return _blocks_of_runs(low, (nibbles >> 4) | (_pairs_of_high(pairs) & 48))
+
+
+@inline
+def _read_words(a: int, b: int, c: int, d: int, group: int) -> Any:
+    at, upper = 64 * group, 128 + 32 * group
+    p, q, r, s = by_word(load(U8x64, a + at), load(U8x64, b + at), load(U8x64, c + at), load(U8x64, d + at))
+    t, u, v, w = by_word(
+        run_twice(a + upper), run_twice(b + upper), run_twice(c + upper), run_twice(d + upper)
+    )
+    p, q = _blocks_with_pairs(p, t), _blocks_with_pairs(q, u)
+    return halves_of(p, q, _blocks_with_pairs(r, v), _blocks_with_pairs(s, w))
+
+
 def make_read() -> Reader:
     """Six bits, 32 too much; a scale per 16."""
-    return Reader(210, 210, 256, read=_read, groups=2, scales=2, offset=32, read_numbers=_read_numbers)
+    return Reader(
+        210, 210, 256, read=_read, groups=2, scales=2, offset=32, read_numbers=_read_numbers,
+        read_words=_read_words,
+    )  # fmt: skip

@@ -8,6 +8,7 @@ from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect, make_collect_halves
 from graphml_cpu.kernels.formats._groups import Reader, block_halves, load_quarters, signed_bytes
 from graphml_cpu.kernels.formats._unpack import F32x32, I8x32, I32x32, floats, inverse, is_finite
+from graphml_cpu.kernels.formats._words import by_quarter
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
     absolute,
@@ -83,6 +84,19 @@ def _make_read(rest: bool) -> Any:
     return read
 
 
+def _make_words(rest: bool) -> Any:
+    low, high = (make_collect(34, offset, 16, rest, by_word=True) for offset in (2, 18))
+
+    @inline
+    def words(a: int, b: int, c: int, d: int, size: int) -> Any:
+        p, q, r, s = by_quarter(low(a, size), low(b, size), low(c, size), low(d, size))
+        t, u, v, w = by_quarter(high(a, size), high(b, size), high(c, size), high(d, size))
+        early = signed_bytes(p), signed_bytes(q), signed_bytes(r), signed_bytes(s)
+        return early, (signed_bytes(t), signed_bytes(u), signed_bytes(v), signed_bytes(w))
+
+    return words
+
+
 def make_read() -> Reader:
     """Four blocks a unit; signed bytes."""
-    return block_reader(34, _make_read, _blocks, halves=1, signed=True)
+    return block_reader(34, _make_read, _blocks, halves=1, make_words=_make_words, signed=True)

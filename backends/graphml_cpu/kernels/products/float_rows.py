@@ -14,7 +14,7 @@ from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.products.float_terms import TERMS
 from graphml_cpu.kernels.products.outputs import AHEAD, store_output
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import F32, prefetch, sum_lanes, zero
+from graphml_cpu.simd import F32, prefetch_near, sum_lanes, zero
 
 
 def make_row_4(kind: str) -> Callable[..., Any]:
@@ -29,7 +29,7 @@ def make_row_4(kind: str) -> Callable[..., Any]:
         a, b, c, d = zero(F32), zero(F32), zero(F32), zero(F32)
         whole = k - k % count
         for i in range(0, whole, count):
-            prefetch(w + i * w_bytes + AHEAD)
+            prefetch_near(w + i * w_bytes + AHEAD)
             weights, at = load_w(w + i * w_bytes), i * x_bytes
             a = add(weights, load_x(x0 + at), a)
             b = add(weights, load_x(x1 + at), b)
@@ -124,10 +124,10 @@ def make_four_rows_of(kind: str, tokens: int) -> Callable[..., Any]:
         whole = k - k % count
         for i in range(0, whole, count):
             at = i * w_bytes
-            prefetch(w0 + at + ahead)
-            prefetch(w1 + at + ahead)
-            prefetch(w2 + at + ahead)
-            prefetch(w3 + at + ahead)
+            prefetch_near(w0 + at + ahead)
+            prefetch_near(w1 + at + ahead)
+            prefetch_near(w2 + at + ahead)
+            prefetch_near(w3 + at + ahead)
             weights = load_w(w0 + at), load_w(w1 + at), load_w(w2 + at), load_w(w3 + at)
             sums = add(weights, x, i * x_bytes, count, sums)
         left = k - whole
@@ -175,10 +175,10 @@ def make_four_rows_1(kind: str) -> Callable[..., Any]:
         whole = k - k % count
         for i in range(0, whole, count):
             at, values = i * w_bytes, load_x(x + i * x_bytes)
-            prefetch(w + next + at)
-            prefetch(w1 + next + at)
-            prefetch(w2 + next + at)
-            prefetch(w3 + next + at)
+            prefetch_near(w + next + at)
+            prefetch_near(w1 + next + at)
+            prefetch_near(w2 + next + at)
+            prefetch_near(w3 + next + at)
             a, b = add(load_w(w + at), values, a), add(load_w(w1 + at), values, b)
             c, d = add(load_w(w2 + at), values, c), add(load_w(w3 + at), values, d)
         left = k - whole

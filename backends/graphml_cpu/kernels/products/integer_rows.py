@@ -1,4 +1,4 @@
-"""Rows of quantised weights times packed activations: one row of x here, a few by `interleaved_rows`.
+"""Rows of quantised weights times packed activations: one or two rows of x here, more by `interleaved_rows`.
 
 The weights are read once, in file order, which is all that counts while memory sets the pace. Four rows of
 weights meet a token at once (`integer_groups`).
@@ -18,7 +18,7 @@ from graphml_cpu.kernels.products.integer_groups import finish, make_add_groups,
 from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
 from graphml_cpu.kernels.products.interleaved_tokens import row_address
 from graphml_cpu.kernels.products.outputs import AHEAD, store_output
-from graphml_cpu.simd import extract, load_f32, prefetch, store, zero
+from graphml_cpu.simd import extract, load_f32, prefetch_near, store, zero
 
 
 def _make_add_to_each(add: Callable[..., Any], tokens: int) -> Callable[..., Any]:
@@ -32,17 +32,7 @@ def _make_add_to_each(add: Callable[..., Any], tokens: int) -> Callable[..., Any
     def two(found: Any, x: int, x_stride: int, totals: Any) -> Any:
         return add(found, x, totals[0]), add(found, x + x_stride, totals[1])
 
-    @inline
-    def three(found: Any, x: int, x_stride: int, totals: Any) -> Any:
-        second = add(found, x + x_stride, totals[1])
-        return add(found, x, totals[0]), second, add(found, x + 2 * x_stride, totals[2])
-
-    @inline
-    def four(found: Any, x: int, x_stride: int, totals: Any) -> Any:
-        second, third = add(found, x + x_stride, totals[1]), add(found, x + 2 * x_stride, totals[2])
-        return add(found, x, totals[0]), second, third, add(found, x + 3 * x_stride, totals[3])
-
-    return (one, two, three, four)[tokens - 1]
+    return (one, two)[tokens - 1]
 
 
 def _make_zeros(tokens: int) -> Callable[..., Any]:
@@ -54,19 +44,11 @@ def _make_zeros(tokens: int) -> Callable[..., Any]:
     def two() -> Any:
         return zero(F32x16), zero(F32x16)
 
-    @inline
-    def three() -> Any:
-        return zero(F32x16), zero(F32x16), zero(F32x16)
-
-    @inline
-    def four() -> Any:
-        return zero(F32x16), zero(F32x16), zero(F32x16), zero(F32x16)
-
-    return (one, two, three, four)[tokens - 1]
+    return (one, two)[tokens - 1]
 
 
 def make_four_rows(reader: Reader, tokens: int = 1) -> Callable[..., Any]:
-    """An inline function `four_rows(ws, x, x_stride, k)`: four rows of weights times so many tokens, 1 to 4.
+    """An inline function `four_rows(ws, x, x_stride, k)`: four rows of weights times one or two tokens.
 
     ws: a tuple of the rows' addresses, x: the address of the first token's packed row. Gives for each token
     an F32x16, four sums for each of the four products: see `finish`.
@@ -88,7 +70,7 @@ def make_four_rows(reader: Reader, tokens: int = 1) -> Callable[..., Any]:
         totals = zeros()
         for unit in range(k // elements):
             for line in range(lines):
-                prefetch(ws[0] + unit * 4 * size + AHEAD + 64 * line)
+                prefetch_near(ws[0] + unit * 4 * size + AHEAD + 64 * line)
             found, at = read(ws, unit * size), x + unit * step
             totals = first(found, at, x_stride, totals)
             if two_groups:
@@ -102,7 +84,7 @@ def make_four_rows(reader: Reader, tokens: int = 1) -> Callable[..., Any]:
         left = (k - whole * elements) // block
         if left > 0:
             for line in range(lines):
-                prefetch(ws[0] + whole * 4 * size + AHEAD + 64 * line)
+                prefetch_near(ws[0] + whole * 4 * size + AHEAD + 64 * line)
             totals = first(read_rest(ws, whole * size, left), x + whole * step, x_stride, totals)
         return totals
 
@@ -150,9 +132,7 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
     Weight rows begin to end of format `kind` times all `rows` packed rows.
     """
     reader = make_read(kind)
-    # Where a block has two scales, sums within blocks cost more than four interleaved rows.
-    most = 4 if reader.scales == 1 else 2
-    one, two, three, four = (_make_some_tokens(reader, min(tokens, most)) for tokens in (1, 2, 3, 4))
+    one, two = _make_some_tokens(reader, 1), _make_some_tokens(reader, 2)
     products = make_interleaved_products(reader, row_address, _row_by_row)
     block_bytes, block_elements = reader.block_bytes, reader.block_elements
 
@@ -176,10 +156,6 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
             one(begin, end, w, x, y, residual, bias, k, row_bytes, x_stride, y_stride, scratch)
         elif rows == 2:
             two(begin, end, w, x, y, residual, bias, k, row_bytes, x_stride, y_stride, scratch)
-        elif rows == 3 and most == 4:
-            three(begin, end, w, x, y, residual, bias, k, row_bytes, x_stride, y_stride, scratch)
-        elif rows == most:
-            four(begin, end, w, x, y, residual, bias, k, row_bytes, x_stride, y_stride, scratch)
         else:
             products(begin, end, w, y, residual, bias, k, row_bytes, x, x_stride, y_stride, rows, scratch)
 

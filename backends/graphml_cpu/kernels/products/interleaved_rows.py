@@ -17,8 +17,8 @@ from graphml_cpu.kernels.products.integer_groups import finish, make_read_rows
 from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
 from graphml_cpu.kernels.products.interleaved_sets import make_add_tokens, make_load_set, make_put_set
 from graphml_cpu.kernels.products.interleaved_tokens import make_interleave_token, token_bytes
-from graphml_cpu.kernels.products.outputs import store_outputs
-from graphml_cpu.simd import F32, WIDTH, load, prefetch, shuffle_by, store, zero
+from graphml_cpu.kernels.products.outputs import AHEAD, store_outputs
+from graphml_cpu.simd import F32, WIDTH, load, prefetch_near, shuffle_by, store, zero
 
 # Sets of four rows of weights in registers, and rows of weights that pass the tokens' columns together.
 SETS = 2
@@ -28,17 +28,19 @@ _SUM_BYTES = 64
 _each_fourth = shuffle_by((0, 4, 8, 12))
 
 
-def _make_add_group(reader: Reader) -> Callable[..., Any]:
-    """An inline function `add(buffer, at, tokens, sums)`: ROWS rows' group times that of all tokens.
+def _make_add_group(reader: Reader, rest: bool = False) -> Callable[..., Any]:
+    """An inline function `add(buffer, first, second, group, at, tokens, sums)`: a group of ROWS rows.
 
-    The rows' at `buffer`, the tokens' at `at`; sums: two vectors for each token.
+    What `make_load_set` wants: of the rows at `buffer`, their units' addresses, four and four, and `group`.
+    The tokens' groups are at `at`; sums: two vectors for each token.
     """
-    load_set, size = make_load_set(reader), token_bytes(reader)
+    load_set, size = make_load_set(reader, rest), token_bytes(reader)
     add_two, add_one = make_add_tokens(reader)
 
     @inline
-    def add(buffer: int, at: int, tokens: int, sums: int) -> None:
-        rows, others = load_set(buffer), load_set(buffer + 4 * packed.UNIT_ROW_BYTES)
+    def add(buffer: int, first: Any, second: Any, group: int, at: int, tokens: int, sums: int) -> None:
+        rows = load_set(buffer, first, group)
+        others = load_set(buffer + 4 * packed.UNIT_ROW_BYTES, second, group)
         for _ in range(tokens // 2):
             totals = (
                 load(F32x16, sums), load(F32x16, sums + 64),
@@ -59,38 +61,66 @@ def _make_add_group(reader: Reader) -> Callable[..., Any]:
     return add
 
 
+@inline
+def _four_rows(w: int, row: int, row_bytes: int, last: int) -> Any:
+    """Addresses of four rows from number `row` on; past the last one, `last` bytes behind w, that one."""
+    at, third = row * row_bytes, (row + 2) * row_bytes
+    second, fourth = w + min(at + row_bytes, last), w + min(third + row_bytes, last)
+    return w + min(at, last), second, w + min(third, last), fourth
+
+
+def _make_fetch(unit_bytes: int) -> Callable[..., Any]:
+    """An inline function `fetch(w, row_bytes, last, offset, whole_rows)`: what follows the units at `offset`.
+
+    Whole rows are one stretch of memory: it is fetched in its order, whatever row a line is of. Of parts of
+    rows the same columns, ROWS further on.
+    """
+    lines, lines_of_all = (unit_bytes + 63) // 64, (ROWS * unit_bytes + 63) // 64
+
+    @inline
+    def fetch(w: int, row_bytes: int, last: int, offset: int, whole_rows: bool) -> None:
+        if whole_rows:
+            for line in range(lines_of_all):
+                prefetch_near(w + offset * ROWS + AHEAD + 64 * line)
+        else:
+            for row in range(ROWS):
+                for line in range(lines):
+                    prefetch_near(w + min(row * row_bytes, last) + offset + ROWS * row_bytes + 64 * line)
+
+    return fetch
+
+
 def _make_add_columns(reader: Reader) -> Callable[..., Any]:
     """An inline function `add(w, row_bytes, last, first, end, k, at, tokens, sums, buffer)`.
 
     Groups `first` to `end` of ROWS rows of weights from w on (those further than `last` bytes behind it are
     the row there) times those of all tokens, which begin at `at`.
     """
-    put, add_group = make_put_set(reader), _make_add_group(reader)
+    put, add_group, add_rest = make_put_set(reader), _make_add_group(reader), _make_add_group(reader, True)
     read, read_rest = make_read_rows(reader)
     unit_bytes, elements, block = reader.unit_bytes, reader.groups * packed.GROUP, reader.block_elements
     size, groups, set_bytes = token_bytes(reader), reader.groups, 4 * packed.UNIT_ROW_BYTES
-    lines = (unit_bytes + 63) // 64
+    fetch = _make_fetch(unit_bytes)
 
     @inline
-    def addresses(w: int, row: int, row_bytes: int, last: int) -> Any:
-        """Of four rows from number `row` on."""
-        at, third = row * row_bytes, (row + 2) * row_bytes
-        second, fourth = w + min(at + row_bytes, last), w + min(third + row_bytes, last)
-        return w + min(at, last), second, w + min(third, last), fourth
+    def read_all(w: int, row_bytes: int, last: int, offset: int, buffer: int) -> None:
+        for part in range(SETS):
+            put(buffer + part * set_bytes, read(_four_rows(w + offset, 4 * part, row_bytes, last), 0))
 
     @inline
     def units(
-        w: int, row_bytes: int, last: int, first: int, end: int, at: int, tokens: int, sums: int, buffer: int
-    ) -> None:
+        w: int, row_bytes: int, last: int, first: int, end: int, all_groups: int, at: int, tokens: int,
+        sums: int, buffer: int,
+    ) -> None:  # fmt: skip
+        whole_rows = first == 0 and end == all_groups
         for unit in range(first // groups, end // groups):
-            for part in range(SETS):
-                ws = addresses(w, 4 * part, row_bytes, last)
-                for row in range(4):
-                    for line in range(lines):
-                        prefetch(ws[row] + unit * unit_bytes + ROWS * row_bytes + 64 * line)
-                put(buffer + part * set_bytes, read(ws, unit * unit_bytes))
+            offset = unit * unit_bytes
+            fetch(w, row_bytes, last, offset, whole_rows)
+            read_all(w, row_bytes, last, offset, buffer)
+            ws = _four_rows(w + offset, 0, row_bytes, last)
+            others = _four_rows(w + offset, 4, row_bytes, last)
             for group in range(groups):
-                add_group(buffer + group * ROW_GROUP_BYTES, at, tokens, sums)
+                add_group(buffer + group * ROW_GROUP_BYTES, ws, others, group, at, tokens, sums)
                 at += tokens * size
 
     @inline
@@ -99,20 +129,22 @@ def _make_add_columns(reader: Reader) -> Callable[..., Any]:
         buffer: int,
     ) -> None:  # fmt: skip
         whole = k // elements
-        units(w, row_bytes, last, first, min(end, whole), at, tokens, sums, buffer)
+        units(w, row_bytes, last, first, min(end, whole), whole, at, tokens, sums, buffer)
         if end > whole:
-            left = (k - whole * elements) // block
-            for part in range(SETS):
-                ws = addresses(w, 4 * part, row_bytes, last)
-                put(buffer + part * set_bytes, read_rest(ws, whole * unit_bytes, left))
-            add_group(buffer, at + (whole - first) * tokens * size, tokens, sums)
+            left, offset = (k - whole * elements) // block, whole * unit_bytes
+            fetch(w, row_bytes, last, offset, first == 0)
+            ws = _four_rows(w + offset, 0, row_bytes, last)
+            others = _four_rows(w + offset, 4, row_bytes, last)
+            put(buffer, read_rest(ws, 0, left))
+            put(buffer + set_bytes, read_rest(others, 0, left))
+            add_rest(buffer, ws, others, left, at + (whole - first) * tokens * size, tokens, sums)
 
     @inline
     def only_units(
         w: int, row_bytes: int, last: int, first: int, end: int, k: int, at: int, tokens: int, sums: int,
         buffer: int,
     ) -> None:  # fmt: skip
-        units(w, row_bytes, last, first, end, at, tokens, sums, buffer)
+        units(w, row_bytes, last, first, end, k // packed.GROUP, at, tokens, sums, buffer)
 
     return only_units if reader.read_rest is None else units_and_rest
 

@@ -1,9 +1,9 @@
 """Four rows of quantised weights interleaved in registers, and their products with tokens.
 
 Lane 4 * row + block of eight vectors holds the row's bytes 4c to 4c + 3 of a half of the block; scales and
-minima are in the same lanes. So a dot product with a token's bytes (`interleaved_tokens`), the same in
-every quarter, adds up a block in its lane: no sum crosses lanes, and a vector of sums has four for each row,
-one for each block of a group.
+minima are in the same lanes. Where a format can they are interleaved before they are unpacked. So a dot
+product with a token's bytes (`interleaved_tokens`), the same in every quarter, adds up a block in its lane:
+no sum crosses lanes, and a vector of sums has four for each row, one for each block of a group.
 They are added up as `integer_rows` does, to the bit. Knows what a `Reader` says, and how a unit is put down.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphml_cpu import packed
+from graphml_cpu import packed, target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import F32x4, F32x16, I8x64, Reader, U8x64
 from graphml_cpu.kernels.products import interleaved_tokens
@@ -47,14 +47,19 @@ _low_halves, _high_halves = (
 )
 
 
+def reads_words(reader: Reader) -> bool:
+    """Whether a set is read from the weights as it is multiplied, not unpacked into a buffer before."""
+    return reader.read_words is not None and target.current().vector_bytes == 64
+
+
 def make_put_set(reader: Reader) -> Callable[..., Any]:
     """An inline function `put(to, found)`: what `make_read_rows` reads of four rows, to `to`.
 
-    A row takes UNIT_ROW_BYTES, and each group of it ROW_GROUP_BYTES: its values and one vector of those that
-    the four rows share.
+    A row takes UNIT_ROW_BYTES, and each group of it ROW_GROUP_BYTES: its values, unless a set `reads_words`,
+    and one vector of those that the four rows share.
     """
-    prepare, unit = make_operand(reader, for_panel=True).prepare, packed.UNIT_ROW_BYTES
-    groups = reader.groups
+    prepare, unit = make_operand(reader).prepare, packed.UNIT_ROW_BYTES
+    groups, with_values = reader.groups, not reads_words(reader)
 
     @inline
     def put_row(to: int, row: Any) -> None:
@@ -83,10 +88,11 @@ def make_put_set(reader: Reader) -> Callable[..., Any]:
         @inline
         def put_group(to: int, found: Any) -> None:
             units, numbers = found
-            put_row(to, units[0][index])
-            put_row(to + unit, units[1][index])
-            put_row(to + 2 * unit, units[2][index])
-            put_row(to + 3 * unit, units[3][index])
+            if with_values:
+                put_row(to, units[0][index])
+                put_row(to + unit, units[1][index])
+                put_row(to + 2 * unit, units[2][index])
+                put_row(to + 3 * unit, units[3][index])
             put_scales(to + _SCALES, numbers[index])
             put_minima(to + _MINIMA, numbers[index])
 
@@ -106,12 +112,14 @@ def make_put_set(reader: Reader) -> Callable[..., Any]:
     return put_one if groups == 1 else put_two
 
 
-def make_load_set(reader: Reader) -> Callable[..., Any]:
-    """An inline function `load_set(at)`: four rows' group, as `make_put_set` leaves it, as vectors of a set.
+def make_load_set(reader: Reader, rest: bool = False) -> Callable[..., Any]:
+    """An inline function `load_set(at, ws, group)`: four rows' group, as vectors of a set.
 
-    Eight vectors of values; scales, one or two; minima, none, one or two.
+    Eight vectors of values; scales, one or two; minima, none, one or two. at: where `make_put_set` left it.
+    ws: the units of the rows, group: which of their groups; with `rest` how many blocks a row has left.
     """
-    unit = packed.UNIT_ROW_BYTES
+    unit, prepare = packed.UNIT_ROW_BYTES, make_operand(reader).prepare
+    words = reader.read_rest_words if rest else reader.read_words
 
     @inline
     def four(at: int) -> Any:
@@ -142,13 +150,19 @@ def make_load_set(reader: Reader) -> Callable[..., Any]:
         return (none, one, two)[count]
 
     scales, minima = make_numbers(reader.scales, _SCALES), make_numbers(reader.minima, _MINIMA)
-    _VALUES = I8x64 if make_operand(reader, for_panel=True).signed else U8x64
+    _VALUES = I8x64 if make_operand(reader).signed else U8x64
 
     @inline
-    def load_set(at: int) -> Any:
+    def from_buffer(at: int, ws: Any, group: int) -> Any:
         return four(at), four(at + 64), scales(at), minima(at)
 
-    return load_set
+    @inline
+    def from_weights(at: int, ws: Any, group: int) -> Any:
+        (a, b, c, d), (e, f, g, h) = words(ws[0], ws[1], ws[2], ws[3], group)
+        low = prepare(a), prepare(b), prepare(c), prepare(d)
+        return low, (prepare(e), prepare(f), prepare(g), prepare(h)), scales(at), minima(at)
+
+    return from_weights if reads_words(reader) else from_buffer
 
 
 @inline
@@ -209,7 +223,7 @@ def _make_seeds(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]
 
 def _make_half(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Inline functions: a half of two sets times that of the token at `at`, and of the next one, too."""
-    dot, size = make_operand(reader, for_panel=True).dot, token_bytes(reader)
+    dot, size = make_operand(reader).dot, token_bytes(reader)
 
     @inline
     def half(a: Any, b: Any, at: int, p: Vector, q: Vector) -> tuple[Vector, Vector]:

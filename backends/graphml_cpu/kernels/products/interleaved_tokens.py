@@ -28,7 +28,7 @@ _first, _second, _third = _nth
 
 def number_of_seeds(reader: Reader) -> int:
     """How many vectors integer sums begin with: none, one, or one for each half of the blocks."""
-    return 0 if make_operand(reader, for_panel=True).shift is None else reader.scales
+    return 0 if make_operand(reader).shift is None else reader.scales
 
 
 def minima_at(reader: Reader) -> int:
@@ -44,7 +44,7 @@ def token_bytes(reader: Reader) -> int:
 def make_interleave_token(reader: Reader) -> Callable[..., Any]:
     """An inline function `interleave(x, groups, to, step)`: a packed row to `to`, its groups `step` apart."""
     shift, seeds, minima = (
-        make_operand(reader, for_panel=True).shift or 0,
+        make_operand(reader).shift or 0,
         number_of_seeds(reader),
         reader.minima,
     )

@@ -1,0 +1,55 @@
+"""Which kernels a node calls, and which loop of a product its number of rows selects: for `graphml explain`.
+
+Knows lowered steps and the model of costs; compiles nothing.
+"""
+
+from __future__ import annotations
+
+from graphml.ir.node import Node
+from graphml.ir.shape import bounds
+from graphml_cpu.lowering import table
+from graphml_cpu.lowering.step import Part, Step, Table
+from graphml_cpu.node_support import refuses
+from graphml_cpu.packed import FLOATS
+from graphml_cpu.product_costs import costs
+from graphml_cpu.tuning import Tuning
+
+
+def called_kernels(node: Node, threads: int, tuning: Tuning, one_order: bool) -> list[str]:
+    """A line for each kernel call of a node: its kernel, and of products with two loops why which one."""
+    if node.op.name not in table() or node.op.view or refuses(node) is not None:
+        return []
+    lines = []
+    for step in table()[node.op.name].steps(node, threads, one_order):
+        lines.append(step.kernel.name + _choice(step, tuning.applied(step, threads)))
+    return lines
+
+
+def _choice(step: Step, applied: Step) -> str:
+    """Which loop is called at the most rows that the node has, and what both are estimated at."""
+    few, x = applied.arguments.get("few_rows"), step.arguments.get("x")
+    if not isinstance(few, int) or not isinstance(x, Node | Part):
+        return ""
+    source = x.node if isinstance(x, Part) else x
+    rows, n, k = max(bounds(source.shape[:-1]), default=1), _weight_rows(step), step.arguments["k"]
+    kind = step.kernel.name.split("-")[1]
+    assert isinstance(k, int)
+    if rows == 1:
+        return ": by rows, the only loop for one row"
+    found = costs(kind, kind in FLOATS)
+    by_rows, by_panels = (cost.of(n, rows) * k / 1e6 for cost in (found.by_rows, found.by_panels))
+    chosen = "by rows" if rows <= few else "by panels"
+    why = "graphml tune measured it" if few != step.arguments["few_rows"] else "by the model of costs"
+    return (
+        f": {rows} rows {chosen}; up to {few} by rows, more by panels ({why}); {rows} rows of {n} x {k} take"
+        f" one thread {by_rows:.0f} us by rows and {by_panels:.0f} us by panels by that model"
+    )
+
+
+def _weight_rows(step: Step) -> int:
+    """Of all weights that a call multiplies."""
+    entries, n = step.arguments.get("table"), step.arguments.get("n")
+    if isinstance(entries, Table):
+        return sum(int(one[2]) for one in entries.rows if isinstance(one[2], int))
+    assert isinstance(n, int)
+    return 2 * n if "gate" in step.arguments else n
