@@ -6,6 +6,8 @@ A part of `Session` in a file of its own: it works on the session's tokens, prog
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -13,11 +15,14 @@ import numpy as np
 from graphml.api.capture import Probe
 from graphml.api.stats import Meter
 from graphml.errors import UsageError
+from graphml.ir.op import Array
 from graphml.runtime.committed import Committed, Evaluation
 from graphml.runtime.draft_steps import draft_program, drafted_logits
 from graphml.runtime.drafting import DRAFT_ROWS, Drafts, StepTimes, draft_lengths
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
+from graphml.runtime.prediction_head import HIDDEN
+from graphml.runtime.slots import Slot
 from graphml.sampling import NextLogits, SamplingParams
 from graphml.sampling.structured.params_structure import Structured
 
@@ -39,12 +44,26 @@ class Drafting(Protocol):
     def evaluation(self) -> Evaluation:
         """Begin to evaluate what is not evaluated yet."""
 
+    def slot(self) -> Slot:
+        """Where its cells are."""
+
     def _chosen(self, params: SamplingParams) -> int | None: ...
 
 
 def session_drafts(session: Drafting, drafts: Drafts | None) -> SessionDrafts | None:
     """Those of a generation that has drafts; UsageError as of `SessionDrafts`."""
+    _show_hidden(session, False)  # of a generation that was never begun
     return None if drafts is None else SessionDrafts(session, drafts)
+
+
+def _show_hidden(session: Drafting, hidden: bool) -> None:
+    """Have the session's steps give hidden rows, or not; then it shares none."""
+    probe = session._probe
+    if probe.options.hidden != hidden:
+        probe.options = replace(probe.options, hidden=hidden)
+        probe.watch = None
+        if hidden:
+            session.slot().leave_group()
 
 
 class SessionDrafts:
@@ -57,6 +76,10 @@ class SessionDrafts:
         self._rows: Floats = np.empty((0, 0), np.float32)  # behind the draft's ids, first to last
         self._draft: list[int] = []
         self._at = 0  # tokens held when the latest was sampled
+        if drafts.reads_hidden:
+            _show_hidden(session, True)
+            session._probe.watch = self._saw
+            self._session = session
         draft_program(session._executor, session._probe.options, 1)
 
     def token(self, session: Drafting, params: SamplingParams, most: int) -> int:
@@ -78,7 +101,8 @@ class SessionDrafts:
             n_rows = 1 + len(found)
             evaluation = session.evaluation()
             ids = np.concatenate([evaluation.waiting, np.array(found, np.int32)])
-            logits = drafted_logits(session._executor, evaluation.slot, ids, session._probe.options)
+            probe = session._probe
+            logits = drafted_logits(session._executor, evaluation.slot, ids, probe.options, probe.take)
             held.evaluated(held.latest, NextLogits(logits[0]))
             session.meter.n_drafted += len(found)
             self._draft, self._rows = found, logits[1:]
@@ -102,6 +126,12 @@ class SessionDrafts:
         self._drafts.used(count)
         return found[:count] if count >= self._drafts.n_min else []
 
+    def _saw(self, outputs: Mapping[str, Array]) -> None:
+        rows = outputs[HIDDEN]
+        self._drafts.saw(self._session._held.n_cells - len(rows), rows)
+
     def close(self) -> None:
         """No token is wanted any more."""
+        if self._drafts.reads_hidden:
+            _show_hidden(self._session, False)
         self._drafts.drafter.close()

@@ -265,7 +265,8 @@ class Session:
         check_stop(self._tokenizer, params)
         limits = limits_of(self, Overflow(overflow, keep), most, checked)
         structured = Structured(params, self._tokenizer)
-        drafts = session_drafts(self, drafts_for(params, self._executor, self._draft))
+        sizes = self.n_ctx, self.n_vocab
+        drafts = session_drafts(self, drafts_for(params, self._executor, self._draft, *sizes))
         self.begin(new)
         self.chooses, self._structured = params, structured
         return generated(self, checked, params, limits, drafts)

@@ -83,19 +83,14 @@ class Executor:
         self.n_steps = 0  # so far, of whatever session
         self.slot_groups: weakref.WeakSet[Any] = weakref.WeakSet()  # see `runtime.slot_group`
         self.closed = False
+        self.head: Any = None  # see `runtime.prediction_head`
 
     def build(
-        self,
-        max_tokens: int,
-        max_outputs: int,
-        max_sequences: int = 1,
-        pooling: str = "",
-        *,
-        top_k: bool = False,
+        self, max_tokens: int, max_outputs: int, max_sequences: int = 1, pooling: str = "", **more: bool
     ) -> Graph:
         """The graph of one step; see `ModelGraphs.build`."""
         with self._open():
-            return self.graphs.build(max_tokens, max_outputs, max_sequences, pooling, top_k=top_k)
+            return self.graphs.build(max_tokens, max_outputs, max_sequences, pooling, **more)
 
     def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:
         """The graph that reads source texts; see `ModelGraphs.build_encoder`."""
@@ -183,7 +178,8 @@ class Executor:
                 if encoder:
                     graph = self.build_encoder(max_tokens, max_sequences)
                 else:
-                    graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling, top_k=top_k)
+                    sizes = max_tokens, max_outputs, max_sequences
+                    graph = self.build(*sizes, chosen.pooling, top_k=top_k, hidden=chosen.hidden)
                 taken = time.perf_counter() - start
                 tell_unused(self.file.path, self.graphs.built_by, self.unused_tensors)
                 try:
@@ -345,6 +341,7 @@ class Executor:
                 self.closed = True
                 self._programs.clear()
                 self.movers.clear()
+                self.head = None
                 self._weights.clear()
                 self.device.close()
                 self.file.close()
