@@ -73,15 +73,15 @@ class PredictionHead:
             executor.file, _alone(executor), executor.config, executor.backend, executor.device,
             executor.n_batch, executor.cache_dtype,
             options=CompileOptions(options.fuse, strict=options.strict), swa_full=executor.graphs.swa_full,
+            open_lock=executor.open_lock,
         )  # fmt: skip
-        made.lock = executor.lock
         made.graphs.is_head = True
         self._owner = executor
 
     def prepare(self) -> None:
         """Have its programs; from any thread."""
         for count in (1, self.executor.n_batch):
-            self.executor.compiled_for(count, 1)
+            self.executor.programs.compiled_for(count, 1)
 
     def drafter(self, n_ctx: int, n_vocab: int) -> HeadDrafter:
         """One for a new sequence of at most `n_ctx` tokens."""
@@ -91,9 +91,7 @@ class PredictionHead:
         """Append ids behind the tokens of these hidden rows: the last one's logits and its own hidden row."""
         executor, length = self.executor, slot.length
         with executor.lock:
-            if self._owner.closed:
-                raise UsageError(f"{executor.file.path}: the model was closed")
-            program = executor.compiled_for(len(ids), 1).program
+            program = executor.programs.compiled_for(len(ids), 1).program
             self._owner.n_steps += 1
             try:
                 dims = fill(program.inputs, {slot.sequence: np.array(ids, np.int32)}, slot.cache, "last")

@@ -22,16 +22,11 @@ from graphml_gpu.dispatch import (
     rows,
 )
 from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
-from graphml_gpu.kernels.attention.decode import (
-    ATTENTION,
-    MOST_SPLITS,
-    RECORD_HEAD,
-    TEAM,
-    combine_attention,
-)
+from graphml_gpu.kernels.attention.decode import ATTENTION, TEAM
 from graphml_gpu.kernels.attention.decode_teams import ATTENTION_TEAMS
 from graphml_gpu.kernels.attention.prefill import ATTENTION_TILES
 from graphml_gpu.kernels.attention.prefill_registers import ATTENTION_REGISTERS, QUAD
+from graphml_gpu.kernels.attention.split_records import MOST_SPLITS, RECORD_HEAD, combine_attention
 from graphml_gpu.language import Features, Kernel, Type, f32, f32x4, u32, u32x2, u32x4
 from graphml_gpu.lowering.attention_teams import teams, tiles
 

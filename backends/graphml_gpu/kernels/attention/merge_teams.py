@@ -5,9 +5,9 @@ Knows the sums of teams and where a workgroup leaves its result; nothing of keys
 
 from __future__ import annotations
 
-from graphml_gpu.kernels.attention.decode import leave
 from graphml_gpu.kernels.attention.fetched_rows import fetches, fours_at_once, fours_of
 from graphml_gpu.kernels.attention.parts import weight_of
+from graphml_gpu.kernels.attention.split_records import leave
 from graphml_gpu.language import (
     Array,
     Write,

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphml_gpu.kernels.attention.cache_loads import PAIRS, CacheLoad, load_f32
-from graphml_gpu.kernels.attention.decode import divided
 from graphml_gpu.kernels.attention.parts import (
     find_cells,
     finish_score,
@@ -21,6 +20,7 @@ from graphml_gpu.kernels.attention.parts import (
     store_four,
     weight_of,
 )
+from graphml_gpu.kernels.attention.split_records import divided
 from graphml_gpu.language import (
     Array,
     Kernel,

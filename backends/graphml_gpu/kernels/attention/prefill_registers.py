@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphml_gpu.kernels.attention.cache_loads import load_f32
-from graphml_gpu.kernels.attention.decode import divided
 from graphml_gpu.kernels.attention.fetched_rows import (
     WIDE_PAIRS,
     UnitLoad,
@@ -26,6 +25,7 @@ from graphml_gpu.kernels.attention.fetched_rows import (
 )
 from graphml_gpu.kernels.attention.parts import finish_score, slope, store_four, weight_of
 from graphml_gpu.kernels.attention.prefill import load_queries, note_rows, run_of
+from graphml_gpu.kernels.attention.split_records import divided
 from graphml_gpu.language import (
     Array,
     Kernel,

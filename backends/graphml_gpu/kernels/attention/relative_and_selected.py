@@ -15,11 +15,11 @@ from graphml_gpu.kernels.attention.decode import (
     add_planes,
     add_totals,
     add_values,
-    divided,
     score_tile,
     weigh_tile,
 )
 from graphml_gpu.kernels.attention.parts import find_cells, load_query, seen, store_four
+from graphml_gpu.kernels.attention.split_records import divided
 from graphml_gpu.kernels.grid import element_number
 from graphml_gpu.language import (
     Array,
