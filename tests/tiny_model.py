@@ -36,16 +36,20 @@ def write(
     n_ctx: int = N_CTX,
     architecture: str = "llama",
     more: Sequence[str] = (),
+    ahead: bool = False,
 ) -> Path:
     """Write the model; without `tokenizer` it says that it has no vocabulary.
 
     architecture: what it calls itself; its tensors are llama's. more: control tokens at the vocabulary's end.
+    ahead: one more layer, for multi-token prediction.
     """
     writer = gguf.GGUFWriter(path, architecture)
     tokens = [*vocabulary(), *more]
     writer.add_context_length(n_ctx)
     writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(LAYERS + ahead)
+    if ahead:
+        writer.add_nextn_predict_layers(1)
     writer.add_feed_forward_length(HIDDEN)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
@@ -64,7 +68,7 @@ def write(
     if template is not None:
         writer.add_chat_template(template)
     generator = np.random.default_rng(seed)
-    for name, shape in _shapes(len(tokens)).items():
+    for name, shape in shapes(len(tokens), ahead).items():
         values = 2 * generator.standard_normal(shape, np.float32) / np.float32(shape[-1] ** 0.5)
         writer.add_tensor(name, np.ones(shape, np.float32) if len(shape) == 1 else values)
     writer.write_header_to_file()
@@ -74,16 +78,17 @@ def write(
     return path
 
 
-def _shapes(n_vocab: int) -> dict[str, tuple[int, ...]]:
+def shapes(n_vocab: int, ahead: bool = False) -> dict[str, tuple[int, ...]]:
+    """Name -> NumPy shape of the tensors."""
     kv_width = WIDTH // HEADS * KV_HEADS
-    shapes: dict[str, tuple[int, ...]] = {
+    found: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (n_vocab, WIDTH),
         "output_norm.weight": (WIDTH,),
     }
-    shapes["output.weight"] = (n_vocab, WIDTH)
-    for layer in range(LAYERS):
+    found["output.weight"] = (n_vocab, WIDTH)
+    for layer in range(LAYERS + ahead):
         part = f"blk.{layer}."
-        shapes |= {
+        found |= {
             part + "attn_norm.weight": (WIDTH,),
             part + "attn_q.weight": (WIDTH, WIDTH),
             part + "attn_k.weight": (kv_width, WIDTH),
@@ -94,4 +99,9 @@ def _shapes(n_vocab: int) -> dict[str, tuple[int, ...]]:
             part + "ffn_up.weight": (HIDDEN, WIDTH),
             part + "ffn_down.weight": (WIDTH, HIDDEN),
         }
-    return shapes
+    if ahead:
+        part = f"blk.{LAYERS}.nextn."
+        norms = (part + one + ".weight" for one in ("enorm", "hnorm", "shared_head_norm"))
+        found |= dict.fromkeys(norms, (WIDTH,))
+        found[part + "eh_proj.weight"] = WIDTH, 2 * WIDTH
+    return found

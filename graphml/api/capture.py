@@ -6,7 +6,7 @@ Knows names and arrays; nothing of tokens.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TypeAlias
@@ -45,6 +45,7 @@ class Probe:
         options: CompileOptions | None = None,
     ) -> None:
         self.keeps_history = history
+        self.watch: Callable[[Mapping[str, Array]], None] | None = None  # gets the outputs of each step
         self._executor, self._chunks = executor, list[dict[str, Array]]()
         self._symbols: dict[str, str | None] = {}
         self.options = options = options or executor.options
@@ -75,6 +76,7 @@ class Probe:
     def copy(self) -> Probe:
         """The same for another session; nothing collected yet."""
         made = copy(self)
+        made.watch = None
         made.begin()
         return made
 
@@ -84,6 +86,8 @@ class Probe:
 
     def take(self, outputs: Mapping[str, Array]) -> None:
         """Copy what one step of the evaluation gave."""
+        if self.watch is not None:
+            self.watch(outputs)
         if self._symbols:
             self._chunks.append({name: outputs[_PREFIX + name].copy() for name in self._symbols})
 

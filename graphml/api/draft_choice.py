@@ -10,11 +10,12 @@ from graphml.errors import UsageError
 from graphml.runtime.draft_steps import check_drafts
 from graphml.runtime.drafting import Drafter, Drafts, NgramDrafter
 from graphml.runtime.executor import Executor
+from graphml.runtime.prediction_head import check_head, prediction_head
 from graphml.sampling import SamplingParams
 
 
 def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | None) -> str:
-    """none, ngram or draft: what drafts with these parameters. UsageError where that cannot be.
+    """none, ngram, draft or mtp: what drafts with these parameters. UsageError where that cannot be.
 
     draft: the draft model, if there is one; a UsageError without it where it is asked for by name.
     """
@@ -33,15 +34,28 @@ def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | N
         raise UsageError(
             "spec_type: draft wants a model opened with draft_model (--model-draft); it has none"
         )
+    if kind == "mtp":
+        check_head(executor)
     return kind
 
 
-def drafts_for(params: SamplingParams, executor: Executor, draft: DraftModel | None) -> Drafts | None:
-    """The drafts of a new sequence; None for none. Arguments and errors as of `draft_kind`."""
+def drafts_for(
+    params: SamplingParams, executor: Executor, draft: DraftModel | None, n_ctx: int, n_vocab: int
+) -> Drafts | None:
+    """The drafts of a new sequence; None for none. Arguments and errors as of `draft_kind`.
+
+    n_ctx, n_vocab: most tokens of it, and ids that are tokens.
+    """
     kind = draft_kind(params, executor, draft)
     if kind == "none":
         return None
-    drafter: Drafter = NgramDrafter() if kind == "ngram" or draft is None else draft.drafter()
+    drafter: Drafter
+    if kind == "mtp":
+        head = prediction_head(executor)
+        head.prepare()
+        drafter = head.drafter(n_ctx, n_vocab)
+    else:
+        drafter = NgramDrafter() if kind == "ngram" or draft is None else draft.drafter()
     return Drafts(drafter, params.spec_draft_n_max, params.spec_draft_n_min)
 
 

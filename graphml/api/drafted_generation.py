@@ -6,15 +6,19 @@ A part of `Session` in a file of its own: it works on the session's tokens, prog
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from graphml.api.session_sampling import SampledFrom, sampled, sampled_from_known
 from graphml.errors import UsageError
+from graphml.ir.op import Array
 from graphml.runtime.draft_steps import draft_program, drafted_logits
 from graphml.runtime.drafting import DRAFT_ROWS, Drafts, StepTimes, draft_lengths
 from graphml.runtime.evaluation import Floats
+from graphml.runtime.prediction_head import HIDDEN
 from graphml.sampling import NextLogits, SamplingParams
 
 
@@ -26,7 +30,18 @@ class Drafting(SampledFrom, Protocol):
 
 def session_drafts(session: Drafting, drafts: Drafts | None) -> SessionDrafts | None:
     """Those of a generation that has drafts; UsageError as of `SessionDrafts`."""
+    _show_hidden(session, False)  # of a generation that was never begun
     return None if drafts is None else SessionDrafts(session, drafts)
+
+
+def _show_hidden(session: Drafting, hidden: bool) -> None:
+    """Have the session's steps give hidden rows, or not; then it shares none."""
+    probe = session._probe
+    if probe.options.hidden != hidden:
+        probe.options = replace(probe.options, hidden=hidden)
+        probe.watch = None
+        if hidden:
+            session.slot().leave_group()
 
 
 class SessionDrafts:
@@ -39,6 +54,10 @@ class SessionDrafts:
         self._rows: Floats = np.empty((0, 0), np.float32)  # behind the draft's ids, first to last
         self._draft: list[int] = []
         self._at = 0  # tokens held when the latest was sampled
+        if drafts.reads_hidden:
+            _show_hidden(session, True)
+            session._probe.watch = self._saw
+            self._session = session
         draft_program(session._executor, session._probe.options, 1)
 
     def token(self, session: Drafting, params: SamplingParams, most: int) -> int:
@@ -60,7 +79,8 @@ class SessionDrafts:
             n_rows = 1 + len(found)
             evaluation = session.evaluation()
             ids = np.concatenate([evaluation.waiting, np.array(found, np.int32)])
-            logits = drafted_logits(session._executor, evaluation.slot, ids, session._probe.options)
+            probe = session._probe
+            logits = drafted_logits(session._executor, evaluation.slot, ids, probe.options, probe.take)
             held.evaluated(held.latest, NextLogits(logits[0]))
             session.meter.n_drafted += len(found)
             self._draft, self._rows = found, logits[1:]
@@ -84,6 +104,12 @@ class SessionDrafts:
         self._drafts.used(count)
         return found[:count] if count >= self._drafts.n_min else []
 
+    def _saw(self, outputs: Mapping[str, Array]) -> None:
+        rows = outputs[HIDDEN]
+        self._drafts.saw(self._session._held.n_cells - len(rows), rows)
+
     def close(self) -> None:
         """No token is wanted any more."""
+        if self._drafts.reads_hidden:
+            _show_hidden(self._session, False)
         self._drafts.drafter.close()

@@ -143,7 +143,9 @@ class Engine:
             sequence.matcher = None if matcher is None else matcher.copy()
             sequence.prompt_scores = scores
             if negative is None:
-                sequence.drafts = drafts_for(params, self._executor, self._draft)
+                most = self.n_ctx if request.max_tokens is None else len(request.ids) + request.max_tokens
+                sizes = min(most, self.n_ctx), self.n_vocab
+                sequence.drafts = drafts_for(params, self._executor, self._draft, *sizes)
             else:
                 Guidance(sequence, RunningSequence(negative, next(self._orders), index), scale)
             members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))
@@ -155,7 +157,7 @@ class Engine:
         if runner is None:
             return  # it was closed, which `StepLoop.add` raises
         if first.drafts is not None:
-            runner.prepare_drafts()
+            runner.prepare_drafts(first.drafts.reads_hidden)
         if first.request.adapters is not None:
             runner.prepare_adapters(list(sequences))
         negatives = [one.guidance.negative for one in sequences if one.guidance is not None]

@@ -113,7 +113,8 @@ def generation(
     check_stop(tokenizer, params)
     limits = _limits(session, Overflow(overflow, keep), most, checked)
     structured = Structured(params, tokenizer)
-    drafts = session_drafts(session, drafts_for(params, executor, session._draft))
+    drafts_of = drafts_for(params, executor, session._draft, session.n_ctx, session.n_vocab)
+    drafts = session_drafts(session, drafts_of)
     session.begin(new)
     session.chooses, session._structured = params, structured
     tokens = _generated(session, checked, params, limits, drafts, session._turn)

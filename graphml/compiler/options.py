@@ -24,7 +24,8 @@ class CompileOptions:
     `graphml.passes.placement_rules.parse_rules`. patch: the user's functions, inserted into the built graph;
     `keep` sees their results. pooling: how embeddings are pooled, by `graphml.loading.pooling.POOLINGS`;
     "": the architecture's own outputs, logits for most. adapters, control: what is added to products and to
-    layers. factors: of the adapters, an input of each step: not a part of what is compiled.
+    layers. factors: of the adapters, an input of each step: not a part of what is compiled. hidden: the
+    hidden rows of all tokens, behind the output norm, are an output, too.
     """
 
     fuse: str = ""
@@ -35,6 +36,7 @@ class CompileOptions:
     pooling: str = ""
     adapters: tuple[Adapter, ...] = ()
     control: ControlVectors | None = None
+    hidden: bool = False
     factors: tuple[float, ...] = field(default=(), compare=False)
 
     def fusions(self) -> frozenset[str]:

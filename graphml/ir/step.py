@@ -50,6 +50,7 @@ class StepBuilder(BaseBuilder):
         super().__init__()
         self.causal, self.caches, self.windows = causal, caches, windows
         self.hidden: Node | None = None  # the input of the logits, once they are built
+        self.every_hidden: Node | None = None  # of all tokens
         self.kept: dict[int, Kept] = {}  # by each layer so far
         self.n_tokens = Symbol("T", max_tokens)
         # In a step of one token its row is the output row, so no gather is needed.

@@ -8,6 +8,10 @@ because there are no logits. `RANK`: how pairs of texts are scored.
 `encode(g, config, weights)`, if there is one, is the graph of an encoder: it reads a source text at once and
 stores the keys and values that `build`, the decoder, attends to. Then `Config` has a `start_token`, which
 begins answers.
+
+`ahead(g, config, weights, hidden)`, if there is one, is the graph of a layer for multi-token prediction, in
+files that have one behind the others: the logits of what follows `g.tokens`; `hidden`: the hidden rows of the
+tokens before those.
 """
 
 from __future__ import annotations
@@ -100,8 +104,8 @@ class Architecture:
 
     causal: no token attends to later ones, so that a text may be evaluated in chunks. output: of
     `build`, `logits` or `embeddings`. rank: see `pooling`. encode: of a model with encoder and decoder;
-    returns the rows [T, D] of the source text. `build` and `encode` are given what `read` returned, which is
-    of a class of their module: hence `Any`.
+    returns the rows [T, D] of the source text. ahead: of a layer for multi-token prediction. `build`, `ahead`
+    and `encode` are given what `read` returned, which is of a class of their module: hence `Any`.
     """
 
     name: str
@@ -112,3 +116,4 @@ class Architecture:
     output: str = "logits"
     rank: Rank = PLAIN
     encode: Callable[[Builder, Any, Tensors], Node] | None = None
+    ahead: Callable[[Builder, Any, Tensors, Node], Node] | None = None

@@ -183,4 +183,5 @@ def _from_module(name: str, module: ModuleType) -> Architecture:
     return Architecture(
         name, module.Config.read, module.build, getattr(module, "sample", None),
         bool(getattr(module, "CAUSAL", True)), output, rank, getattr(module, "encode", None),
+        getattr(module, "ahead", None),
     )  # fmt: skip

@@ -113,10 +113,10 @@ class Tensors:
         return self.scales._get(f"{name}.scale") if scaled or self._want(name).dtype.name == "nvfp4" else None
 
     @method
-    def logits(self, x: Node, name: str = "logits") -> Node:
-        """The output rows of x times the matrix `output`, or times the embedding if the file has none."""
-        self.g.hidden = x = output_rows(self.g, x)
-        return self.linear(x, "output" if self._get("output") else "token_embd", name)
+    def logits(self, x: Node, name: str = "logits", of: str = "output") -> Node:
+        """The output rows of x times the matrix `of`, or times the embedding if the file has none."""
+        self.g.every_hidden, self.g.hidden = x, output_rows(self.g, x)
+        return self.linear(self.g.hidden, of if self._get(of) else "token_embd", name)
 
     @method
     def layers(

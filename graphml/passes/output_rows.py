@@ -37,6 +37,26 @@ def leave_rows_out(graph: Graph, rows: Node, n_rows: Dim) -> Graph:
     return _Rewriting(graph, chosen, _moved(graph, chosen, n_rows), rows, n_rows).run()
 
 
+def with_outputs(graph: Graph, more: Graph) -> Graph:
+    """A graph after `leave_rows_out` with the outputs of another one before it, of the same builder.
+
+    What both compute alike is computed once; what is computed for the chosen rows in one and for all in the
+    other, in both: so that the first one's values keep their bits.
+    """
+    order, taken = dict.fromkeys(graph.nodes), {node.name for node in graph.nodes}
+    made: dict[Node, Node] = {}
+    for node in more.nodes:
+        inputs = tuple(made[source] for source in node.inputs)
+        if node not in order:
+            name = f"{node.name}.every" if node.name in taken else node.name
+            node_made = replace(node, inputs=inputs, name=name)
+            order[node_made] = None
+            made[node] = node_made
+        else:
+            made[node] = node
+    return make_graph(order, {**graph.outputs, **{name: made[node] for name, node in more.outputs.items()}})
+
+
 def _moved(graph: Graph, chosen: Collection[Node], n_rows: Dim) -> set[Node]:
     """The nodes that are computed for the chosen rows alone: those whose other rows are not read."""
     users, outputs = graph.users(), set(graph.outputs.values())

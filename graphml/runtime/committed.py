@@ -187,6 +187,11 @@ class Committed:
         """Whether so many tokens are in cells, those of a step ahead or a draft included."""
         return self._slot.length >= n_tokens
 
+    @property
+    def n_cells(self) -> int:
+        """How many tokens are in cells, while an evaluation runs, too."""
+        return self._slot.length
+
     def rewind(self, n_tokens: int) -> None:
         """Forget all tokens but the first `n_tokens`."""
         n_evaluated = min(self.latest.n_evaluated, n_tokens)

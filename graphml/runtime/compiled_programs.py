@@ -71,9 +71,8 @@ class CompiledPrograms:
                 if encoder:
                     graph = self.graphs.build_encoder(max_tokens, max_sequences)
                 else:
-                    graph = self.graphs.build(
-                        max_tokens, max_outputs, max_sequences, chosen.pooling, top_k=top_k
-                    )
+                    sizes = max_tokens, max_outputs, max_sequences
+                    graph = self.graphs.build(*sizes, chosen.pooling, top_k=top_k, hidden=chosen.hidden)
                 taken = time.perf_counter() - start
                 tell_unused(self.file.path, self.graphs.built_by, self.graphs.unused_tensors)
                 try:

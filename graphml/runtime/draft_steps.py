@@ -6,16 +6,19 @@ sequence: so its logits are those of a step of one row, to the bit, where produc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.pages import out_of_memory
 from graphml.runtime.drafting import DRAFT_ROWS
-from graphml.runtime.evaluation import Floats
+from graphml.runtime.evaluation import Floats, Take
 from graphml.runtime.executor import Executor
 from graphml.runtime.slots import Slot
 from graphml.runtime.step_inputs import fill, write_factors
+from graphml.runtime.step_plan import StepPlan
 
 
 def check_drafts(executor: Executor) -> None:
@@ -33,10 +36,12 @@ def draft_program(executor: Executor, options: CompileOptions | None, max_sequen
     return executor.compiled(rows, rows, options, max(rows, max_sequences))
 
 
-def drafted_logits(executor: Executor, slot: Slot, ids: Array, options: CompileOptions) -> Floats:
+def drafted_logits(
+    executor: Executor, slot: Slot, ids: Array, options: CompileOptions, take: Take = lambda _: None
+) -> Floats:
     """Append ids to a session's cells: the logits behind each, float32 [len(ids), n_vocab].
 
-    Whoever calls says which of them it keeps, and has the others rolled back.
+    take: gets the outputs. Whoever calls says which of them it keeps, and has the others rolled back.
     """
     cache, length = slot.cache, slot.length
     with executor.lock:
@@ -45,7 +50,9 @@ def drafted_logits(executor: Executor, slot: Slot, ids: Array, options: CompileO
         try:
             dims = fill(program.inputs, {slot.sequence: ids}, cache, "all")
             write_factors(program.inputs, options, len(ids))
-            found: Floats = program.run(dims, slot.state)["logits"][: len(ids)].copy()
+            outputs = program.run(dims, slot.state)
+            take(outputs)
+            found: Floats = outputs["logits"][: len(ids)].copy()
         except BaseException as error:
             cache.rewind(slot.sequence, length)
             if isinstance(error, MemoryError):
@@ -53,3 +60,12 @@ def drafted_logits(executor: Executor, slot: Slot, ids: Array, options: CompileO
                 raise out_of_memory(of, error, "give a smaller spec_draft_n_max, or fewer threads") from None
             raise
         return found
+
+
+def show_hidden(outputs: Mapping[str, Array], plan: StepPlan) -> None:
+    """Show the hidden rows of a step to the drafts of its sequences."""
+    row = 0
+    for rows in plan.rows:
+        if rows.sequence.drafts is not None:
+            rows.sequence.drafts.saw(rows.start, outputs["hidden"][row : row + rows.count])
+        row += rows.count

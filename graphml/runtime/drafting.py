@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from graphml.sampling.ngram_lookup import NgramLookup
 from graphml.sampling.structured.matcher import Matcher
@@ -45,6 +48,14 @@ class Drafter(Protocol):
 
     def close(self) -> None:
         """No proposal is wanted any more."""
+
+
+@runtime_checkable
+class ReadsHidden(Protocol):
+    """A drafter that goes on from what the model computes of a sequence."""
+
+    def saw(self, start: int, rows: NDArray[np.float32]) -> None:
+        """The hidden rows of the sequence's tokens from `start` on; good until it returns."""
 
 
 class NgramDrafter:
@@ -100,6 +111,16 @@ class Drafts:
         self._skipped = 0
         self._latest = self.drafter.propose(ids, most)
         return _allowed(self._latest.ids, matcher)
+
+    @property
+    def reads_hidden(self) -> bool:
+        """Whether `saw` is wanted of every step."""
+        return isinstance(self.drafter, ReadsHidden)
+
+    def saw(self, start: int, rows: NDArray[np.float32]) -> None:
+        """See `ReadsHidden`; nothing for other drafters."""
+        if isinstance(self.drafter, ReadsHidden):
+            self.drafter.saw(start, rows)
 
     @property
     def rate(self) -> float:

@@ -196,7 +196,7 @@ def _run(
             return False
         tell("prefill", done, total)
         given = {work[i][0].sequence: work[i][1][first:end] for i, first, end in step}
-        if group is not None and not group.alone and not all_logits:
+        if group is not None and not group.alone and not all_logits and not options.hidden:
             ((sequence, ids),) = given.items()
             group.steps.run(sequence, held + done, ids, functools.partial(keep, step))
         else:

@@ -47,7 +47,7 @@ class Executor:
     a window keep all of them; options: how programs are compiled where a call says nothing else. Several
     sessions may share an executor from several threads; their steps take turns: the caller holds `lock` while
     it reads the logits of a step. Closing waits for what is being built, compiled or run; later calls are a
-    UsageError.
+    UsageError. open_lock: of another executor on the same device, which closes both.
     """
 
     def __init__(
@@ -62,11 +62,12 @@ class Executor:
         progress: Progress = no_progress,
         options: CompileOptions = DEFAULT,
         swa_full: bool = False,
+        open_lock: OpenLock | None = None,
     ) -> None:
         self.file, self.architecture, self.config = file, architecture, config
         self.graphs = ModelGraphs(file, architecture, config, cache_dtype, swa_full)
         self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
-        self._open_lock = OpenLock(file.path)
+        self._open_lock = open_lock or OpenLock(file.path)
         self.programs = CompiledPrograms(
             self.graphs, on_device(backend, device), device, n_batch, options, progress, self._open_lock
         )
@@ -74,6 +75,7 @@ class Executor:
         self.lock = self._open_lock.lock
         self.n_steps = 0  # so far, of whatever session
         self.slot_groups: weakref.WeakSet[Any] = weakref.WeakSet()  # see `runtime.slot_group`
+        self.head: Any = None  # see `runtime.prediction_head`
 
     @property
     def backend(self) -> Backend:
@@ -86,22 +88,21 @@ class Executor:
         return self.programs.device
 
     @property
+    def open_lock(self) -> OpenLock:
+        """The lock of its device, for another executor on it."""
+        return self._open_lock
+
+    @property
     def closed(self) -> bool:
         """Whether its device and file were given back."""
         return self._open_lock.closed
 
     def build(
-        self,
-        max_tokens: int,
-        max_outputs: int,
-        max_sequences: int = 1,
-        pooling: str = "",
-        *,
-        top_k: bool = False,
+        self, max_tokens: int, max_outputs: int, max_sequences: int = 1, pooling: str = "", **more: bool
     ) -> Graph:
         """The graph of one step; see `ModelGraphs.build`."""
         with self._open_lock.opened():
-            return self.graphs.build(max_tokens, max_outputs, max_sequences, pooling, top_k=top_k)
+            return self.graphs.build(max_tokens, max_outputs, max_sequences, pooling, **more)
 
     def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:
         """The graph that reads source texts; see `ModelGraphs.build_encoder`."""
@@ -272,5 +273,6 @@ class Executor:
                 self._open_lock.closed = True
                 self.programs.clear()
                 self.movers.clear()
+                self.head = None
                 self.device.close()
                 self.file.close()

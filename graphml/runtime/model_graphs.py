@@ -19,9 +19,14 @@ from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, ch
 from graphml.loading.named_tensors import output_rows
 from graphml.loading.pooling import ROWS, Rows, pooled, read_pooling
 from graphml.loading.rank import Rank
-from graphml.passes.output_rows import leave_rows_out
+from graphml.passes.output_rows import leave_rows_out, with_outputs
 from graphml.runtime.paged_cache import BLOCK_SIZE, MAX_CELLS
 from graphml.weights import ModelFile
+
+
+def head_prefix(config: Any) -> str:
+    """With what the names of tensors begin of the layer for multi-token prediction, behind the last one."""
+    return f"blk.{config.n_layer}."
 
 
 class ModelGraphs:
@@ -30,7 +35,8 @@ class ModelGraphs:
     cache_dtype: how keys and values are kept, as `ir.cache_types` writes it. swa_full: whether layers
     that see a window keep all tokens like the others. unused_tensors: those of the file that the graph built
     last does not use. recurrent: whether it has a state that every token changes, None before a graph was
-    built. cell_groups: layers that keep no more than they see, of the graph built last.
+    built. cell_groups: layers that keep no more than they see, of the graph built last. is_head: whether the
+    model is a layer for multi-token prediction alone, whose own hidden rows are an output, too.
     """
 
     def __init__(
@@ -46,6 +52,7 @@ class ModelGraphs:
         self.cell_groups: tuple[CellGroup, ...] = ()
         self.unused_tensors: list[str] = []
         self.recurrent: bool | None = None
+        self.is_head = False
         self._encoder_uses: set[str] = set()
 
     def build(
@@ -56,10 +63,11 @@ class ModelGraphs:
         pooling: str = "",
         *,
         top_k: bool = False,
+        hidden: bool = False,
     ) -> Graph:
         """The graph of one step, as the architecture builds it.
 
-        pooling: see `CompileOptions`; top_k: with `candidates` beside the logits.
+        pooling, hidden: see `CompileOptions`; top_k: with `candidates` beside the logits.
         """
         g = Builder(
             max_tokens, max_outputs, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
@@ -72,7 +80,10 @@ class ModelGraphs:
             built = self.architecture.build(g, self.config, weights)
             made = g.finish(**self._outputs(g, weights, built, pooling, top_k))
             graph = leave_rows_out(made, g.output_rows, g.n_tokens)
-        self.unused_tensors = weights.unused()
+            if hidden:
+                graph = with_outputs(graph, g.finish(hidden=self._every_hidden(g)))
+        unused = [] if self.is_head else weights.unused()
+        self.unused_tensors = [one for one in unused if not one.startswith(self._ahead)]
         self.recurrent = any(node.op.recurrent for node in graph.nodes)
         self.cell_groups = groups_among(graph.leaves("input"))
         return graph
@@ -96,6 +107,18 @@ class ModelGraphs:
         return self.architecture.encode is not None
 
     @property
+    def _ahead(self) -> tuple[str, ...]:
+        """With what the names of tensors begin that another graph uses, for multi-token prediction."""
+        return (head_prefix(self.config),) if self.architecture.ahead is not None else ()
+
+    def _every_hidden(self, g: Builder) -> Node:
+        """The hidden rows of all tokens; an `ArchitectureError` where `build` has none."""
+        rows = g.every_hidden
+        if rows is None or rows.shape[0] != g.n_tokens:
+            raise ArchitectureError(f"{self.built_by}: wanted logits made by weights.logits of all rows")
+        return rows
+
+    @property
     def built_by(self) -> str:
         """Who builds the graphs, as errors and warnings name it."""
         return f"architecture {self.architecture.name!r}"
@@ -110,7 +133,8 @@ class ModelGraphs:
         if of == "logits":
             check_logits(built, self.file.tensors)
         if of == "logits" and not pooling:
-            return {of: built} | (candidates(g, built) if top_k else {})
+            own = {"hidden": g.hidden} if self.is_head and g.hidden is not None else {}
+            return {of: built} | (candidates(g, built) if top_k else {}) | own
         hidden = built if of == "embeddings" else g.hidden
         if hidden is None:
             raise ArchitectureError(

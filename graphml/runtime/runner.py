@@ -21,7 +21,7 @@ from graphml.pages import out_of_memory
 from graphml.runtime.begun_masks import begin_masks
 from graphml.runtime.cell_mover import CellMove, move_cells, prepare_moves
 from graphml.runtime.computed_plan import BegunPlan, Computed
-from graphml.runtime.draft_steps import draft_program
+from graphml.runtime.draft_steps import draft_program, show_hidden
 from graphml.runtime.drafting import DRAFT_ROWS
 from graphml.runtime.evaluation import check_continues
 from graphml.runtime.executor import Executor
@@ -118,10 +118,16 @@ class Runner:
             return draft_program(self._executor, options, self.max_sequences)
         return self._program(plan.n_rows, options, plan.n_outputs)
 
-    def prepare_drafts(self) -> None:
-        """Have the program of steps with more output rows than sequences; from any thread."""
+    def prepare_drafts(self, hidden: bool = False) -> None:
+        """Have the program of steps with more output rows than sequences; from any thread.
+
+        hidden: and those of other steps, with hidden rows as outputs.
+        """
+        options = replace(self._executor.options, hidden=True) if hidden else None
         if self.max_sequences < DRAFT_ROWS:
-            draft_program(self._executor, None, self.max_sequences)
+            draft_program(self._executor, options, self.max_sequences)
+        for n_rows in self._sizes_of_steps if hidden else ():
+            self._program(n_rows, options)
 
     def prepare_adapters(self, sequences: list[Sequence]) -> None:
         """Have programs with the adapters of a request's sequences, which are going to run; from any thread.
@@ -169,6 +175,9 @@ class Runner:
         if not plan.rows:
             return Computed([], time.perf_counter() - start, pooled=pooled)
         options = self._adapters.of(plan)
+        reading = [one for one in plan.rows if (drafts := one.sequence.drafts) and drafts.reads_hidden]
+        if reading:
+            options = replace(options or executor.options, hidden=True)
         program = self._program_of(plan, options).program
         read_sources(executor, plan, self._state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
         dims = self._inputs.fill(program.inputs, plan, options)
@@ -181,6 +190,8 @@ class Runner:
         finally:
             masks_ready()
         self._keep(plan)
+        if reading:
+            show_hidden(outputs, plan)
         tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path, self._top_rows)
         failed = keep_scores(outputs, plan, executor.file.path)
         first = dict(zip(plan.sampled.values(), tokens, strict=True))

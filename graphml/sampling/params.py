@@ -220,8 +220,9 @@ class SamplingParams:
     )  # fmt: skip
     spec_type: str = option(
         "auto", "Speculation, what drafts tokens that a step tries at once: {words}; ngram: what followed "
-        "the latest tokens before; draft: the draft model; auto: that where there is one.", "--spec-type",
-        range=OneOf(("auto", "none", "ngram", "draft")),
+        "the latest tokens before; draft: the draft model; mtp: the file's layer for multi-token prediction; "
+        "auto: the draft model where there is one.", "--spec-type",
+        range=OneOf(("auto", "none", "ngram", "draft", "mtp")),
     )  # fmt: skip
     spec_draft_n_max: int = option(15, "Most tokens of a draft.", "--spec-draft-n-max", range=Whole(1, 64))
     spec_draft_n_min: int = option(

@@ -15,12 +15,14 @@ from graphml.server.request_fields import Sampling
 NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 KINDS = {
     "none": "none", "auto": "auto", "draft": "draft", "ngram": "ngram", "draft-simple": "draft",
+    "mtp": "mtp", "draft-mtp": "mtp",
     **dict.fromkeys(NGRAMS, "ngram"),
 }  # fmt: skip
 """llama-server's names, and graphml's own, as `SamplingParams.spec_type`; all n-grams are one kind."""
-OTHER_HEADS = ("draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark")
+OTHER_HEADS = ("draft-eagle3", "draft-dflash", "draft-dspark")
 """Kinds of llama-server that need tensors which graphml does not read."""
-SHOWN = {"none": "none", "auto": "none", "ngram": "ngram-simple", "draft": "draft-simple"}
+SHOWN = {"none": "none", "auto": "none", "ngram": "ngram-simple", "draft": "draft-simple",
+         "mtp": "draft-mtp"}  # fmt: skip
 MOST = 64
 """The range of `SamplingParams.spec_draft_n_max`; llama-server has no limit."""
 
@@ -28,14 +30,15 @@ MOST = 64
 def spec_type_of(names: str) -> tuple[str, list[str]]:
     """`--spec-type` as `SamplingParams.spec_type`, and those of the names that have no meaning here.
 
-    Of several, with commas between, a draft model counts before n-grams. UsageError for an unknown name.
+    Of several, with commas between, a draft model counts before multi-token prediction, that before n-grams.
+    UsageError for an unknown name.
     """
     given = [one.strip() for one in names.split(",")]
     for one in given:
         if one not in KINDS and one not in OTHER_HEADS:
             raise UsageError(f"--spec-type: wanted {', '.join(KINDS)}; got {one!r:.40}")
     kinds = {KINDS[one] for one in given if one in KINDS}
-    found = next((one for one in ("draft", "ngram", "none") if one in kinds), "auto")
+    found = next((one for one in ("draft", "mtp", "ngram", "none") if one in kinds), "auto")
     return found, [one for one in given if one in OTHER_HEADS]
 
 

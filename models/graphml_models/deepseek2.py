@@ -13,7 +13,7 @@ from typing import Self
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models import _config, _routing, llama
+from graphml_models import _ahead, _config, _routing, llama
 from graphml_models._latent import folded, latent, queries, unfolded
 from graphml_models._rope import Rope
 from graphml_models._routing import Routing, shared_and_chosen
@@ -71,6 +71,7 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 
 
 build = partial(llama.build, attention=attention, feed_forward=shared_and_chosen)
+ahead = partial(_ahead.build, attention=attention, feed_forward=shared_and_chosen)
 
 
 def sample(name: str) -> list[SampleModel]:
@@ -98,8 +99,10 @@ def sample(name: str) -> list[SampleModel]:
     }
     left_out = (*DENSE_FIRST["without"], "attn_k.weight", "attn_v.weight")
     model = partial(transformer, name, n_expert=5, top=DENSE_FIRST["top"])
+    large = model("v3", layer={**layer, **narrow, "exp_probs_b.bias": (5,)}, metadata=keys | v3,
+                  without=(*left_out, "attn_q.weight"))  # fmt: skip
     return [
-        model("v3", layer={**layer, **narrow, "exp_probs_b.bias": (5,)}, metadata=keys | v3,
-             without=(*left_out, "attn_q.weight")),
+        large,
+        _ahead.sample(name, large),
         model("v2", layer={**layer, "attn_q.weight": (80, 64)}, metadata=keys | yarn, without=left_out),
     ]  # fmt: skip

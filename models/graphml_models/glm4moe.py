@@ -8,7 +8,7 @@ from typing import Self
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models import _config, _routing, llama
+from graphml_models import _ahead, _config, _routing, llama
 from graphml_models._attention import norm_heads, project, rotate
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import HEAD_NORMS, dense_layers, shared_expert, transformer
@@ -36,6 +36,9 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 build = partial(
     llama.build, attention=attention, feed_forward=shared_and_chosen, ffn_norm="post_attention_norm"
 )
+ahead = partial(
+    _ahead.build, attention=attention, feed_forward=shared_and_chosen, ffn_norm="post_attention_norm"
+)
 
 
 def sample(name: str) -> list[SampleModel]:
@@ -45,4 +48,6 @@ def sample(name: str) -> list[SampleModel]:
             "rope.dimension_count": 8}  # fmt: skip
     shared = partial(transformer, name, n_expert=5, biases=("attn_q", "attn_k", "attn_v"), metadata=keys)
     first = dense_layers(0, without=("ffn_norm.weight",))
-    return [shared("air", layer=layer, **first), shared("large", layer={**layer, **HEAD_NORMS}, **first)]
+    air = shared("air", layer=layer, **first)
+    large = shared("large", layer={**layer, **HEAD_NORMS}, **first)
+    return [air, large, _ahead.sample(name, air, shared=False)]

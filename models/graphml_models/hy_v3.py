@@ -5,7 +5,7 @@ from functools import partial
 from typing import Self
 
 from graphml.loading.architecture import Keys, SampleModel
-from graphml_models import _config, _routing, llama, qwen3
+from graphml_models import _ahead, _config, _routing, llama, qwen3
 from graphml_models._routing import SIGMOID, Routing, shared_and_chosen
 from graphml_models._samples import HEAD_NORMS, dense_layers, shared_expert, transformer
 
@@ -22,6 +22,7 @@ class Config(_routing.Config):
 
 
 build = partial(llama.build, attention=qwen3.attention, feed_forward=shared_and_chosen)
+ahead = partial(_ahead.build, attention=qwen3.attention, feed_forward=shared_and_chosen)
 
 
 def sample(name: str) -> list[SampleModel]:
@@ -32,5 +33,5 @@ def sample(name: str) -> list[SampleModel]:
     both = {**layer, "ffn_gate_up_exps.weight": (5, 192, 64)}
     gone = ("blk.0.ffn_gate_up_exps.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight")
     fused = dense_layers(0, without=("blk.0.exp_probs_b", *gone))
-    return [transformer(name, n_expert=5, layer=both, metadata=keys, **fused),
-            transformer(name, "split", n_expert=5, layer=layer, metadata=keys, **split)]  # fmt: skip
+    one = transformer(name, "split", n_expert=5, layer=layer, metadata=keys, **split)
+    return [transformer(name, n_expert=5, layer=both, metadata=keys, **fused), one, _ahead.sample(name, one)]

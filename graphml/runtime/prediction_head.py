@@ -1,0 +1,193 @@
+"""Multi-token prediction: drafts by a layer of the model's own file, which predicts one token further.
+
+The layer reads the hidden row of a token and the id of the next one (DeepSeek-V3, 2024, arXiv:2412.19437). It
+runs as a small model of its own, with cells of its own for each sequence, on the device of the model. Drafts
+are guesses: what it has not seen of a text makes them worse, and changes no token.
+
+Knows executors, hidden rows and ids; nothing of who tries the drafts, or of text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from graphml.compiler.multi_device import PartsDevice
+from graphml.compiler.options import CompileOptions
+from graphml.errors import UsageError
+from graphml.ir.dtype import F32
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.loading.architecture import EMBEDDING, Architecture, Tensors
+from graphml.runtime.drafting import Proposal
+from graphml.runtime.evaluation import Floats
+from graphml.runtime.executor import Executor
+from graphml.runtime.model_graphs import head_prefix
+from graphml.runtime.slots import Slot, make_slots
+from graphml.runtime.step_inputs import fill
+
+HIDDEN = "hidden"
+LEAST_PROBABILITY = 0.4
+"""A draft ends where its most likely token is less likely, as with draft models."""
+MOST_ROWS = 2048
+"""Hidden rows that wait to be read; of a longer prompt the head reads the latest."""
+_COMPARED = 16  # ids that tell whether a sequence still is what was read of it
+
+
+def has_head(executor: Executor) -> bool:
+    """Whether the file has a layer that predicts further tokens, and its architecture reads it."""
+    name = f"{head_prefix(executor.config)}nextn.eh_proj.weight"
+    return executor.architecture.ahead is not None and name in executor.file.tensors
+
+
+def check_head(executor: Executor) -> None:
+    """UsageError where no layer can draft."""
+    if has_head(executor):
+        if isinstance(executor.device, PartsDevice):
+            raise UsageError("spec_type: mtp wants a model on one backend; it is on several")
+        return
+    why = "a file with a layer for multi-token prediction (nextn tensors) behind the others"
+    if executor.architecture.ahead is None:
+        why = f"an architecture of which that layer is known, not {executor.architecture.name}"
+    raise UsageError(f"spec_type: mtp wants {why}; got {executor.file.path}")
+
+
+def prediction_head(executor: Executor) -> PredictionHead:
+    """The head of an open model, made when first asked for. UsageError as of `check_head`."""
+    check_head(executor)
+    with executor.lock:
+        if executor.head is None:
+            executor.head = PredictionHead(executor)
+        head: PredictionHead = executor.head
+        return head
+
+
+class PredictionHead:
+    """The programs of the layer. They take turns with the model's own, whose device and weights they use."""
+
+    def __init__(self, executor: Executor) -> None:
+        options = executor.options
+        self.executor = made = Executor(
+            executor.file, _alone(executor), executor.config, executor.backend, executor.device,
+            executor.n_batch, executor.cache_dtype,
+            options=CompileOptions(options.fuse, strict=options.strict), swa_full=executor.graphs.swa_full,
+            open_lock=executor.open_lock,
+        )  # fmt: skip
+        made.graphs.is_head = True
+        self._owner = executor
+
+    def prepare(self) -> None:
+        """Have its programs; from any thread."""
+        for count in (1, self.executor.n_batch):
+            self.executor.programs.compiled_for(count, 1)
+
+    def drafter(self, n_ctx: int, n_vocab: int) -> HeadDrafter:
+        """One for a new sequence of at most `n_ctx` tokens."""
+        return HeadDrafter(self, n_ctx, n_vocab)
+
+    def step(self, slot: Slot, ids: Sequence[int], hidden: Floats) -> tuple[Floats, Floats]:
+        """Append ids behind the tokens of these hidden rows: the last one's logits and its own hidden row."""
+        executor, length = self.executor, slot.length
+        with executor.lock:
+            program = executor.programs.compiled_for(len(ids), 1).program
+            self._owner.n_steps += 1
+            try:
+                dims = fill(program.inputs, {slot.sequence: np.array(ids, np.int32)}, slot.cache, "last")
+                program.inputs[HIDDEN][: len(ids)] = hidden
+                found = program.run(dims, slot.state)
+                return found["logits"][0].copy(), found[HIDDEN][0].copy()
+            except BaseException:
+                slot.rewind(length)
+                raise
+
+
+def _alone(executor: Executor) -> Architecture:
+    """The architecture whose whole model is the layer."""
+    ahead, width = executor.architecture.ahead, executor.file.tensors[EMBEDDING].shape[-1]
+    assert ahead is not None
+
+    def build(g: Builder, config: object, weights: Tensors) -> Node:
+        return ahead(g, config, weights, g.input(HIDDEN, F32, (g.n_tokens, width)))
+
+    return replace(executor.architecture, build=build, ahead=None)
+
+
+class HeadDrafter:
+    """Drafts of one sequence; `saw` gets the hidden rows of every step that computes it.
+
+    A pair is a token's hidden row and the next id; pairs of neighbouring tokens, from any one on, are held in
+    cells. n_vocab: larger ids are no tokens.
+    """
+
+    costs_time = True
+
+    def __init__(self, head: PredictionHead, n_ctx: int, n_vocab: int) -> None:
+        self._head, self._n_ctx, self._n_vocab = head, n_ctx, n_vocab
+        self._slot: Slot | None = None
+        self._held: list[int] = []  # the ids of the pairs in cells
+        self._next = 0  # the token whose pair is next
+        self._rows: list[Floats] = []  # from that token on
+
+    def saw(self, start: int, rows: Floats) -> None:
+        """The hidden rows of the sequence's tokens from `start` on, which are copied."""
+        known = self._next + len(self._rows)
+        if start > known:
+            self._begin_at(start)
+        del self._rows[max(start - self._next, 0) :]
+        self._rows += list(rows[max(self._next - start, 0) :].copy())
+        if len(self._rows) > MOST_ROWS:
+            kept = self._rows[-MOST_ROWS:]
+            self._begin_at(self._next + len(self._rows) - MOST_ROWS)
+            self._rows = kept
+
+    def propose(self, ids: Sequence[int], count: int) -> Proposal:
+        """See `Drafter`; nothing where the hidden row before the last id is not known."""
+        last = len(ids) - 1  # its own hidden row is not computed yet
+        behind = self._held[-_COMPARED:]
+        if self._next > last or list(ids[self._next + 1 - len(behind) : self._next + 1]) != behind:
+            self._begin_at(max(last, 0))  # another text now, or other positions
+        wanted = last - self._next
+        rows, self._rows = self._rows[:wanted], []
+        if len(rows) < wanted:
+            self._begin_at(last)
+        if not rows or len(rows) < wanted:
+            return Proposal([])
+        if len(self._held) + wanted + count > self._n_ctx:
+            return Proposal([])
+        return Proposal(self._drafted(list(ids[self._next + 1 :]), np.stack(rows), count))
+
+    def close(self) -> None:
+        """See `Drafter`."""
+        self._slot = None
+        self._begin_at(0)
+
+    def _begin_at(self, token: int) -> None:
+        """Hold nothing; the next pair is that of this token."""
+        if self._slot is not None:
+            self._slot.rewind(0)
+        self._held, self._next, self._rows = [], token, []
+
+    def _drafted(self, ids: list[int], rows: Floats, count: int) -> list[int]:
+        """Read the pairs of these ids, then go on from its own predictions, which are not kept."""
+        if self._slot is None:
+            executor = self._head.executor
+            (self._slot,) = make_slots(executor, executor.options, self._n_ctx)
+        head, slot, size = self._head, self._slot, self._head.executor.n_batch
+        for first in range(0, len(ids), size):
+            logits, row = head.step(slot, ids[first : first + size], rows[first : first + size])
+        self._held += ids
+        self._next += len(ids)
+        found = list[int]()
+        while True:
+            logits = logits[: self._n_vocab]
+            best = int(np.argmax(logits))
+            if 1 / float(np.exp(logits - logits[best]).sum()) < LEAST_PROBABILITY:
+                break
+            found.append(best)
+            if len(found) == count:
+                break
+            logits, row = head.step(slot, [best], row[None])
+        slot.rewind(len(self._held))
+        return found
