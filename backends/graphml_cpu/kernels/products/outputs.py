@@ -10,7 +10,7 @@ from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import F32, WIDTH, load, load_f32, load_partial, store, store_f32, store_partial
 
 # How many bytes ahead of its use a weight row is fetched: far enough to hide the memory's latency without the
-# processor's own prefetching, which stops at the ends of pages. Into the second cache: the first one waits for
+# processor's own prefetching, which stops at the ends of pages. Into the second cache: the first waits for
 # 24 lines at a time (Zen 4), 16 GB/s. Measured there: 24576 beats 12288 by up to a fifth, 40960 is the same.
 AHEAD = 24576
 
