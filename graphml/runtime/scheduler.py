@@ -61,6 +61,7 @@ class Scheduler:
         self.held_back: Callable[[Sequence], bool] = lambda sequence: False
         """Whether a waiting sequence does not run yet, though there is room."""
         self.checkpoints = checkpoints
+        pool.keeps_begun &= not recurrent and checkpoints is None
         self.sources = SourceBlocks(pool.n_blocks, pool.block_size, pool.keeps)
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
