@@ -30,7 +30,7 @@ from graphml.errors import GraphmlError
 from graphml.loading import discovery
 from graphml.runtime import begun_masks, runner
 from graphml.runtime.step_loop import StepLoop
-from graphml.sampling import SamplingParams, order
+from graphml.sampling import SamplingParams, score_order
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sampler import make_sampler
 from graphml.sampling.structured.packed_masks import masked_row
@@ -89,7 +89,7 @@ def main() -> None:
 def time_chains(given: argparse.Namespace) -> None:
     lent = discovery.backend("cpu").row_order
     assert lent is not None
-    order.lend(lent)  # as opening a model does
+    score_order.lend(lent)  # as opening a model does
     numbers = np.random.default_rng(0)
     rows = {
         "peaked": [(numbers.standard_normal(given.vocab) * 3).astype(np.float32) for _ in range(4)],

@@ -64,7 +64,7 @@ def let_go(file: int) -> None:
 
 
 def nodes() -> list[int]:
-    """The memory nodes of the machine; [0] where the system does not tell."""
+    """The memory nodes of the machine; [0] where the system does not report them."""
     found: list[int] = []
     with contextlib.suppress(OSError, ValueError):
         for part in _NODES.read_text().strip().split(","):

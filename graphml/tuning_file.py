@@ -1,6 +1,6 @@
 """The file of `graphml tune`, `tuning.json` in the cache folder: a list of entries that backends put there.
 
-Knows no entry's meaning: a backend tells its own from others', and checks what it uses.
+Knows no entry's meaning: a backend recognises its own, and checks what it uses.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def test_it_is_what_the_reference_says(
 def test_fused_is_unfused(executor: Executor, count: int) -> None:
     plain = CompileOptions(fuse="none")
     assert executor.options.fusions() == frozenset(fusions())
-    compiled = executor.compiled_for(count, 1, all_logits=True, options=plain)
+    compiled = executor.programs.compiled_for(count, 1, all_logits=True, options=plain)
     assert not [node for node in compiled.graph.nodes if node.op.decompose is not None]
     got, want = (
         executor.values({0: TOKENS[:count]}, cache, executor.state(cache, options), True, options)[

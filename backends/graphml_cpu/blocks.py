@@ -1,4 +1,4 @@
-"""Addresses: where the arguments of kernel calls lie, and the parameter blocks made of them."""
+"""Addresses: where the arguments of kernel calls are, and the parameter blocks made of them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Places:
         return Region("arena", start, start + size)
 
     def slot(self, kind: str, argument: Argument, thread: int) -> float:
-        """What stands in a parameter block for an argument of a kernel's parameter kind."""
+        """What a parameter block holds for an argument of a kernel's parameter kind."""
         if kind == "dim":
             if isinstance(argument, int):
                 argument = Rows(None, argument)

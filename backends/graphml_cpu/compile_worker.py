@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from graphml_cpu import compiler, kernel_cache
+from graphml_cpu import kernel_cache, kernel_compilation
 from graphml_cpu.compile_workers import of_line
 from graphml_cpu.kernel_cache import KernelRef
 
@@ -30,7 +30,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     if folder != kernel_cache.folder() or kernel_cache.usable_folder() is None:
         sys.exit(f"other sources, versions or level: {kernel_cache.folder()}")
-    for _ in compiler.compiled_in_turn(_wanted(), folder):
+    for _ in kernel_compilation.compiled_in_turn(_wanted(), folder):
         print("done", flush=True)
     os._exit(0)  # nothing is left to clean up
 

@@ -54,26 +54,20 @@ kernel of another package is covered by the hash of its own module.)
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import importlib
-import sys
 import threading
-import typing
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import BackendError
 from graphml_cpu import kernel_cache, machine_code
-from graphml_cpu.compile_workers import workers_for
 from graphml_cpu.kernel_cache import Artifact, KernelRef
+from graphml_cpu.kernel_compilation import compiled
+from graphml_cpu.llvm_modules import module_texts
 
 __all__ = [
     "Address",
@@ -94,8 +88,6 @@ Float = Annotated[float, "float"]
 Dim = Annotated[int, "dim"]
 RunAddress = Annotated[int, "run_address"]
 Code = Annotated[int, "code"]
-
-_KINDS = ("address", "int", "float", "dim", "run_address", "code")
 
 
 @dataclass(frozen=True)
@@ -137,7 +129,6 @@ class Kernel:
         _entry_type(self.address)(block.ctypes.data, ith, nth)
 
 
-_TURN_S = 2e-4
 _entry_type = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _lock = threading.RLock()
 _loaded: dict[KernelRef, Kernel] = {}
@@ -161,15 +152,15 @@ def compile_kernels(
         once = {kernel_cache.file_stem(ref): ref for ref in new}  # of several names, or that call others
         found = {stem: kernel_cache.read(folder, ref) if folder else None for stem, ref in once.items()}
         missing = [once[stem] for stem, artifact in found.items() if artifact is None]
-        for done, (ref, compiled) in enumerate(_compiled(missing, folder), 1):
-            found[kernel_cache.file_stem(ref)] = compiled
+        for done, (ref, artifact) in enumerate(compiled(missing, folder), 1):
+            found[kernel_cache.file_stem(ref)] = artifact
             if progress is not None:
                 progress(done, len(missing))
         for ref in new:
-            artifact = found[kernel_cache.file_stem(ref)]
-            if artifact is not None:
-                address = machine_code.load(artifact.code, artifact.symbol, artifact.externals)
-                _loaded[ref] = Kernel(ref.name, address, artifact.parameters, _code(ref, artifact.parameters))
+            one = found[kernel_cache.file_stem(ref)]
+            if one is not None:
+                address = machine_code.load(one.code, one.symbol, one.externals)
+                _loaded[ref] = Kernel(ref.name, address, one.parameters, _code(ref, one.parameters))
         return {name: _loaded[ref] for name, ref in wanted.items()}
 
 
@@ -193,137 +184,8 @@ def _code(ref: KernelRef, slots: Iterable[tuple[str, str]]) -> dict[str, int]:
 def assembly(ref: KernelRef) -> str:
     """The assembly text of a kernel, compiled afresh for the level of this process; its code is kept."""
     with _lock:
-        texts, symbol, parameters = _module_texts(ref)
+        texts, symbol, parameters = module_texts(ref)
         code, externals, listing = machine_code.compile_and_list(texts, ref.name)
         if folder := kernel_cache.usable_folder():
             kernel_cache.write(folder, ref, Artifact(symbol, parameters, externals, code))
         return listing
-
-
-def _compiled(refs: Iterable[KernelRef], folder: Path | None) -> Iterator[tuple[KernelRef, Artifact]]:
-    """Compile kernels, a part of them in further processes where that pays."""
-    left = deque(refs)
-    with workers_for(left, folder) as workers:
-        for found in compiled_in_turn(_taken(left), folder):
-            yield found
-            yield from _read_back(workers.done, left, folder)
-        workers.wait()
-        yield from _read_back(workers.done, left, folder)
-    yield from compiled_in_turn(_taken(left), folder)
-
-
-def _taken(left: deque[KernelRef]) -> Iterator[KernelRef]:
-    """Kernels from the first on, while others may take the last."""
-    with contextlib.suppress(IndexError):
-        while True:
-            yield left.popleft()
-
-
-def _read_back(
-    done: deque[KernelRef], left: deque[KernelRef], folder: Path | None
-) -> Iterator[tuple[KernelRef, Artifact]]:
-    """What other processes have compiled; what cannot be read goes back to those that are left."""
-    for ref in _taken(done):
-        artifact = kernel_cache.read(folder, ref) if folder else None
-        if artifact is None:
-            left.append(ref)
-        else:
-            yield ref, artifact
-
-
-def compiled_in_turn(refs: Iterable[KernelRef], folder: Path | None) -> Iterator[tuple[KernelRef, Artifact]]:
-    """Compile kernels in order: LLVM optimises one, in a thread of its own, while the next is emitted."""
-    running: deque[tuple[KernelRef, Future[Artifact]]] = deque()
-    with _short_turns(), ThreadPoolExecutor(1, "graphml-compile") as back_half:  # what was begun is kept
-        for ref in refs:
-            running.append((ref, back_half.submit(_back_half, ref, folder, *_module_texts(ref))))
-            while running and running[0][1].done():
-                done, artifact = running.popleft()
-                yield done, artifact.result()
-        for done, artifact in running:
-            yield done, artifact.result()
-
-
-@contextlib.contextmanager
-def _short_turns() -> Iterator[None]:
-    """Within, Python's threads take shorter turns.
-
-    The back half calls LLVM a hundred times for a kernel, and after each call waits for the turn of the front
-    half to end, which is all Python: usually 5 ms.
-    """
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(min(usual, _TURN_S))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
-
-
-def _back_half(
-    ref: KernelRef,
-    folder: Path | None,
-    texts: Sequence[str],
-    symbol: str,
-    parameters: tuple[tuple[str, str], ...],
-) -> Artifact:
-    code, externals = machine_code.compile_texts(texts, ref.name)
-    artifact = Artifact(symbol, parameters, externals, code)
-    if folder:
-        kernel_cache.write(folder, ref, artifact)
-    return artifact
-
-
-def _module_texts(ref: KernelRef) -> tuple[tuple[str, ...], str, tuple[tuple[str, str], ...]]:
-    """LLVM modules (the entry, the kernel, what that calls), the entry's symbol, the parameters."""
-    from graphml_cpu import frontend  # which the warm path does without
-
-    try:
-        factory = getattr(importlib.import_module(ref.module), ref.factory)
-    except (ImportError, AttributeError) as error:
-        raise BackendError(f"kernel {ref.name}: no {ref.factory} in {ref.module}: {error}") from error
-    function = factory(*ref.arguments)
-    parameters = _parameters(ref, function)
-    kinds = ["int", "int", *(kind for _, kind in parameters)]
-    text, inner = frontend.lower(function, tuple("float32" if kind == "float" else "int64" for kind in kinds))
-    symbol = kernel_cache.symbol_of(ref)
-    entry = _entry(symbol, inner, [kind for _, kind in parameters])
-    return (f"{entry}\n{text}",), symbol, parameters
-
-
-def _parameters(ref: KernelRef, function: Any) -> tuple[tuple[str, str], ...]:
-    """(name, kind) of every parameter after `ith` and `nth`, from the annotations."""
-    hints = typing.get_type_hints(function, include_extras=True)
-    hints.pop("return", None)
-    names = list(function.__code__.co_varnames[: function.__code__.co_argcount])
-    if names[:2] != ["ith", "nth"]:
-        raise BackendError(f"kernel {ref.name}: its first parameters must be ith and nth, not {names[:2]}")
-    parameters = []
-    for name in names[2:]:
-        kind = getattr(hints.get(name), "__metadata__", (None,))[0]
-        if kind not in _KINDS:
-            raise BackendError(
-                f"kernel {ref.name}: parameter {name} needs one of the annotations Address, Int, Float, Dim, "
-                f"RunAddress, Code; it has {hints.get(name)}"
-            )
-        parameters.append((name, str(kind)))
-    return tuple(parameters)
-
-
-def _entry(symbol: str, inner: str, kinds: list[str]) -> str:
-    """LLVM IR of `void symbol(i64 block, i64 ith, i64 nth)`: reads the slots, calls the kernel's function."""
-    lines = ["  %block = inttoptr i64 %block_address to ptr"]
-    arguments = ["i64 %ith", "i64 %nth"]
-    for slot, kind in enumerate(kinds):
-        at, value = f"%slot{slot}", f"%value{slot}"
-        lines.append(f"  {at} = getelementptr i64, ptr %block, i64 {slot}")
-        if kind == "float":
-            lines.append(f"  {value} = load float, ptr {at}, align 8")
-        elif kind in ("dim", "run_address"):
-            lines.append(f"  %where{slot} = load ptr, ptr {at}, align 8")
-            lines.append(f"  {value} = load i64, ptr %where{slot}, align 8")
-        else:
-            lines.append(f"  {value} = load i64, ptr {at}, align 8")
-        arguments.append(f"{'float' if kind == 'float' else 'i64'} {value}")
-    body = "\n".join(lines)
-    head = f"define void @{symbol}(i64 %block_address, i64 %ith, i64 %nth)"
-    return f'{head} {{\nentry:\n{body}\n  call void @"{inner}"({", ".join(arguments)})\n  ret void\n}}\n'

@@ -1,6 +1,6 @@
 """How many physical cores this process may use, and what ARM processors can do.
 
-Knows the operating systems' ways of telling; knows nothing of threads or kernels.
+Knows where operating systems report it; nothing of threads or kernels.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def physical_cores() -> int:
 def core_order(processors: list[int], n_threads: int, root: Path = Path("/sys/devices/system")) -> list[int]:
     """Processors for the threads of a team, in the threads' order, all of `processors` in the end.
 
-    Threads of neighbouring numbers share work first, so they are on one memory node, and threads are dealt
-    out evenly to as few nodes as have a core for each. The second threads of cores come behind all cores.
+    Threads of neighbouring numbers share work first, so they are on one memory node; threads are distributed
+    evenly over as few nodes as have a core for each. The second threads of cores come behind all cores.
     """
     nodes = _memory_nodes(processors, root / "node")
     cores = [_one_of_each_core(node, root / "cpu") for node in nodes]
@@ -52,7 +52,7 @@ def core_order(processors: list[int], n_threads: int, root: Path = Path("/sys/de
 
 
 def _memory_nodes(processors: list[int], root: Path) -> list[list[int]]:
-    """The processors of each memory node; all of them on one if the system does not tell."""
+    """The processors of each memory node; all of them on one where the system does not report them."""
     known = dict.fromkeys(processors, 0)
     for folder in sorted(root.glob("node[0-9]*"), key=lambda one: int(one.name[4:])):
         with contextlib.suppress(OSError, ValueError):
@@ -64,7 +64,7 @@ def _memory_nodes(processors: list[int], root: Path) -> list[list[int]]:
 
 
 def _one_of_each_core(processors: list[int], root: Path) -> list[int]:
-    """The first of each set of sibling threads; all where the system does not tell."""
+    """The first of each set of sibling threads; all where the system does not report them."""
     found: dict[str, int] = {}
     for number in processors:
         try:
@@ -76,7 +76,7 @@ def _one_of_each_core(processors: list[int], root: Path) -> list[int]:
 
 
 def _linux_cores(processors: list[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Distinct sets of sibling threads among `processors`; every processor if the system does not tell."""
+    """Distinct sets of sibling threads among `processors`; all where the system does not report them."""
     return len(_one_of_each_core(processors, root))
 
 
@@ -104,7 +104,7 @@ def arm_features() -> tuple[str, ...]:
 
 
 def _linux_arm_features(path: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
-    """What stands in every `Features` line: big and little cores may differ."""
+    """Features that every `Features` line names: big and little cores may differ."""
     with contextlib.suppress(OSError):
         lines = re.findall(r"^Features\s*:(.*)$", path.read_text(), flags=re.MULTILINE)
         common = set.intersection(*(set(line.split()) for line in lines)) if lines else set()

@@ -140,7 +140,7 @@ def _x86(name: str) -> Level:
 def _llvm_features() -> llvm.FeatureMap:
     try:
         return llvm.get_host_cpu_features()
-    except RuntimeError:  # LLVM cannot tell here: nothing beyond the baseline is taken for granted
+    except RuntimeError:  # LLVM does not know here: nothing beyond the baseline is taken for granted
         return llvm.FeatureMap()
 
 

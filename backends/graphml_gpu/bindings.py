@@ -24,7 +24,7 @@ from graphml_gpu.state import GpuState
 
 @dataclass(frozen=True)
 class Span:
-    """Where an argument lies: bytes of some memory, alike for those that may share a binding."""
+    """The place of an argument: bytes of some memory, alike for those that may share a binding."""
 
     memory: Any
     begin: int = 0
@@ -98,7 +98,7 @@ def shared(
 ) -> Specialised:
     """The kernel with at most so many bindings, if that can be, and none that overlap unless they may.
 
-    span: where an argument lies; None for one that stands alone. No more share one than have to.
+    span: the place of an argument; None for one that shares no binding. No more share one than have to.
     """
     if overlaps and len(kernel.buffers) <= most:
         return kernel
@@ -119,7 +119,7 @@ def shared(
 
 
 def _span(argument: Argument, places: Places) -> Span | None:
-    """Where an argument lies among what kernels write; a state is one piece, wherever it lies."""
+    """The place of an argument among what kernels write; a state is one piece, wherever it is."""
     state = places.state_of(argument)
     if state is not None:
         return Span(state, 0, 1)

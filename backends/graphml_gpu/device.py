@@ -13,13 +13,13 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml_gpu import node_support, tuning
 from graphml_gpu.bandwidth import read_bandwidth
+from graphml_gpu.conversions_in_products import also_read, own_rows
 from graphml_gpu.driver import Driver, Facts
 from graphml_gpu.limits import no_room
 from graphml_gpu.lowering import table
 from graphml_gpu.lowering.products import multiplies_integers
 from graphml_gpu.memory import Memory
 from graphml_gpu.node_support import aligned, value_bytes
-from graphml_gpu.own_rows import also_read, own_rows
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.state import GpuState
 from graphml_gpu.tuner import tune
@@ -101,7 +101,7 @@ class GpuDevice:
                 f" {limit}: give a smaller n_batch"
             )
         with self.memory.lock:
-            return GpuProgram(graph, plan, weights, self.memory, progress, self._tuning, self.refuses)
+            return GpuProgram(graph, plan, weights, self.memory, progress, self.refuses, self._tuning)
 
     def use_tuning(self, enabled: bool) -> None:
         """See `graphml.backend.TunableDevice`."""

@@ -14,7 +14,7 @@ _ORDER = ("discrete", "integrated", "other", "cpu")
 
 
 def rank(facts: Facts) -> int:
-    """How early a device stands in a list: those with memory of their own first, processors last."""
+    """The rank of a device in a list: those with memory of their own first, processors last."""
     return _ORDER.index(facts.kind)
 
 

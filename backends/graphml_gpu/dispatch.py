@@ -27,7 +27,7 @@ What a buffer argument may be
     Node            a value, seen through views; a weight, a state (also as an op that writes one gives it)
     Part(node, i)   result i of a node that has several (inputs that are `part` views are plain nodes)
     Shard           some of a weight's first dimension: `context.shards(weight)`, see there
-    Workspace(node) the scratch that `Lowering.workspace` asked for; lies in the arena, holds garbage at first
+    Workspace(node) the scratch that `Lowering.workspace` asked for; is in the arena, holds garbage at first
     Zeros(key, n)   n bytes of memory for this dispatch alone that are zero before its first run and that the
                     kernel leaves zero (counters of finished groups, say); the same key means the same memory
     Constant(make)  an array worked out on the host from the model's weights when the program is made
@@ -55,9 +55,9 @@ from graphml.ir.shape import Dim, Symbol, bounds
 from graphml_gpu.tuning import UNTUNED, Tuning
 
 if TYPE_CHECKING:
+    from graphml_gpu.conversions_in_products import Row
     from graphml_gpu.driver import Facts
     from graphml_gpu.language import Features, Kernel
-    from graphml_gpu.own_rows import Row
 
 Dims = Mapping[str, int]
 Scalar = int | float | Callable[[Dims], int | float]
@@ -184,7 +184,7 @@ class Context:
     which may be that large is dispatched once a shard; a weight given as a `Node` must have one shard.
     largest: how far the values of an integer input go in a step, for grids and numbers that follow them (see
     `parameters.Largest`); None for a value that is no input. tuning: how products are shared out. own_row:
-    how products make a row of activations for themselves; None for one that lies in memory.
+    how products make a row of activations for themselves; None for one that is in memory.
     """
 
     facts: Facts
@@ -223,7 +223,7 @@ class Joint:
     """Neighbours in a program that fewer dispatches make together than one by one.
 
     ops: of nodes that may take part. lower: nodes of these ops that follow each other -> their dispatches, or
-    None where these cannot be made together. None of them reads what another makes, and no result lies where
+    None where these cannot be made together. None of them reads what another makes, and no result is where
     another's operand does, so their order is of no matter.
     """
 

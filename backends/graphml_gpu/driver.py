@@ -1,8 +1,8 @@
 """What a GPU library has to do for the runtime: memory, kernels, lists of dispatches run again and again.
 
-All that differs between wgpu and OpenCL stands behind `Driver`. Knows neither of them, and nothing of graphs,
-nodes or models. Every failure is a `BackendError`, raised by the call that failed or, where the device tells
-late, by the next `read` or `wait`; after it the process can open the device again.
+All that differs between wgpu and OpenCL is behind `Driver`. Knows neither of them, and nothing of graphs,
+nodes or models. Every failure is a `BackendError`, raised by the call that failed or, where the device
+reports it late, by the next `read` or `wait`; after it the process can open the device again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Groups = tuple[int, int, int]
 Kind = Literal["cpu", "integrated", "discrete", "other"]
 MOST_BINDING_BYTES = (1 << 32) - 256
-"""Kernels count a binding's bytes in 32 bits: drivers tell no larger ones, whatever the device allows."""
+"""Kernels count a binding's bytes in 32 bits: drivers report no larger ones, whatever the device allows."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Facts:
     """What a device is and can do.
 
     driver: name and version. backend: the package that drives it. memory_bytes: the device's memory,
-    None where the library does not tell. max_group: invocations of a workgroup; max_group_sizes: in
+    None where the library does not report it. max_group: invocations of a workgroup; max_group_sizes: in
     each of its three dimensions. max_groups: workgroups of a dispatch in each dimension. shared_bytes:
     of a workgroup. offset_alignment: what the offset of a bound range is a multiple of, scalars
     included. unified_memory: the device's memory is the host's. overlaps: bindings of a dispatch may
@@ -162,7 +162,7 @@ class Driver(Protocol):
     ) -> Callable[[], list[Bytes]]:
         """Run the dispatches in order, each with its number of workgroups; those with a 0 are left out.
 
-        copies: made before the dispatches, from the first range to the second, which lies in another buffer.
+        copies: made before the dispatches, from the first range to the second, which is in another buffer.
         reads: ranges as the dispatches leave them, which the result waits for; see `later`.
         timed: `times` can be asked afterwards; costs what the device's timestamps cost.
         """

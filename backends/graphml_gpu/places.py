@@ -1,4 +1,4 @@
-"""Where everything lies on a device: arguments of dispatches -> ranges of buffers.
+"""Where everything is on a device: arguments of dispatches -> ranges of buffers.
 
 Knows the plan, weights and states; nothing of kernels or of the order of dispatches.
 """
@@ -137,7 +137,7 @@ class Places:
         return self.arena if isinstance(argument, Workspace | Part) else None
 
     def range(self, argument: Argument, state: GpuState | None) -> Range:
-        """Where an argument lies. Without a state, states are no place in particular."""
+        """The place of an argument; without a state, states have none."""
         match argument:
             case Constant():
                 buffer = self._held[argument].rows(0, self._held[argument].array.shape[0])

@@ -7,11 +7,9 @@ inputs, submits, and reads the outputs back.
 from __future__ import annotations
 
 import functools
-import itertools
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from graphml.backend import Plan, Progress, State, TakeTimes
@@ -19,51 +17,29 @@ from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.ops.leaf import input_leaf
-from graphml.ir.shape import Shape, resolve
-from graphml_gpu.bindings import begins, bindable, ranges
-from graphml_gpu.dispatch import Context, Dispatch
-from graphml_gpu.driver import Bound, Bytes, Groups, Range, Recording
+from graphml.ir.shape import resolve
+from graphml_gpu.driver import Bytes, Groups, Range, Recording
 from graphml_gpu.failed_steps import of_a_step
 from graphml_gpu.fold import fold
 from graphml_gpu.host import Host, Mark, Missing
-from graphml_gpu.language import Specialised
-from graphml_gpu.lowering import table
+from graphml_gpu.lowered_graph import HostStretch, LoweredGraph, Stretch
 from graphml_gpu.memory import Memory
-from graphml_gpu.node_support import computes, refuses, viewed
-from graphml_gpu.own_rows import own_rows
-from graphml_gpu.parameters import Largest, Numbers, Parameters
+from graphml_gpu.node_support import viewed
+from graphml_gpu.parameters import Parameters
 from graphml_gpu.places import Places
 from graphml_gpu.run_outputs import Outputs
 from graphml_gpu.state import GpuState
 from graphml_gpu.timing import Timer
-from graphml_gpu.together import made_together
 from graphml_gpu.tuning import UNTUNED, Tuning
 
 _KEPT = 64  # dims of which it is kept what is copied and read
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """Dispatches first to last of the program, submitted together; changes: the states that they write."""
-
-    first: int
-    last: int
-    changes: frozenset[str]
-
-
-@dataclass(frozen=True)
-class HostStretch:
-    """Nodes worked out in NumPy, one after the other."""
-
-    nodes: tuple[Node, ...]
-
-
 class GpuProgram:
     """See `graphml.backend.Program`. One run at a time; several states (sessions) may take turns.
 
-    dispatches: of each its node (of several made together the first), in order. fallbacks: the nodes that run
-    in NumPy. encode_s: see `graphml.backend.EncodingProgram`, with what NumPy does before the last dispatch.
+    refuses: why a node has no kernel on the device. dispatches, kernels, fallbacks, parts: of `LoweredGraph`.
+    encode_s: see `graphml.backend.EncodingProgram`, with what NumPy does before the last dispatch.
     """
 
     def __init__(
@@ -73,36 +49,27 @@ class GpuProgram:
         weights: Mapping[str, Array],
         memory: Memory,
         progress: Progress,
+        refuses: Callable[[Node], str | None],
         tuning: Tuning = UNTUNED,
-        refuses: Callable[[Node], str | None] = refuses,
     ) -> None:
-        self._refuses, self._tuning = refuses, tuning
         self._graph, self._memory, self._progress = graph, memory, progress
         constants = fold(graph, weights, refuses)
         self.places = Places(memory, graph, plan, weights, constants)
-        self.dispatches: list[tuple[Node, Dispatch]] = []
-        self.kernels: list[Specialised] = []
-        self.fallbacks: list[Node] = []
-        self.parts: list[Stretch | HostStretch] = []
+        self._lowered = lowered = LoweredGraph(graph, memory, self.places, constants, tuning, refuses)
+        self.dispatches, self.kernels = lowered.dispatches, lowered.kernels
+        self.fallbacks, self.parts = lowered.fallbacks, lowered.parts
         self._timer: Timer | None = None
         self.encode_s = 0.0
-        self._largest: dict[str, tuple[Largest, Shape]] = {}
         self._transfers: dict[object, tuple[Sequence[tuple[Range, Range]], Sequence[Missing]]] = {}
-        self._lower(constants)
         self._inputs = graph.leaves("input")
         self._latest: Mark | None = None
-        self._read_later = {
-            viewed(argument)
-            for _, dispatch in self.dispatches
-            for argument in dispatch.buffers.values()
-            if isinstance(argument, Node)
-        }
+        arguments = lowered.arguments
+        self._read_later = {viewed(argument) for argument in arguments if isinstance(argument, Node)}
         self._keeps_state = bool(graph.leaves("state"))
         self._recordings: weakref.WeakKeyDictionary[object, list[Recording]] = weakref.WeakKeyDictionary()
         with memory.lock:
-            arguments = [a for _, dispatch in self.dispatches for a in dispatch.buffers.values()]
             self.places.upload(arguments, progress)
-            self.parameters = Parameters(memory, [self._numbers(i) for i in range(len(self.dispatches))])
+            self.parameters = Parameters(memory, list(map(lowered.numbers, range(len(self.dispatches)))))
             self._stateless = self._record(None, progress)  # compiles all kernels, too
 
     @property
@@ -214,20 +181,13 @@ class GpuProgram:
 
     def _with_largest(self, dims: Mapping[str, int]) -> Mapping[str, int]:
         """The step's dims, and how far those inputs go that numbers follow."""
-        if not self._largest:
+        if not self._lowered.largest:
             return dims
         found = {
             largest.key: largest.of(self.inputs[name][tuple(map(slice, resolve(shape, dims)))])
-            for name, (largest, shape) in self._largest.items()
+            for name, (largest, shape) in self._lowered.largest.items()
         }
         return {**dims, **found}
-
-    def _follow(self, node: Node) -> Largest | None:
-        """See `dispatch.Context.largest`."""
-        if node.op is not input_leaf:
-            return None
-        self._largest[node.name] = Largest(node.name), node.shape
-        return self._largest[node.name][0]
 
     def time_steps(self, take: TakeTimes | None) -> None:
         """See `graphml.backend.TimedProgram`."""
@@ -276,66 +236,11 @@ class GpuProgram:
             found = self._recordings[state] = self._record(state, self._progress)
         return found
 
-    def _lower(self, constants: Mapping[Node, Array]) -> None:
-        memory = self._memory
-        own = own_rows(self._graph, memory.driver.facts, memory.features, self._refuses)
-        context = Context(
-            memory.driver.facts, memory.features, self.places.shards, self._follow, self._tuning, own.get
-        )
-        computed = filter(computes, self._graph.nodes)
-        todo = [node for node in computed if node not in constants and node not in own]
-        for refused, run in itertools.groupby(todo, lambda node: self._refuses(node) is not None):
-            nodes = tuple(run)
-            if refused:
-                self.fallbacks += nodes
-                self.parts.append(HostStretch(nodes))
-                continue
-            while nodes:
-                together = made_together(nodes, context, self.places)
-                made, lowered = together or (nodes[:1], table()[nodes[0].op.name].lower(nodes[0], context))
-                self._add(nodes[0], lowered, context)
-                nodes = nodes[len(made) :]
-
-    def _add(self, node: Node, lowered: Sequence[Dispatch], context: Context) -> None:
-        first = len(self.dispatches)
-        changes: frozenset[str] = frozenset()
-        for dispatch in lowered:
-            _check(node, dispatch)
-            kernel = dispatch.kernel.specialise(context.features, **dispatch.constants)
-            self.kernels.append(bindable(kernel, dispatch, self.places, context.facts))
-            self.dispatches.append((node, dispatch))
-            written = (dispatch.buffers[buffer.name] for buffer in kernel.buffers if buffer.writes)
-            changes |= {name for name in map(self.places.state_of, written) if name is not None}
-        before = self.parts[-1] if self.parts else None
-        if isinstance(before, Stretch):
-            self.parts[-1] = Stretch(before.first, len(self.dispatches), before.changes | changes)
-        elif lowered:
-            self.parts.append(Stretch(first, len(self.dispatches), changes))
-
-    def _numbers(self, i: int) -> Numbers:
-        """The scalars of a dispatch, with the language's own: where in a binding a value begins."""
-        kernel, (_, dispatch) = self.kernels[i], self.dispatches[i]
-        words = [(scalar.name, scalar.kind) for scalar in kernel.scalars]
-        values = {**begins(kernel, dispatch, self.places), **dispatch.scalars}
-        return Numbers(kernel.name, words, values, dispatch.groups)
-
     def _record(self, state: GpuState | None, progress: Progress) -> list[Recording]:
         made = []
         for part in self.parts:
             if isinstance(part, Stretch):
-                bound = [self._bound(i, state) for i in range(part.first, part.last)]
+                numbers = range(part.first, part.last)
+                bound = [self._lowered.bound(i, state, self.parameters.range(i)) for i in numbers]
                 made.append(self._memory.driver.record(bound, progress))
         return made
-
-    def _bound(self, i: int, state: GpuState | None) -> Bound:
-        kernel, (_, dispatch) = self.kernels[i], self.dispatches[i]
-        return Bound(kernel, ranges(kernel, dispatch, self.places, state), self.parameters.range(i))
-
-
-def _check(node: Node, dispatch: Dispatch) -> None:
-    wanted, given = dispatch.kernel.buffers, set(dispatch.buffers)
-    if wanted != given:
-        raise BackendError(
-            f"kernel {dispatch.kernel.name} for {node.name}: buffers missing {sorted(wanted - given)},"
-            f" unknown {sorted(given - wanted)}"
-        )

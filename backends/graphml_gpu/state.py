@@ -132,7 +132,7 @@ class GpuState:
         return plain.reshape(-1, *sizes[1:-1], per_entry) if len(sizes) > 1 else plain
 
     def buffer(self, name: str) -> Buffer:
-        """Where a state lies; a `BackendError` if the state was made for another graph."""
+        """The place of a state; a `BackendError` if the state was made for another graph."""
         if name not in self._buffers:
             raise BackendError(f"the session's state has no {name!r}: it was made for another graph")
         return self._buffers[name]

@@ -111,7 +111,7 @@ def _kind(device: Any) -> Kind:
 
 
 def _subgroup_sizes(device: Any) -> tuple[int, int]:
-    """The least and the most invocations of a subgroup, as far as one of the vendors' extensions tells."""
+    """The least and the most invocations of a subgroup, where an extension of the vendors reports them."""
     import pyopencl
 
     for name in ("sub_group_sizes_intel", "wavefront_width_amd", "warp_size_nv"):

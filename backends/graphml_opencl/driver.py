@@ -21,7 +21,7 @@ from graphml_opencl.enqueue_loop import Words, launch
 from graphml_opencl.programs import Programs
 
 UPLOAD = 32 << 20
-"""Bytes that are handed over at once."""
+"""Bytes that are written at once."""
 COPIED = 1 << 20
 """Writes up to so many bytes are copied first, so that they need not wait for what runs before them."""
 PENDING = 256

@@ -117,16 +117,16 @@ def facts(adapter: Any, wanted: Mapping[str, int] = NO_LIMITS) -> Facts:
 
 
 def _told(info: Any) -> vulkan.Told | None:
-    """What Vulkan tells of an adapter beyond what wgpu does."""
+    """What Vulkan reports of an adapter beyond what wgpu does."""
     if info["backend_type"] != "Vulkan":
         return None
     return vulkan.devices().get((info["vendor_id"], info["device_id"], info["device"]))
 
 
 def _subgroup_sizes(told: vulkan.Told | None) -> tuple[int, int]:
-    """The least and the most invocations of a subgroup; what WebGPU allows where nobody tells.
+    """The least and the most invocations of a subgroup; what WebGPU allows where they are unknown.
 
-    That is what wgpu-py has in `adapter.info`, for every adapter: wgpu-native 29 does not tell it.
+    That is what wgpu-py has in `adapter.info`, for every adapter: wgpu-native 29 does not report it.
     """
     return (told.subgroups if told else None) or (4, 128)
 

@@ -1,12 +1,11 @@
-"""A GPU driven by wgpu: memory, uploads and read-back, recordings and their timestamps.
+"""A GPU driven by wgpu: memory, uploads and copies, recordings and their submission.
 
 Knows nothing of graphs. All but the calls of each step (`encode`) goes through wgpu-py's public interface.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -15,19 +14,16 @@ from graphml_gpu.buffers import Buffers, Used, as_bytes, raw
 from graphml_gpu.driver import Bound, Buffer, Bytes, Facts, Groups, Range, Recording
 
 from graphml.backend import Progress, no_progress
-from graphml.errors import BackendError
 from graphml_wgpu import adapters
 from graphml_wgpu.encode import Commands, Queue
 from graphml_wgpu.errors import reported, unlogged
 from graphml_wgpu.pipelines import Pipelines
+from graphml_wgpu.read_back import ReadBack, fits
 from graphml_wgpu.ready_commands import AHEAD, ReadyCommands
+from graphml_wgpu.timestamps import Timestamps
 
 UPLOAD = 32 << 20
-"""Bytes that are handed over at once: as much staging memory is needed beside them."""
-READBACK = 64 << 20
-"""Most bytes that are read back at once."""
-QUERIES = 4096
-"""Timestamps in a query set: the most that WebGPU allows."""
+"""Bytes that are written at once: as much staging memory is needed beside them."""
 
 
 class WgpuRecording:
@@ -61,12 +57,9 @@ class WgpuDriver:
         self._queue = Queue(self._device)
         self._workers = ThreadPoolExecutor(AHEAD, "graphml-wgpu")
         self._pipelines = Pipelines(self._device, stored=self.facts.name.startswith("llvmpipe"))
-        self._staging: Any = None
-        self._spare: list[Any] = []
+        self._read_back = ReadBack(self._device, self._queue, self.facts.name)
+        self._timestamps = Timestamps(self._device, self._queue, self._read_back, self.facts)
         self._between: Any = None
-        self._resolved: Any = None
-        self._queries: list[Any] = []
-        self._timed = 0
 
     def buffer(self, n_bytes: int, label: str) -> Buffer:
         """See `graphml_gpu.driver.Driver`."""
@@ -91,70 +84,15 @@ class WgpuDriver:
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """See `graphml_gpu.driver.Driver`."""
-        found = [np.empty(n_bytes, np.uint8) for _, _, n_bytes in ranges]
-        for batch in _batches(ranges):
-            places, total = [], 0
-            for i, begin, n_bytes in batch:
-                places.append((i, begin, n_bytes, total))
-                total += n_bytes
-            staging, self._staging = self._staging_of(total), None  # nobody's again if this is interrupted
-
-            def encode(encoder: Any, places: Any = places, staging: Any = staging) -> None:
-                for i, begin, n_bytes, at in places:
-                    buffer, offset, _ = ranges[i]
-                    source = raw(buffer)._internal
-                    self._queue.copy(encoder, source, offset + begin, staging._internal, at, n_bytes)
-
-            def take(data: Bytes, places: Any = places) -> None:
-                for i, begin, n_bytes, at in places:
-                    found[i][begin : begin + n_bytes] = data[at : at + n_bytes]
-
-            number = self._queue.submit(encode)
-            self._queue.mapped(self._queue.map(staging, total, number), take)
-            self._staging = staging
-        return found
+        return self._read_back.read(ranges)
 
     def later(self, ranges: Sequence[Range]) -> Callable[[], list[Bytes]]:
         """See `graphml_gpu.driver.Driver`."""
-        if not _fits(ranges):
+        if not fits(ranges):
             found = self.read(ranges)
             return lambda: found
-        staging, commands = self._reading(ranges)
-        return self._read_later(ranges, staging, self._queue.hand_over(commands))
-
-    def _reading(self, ranges: Sequence[Range]) -> tuple[Any, Commands]:
-        """Memory for what some ranges hold, and the commands that copy it there."""
-        total = sum(n_bytes for _, _, n_bytes in ranges)
-        staging = self._spare.pop() if self._spare else None
-        if staging is None or staging.size < total:
-            staging = self._readable(total)
-
-        def encode(encoder: Any) -> None:
-            at = 0
-            for buffer, offset, n_bytes in ranges:
-                self._queue.copy(encoder, raw(buffer)._internal, offset, staging._internal, at, n_bytes)
-                at += n_bytes
-
-        return staging, self._queue.encode(encode)
-
-    def _read_later(
-        self, ranges: Sequence[Range], staging: Any, submission: int
-    ) -> Callable[[], list[Bytes]]:
-        """What waits for the submission that copies some ranges."""
-        ends = list(itertools.accumulate(n_bytes for _, _, n_bytes in ranges))
-        mapping = self._queue.map(staging, ends[-1], submission)
-
-        def take(data: Bytes, found: list[Bytes]) -> None:
-            own = data.copy()
-            found += [own[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-        def wait() -> list[Bytes]:
-            found: list[Bytes] = []
-            self._queue.mapped(mapping, lambda data: take(data, found))
-            self._spare.append(staging)  # one that nobody waited for is not used again
-            return found
-
-        return wait
+        staging, commands = self._read_back.copied(ranges)
+        return self._read_back.after(ranges, staging, self._queue.hand_over(commands))
 
     def copy(
         self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int
@@ -207,7 +145,7 @@ class WgpuDriver:
         mine.used.check(self.buffers.n_released)
         if timed:
             self._queue.submit(lambda encoder: self._copies(encoder, copies))
-            self._submit_timed(mine, groups)
+            self._timestamps.submit(mine.calls, np.array(groups, np.uint32).reshape(-1, 3))
             return self.later(reads)
         key = tuple(groups), tuple(copies)
         commands = mine.ready.take(key)
@@ -221,11 +159,11 @@ class WgpuDriver:
 
         if commands is None:
             commands = encoded()
-        elif not _fits(reads):
+        elif not fits(reads):
             self._queue.check()
-        if _fits(reads):
-            staging, reading = self._reading(reads)
-            found = self._read_later(reads, staging, self._queue.hand_over(commands, reading))
+        if fits(reads):
+            staging, reading = self._read_back.copied(reads)
+            found = self._read_back.after(reads, staging, self._queue.hand_over(commands, reading))
         else:
             self._queue.hand_over(commands)
             found = self.later(reads)
@@ -236,58 +174,9 @@ class WgpuDriver:
         for (source, begin, n_bytes), (target, at, _) in copies:
             self._queue.copy(encoder, raw(source)._internal, begin, raw(target)._internal, at, n_bytes)
 
-    def _submit_timed(self, recording: WgpuRecording, groups: Sequence[Groups]) -> None:
-        if not self.facts.has_timestamps:
-            raise BackendError(f"{self.facts.name}: has no timestamps (the feature timestamp-query)")
-        self._timed = len(recording)
-        self._make_queries(2 * len(recording))
-
-        grids = np.array(groups, np.uint32).reshape(-1, 3)
-
-        def encode(encoder: Any) -> None:
-            for i in range(len(recording)):
-                queries, first = divmod(2 * i, QUERIES)
-                call, grid = recording.calls[i : i + 1], grids[i : i + 1]
-                self._queue.compute_timed(encoder, call, grid, self._queries[queries]._internal, first)
-            for i in range(0, 2 * len(recording), QUERIES):
-                n = min(QUERIES, 2 * len(recording) - i)
-                queries = self._queries[i // QUERIES]._internal
-                self._queue.resolve(encoder, queries, n, self._resolved._internal, 8 * i)
-
-        self._queue.submit(encode)
-
-    def _make_queries(self, n: int) -> None:
-        if n > QUERIES * len(self._queries):
-            with reported(f"{self.facts.name}: timestamps cannot be taken"):
-                while n > QUERIES * len(self._queries):
-                    self._queries.append(self._device.create_query_set(type="timestamp", count=QUERIES))
-                self._resolved = self._device.create_buffer(
-                    label="timestamps",
-                    size=8 * QUERIES * len(self._queries),
-                    usage="QUERY_RESOLVE | COPY_SRC",
-                )
-
     def times(self) -> list[tuple[int, int]]:
         """See `graphml_gpu.driver.Driver`."""
-        if not self._timed:
-            return []
-        n_bytes = 16 * self._timed
-        staging, self._staging = self._staging_of(n_bytes), None
-        number = self._queue.submit(
-            lambda encoder: self._queue.copy(
-                encoder, self._resolved._internal, 0, staging._internal, 0, n_bytes
-            )
-        )
-        ticks = np.empty((self._timed, 2), np.uint64)
-
-        def take(data: Bytes) -> None:
-            ticks[...] = data.view(np.uint64).reshape(-1, 2)
-
-        self._queue.mapped(self._queue.map(staging, n_bytes, number), take)
-        self._staging = staging
-        period = self._queue.period_ns()
-        first = ticks[0, 0]
-        return [(round(int(b - first) * period), round(int(e - first) * period)) for b, e in ticks]
+        return self._timestamps.read()
 
     def wait(self) -> None:
         """See `graphml_gpu.driver.Driver`."""
@@ -299,20 +188,6 @@ class WgpuDriver:
         with unlogged():
             self._device.destroy()
 
-    def _staging_of(self, n_bytes: int) -> Any:
-        """Memory of at least so many bytes that can be mapped for reading."""
-        if self._staging is None or self._staging.size < n_bytes:
-            if self._staging is not None:
-                self._staging.destroy()
-            self._staging = self._readable(n_bytes)
-        return self._staging
-
-    def _readable(self, n_bytes: int) -> Any:
-        with reported(f"{self.facts.name}: no memory to read {n_bytes} bytes back"):
-            return self._device.create_buffer(
-                label="read back", size=1 << max(12, (n_bytes - 1).bit_length()), usage="COPY_DST | MAP_READ"
-            )
-
 
 def _addresses(objects: Sequence[Any]) -> list[int]:
     """The handles of wgpu-py's objects, as numbers."""
@@ -321,28 +196,6 @@ def _addresses(objects: Sequence[Any]) -> list[int]:
     return [int(_ffi.ffi.cast("uintptr_t", one._internal)) for one in objects]
 
 
-def _fits(ranges: Sequence[Range]) -> bool:
-    """Whether ranges are read back at once."""
-    return 0 < sum(n_bytes for _, _, n_bytes in ranges) <= READBACK
-
-
 def _whole_words(chunk: Bytes) -> Bytes:
     """Bytes with zeros up to a multiple of 4."""
     return chunk if len(chunk) % 4 == 0 else np.concatenate((chunk, np.zeros(-len(chunk) % 4, np.uint8)))
-
-
-def _batches(ranges: Sequence[Range]) -> Iterator[list[tuple[int, int, int]]]:
-    """Pieces (number of the range, first byte within it, bytes) that together fit into the staging memory."""
-    batch: list[tuple[int, int, int]] = []
-    room = READBACK
-    for i, (_, _, n_bytes) in enumerate(ranges):
-        begin = 0
-        while begin < n_bytes:
-            if not room:
-                yield batch
-                batch, room = [], READBACK
-            size = min(room, n_bytes - begin)
-            batch.append((i, begin, size))
-            begin, room = begin + size, room - size
-    if batch:
-        yield batch

@@ -1,4 +1,4 @@
-"""What Vulkan tells of devices and wgpu does not: own memory, sizes of subgroups. Asks the loader itself.
+"""What Vulkan reports of devices and wgpu does not: own memory, sizes of subgroups. Asks the loader itself.
 
 Knows nothing of wgpu. Structures are those of https://registry.khronos.org/vulkan/specs.
 """

@@ -1,6 +1,6 @@
 """Several sequences on one model, continued together: a step reads the weights once for all of them.
 
-Knows which session waits for what; how one session samples and stops stands in `session`.
+Knows which session waits for what; how one samples and stops is in `session_sampling`, `generation`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Batch:
 
     def _compile(self, n_tokens: int) -> None:
         """Have the program for steps of so many tokens ready, so that meters count only its running."""
-        self._executor.compiled_for(n_tokens, len(self))
+        self._executor.programs.compiled_for(n_tokens, len(self))
 
     def _evaluate(
         self, sessions: Sequence[Session], begun: Sequence[Evaluation], top_k: bool = False

@@ -105,7 +105,7 @@ class Probe:
     def close(self) -> None:
         """Give back the programs that no other session can use."""
         if self.options.patch:
-            self._executor.forget(self.options)
+            self._executor.programs.forget(self.options)
 
 
 def _callable(pattern: str, function: Function) -> Function:

@@ -69,7 +69,7 @@ def compile(
     except BaseException:
         executor.close()
         raise
-    executor.forget()  # else the program would be kept by what is to close when it goes
+    executor.programs.forget()  # else the program would be kept by what is to close when it goes
     weakref.finalize(compiled.program, executor.close)
     return compiled
 

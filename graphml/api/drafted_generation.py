@@ -10,36 +10,18 @@ from typing import Protocol
 
 import numpy as np
 
-from graphml.api.capture import Probe
-from graphml.api.stats import Meter
+from graphml.api.session_sampling import SampledFrom, sampled, sampled_from_known
 from graphml.errors import UsageError
-from graphml.runtime.committed import Committed, Evaluation
 from graphml.runtime.draft_steps import draft_program, drafted_logits
 from graphml.runtime.drafting import DRAFT_ROWS, Drafts, StepTimes, draft_lengths
 from graphml.runtime.evaluation import Floats
-from graphml.runtime.executor import Executor
 from graphml.sampling import NextLogits, SamplingParams
-from graphml.sampling.structured.params_structure import Structured
 
 
-class Drafting(Protocol):
+class Drafting(SampledFrom, Protocol):
     """What it works on: a `Session`."""
 
     n_ctx: int
-    meter: Meter
-    generated: list[int]
-    _executor: Executor
-    _held: Committed
-    _probe: Probe
-    _structured: Structured
-
-    def sample(self, params: SamplingParams | None = None) -> int:
-        """The id that follows."""
-
-    def evaluation(self) -> Evaluation:
-        """Begin to evaluate what is not evaluated yet."""
-
-    def _chosen(self, params: SamplingParams) -> int | None: ...
 
 
 def session_drafts(session: Drafting, drafts: Drafts | None) -> SessionDrafts | None:
@@ -73,7 +55,7 @@ class SessionDrafts:
             session.meter.n_accepted += n
             self._draft, self._rows = draft[n:], rows[n:]
         elif held.latest.next_logits.known or held.latest.n_evaluated != len(held) - 1:
-            return session.sample(params)
+            return sampled(session, params)
         elif found := self._proposed(session, params, most):
             n_rows = 1 + len(found)
             evaluation = session.evaluation()
@@ -83,10 +65,10 @@ class SessionDrafts:
             session.meter.n_drafted += len(found)
             self._draft, self._rows = found, logits[1:]
         else:
-            token, n_rows = session.sample(params), 1
+            token, n_rows = sampled(session, params), 1
             self._times.measured(n_rows, time.perf_counter() - begin)
             return token
-        chosen = session._chosen(params)
+        chosen = sampled_from_known(session, params)
         assert chosen is not None  # its whole row is known
         if n_rows:
             self._times.measured(n_rows, time.perf_counter() - begin)

@@ -64,7 +64,7 @@ class EmbeddingMethods:
     def rank(self: Embeds, query: str, texts: str | Sequence[str]) -> Floats:
         """How well each text answers a query, float32 [n, scores]: by the classifier of a reranking model.
 
-        Query and text stand together in one sequence, as llama.cpp joins them. Errors as of `embed`.
+        Query and text are together in one sequence, as llama.cpp joins them. Errors as of `embed`.
         """
         self._open()
         return self._embedded([self._needed().pair(query, text) for text in texts_of(texts)], "rank")

@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 from graphml.api.draft_choice import drafts_for
 from graphml.api.draft_model import DraftModel
-from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
+from graphml.api.engine_opening import checked_itl, checked_sequences, engine_parts
 from graphml.api.engine_requests import Requests
 from graphml.api.engine_stats import EngineStats
 from graphml.api.engine_store import AnyPath, opened_store
@@ -27,43 +27,21 @@ from graphml.api.tokens import NO_IDS, Ids
 from graphml.argument_checks import seed_or_random, whole_number
 from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
-from graphml.runtime.adapters import Scaled
-from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.adapter_options import Scaled
 from graphml.runtime.cell_mover import check_shifts
-from graphml.runtime.checkpoints import Checkpoints
-from graphml.runtime.drafting import DRAFT_ROWS
 from graphml.runtime.engine_snapshot import EngineSnapshot, snapshot
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.guidance import Guidance
 from graphml.runtime.overflow import Overflow
-from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.request import Request, extra_of
-from graphml.runtime.runner import Runner
-from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
-from graphml.runtime.step_budget import StepBudget
-from graphml.runtime.step_loop import StepLoop
 from graphml.runtime.stored_prefixes import StoredPrefixes
 from graphml.runtime.timeline import LIMIT, Timeline
-from graphml.runtime.window_blocks import WindowBlocks
 from graphml.sampling import SamplingParams, checked_params
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.tokenizer import Tokenizer
-
-MAX_SEQUENCES = 8
-
-
-def check_deterministic(executor: Executor, wanted: bool | None) -> None:
-    """UsageError where an engine is wanted otherwise than the model, whose programs it runs, was opened."""
-    if wanted is not None and not isinstance(wanted, bool):
-        raise UsageError(f"deterministic: wanted True, False, or None; got {wanted!r}")
-    if wanted is not None and wanted != executor.deterministic:
-        raise UsageError(
-            f"deterministic: wanted {executor.deterministic}, as {executor.file.path} was opened, or None; "
-            f"got {wanted}: for that load(..., deterministic={wanted}), on the backend 'cpu'"
-        )
 
 
 class Engine:
@@ -87,39 +65,19 @@ class Engine:
         full: Overflow | None = None,
         draft: DraftModel | None = None,
     ) -> None:
-        count = MAX_SEQUENCES if max_sequences is None else whole_number(max_sequences)
-        if count is None or not 1 <= count <= executor.n_batch:
-            raise UsageError(
-                f"max_sequences: wanted 1 to n_batch = {executor.n_batch}; got {max_sequences!r}"
-            )
-        if (
-            isinstance(target_itl_ms, bool)
-            or not isinstance(target_itl_ms, int | float)
-            or not target_itl_ms > 0
-        ):
-            raise UsageError(f"target_itl_ms: wanted milliseconds above 0; got {target_itl_ms!r}")
-        rooms = window_rooms(executor, kv_memory, count, n_ctx)
-        # A checkpoint is no use where its windows are gone.
-        n_checkpoints = n_checkpoints_for(executor, kv_memory, count) if prefix_cache and not rooms else 0
-        n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx, n_checkpoints, rooms)
-        windows = [WindowBlocks(room, n_blocks) for room in rooms]
-        self.n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
-        self.n_vocab, self.max_sequences = n_vocab, count
+        self.max_sequences = checked_sequences(executor, max_sequences)
+        sizes = n_vocab, n_ctx, kv_memory, self.max_sequences
+        parts = engine_parts(executor, *sizes, checked_itl(target_itl_ms), prefix_cache)
+        self.n_ctx, self.n_vocab = parts.n_ctx, n_vocab
         self._executor, self._tokenizer = executor, tokenizer
-        runner = Runner(executor, n_vocab, n_blocks, count, n_checkpoints, windows)
-        keep = bool(prefix_cache) and (bool(n_checkpoints) or not executor.recurrent)
-        pool = BlockPool(n_blocks, BLOCK_SIZE, keep, windows=windows)
-        checkpoints = Checkpoints(n_checkpoints, BLOCK_SIZE, runner.has_cells) if n_checkpoints else None
-        scheduler = Scheduler(pool, count, self.n_ctx, recurrent=executor.recurrent, checkpoints=checkpoints)
-        self._loop = StepLoop(runner, scheduler, StepBudget(target_itl_ms / 1000, executor.n_batch))
-        self._loop.speculation.most = min(DRAFT_ROWS, executor.n_batch)
+        self._loop, runner = parts.loop, parts.runner
         self._runner = weakref.ref(runner)  # the loop's own, as long as it is open
         self._full, self._draft = full or Overflow(), draft
         self._requests = Requests(executor, tokenizer, n_vocab, self.n_ctx)
         self._check_full(self._full)
         blocks = opened_store(store, store_bytes, executor, runner.parts.rows, bool(prefix_cache))
         if blocks is not None:
-            self._loop.prefixes = StoredPrefixes(scheduler, runner.parts, blocks, self._loop.wake)
+            self._loop.prefixes = StoredPrefixes(self._loop.scheduler, runner.parts, blocks, self._loop.wake)
         self._orders = itertools.count()
         self._counts = Counts()
         opened(self, self._loop)

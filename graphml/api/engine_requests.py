@@ -18,7 +18,7 @@ from graphml.argument_checks import count_or_none, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.ir.op import Array
 from graphml.option_fields import Real
-from graphml.runtime.adapters import Scaled, applied_adapters, applied_by_model
+from graphml.runtime.adapter_options import Scaled, applied_adapters, applied_by_model
 from graphml.runtime.executor import Executor
 from graphml.runtime.overflow import Overflow
 from graphml.runtime.request import Applied, Request, extra_of

@@ -10,68 +10,51 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from graphml.api.capture import Probe
-from graphml.api.drafted_generation import SessionDrafts
+from graphml.api.draft_choice import drafts_for
+from graphml.api.draft_model import DraftModel
+from graphml.api.drafted_generation import SessionDrafts, session_drafts
 from graphml.api.prompt_logprobs import scored_prompt
 from graphml.api.read_source import decoder_prompt
-from graphml.api.stats import Meter
-from graphml.api.tokens import GeneratedText, StopReason, Token, checked_ids
+from graphml.api.session_evaluation import evaluated
+from graphml.api.session_sampling import SampledFrom, sampled
+from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
+from graphml.argument_checks import count_or_none
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.cell_mover import check_shifts, shift_tokens
-from graphml.runtime.committed import Committed, Evaluation, check_room
-from graphml.runtime.evaluation import Floats
-from graphml.runtime.executor import Executor
+from graphml.runtime.committed import check_room
+from graphml.runtime.evaluation import check_continues
 from graphml.runtime.overflow import Overflow, n_dropped
 from graphml.runtime.run_ahead import Ahead, steps_ahead
-from graphml.runtime.slots import Slot
-from graphml.sampling import PeekableRandom, SamplingParams
+from graphml.sampling import SamplingParams
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import Structured
 from graphml.text.tokenizer import Tokenizer
 
 
-class Generating(Protocol):
+class Generating(SampledFrom, Protocol):
     """What a generation works on: a `Session`."""
 
     n_ctx: int
-    n_vocab: int
-    meter: Meter
-    numbers: PeekableRandom
     stop_reason: StopReason | None
     prompt: list[int]
-    generated: list[int]
     shifts: list[tuple[int, int]]
-    scores: list[TokenLogprobs]
     logprobs: list[TokenLogprobs]
     prompt_logprobs: list[TokenLogprobs | None]
-    _executor: Executor
+    chooses: SamplingParams
     _tokenizer: Tokenizer | None
-    _held: Committed
-    _probe: Probe
+    _draft: DraftModel | None
     _ahead: Ahead | None
-    _cancelled: bool
-    _structured: Structured
     _turn: int
 
-    def slot(self) -> Slot:
-        """Where the keys and values are."""
-
     @property
-    def logits(self) -> Floats:
-        """The logits after the last token."""
+    def source(self) -> list[int]:
+        """The ids that an encoder has read."""
 
-    def sample(self, params: SamplingParams | None = None) -> int:
-        """The id that follows."""
-
-    def evaluation(self) -> Evaluation:
-        """Begin to evaluate what is not evaluated yet."""
-
-    def _chosen(self, params: SamplingParams) -> int | None: ...
+    def begin(self, new: bool = True) -> None:
+        """A new use."""
 
     def _compile(self, count: int, all_logits: bool = False) -> None: ...
-
-    def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats: ...
 
 
 @dataclass(frozen=True)
@@ -94,7 +77,7 @@ class Limits:
         return "context" if n_past >= self.n_ctx and not self.full.shifts else None
 
 
-def limits_of(session: Generating, full: Overflow, max_tokens: int | None, ids: Array) -> Limits:
+def _limits(session: Generating, full: Overflow, max_tokens: int | None, ids: Array) -> Limits:
     """The limits of a generation that appends ids; ContextFullError where they have no room."""
     executor, tokenizer = session._executor, session._tokenizer
     n_past, n_ctx = len(session._held), session.n_ctx
@@ -111,11 +94,29 @@ def limits_of(session: Generating, full: Overflow, max_tokens: int | None, ids: 
     return Limits(n_ctx, max_tokens, full, kept)
 
 
-def generated(
-    session: Generating, ids: Array, params: SamplingParams, limits: Limits, drafts: SessionDrafts | None
+def generation(
+    session: Generating,
+    ids: Ids,
+    params: SamplingParams,
+    max_tokens: int | None,
+    overflow: str,
+    keep: int,
+    new: bool,
 ) -> Iterator[Token]:
     """Evaluate ids, then give tokens; see `Session.generate`. Begun now, not when the first is asked for."""
-    tokens = _generated(session, ids, params, limits, drafts, session._turn)
+    executor, tokenizer = session._executor, session._tokenizer
+    check_continues(executor)
+    checked = checked_ids(ids, session.n_vocab)
+    if not len(checked) and not len(session._held) and not session.source:
+        raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
+    most = count_or_none("max_tokens", max_tokens)
+    check_stop(tokenizer, params)
+    limits = _limits(session, Overflow(overflow, keep), most, checked)
+    structured = Structured(params, tokenizer)
+    drafts = session_drafts(session, drafts_for(params, executor, session._draft))
+    session.begin(new)
+    session.chooses, session._structured = params, structured
+    tokens = _generated(session, checked, params, limits, drafts, session._turn)
     return tokens if drafts is None else _closing(tokens, drafts)
 
 
@@ -175,18 +176,18 @@ def _generated(
 
 def _evaluate_prompt(session: Generating, ids: Array, params: SamplingParams) -> None:
     if params.prompt_logprobs is None:
-        session._evaluate(ids, by=params)
+        evaluated(session, ids, by=params)
     else:
         session.prompt_logprobs = scored_prompt(session, ids, params.prompt_logprobs)
 
 
 def _decide(session: Generating, params: SamplingParams, limits: Limits, drafts: SessionDrafts | None) -> int:
-    """The id that follows, as `sample` has it; the step after is handed over first, where that can be."""
+    """The id that follows, as of `Session.sample`; the step after is submitted first, where that can be."""
     held = session._held
     if drafts is not None:
         return drafts.token(session, params, limits.more(session.meter.n_gen) - 1)
     if not session._executor.has_top_k or held.latest.next_logits.known:
-        return session.sample(params)
+        return sampled(session, params)
     if session._ahead is None:
         session._ahead = steps_ahead(
             session._executor,
@@ -202,7 +203,7 @@ def _decide(session: Generating, params: SamplingParams, limits: Limits, drafts:
         found = ahead.token(held, more=most > 1)
         if found is not None:
             return found
-    token = session.sample(params)
+    token = sampled(session, params)
     if ahead is not None:
         ahead.missed(held.latest.next_logits.row is not None)
     return token

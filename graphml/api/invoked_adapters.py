@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from graphml.api.tokens import Ids
 from graphml.compiler.options import CompileOptions
-from graphml.runtime.adapters import invoked_at
+from graphml.runtime.adapter_options import invoked_at
 from graphml.runtime.slots import Slot
 
 

@@ -15,7 +15,7 @@ from graphml.api.model import Model
 from graphml.argument_checks import progress_of
 from graphml.backend import Progress
 from graphml.loading import fetch
-from graphml.runtime.adapters import Layers, Scaled
+from graphml.runtime.adapter_options import Layers, Scaled
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import read_ahead
 from graphml.runtime.metadata_overrides import check_read

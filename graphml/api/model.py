@@ -6,9 +6,7 @@ Knows how the parts fit together; does none of their work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 from graphml.api.batch import Batch
@@ -18,22 +16,22 @@ from graphml.api.chat_prompt import ChatSettings
 from graphml.api.decoding_methods import DecodingMethods
 from graphml.api.draft_model import DraftModel
 from graphml.api.embedding import EmbeddingMethods
-from graphml.api.engine import Engine, check_deterministic
-from graphml.api.model_templates import ModelTemplates
-from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
+from graphml.api.engine import Engine
+from graphml.api.engine_opening import check_deterministic
 from graphml.api.moved_session import go_on_from
 from graphml.api.request_handle import generate
 from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
+from graphml.api.text_methods import TextMethods
 from graphml.api.text_rows import TextEngines
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Ids
 from graphml.argument_checks import items_of, whole_number
 from graphml.backend import Progress, no_progress
-from graphml.errors import GraphmlError, TokenizerError, UsageError
+from graphml.errors import GraphmlError, UsageError
 from graphml.loading.architecture import EMBEDDING
 from graphml.option_fields import Whole
-from graphml.runtime.adapters import Layers, Scaled, with_adapters, with_control
+from graphml.runtime.adapter_options import Layers, Scaled, with_adapters, with_control
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor
@@ -41,12 +39,9 @@ from graphml.runtime.overflow import Overflow
 from graphml.runtime.paged_cache import MAX_CELLS
 from graphml.runtime.slots import make_slots
 from graphml.sampling import SamplingParams
-from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, template_names
-from graphml.text.tokenizer import Tokenizer
-from graphml.weights import Metadata
 
 
-class Model(DecodingMethods, EmbeddingMethods):
+class Model(TextMethods, DecodingMethods, EmbeddingMethods):
     """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
 
     arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx: the context that it
@@ -61,51 +56,18 @@ class Model(DecodingMethods, EmbeddingMethods):
         template: str | None = None,
         progress: Progress = no_progress,
     ) -> None:
+        super().__init__(pre, template)
         self.executor, self.path = executor, path
         self.arch: str = executor.architecture.name
         self.config: Any = executor.config
         self.n_ctx: int = executor.config.n_ctx
         embedding = executor.file.tensors.get(EMBEDDING)
         self.n_vocab: int = executor.config.n_vocab if embedding is None else embedding.shape[0]
-        self._pre, self._template_text, self._progress = pre, template, progress
+        self._progress = progress
         self.draft: DraftModel | None = None
         self._texts = TextEngines(executor, self.n_vocab)
-        self._making = RLock()
         if pre is not None:
             _ = self.tokenizer  # a wrong name is told at once
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer | None:
-        """The tokenizer, read when first asked for; None if the file has no vocabulary."""
-        with self._making:
-            return tokenizer_of(self._metadata, self._pre)
-
-    @property
-    def has_template(self) -> bool:
-        """Whether a chat template was given or is in the file."""
-        return self._template_text is not None or bool(template_names(self._metadata))
-
-    @cached_property
-    def templates(self) -> ModelTemplates:
-        """The chat templates by name: "default", and those with names of their own, such as "tool_use"."""
-        return ModelTemplates(self._metadata, self._needed(), self._template_text)
-
-    @property
-    def template(self) -> ChatTemplate:
-        """The default chat template; TemplateError if there is none."""
-        return self.templates[DEFAULT_NAME]
-
-    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """Return the ids of a text; see `Tokenizer.encode`. TokenizerError without a vocabulary."""
-        return self._needed().encode(text, add_special, parse_special)
-
-    def decode(self, ids: Any, skip_special: bool = False) -> str:
-        """Return the text of ids; skip_special leaves control tokens out."""
-        return self._needed().decode(ids, skip_special)
-
-    def piece(self, id: int) -> str:
-        """Return the text of one token; bytes that make no character become U+FFFD."""
-        return self._needed().piece(id)
 
     def session(
         self,
@@ -238,13 +200,7 @@ class Model(DecodingMethods, EmbeddingMethods):
     def _open(self) -> None:
         if self.executor.closed:
             raise UsageError(f"{self.path}: the model was closed")
-        self.executor.check_file()
-
-    @property
-    def _metadata(self) -> Metadata:
-        """What the file says, read from the map when it is asked for."""
-        self.executor.file.check_unchanged()
-        return self.executor.file.metadata
+        self.executor.programs.check_file()
 
     def _context(self, n_ctx: int | None) -> int:
         """The tokens that a session is to hold."""
@@ -323,8 +279,3 @@ class Model(DecodingMethods, EmbeddingMethods):
 
     def __repr__(self) -> str:
         return f"Model({str(self.path)!r}, {self.arch}, backend {self.executor.backend.name})"
-
-    def _needed(self) -> Tokenizer:
-        if self.tokenizer is None:
-            raise TokenizerError(f"{self.path}: {no_tokenizer(self.executor.file.metadata)}")
-        return self.tokenizer

@@ -10,13 +10,13 @@ from typing import Protocol
 
 import numpy as np
 
+from graphml.api.session_evaluation import evaluated
+from graphml.api.session_sampling import SampledFrom, last_logits
 from graphml.errors import WeightsError
 from graphml.ir.op import Array
-from graphml.runtime.committed import Committed
 from graphml.runtime.evaluation import Floats
-from graphml.runtime.executor import Executor
 from graphml.runtime.next_token import no_numbers
-from graphml.sampling import SamplingParams, flaw_of
+from graphml.sampling import flaw_of
 from graphml.sampling.logprobs import TokenLogprobs, of_row, of_rows
 from graphml.text.tokenizer import Tokenizer
 
@@ -24,19 +24,10 @@ ROWS = 128
 """Rows of logits that are held at a time."""
 
 
-class Scored(Protocol):
+class Scored(SampledFrom, Protocol):
     """What a prompt is scored on: a `Session`."""
 
-    _executor: Executor
     _tokenizer: Tokenizer | None
-    _held: Committed
-    _cancelled: bool
-
-    @property
-    def logits(self) -> Floats:
-        """The logits after the last token."""
-
-    def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats: ...
 
 
 def scored_prompt(session: Scored, ids: Array, n_top: int) -> list[TokenLogprobs | None]:
@@ -48,13 +39,13 @@ def scored_prompt(session: Scored, ids: Array, n_top: int) -> list[TokenLogprobs
     words, path = session._tokenizer, session._executor.file.path
     found: list[TokenLogprobs | None] = [None] * max(1, len(session._held))
     if len(session._held):
-        found.append(of_row(_checked(session.logits[None], path)[0], int(ids[0]), n_top, words))
+        found.append(of_row(_checked(last_logits(session)[None], path)[0], int(ids[0]), n_top, words))
     for first in range(0, len(ids), ROWS):
         if session._cancelled:
             break
         some = ids[first : first + ROWS]
         following = ids[first + 1 : first + 1 + len(some)]
-        rows = _checked(session._evaluate(some, all_logits=True), path)
+        rows = _checked(evaluated(session, some, all_logits=True), path)
         found += of_rows(rows[: len(following)], following, n_top, words)
     return found
 

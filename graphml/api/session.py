@@ -10,29 +10,26 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from graphml.api.capture import Probe
-from graphml.api.draft_choice import drafts_for
 from graphml.api.draft_model import DraftModel
-from graphml.api.drafted_generation import session_drafts
-from graphml.api.generation import generated, limits_of
+from graphml.api.generation import generation
 from graphml.api.invoked_adapters import go_on_with
 from graphml.api.read_source import read_source
 from graphml.api.saved_session import AnyPath, Settings, save_session
 from graphml.api.session_evaluation import evaluated
+from graphml.api.session_sampling import last_logits, sampled
 from graphml.api.stats import Meter, Stats
-from graphml.api.tokens import NO_IDS, Ids, StopReason, Token, check_stop, checked_ids
-from graphml.argument_checks import count_or_none, count_up_to, seed_or_random
+from graphml.api.tokens import NO_IDS, Ids, StopReason, Token, checked_ids
+from graphml.argument_checks import count_up_to, seed_or_random
 from graphml.backend import Progress, no_progress
 from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.runtime.adapters import Scaled, with_adapters
+from graphml.runtime.adapter_options import Scaled, with_adapters
 from graphml.runtime.cell_mover import check_shifts, shift_tokens
 from graphml.runtime.committed import Captured, Committed, Evaluation
-from graphml.runtime.evaluation import Floats, check_continues
+from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.forked_slot import forked_slot
-from graphml.runtime.next_token import next_token
-from graphml.runtime.overflow import Overflow
 from graphml.runtime.run_ahead import Ahead
 from graphml.runtime.slots import Slot, session_slot
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, checked_params
@@ -134,7 +131,7 @@ class Session:
         self.begin()
         self._compile(len(checked), all_logits)
         with self.meter.prompt(len(checked)):
-            return self._evaluate(checked, all_logits)
+            return evaluated(self, checked, all_logits)
 
     def encode(self, ids: Ids) -> None:
         """Have the model's encoder read a source text, which all that follows answers; no tokens are kept.
@@ -193,14 +190,7 @@ class Session:
 
         UsageError for a session that holds no tokens.
         """
-        self.slot()
-        if not self.n_past:
-            raise UsageError("logits: wanted a session that holds tokens; evaluate some first")
-        row = self._held.latest.next_logits.whole_row()
-        if row is None:
-            self._held.last_waits()
-            row = self._evaluate(NO_IDS)
-        return row.copy()
+        return last_logits(self)
 
     def sample(self, params: SamplingParams | None = None) -> int:
         """Choose the id that follows the session's tokens; it is not appended (see `eval`).
@@ -208,26 +198,7 @@ class Session:
         Penalties look at the session's tokens. UsageError for a session that holds none; WeightsError where
         the model's logits are no numbers.
         """
-        self.slot()
-        params = checked_params(params)
-        if not self.n_past:
-            raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
-        if not self._held.latest.next_logits.known:
-            self._held.last_waits()  # its logits are gone: once more
-            self._evaluate(NO_IDS, by=params)
-        token = self._chosen(params)
-        if token is None:
-            self._held.last_waits()
-            self._evaluate(NO_IDS)
-            token = self._chosen(params)
-        assert token is not None
-        return token
-
-    def _chosen(self, params: SamplingParams) -> int | None:
-        known, history = self._held.latest.next_logits, self._held.history()
-        path, matcher = self._executor.file.path, self._structured.matcher(params, self.generated)
-        self.scores = []
-        return next_token(known, params, history, self.numbers, path, matcher, self.scores)
+        return sampled(self, checked_params(params))
 
     def reads_top_k(self, params: SamplingParams) -> bool:
         """Whether the top k of a row is read to sample by these params, and not the whole row."""
@@ -256,19 +227,7 @@ class Session:
         overflow: what a full context does: `stop`, `shift` (forget half of what is not kept, see `shift`), or
         `error`. keep: how many of the first tokens stay then, besides a begin token; -1: the prompt.
         """
-        params = checked_params(params)
-        check_continues(self._executor)
-        checked = checked_ids(ids, self.n_vocab)
-        if not len(checked) and not self.n_past and not self.source:
-            raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
-        most = count_or_none("max_tokens", max_tokens)
-        check_stop(self._tokenizer, params)
-        limits = limits_of(self, Overflow(overflow, keep), most, checked)
-        structured = Structured(params, self._tokenizer)
-        drafts = session_drafts(self, drafts_for(params, self._executor, self._draft))
-        self.begin(new)
-        self.chooses, self._structured = params, structured
-        return generated(self, checked, params, limits, drafts)
+        return generation(self, ids, checked_params(params), max_tokens, overflow, keep, new)
 
     def cancel(self) -> None:
         """End the running generation at its next token, or its prompt at the next batch; from any thread."""
@@ -303,7 +262,7 @@ class Session:
     def begin(self, new: bool = True) -> None:
         """A new use: what ran before is over, figures and reasons start anew; not `new`: a cancel counts."""
         self.slot()
-        self._executor.check_file()
+        self._executor.programs.check_file()
         self._ahead, self._structured = None, Structured()
         self._turn += 1
         if new:
@@ -316,10 +275,8 @@ class Session:
         """Have the program for so many ids ready, so that the meter counts only its running."""
         slot = self.slot()
         waiting = count + self.n_past - slot.length
-        self._executor.compiled_for(waiting, slot.cache.n_program(1), all_logits, self._probe.options)
-
-    def _evaluate(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
-        return evaluated(self, ids, all_logits, by)
+        programs, options = self._executor.programs, self._probe.options
+        programs.compiled_for(waiting, slot.cache.n_program(1), all_logits, options)
 
     def evaluation(self, ids: Array = NO_IDS) -> Evaluation:
         """Begin to evaluate the tokens that are not evaluated yet, and `ids`; `commit` ends it."""

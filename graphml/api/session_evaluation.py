@@ -11,6 +11,7 @@ import numpy as np
 
 from graphml.api.capture import Probe
 from graphml.api.stats import Meter
+from graphml.api.tokens import NO_IDS
 from graphml.backend import Progress
 from graphml.ir.op import Array
 from graphml.runtime.committed import Evaluation
@@ -34,7 +35,7 @@ class Evaluating(Protocol):
     _cancelled: bool
     _finds: bool
 
-    def evaluation(self, ids: Array) -> Evaluation:
+    def evaluation(self, ids: Array = NO_IDS) -> Evaluation:
         """Begin to evaluate."""
 
     def commit(self, done: Evaluation, next_logits: NextLogits, all_logits: bool = False) -> None:
@@ -44,7 +45,9 @@ class Evaluating(Protocol):
         """Whether the top k of a row is read."""
 
 
-def evaluated(session: Evaluating, ids: Array, all_logits: bool, by: SamplingParams | None) -> Floats:
+def evaluated(
+    session: Evaluating, ids: Array, all_logits: bool = False, by: SamplingParams | None = None
+) -> Floats:
     """Evaluate the tokens not evaluated yet and `ids`; see `Session.eval` for what comes back.
 
     by: what the next token is sampled by; an empty array where its top k was read, or after a cancel.

@@ -111,7 +111,7 @@ class TextEngine:
         self._executor, self._pooling = executor, pooling
         count, limit = min(TOGETHER, executor.n_batch), longest_text(executor)
         n_blocks = count + -(-max(limit, executor.n_batch) // BLOCK_SIZE)
-        _ = executor.state_graph(count)  # so that the groups are known
+        _ = executor.programs.state_graph(count)  # so that the groups are known
         rooms = [
             WindowRoom(group, count, n_blocks * BLOCK_SIZE, executor.n_batch, BLOCK_SIZE)
             for group in executor.cell_groups

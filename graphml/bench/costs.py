@@ -30,7 +30,7 @@ def cost(executor: Executor, test: Test) -> Work:
 
 def _prompt(executor: Executor, test: Test) -> Work:
     """The cost of prompts; several sequences share steps, which read weights once."""
-    graph = executor.compiled_for(executor.n_batch, test.n_parallel).graph
+    graph = executor.programs.compiled_for(executor.n_batch, test.n_parallel).graph
     found = []
     for start in range(0, test.n_prompt, executor.n_batch):
         count = min(executor.n_batch, test.n_prompt - start)
@@ -42,7 +42,7 @@ def _prompt(executor: Executor, test: Test) -> Work:
 def _generation(executor: Executor, test: Test) -> Work:
     """All steps as the one in the middle, since the bytes of a step grow linearly with its depth."""
     several = test.n_parallel
-    graph = executor.compiled_for(several, several).graph
+    graph = executor.programs.compiled_for(several, several).graph
     middle = test.n_depth + test.n_prompt + (test.n_gen - 1) // 2
     alone, empty = _step(graph, 1, middle), _step(graph, 1, 0)
     together = _step(graph, several, 0, several)  # reads weights once, with nearly no reads of attention

@@ -1,6 +1,6 @@
 """Decoding of several sequences in one engine, timed over the steps in which all of them generate.
 
-A step is timed from its planning until its sampled tokens are handed out, and so is what lies between two
+A step is timed from its planning until its sampled tokens are delivered, and so is the time between two
 steps. Knows engines and their timelines; nothing of rows or processes.
 """
 

@@ -123,7 +123,7 @@ class Runner:
         test, executor = self._test, self.model.executor
         several = test.n_parallel
         used = [executor.compiled(several, several, None, several)] * (test.n_gen > 0)
-        used += [executor.compiled_for(executor.n_batch, several)] * (test.n_prompt > 0)
+        used += [executor.programs.compiled_for(executor.n_batch, several)] * (test.n_prompt > 0)
         programs = [compiled.program for compiled in used]
         timed = [program for program in programs if isinstance(program, TimedProgram)]
         if len(timed) < len(programs):

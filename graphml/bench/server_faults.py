@@ -84,6 +84,8 @@ def report(found: Found) -> Iterator[str]:
     )
     for kind, times in found.errors.most_common():
         yield f"{times} x {kind}\n"
+    if found.wrong:
+        yield "wrong: rounding, too, gives other texts beside others, but for a server with --deterministic\n"
 
 
 def _mb(count: float | None) -> str:

@@ -38,7 +38,7 @@ def check_target(option: str, file: Path | None) -> None:
 
 
 def check_folder(option: str, folder: Path | None) -> None:
-    """UsageError where something that is no folder stands in the way of one that is to be written to."""
+    """UsageError where a file is in the place of a folder that is to be written to."""
     if folder is not None:
         there = next((one for one in (folder, *folder.parents) if one.exists()), folder)
         if not there.is_dir():

@@ -103,7 +103,7 @@ def _title(document: Document, selection: Selection, fuse: str) -> str:
 def _names(
     models: tuple[str | None, str | None], passes: tuple[str, str], switches: tuple[str, str]
 ) -> tuple[str, str]:
-    """What tells the two from each other: the models where they differ, the passes, the fusions."""
+    """What distinguishes the two: the models where they differ, the passes, the fusions."""
     tails = _tails(*(str(model or "").replace("\\", "/").rstrip("/") for model in models))
     names = []
     for tail, name, fuse in zip(tails, passes, switches, strict=True):
@@ -116,7 +116,7 @@ def _names(
 
 
 def _tails(a: str, b: str) -> tuple[str, str]:
-    """The last parts of two paths that tell them apart: a page need not say where the user keeps what."""
+    """The last parts of two paths that differ: a page need not say where the user keeps what."""
     parts = a.split("/"), b.split("/")
     for count in range(1, max(map(len, parts)) + 1):
         tails = "/".join(parts[0][-count:]), "/".join(parts[1][-count:])

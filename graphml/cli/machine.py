@@ -33,7 +33,7 @@ print(2 * 1024**3 / min(taken))
 
 
 def cpu_name() -> str:
-    """The processor's name, as far as the system tells it."""
+    """The processor's name, as far as the system reports it."""
     if sys.platform == "linux":
         found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
         if found:
@@ -44,7 +44,7 @@ def cpu_name() -> str:
 
 
 def cpu_features() -> list[str]:
-    """The processor's SIMD features by the system's names; empty where the system does not tell."""
+    """The processor's SIMD features by the system's names; empty where the system does not report them."""
     if sys.platform == "linux":
         found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
         words = found[1].split() if found else []

@@ -1,4 +1,4 @@
-"""`graphml pull`: get a model and print where it lies."""
+"""`graphml pull`: get a model and print its path."""
 
 from __future__ import annotations
 

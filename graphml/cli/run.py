@@ -5,17 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 import graphml
 from graphml.api.chat_prompt import ChatSettings
 from graphml.cli import options
-from graphml.cli.checks import check_target
+from graphml.cli.captured_values import CaptureOptions
 from graphml.cli.console import Bars, remark, write, write_json
+from graphml.cli.infill_options import Gap, InfillOptions
 from graphml.cli.opening import find, load, seed_of
 from graphml.cli.shown_answer import text_of
 from graphml.cli.speed import speed
@@ -28,28 +27,34 @@ from graphml.errors import UsageError
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
 
+Prompt = Annotated[
+    str | None,
+    typer.Option(
+        "--prompt", "-p", help="What to answer; without it, what comes on stdin.", show_default=False
+    ),
+]
+Raw = Annotated[
+    bool, typer.Option("--raw", help="Continue the text as it is, without the model's chat template.")
+]
+ShowPrompt = Annotated[
+    bool, typer.Option("--show-prompt", help="Print the text that the model is given, before its answer.")
+]
+
 
 @grouped
 def run(
+    infill: InfillOptions,
+    captures: CaptureOptions,
     opening: options.Talking,
     params: SamplingParams,
     full: Overflow,
     decoding: Decoding,
     model: options.Model = None,
-    prompt: Annotated[
-        str | None,
-        typer.Option(
-            "--prompt", "-p", help="What to answer; without it, what comes on stdin.", show_default=False
-        ),
-    ] = None,
+    prompt: Prompt = None,
     max_tokens: options.MaxTokens = 256,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the text as it is, without the model's chat template.")
-    ] = False,
+    raw: Raw = False,
     system: options.System = "",
-    show_prompt: Annotated[
-        bool, typer.Option("--show-prompt", help="Print the text that the model is given, before its answer.")
-    ] = False,
+    show_prompt: ShowPrompt = False,
     json: options.Json = False,
     ctx: options.Context = None,
     seed: options.Seed = -1,
@@ -58,29 +63,6 @@ def run(
     reasoning_format: options.ReasoningFormat = "auto",
     grammar_file: options.GrammarFile = None,
     schema_file: options.SchemaFile = None,
-    suffix: Annotated[
-        str | None,
-        typer.Option(help="Write what stands between the prompt and this text (infill).", show_default=False),
-    ] = None,
-    infill_extra: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Another file that --suffix may look at; may be given again."),
-    ] = None,
-    spm_infill: Annotated[
-        bool, typer.Option("--spm-infill", help="The suffix comes first in an infill prompt.")
-    ] = False,
-    capture: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--capture",
-            metavar="PATTERN",
-            help="Values to write to --captured, as layers.*.attention; may be given again.",
-        ),
-    ] = None,
-    captured: Annotated[
-        Path | None,
-        typer.Option("--captured", metavar="FILE.npz", help="Where the values of --capture are written."),
-    ] = None,
 ) -> None:
     """Answer a prompt with the model's chat template; models without one, and --raw, continue the text."""
     given_variables = template_variables(variables)
@@ -89,45 +71,54 @@ def run(
     params = with_files(params, grammar_file, schema_file)
     if raw and opening.template is not None:
         raise UsageError("--raw, --template: wanted one of them; got both")
-    _check_captured(capture, captured)
-    decoding.check_params(params, full, bool(capture), suffix is not None)
+    captures.check()
+    decoding.check_params(params, full, bool(captures.patterns), infill.suffix is not None)
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
     asked = given_variables, reasoning_format
-    gap = _gap(suffix, infill_extra or [], spm_infill)
-    kept = tuple(capture or ())
-    how = Answer(system, raw, params, full, limit, ctx, seed, *asked, kept, decoding, gap, json)
+    how = Answer(
+        system, raw, params, full, limit, ctx, seed, *asked, captures.patterns, decoding, infill.gap(), json
+    )
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         session, given, pieces = _begin(opened, text, how, bars)
         if show_prompt and not json:
             write(given)
         answer = _shown(pieces, bars, None if json else TokenColours(session))
-        stats = session.stats
-        if captured is not None and isinstance(session, graphml.Session):
-            _write_captured(captured, session)
+        if isinstance(session, graphml.Session):
+            captures.write(session)
         if json:
-            scores = {"scores": session.scores} if isinstance(session, Found) and session.scores else {}
-            write_json(
-                {
-                    "model": str(opened.path),
-                    "arch": opened.arch,
-                    "backend": opening.backend,
-                    "prompt": given,
-                    "text": answer,
-                    "prompt_ids": session.source or session.prompt,
-                    "ids": session.generated,
-                    "stop_reason": session.stop_reason,
-                    "seed": session.seed,
-                    "stats": dict(stats),
-                    **_scores(session, params),
-                    **scores,
-                }
-            )
+            write_json(_as_json(opened, opening.backend, session, params, given, answer))
         elif session.stop_reason == "context":
             print(f"graphml: the context of {session.n_ctx} tokens is full", file=sys.stderr)
         if not json and not in_colours():
             _write_tables(session)
-        remark(speed(stats))
+        remark(speed(session.stats))
+
+
+def _as_json(
+    model: graphml.Model,
+    backend: str,
+    session: graphml.Session | Found,
+    params: SamplingParams,
+    given: str,
+    answer: str,
+) -> dict[str, Any]:
+    """The answer and its figures. given: the text that the model was given."""
+    scores = {"scores": session.scores} if isinstance(session, Found) and session.scores else {}
+    return {
+        "model": str(model.path),
+        "arch": model.arch,
+        "backend": backend,
+        "prompt": given,
+        "text": answer,
+        "prompt_ids": session.source or session.prompt,
+        "ids": session.generated,
+        "stop_reason": session.stop_reason,
+        "seed": session.seed,
+        "stats": dict(session.stats),
+        **_scores(session, params),
+        **scores,
+    }
 
 
 def _scores(session: graphml.Session | Found, params: SamplingParams) -> dict[str, Any]:
@@ -156,15 +147,6 @@ def _prompt(prompt: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Gap:
-    """What is behind a gap that is filled, other files, and the order of the parts."""
-
-    suffix: str
-    files: tuple[tuple[str, str], ...]
-    order: str
-
-
-@dataclass(frozen=True)
 class Answer:
     """How a prompt is answered."""
 
@@ -181,18 +163,6 @@ class Answer:
     decoding: Decoding
     gap: Gap | None = None
     silent: bool = False
-
-
-def _gap(suffix: str | None, extra: list[Path], spm: bool) -> Gap | None:
-    if suffix is None:
-        if extra or spm:
-            raise UsageError("--infill-extra, --spm-infill: wanted --suffix besides, the text behind the gap")
-        return None
-    try:
-        files = tuple((one.name, one.read_text("utf-8")) for one in extra)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--infill-extra: wanted files with texts; {error}") from None
-    return Gap(suffix, files, "spm" if spm else "psm")
 
 
 def _begin(
@@ -247,25 +217,6 @@ def _begin_whole(
     negative = None if away is None else chat_prompt_of(model, how.system, away, **asked).ids
     found = found_whole(model, way, Asked(prompt.ids, params, *limits, negative))
     return found, prompt.text, text_of(found.events(prompt), bars, how.silent)
-
-
-def _check_captured(capture: list[str] | None, file: Path | None) -> None:
-    if bool(capture) != (file is not None):
-        raise UsageError("--capture, --captured: wanted both, patterns of values and a file for them")
-    if file is not None and file.suffix != ".npz":
-        raise UsageError(f"--captured: wanted a name that ends in .npz; got {str(file)!r}")
-    check_target("--captured", file)
-
-
-def _write_captured(file: Path, session: graphml.Session) -> None:
-    """Write each value of each evaluation under EVALUATION.NAME; the first evaluation has number 0."""
-    found: dict[str, Any] = {
-        f"{i}.{name}": array for i, one in enumerate(session.history) for name, array in one.items()
-    }
-    try:
-        np.savez(file, **found)
-    except OSError as error:
-        raise UsageError(f"--captured {file}: cannot be written: {error.strerror or error}") from None
 
 
 def _shown(pieces: Iterator[str], bars: Bars, colours: TokenColours | None) -> str:

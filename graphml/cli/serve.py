@@ -19,7 +19,7 @@ from graphml.api.load_model import load_model
 from graphml.cli.console import Bars, write
 from graphml.errors import UsageError
 from graphml.loading import fetch
-from graphml.runtime.adapters import parse_files
+from graphml.runtime.adapter_options import parse_files
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.metadata_overrides import parse_overrides
 from graphml.sampling import SamplingParams

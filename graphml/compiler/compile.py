@@ -18,10 +18,10 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.verify import verify
 from graphml.limited_device import on_device
-from graphml.passes.adapters import adapted
 from graphml.passes.control_vectors import controlled
 from graphml.passes.fusion import FusionLog
 from graphml.passes.keep import keep_values
+from graphml.passes.lora import adapted
 from graphml.passes.patch import patch
 from graphml.passes.pipeline import PASSES, apply_passes
 from graphml.passes.place import Placement, place

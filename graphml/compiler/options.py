@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from graphml import settings
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.passes.adapters import Adapter
 from graphml.passes.control_vectors import ControlVectors
+from graphml.passes.lora import Adapter
 from graphml.passes.patch import Patch
 from graphml.passes.switches import switched
 

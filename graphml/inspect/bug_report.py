@@ -32,7 +32,7 @@ doctor.json            the machine and the backends, as `graphml doctor --json`
 versions.json          versions of what made this
 graph/PASS.txt         the graph of one token after each pass; it parses back
 graph.json             the same and all that is known of nodes, for `graphml graph`, `diff` and `explain`
-plan.txt               where each value lies in the arena
+plan.txt               where each value is in the arena
 placement.txt          node -> backend, and why a node has no kernel
 fusions.txt            fusions made, near misses and their reasons
 profile.md, .json      where the time of a short prompt and of some tokens goes

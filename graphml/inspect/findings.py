@@ -74,7 +74,7 @@ def _verdict(found_all: Bisection, first: Finding, a: Observation) -> str:
 
 
 def _place(first: Finding) -> str:
-    if not first.position:  # from the very first token on: the place tells nothing
+    if not first.position:  # from the very first token on: the place says nothing
         return ""
     return f", first at token {first.token} of it, position {first.position}"
 

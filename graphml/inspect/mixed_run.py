@@ -27,7 +27,7 @@ LONG_ARRIVES = 0.25
 
 @dataclass(frozen=True)
 class RequestTimes:
-    """A request in a mixed run. arrived_s: when it was submitted, token_s: when its tokens were handed out.
+    """A request in a mixed run. arrived_s: when it was submitted, token_s: when its tokens were delivered.
 
     sequence: its number in the steps; n_cached: ids of its prompt that blocks held. Seconds of one clock.
     """

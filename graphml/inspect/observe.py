@@ -182,7 +182,7 @@ class _Run:
             self.in_numpy.update(dict.fromkeys(alone))
             in_use: tuple[Graph, Program] | None = None
             if self.in_use and (placement is not None or executor.has_top_k):
-                compiled = executor.compiled_for(n_tokens, n_sequences, options=self.options)
+                compiled = executor.programs.compiled_for(n_tokens, n_sequences, options=self.options)
                 in_use = compiled.graph, compiled.program
             elif self.in_use:
                 in_use = graph, executor.device.lower(graph, prepared.plan, executor.weights, no_progress)

@@ -14,8 +14,8 @@ import numpy as np
 
 from graphml.errors import WeightsError
 from graphml.ir.op import Array
-from graphml.passes.adapters import EMBEDDING, Adapter
 from graphml.passes.control_vectors import ControlVectors
+from graphml.passes.lora import EMBEDDING, Adapter
 from graphml.weights import ModelFile, Tensor, open_model
 
 A, B = ".lora_a", ".lora_b"

@@ -27,7 +27,7 @@ from graphml.ir.ops.position import magnitude, rope, rope_table
 from graphml.ir.shape import Symbol, fixed
 
 SOURCES, TARGETS, DIFFERENCES = "source_cells", "target_cells", "differences"
-_THROUGH = ("rms_norm", "l2_norm", "mul", "repeat", "scale")  # what may stand between `rope` and the write
+_THROUGH = ("rms_norm", "l2_norm", "mul", "repeat", "scale")  # what may be between `rope` and the write
 _MIXING = ("leaf", "linear", "attention")  # families of ops whose results have no positions of their own
 
 

@@ -21,11 +21,11 @@ import numpy as np
 from graphml.errors import WeightsError
 from graphml.ir.op import Array
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.computed_plan import Computed
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.next_token import no_numbers
 from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
 from graphml.runtime.request import Request
-from graphml.runtime.runner import Computed
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import Move, Rows, StepPlan
 from graphml.sampling import flaw_of

@@ -27,8 +27,8 @@ from graphml.runtime.window_blocks import WindowBlocks
 class BlockPool:
     """`n_blocks` blocks of `block_size` cells. keep: freed blocks keep their content for later prefixes.
 
-    windows: the blocks of layers that see a window; a sequence of the pool tells them where it is. kind: of
-    what its blocks hold.
+    windows: the blocks of layers that see a window; a sequence of the pool reports its position to them.
+    kind: of what its blocks hold.
     """
 
     def __init__(

@@ -1,15 +1,12 @@
-"""Runs an open model: keeps its programs (one token; many tokens; many with all logits) and feeds them.
+"""Runs an open model: feeds its programs (`compiled_programs`) ids, and returns what they compute.
 
 Knows ids, positions and cells; nothing of text or sampling.
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,31 +20,28 @@ from graphml.backend import (
     State,
     no_progress,
 )
-from graphml.compiler.compile import Compiled, compile_graph
-from graphml.compiler.multi_device import PartsDevice
+from graphml.compiler.compile import Compiled
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.top_k_outputs import SAMPLED
-from graphml.errors import BackendError, UsageError
+from graphml.errors import UsageError
 from graphml.former_names import FormerAttribute
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.graph import Graph
-from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.limited_device import on_device
 from graphml.loading.architecture import Architecture
-from graphml.loading.pooling import Rows
-from graphml.loading.unused_tensors import tell_unused
-from graphml.pages import out_of_memory
 from graphml.passes.cell_moves import CellMoves
 from graphml.runtime.begun_step import Begun
+from graphml.runtime.compiled_programs import CompiledPrograms
 from graphml.runtime.model_graphs import ModelGraphs
+from graphml.runtime.open_lock import OpenLock
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
-from graphml.runtime.step_inputs import Settings, fill, graph_arrays, write_factors
+from graphml.runtime.step_inputs import Settings, fill, write_factors
 from graphml.weights import ModelFile
 
 
 class Executor:
-    """The programs of one model on one device.
+    """One model on one device.
 
     n_batch: tokens of the longest step; cache_dtype: how keys and values are kept; swa_full: layers that see
     a window keep all of them; options: how programs are compiled where a call says nothing else. Several
@@ -71,18 +65,30 @@ class Executor:
     ) -> None:
         self.file, self.architecture, self.config = file, architecture, config
         self.graphs = ModelGraphs(file, architecture, config, cache_dtype, swa_full)
-        self.backend, self.device = on_device(backend, device), device
         self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
-        self._progress = progress
-        self._mapped = any(tensor.mapped for tensor in file.tensors.values())
-        self._weights = graph_arrays(file)
-        self._state_graphs: dict[tuple[int, str], Graph] = {}
-        self._programs: dict[tuple[int, int, int, bool, CompileOptions], Compiled] = {}
+        self._open_lock = OpenLock(file.path)
+        self.programs = CompiledPrograms(
+            self.graphs, on_device(backend, device), device, n_batch, options, progress, self._open_lock
+        )
         self.movers: dict[tuple[str, str, frozenset[str] | None], tuple[CellMoves, Program]] = {}
-        self.lock = threading.RLock()
+        self.lock = self._open_lock.lock
         self.n_steps = 0  # so far, of whatever session
         self.slot_groups: weakref.WeakSet[Any] = weakref.WeakSet()  # see `runtime.slot_group`
-        self.closed = False
+
+    @property
+    def backend(self) -> Backend:
+        """What the device can do, as far as its limits go."""
+        return self.programs.backend
+
+    @property
+    def device(self) -> Device:
+        """What runs the programs."""
+        return self.programs.device
+
+    @property
+    def closed(self) -> bool:
+        """Whether its device and file were given back."""
+        return self._open_lock.closed
 
     def build(
         self,
@@ -94,12 +100,12 @@ class Executor:
         top_k: bool = False,
     ) -> Graph:
         """The graph of one step; see `ModelGraphs.build`."""
-        with self._open():
+        with self._open_lock.opened():
             return self.graphs.build(max_tokens, max_outputs, max_sequences, pooling, top_k=top_k)
 
     def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:
         """The graph that reads source texts; see `ModelGraphs.build_encoder`."""
-        with self._open():
+        with self._open_lock.opened():
             return self.graphs.build_encoder(max_tokens, max_sequences)
 
     @property
@@ -145,21 +151,17 @@ class Executor:
         """The file's kind of pooling (`graphml.loading.pooling.POOLINGS`); "none" where it says nothing."""
         return self.graphs.pooling
 
-    def _rows(self, all_logits: bool, options: CompileOptions | None) -> Rows:
-        """Which rows of each sequence a step gives."""
-        return self.graphs.rows(all_logits, (self.options if options is None else options).pooling)
-
     @property
     def has_top_k(self) -> bool:
         """Whether steps return the top ids of their rows beside the logits (`compiler.top_k_outputs`)."""
-        return self.backend.reads_back
+        return self.programs.backend.reads_back
 
     gives_best = FormerAttribute()
 
     @property
     def weights(self) -> Mapping[str, Array]:
         """Name -> array of the file's tensors, as the graph's dtypes hold them."""
-        return self._weights
+        return self.programs.weights
 
     def compiled(
         self,
@@ -169,91 +171,17 @@ class Executor:
         max_sequences: int = 1,
         encoder: bool = False,
     ) -> Compiled:
-        """The program for these bounds, compiled when first asked for; options None: the executor's own.
-
-        encoder: the one that reads source texts, of a model that `encodes`.
-        """
-        chosen = self.options if options is None else options
-        with self._open():
-            key = max_tokens, max_outputs, max_sequences, encoder, chosen
-            if key not in self._programs:
-                self.check_file()
-                start = time.perf_counter()
-                top_k = self.has_top_k and max_outputs <= max_sequences  # not where logits of all are outputs
-                if encoder:
-                    graph = self.build_encoder(max_tokens, max_sequences)
-                else:
-                    graph = self.build(max_tokens, max_outputs, max_sequences, chosen.pooling, top_k=top_k)
-                taken = time.perf_counter() - start
-                tell_unused(self.file.path, self.graphs.built_by, self.unused_tensors)
-                try:
-                    self._programs[key] = compile_graph(
-                        graph, self.backend, self.device, self._weights, self._progress, chosen, taken
-                    )
-                except MemoryError as error:
-                    raise self._out_of_memory("a program for steps", max_tokens, error) from None
-            return self._programs[key]
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[None]:
-        """Within, nobody closes the executor; UsageError where somebody has."""
-        with self.lock:
-            if self.closed:
-                raise UsageError(f"{self.file.path}: the model was closed")
-            yield
-
-    def check_file(self) -> None:
-        """WeightsError where the file that weights are read from has changed; before programs and prompts."""
-        if self._mapped:
-            self.file.check_unchanged()
-
-    def forget(self, options: CompileOptions | None = None) -> None:
-        """Let go of the programs made so far, or of those of some options; who has one can run it."""
-        with self.lock:
-            kept = {} if options is None else self._programs
-            self._programs = {key: made for key, made in kept.items() if key[-1] != options}
-
-    def state_graph(self, n_sequences: int, options: CompileOptions | None = None) -> Graph:
-        """The graph whose states a cache of so many sequences has.
-
-        It is compiled only where that decides on which device a state is: a first prompt need not wait for
-        the program of single tokens.
-        """
-        chosen = self.options if options is None else options
-        with self._open():
-            if isinstance(self.device, PartsDevice):
-                return self.compiled_for(1, n_sequences, options=options).graph
-            key = n_sequences, chosen.pooling
-            if key not in self._state_graphs:
-                self.check_file()
-                self._state_graphs[key] = self.build(n_sequences, n_sequences, n_sequences, chosen.pooling)
-            return self._state_graphs[key]
-
-    def state_leaves(self, graph: Graph, max_sequences: int = 1) -> Iterable[Node]:
-        """The states of a graph by `build` and, of a model that `encodes`, of its encoder's."""
-        graphs = [graph] + ([self.build_encoder(1, max_sequences)] if self.encodes else [])
-        return {name: node for one in graphs for name, node in one.leaves("state").items()}.values()
+        """The program for these bounds, compiled when first asked for; see `CompiledPrograms.compiled`."""
+        return self.programs.compiled(max_tokens, max_outputs, options, max_sequences, encoder)
 
     def state(self, cache: PagedCache, options: CompileOptions | None = None) -> State:
         """Fresh arrays for a cache."""
         count = cache.n_program(1)
-        with self._open():
-            graph = self.state_graph(count, options)
+        with self._open_lock.opened():
+            graph = self.programs.state_graph(count, options)
             if self.encodes:  # the encoder writes what the decoder reads
-                graph = Graph(tuple(self.state_leaves(graph, count)), {})
+                graph = Graph(tuple(self.programs.state_leaves(graph, count)), {})
             return self.device.state(graph, cache.sizes(self.cell_groups))
-
-    def compiled_for(
-        self, n_tokens: int, n_sequences: int, all_logits: bool = False, options: CompileOptions | None = None
-    ) -> Compiled:
-        """The program for a step of so many tokens on a cache of so many sequences.
-
-        A step of no more tokens than sequences has one of its own; all longer ones share another.
-        """
-        few = n_tokens <= n_sequences
-        every = self._rows(all_logits, options) == "all"
-        max_outputs = self.n_batch if every and not few else n_sequences
-        return self.compiled(n_sequences if few else self.n_batch, max_outputs, options, n_sequences)
 
     def step(self, ids: Array, cache: PagedCache, state: State, all_logits: bool, sequence: int = 0) -> Array:
         """Append at most n_batch ids to a sequence: the last one's or all logits, good until the next.
@@ -280,15 +208,17 @@ class Executor:
         count = sum(map(len, ids.values()))
         if not 0 < count <= self.n_batch or not all(map(len, ids.values())):
             raise UsageError(f"step: wanted 1 to {self.n_batch} ids, some of each sequence; got {count}")
-        with self._open():
+        programs, chosen = self.programs, self.options if options is None else options
+        with self._open_lock.opened():
             if count > len(ids):
-                self.check_file()
-            program = self.compiled_for(count, cache.n_program(len(ids)), all_logits, options).program
+                programs.check_file()
+            program = programs.compiled_for(count, cache.n_program(len(ids)), all_logits, chosen).program
             lengths = {sequence: cache.lengths[sequence] for sequence in ids}
             self.n_steps += 1
             try:
-                dims = fill(program.inputs, ids, cache, self._rows(all_logits, options), settings)
-                write_factors(program.inputs, self.options if options is None else options, count)
+                which = self.graphs.rows(all_logits, chosen.pooling)
+                dims = fill(program.inputs, ids, cache, which, settings)
+                write_factors(program.inputs, chosen, count)
                 if cache.states is None:
                     return program.run(dims, state)
                 right = cache.states.begin(lengths)
@@ -299,7 +229,7 @@ class Executor:
                 for sequence, length in lengths.items():
                     cache.rewind(sequence, length)
                 if isinstance(error, MemoryError):
-                    raise self._out_of_memory("a step", count, error) from None
+                    raise programs.out_of_memory_of("a step", count, error) from None
                 raise
 
     def begin(
@@ -318,8 +248,9 @@ class Executor:
         that no other came in between (`n_steps`). settings: `device_settings` of this step. outputs: those
         that are read. Only for a program that runs `ahead`, of a model that is not `recurrent`.
         """
-        with self._open():
-            compiled = self.compiled_for(1, len(cache.lengths), False, options)
+        chosen = self.options if options is None else options
+        with self._open_lock.opened():
+            compiled = self.programs.compiled_for(1, len(cache.lengths), False, chosen)
             inputs, ahead = compiled.program.inputs, compiled.ahead
             assert ahead is not None
             length = cache.lengths[sequence]
@@ -327,24 +258,19 @@ class Executor:
             try:
                 ids = {sequence: np.array([token or 0], np.int32)}
                 dims = fill(inputs, ids, cache, "last", {sequence: settings})
-                write_factors(inputs, self.options if options is None else options, 1)
+                write_factors(inputs, chosen, 1)
                 fed = {"tokens": SAMPLED} if token is None else {}
                 return Begun(self.n_steps, ahead.begin(dims, state, fed, outputs))
             except BaseException:
                 cache.rewind(sequence, length)
                 raise
 
-    def _out_of_memory(self, what: str, n_tokens: int, error: MemoryError) -> BackendError:
-        of = f"{self.file.path}: {what} of {n_tokens} token{'s' if n_tokens > 1 else ''}"
-        return out_of_memory(of, error, f"give a smaller n_batch (it is {self.n_batch}), or fewer threads")
-
     def close(self) -> None:
         """Give the device and the file back; no program can run any more. A second call does nothing."""
         with self.lock:
             if not self.closed:
-                self.closed = True
-                self._programs.clear()
+                self._open_lock.closed = True
+                self.programs.clear()
                 self.movers.clear()
-                self._weights.clear()
                 self.device.close()
                 self.file.close()

@@ -64,7 +64,7 @@ class Guidance:
 
 
 def leader_of(sequence: Sequence) -> Sequence:
-    """The sequence whose tokens are handed out."""
+    """The sequence whose tokens are delivered."""
     return sequence if sequence.guidance is None else sequence.guidance.leader
 
 

@@ -27,7 +27,7 @@ from graphml.option_fields import (
     options_of,
     with_setting,
 )
-from graphml.runtime.adapters import (
+from graphml.runtime.adapter_options import (
     Layers,
     Scaled,
     checked_files,

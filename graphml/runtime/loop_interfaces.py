@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from graphml.runtime.runner import BegunPlan, Computed
+from graphml.runtime.computed_plan import BegunPlan, Computed
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import StepPlan
 

@@ -26,7 +26,7 @@ _READ_AHEAD_BYTES, _PAGE_BYTES = 16 << 20, 4096
 
 
 def main_memory() -> int | None:
-    """Bytes of the machine's main memory; None where the system does not tell."""
+    """Bytes of the machine's main memory; None where the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -106,7 +106,8 @@ def _peak(executor: Executor, graph: Graph) -> int:
 def state_bytes(executor: Executor, sizes: Mapping[str, int]) -> int:
     """Return the bytes of the states of a cache of such `PagedCache.sizes`."""
     n_sequences = sizes["S"]
-    return bytes_of_states(executor.state_leaves(executor.build(1, 1, n_sequences), n_sequences), sizes)
+    graph = executor.build(1, 1, n_sequences)
+    return bytes_of_states(executor.programs.state_leaves(graph, n_sequences), sizes)
 
 
 def bytes_of_states(leaves: Iterable[Node], sizes: Mapping[str, int]) -> int:

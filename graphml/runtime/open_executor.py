@@ -25,12 +25,12 @@ from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageE
 from graphml.loading import discovery
 from graphml.loading.architecture import EMBEDDING, Architecture, Keys, described
 from graphml.loading.open_file import open_path
-from graphml.runtime.adapters import with_adapters, with_control
+from graphml.runtime.adapter_options import with_adapters, with_control
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import main_memory
 from graphml.runtime.metadata_overrides import check_read, overridden
-from graphml.sampling import order
+from graphml.sampling import score_order
 from graphml.weights import ModelFile
 from graphml.weights.deferred import computed
 from graphml.weights.page_policy import settled
@@ -140,7 +140,7 @@ def open_executor(
         compiling = with_control(compiling, file, options.control_vectors, options.control_layers)
         device = wanted.open(options.threads)
         if wanted.row_order is not None:
-            order.lend(wanted.row_order)
+            score_order.lend(wanted.row_order)
         undo.callback(device.close)
         place = place_layers(file.tensors, device, options.gpu_layers, compiling.place)
         compiling = replace(compiling, place=place)

@@ -24,7 +24,8 @@ Fill = Callable[[Mapping[str, Array], StepPlan, CompileOptions], dict[str, int]]
 
 def text_program(executor: Executor, pooling: str, n_ids: int, max_sequences: int) -> Compiled:
     """The program for texts of so many ids in all."""
-    return executor.compiled_for(n_ids, max_sequences, options=replace(executor.options, pooling=pooling))
+    options = replace(executor.options, pooling=pooling)
+    return executor.programs.compiled_for(n_ids, max_sequences, options=options)
 
 
 def pooled_texts(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphml.ir.op import Array
-from graphml.passes.adapters import Adapter
+from graphml.passes.lora import Adapter
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
 from graphml.sampling.moment import Vocabulary

@@ -15,7 +15,7 @@ import numpy as np
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.passes.adapters import FACTORS, Adapter
+from graphml.passes.lora import FACTORS, Adapter
 from graphml.runtime.sequence import Sequence, Status
 from graphml.runtime.step_plan import StepPlan
 

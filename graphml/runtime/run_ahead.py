@@ -127,6 +127,6 @@ def steps_ahead(
         return None
     if executor.recurrent:
         return None
-    if executor.compiled_for(1, len(slot.cache.lengths), options=options).ahead is None:
+    if executor.programs.compiled_for(1, len(slot.cache.lengths), options=options).ahead is None:
         return None
     return Ahead(executor, slot, options, params, numbers, n_vocab)

@@ -6,8 +6,8 @@ Knows programs, arrays and plans; nothing of who waits for what, or what becomes
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,22 +17,22 @@ from graphml.compiler.options import CompileOptions
 from graphml.compiler.row_copies import row_copies
 from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.ir.graph import Graph
-from graphml.ir.op import Array
 from graphml.pages import out_of_memory
 from graphml.runtime.begun_masks import begin_masks
 from graphml.runtime.cell_mover import CellMove, move_cells, prepare_moves
+from graphml.runtime.computed_plan import BegunPlan, Computed
 from graphml.runtime.draft_steps import draft_program
 from graphml.runtime.drafting import DRAFT_ROWS
-from graphml.runtime.evaluation import Floats, check_continues
+from graphml.runtime.evaluation import check_continues
 from graphml.runtime.executor import Executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
-from graphml.runtime.plan_sources import read_sources, show_sources
+from graphml.runtime.paged_cache import BLOCK_SIZE
+from graphml.runtime.plan_inputs import PlanInputs
+from graphml.runtime.plan_sources import read_sources
 from graphml.runtime.plan_texts import pooled_texts, text_program
 from graphml.runtime.prompt_scores import MOST_ROWS, keep_scores
 from graphml.runtime.request_adapters import RequestAdapters
 from graphml.runtime.sampled_rows import (
     AHEAD_OUTPUTS,
-    Sampled,
     drafted_rows,
     sampled_rows,
     samples_ahead,
@@ -43,38 +43,8 @@ from graphml.runtime.sequence import Sequence
 from graphml.runtime.source_text import encoder_program
 from graphml.runtime.state_parts import StateParts
 from graphml.runtime.state_rows import copy_rows, state_names
-from graphml.runtime.step_inputs import table_width, write, write_blocks
 from graphml.runtime.step_plan import Rows, StepPlan
 from graphml.runtime.window_blocks import WindowBlocks
-
-
-@dataclass(frozen=True, eq=False)
-class Computed:
-    """tokens: what follows each sequence of `plan.sampled`, in order. seconds: of the step.
-
-    logits: of all output rows, float32 [plan.n_outputs, n_vocab], where they were asked for. further: the
-    tokens behind the first of sequences with drafts, all but the last of them as drafted. device_tokens: what
-    the device sampled from each, which a plan that was submitted after this one has computed. failed:
-    sequences whose prompts have rows that are no numbers. pooled: the rows of each text.
-    """
-
-    tokens: list[Sampled]
-    seconds: float
-    logits: Floats | None = None
-    device_tokens: tuple[int, ...] = ()
-    failed: Mapping[Sequence, Exception] = field(default_factory=dict)
-    pooled: Mapping[Sequence, Array] = field(default_factory=dict)
-    further: Mapping[Sequence, list[int | Exception]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class BegunPlan:
-    """A submitted plan: its number among the steps, a function that waits for its outputs, when it began."""
-
-    plan: StepPlan
-    number: int
-    outputs: Callable[[], Mapping[str, Array]]
-    begin_s: float
 
 
 class Runner:
@@ -108,23 +78,22 @@ class Runner:
         self._text_programs: set[tuple[str, int]] = set()  # by pooling and ids, those that are compiled
         self._adapters = RequestAdapters(executor.options)
         if pooling:
-            graph = executor.state_graph(max_sequences, replace(executor.options, pooling=pooling))
+            graph = executor.programs.state_graph(max_sequences, replace(executor.options, pooling=pooling))
         else:
             graph, *_ = [self._program(rows).graph for rows in self._sizes_of_steps]
         by_group = {window.group: window for window in windows}
-        self._windows = {group: by_group.get(group) for group in executor.cell_groups}
-        self._sizes = {"S": max_sequences, "C": n_blocks * BLOCK_SIZE}
-        for group, window in self._windows.items():
-            self._sizes[group.symbol] = (n_blocks if window is None else window.n_blocks) * BLOCK_SIZE
+        self._inputs = PlanInputs(
+            executor.cell_groups, by_group, n_blocks, max_sequences, self._adapters, executor.options
+        )
         of_source = set[str]()
         leaves = graph.leaves("state")  # those that tokens go on from
         if executor.encodes:  # the encoder writes what the decoder reads, in blocks of another pool
             of_source = set(encoder_program(executor, max_sequences).graph.leaves("state"))
-            graph = Graph(tuple(executor.state_leaves(graph, max_sequences)), {})
+            graph = Graph(tuple(executor.programs.state_leaves(graph, max_sequences)), {})
         self._names = names = state_names(node for name, node in leaves.items() if name not in of_source)
         self.has_cells = bool(names.cells)
         try:
-            self._state = executor.device.state(graph, self._sizes)
+            self._state = executor.device.state(graph, self._inputs.sizes)
             self._copies = row_copies(self._state, names.sequences, n_checkpoints) if n_checkpoints else None
         except MemoryError as error:
             of = f"an engine's keys, values and states of {n_blocks * BLOCK_SIZE} tokens"
@@ -139,7 +108,7 @@ class Runner:
         size = next(size for size in self._sizes_of_steps if n_rows <= size)
         scored = MOST_ROWS if n_outputs > self.max_sequences else 0
         n_outputs = min(size, self.max_sequences + scored)
-        return self._executor.compiled(size, n_outputs, options, self.max_sequences)
+        return self._executor.programs.compiled(size, n_outputs, options, self.max_sequences)
 
     def _program_of(self, plan: StepPlan, options: CompileOptions | None) -> Compiled:
         if plan.n_outputs > self.max_sequences and any(one.n_drafted for one in plan.rows):
@@ -182,7 +151,7 @@ class Runner:
         executor = self._executor
         with executor.lock:
             if plan.n_ids > len(plan.rows):
-                executor.check_file()
+                executor.programs.check_file()
             try:
                 return self._computed(plan, logits)
             except MemoryError as error:
@@ -193,13 +162,13 @@ class Runner:
         executor, start = self._executor, time.perf_counter()
         self._restore(plan)
         self._move(plan)  # before texts: a block that cells move from may be one of theirs now
-        pooled = pooled_texts(executor, plan, self._state, self.max_sequences, self._fill)
+        pooled = pooled_texts(executor, plan, self._state, self.max_sequences, self._inputs.fill)
         if not plan.rows:
             return Computed([], time.perf_counter() - start, pooled=pooled)
         options = self._adapters.of(plan)
         program = self._program_of(plan, options).program
         read_sources(executor, plan, self._state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
-        dims = self._fill(program.inputs, plan, options)
+        dims = self._inputs.fill(program.inputs, plan, options)
         write_settings(program.inputs, plan.sampled)
         write_draft_settings(program.inputs, plan.drafted)
         executor.n_steps += 1
@@ -235,7 +204,7 @@ class Runner:
             if lost or ahead is None:
                 return None
             self._move(plan)
-            dims = self._fill(inputs, plan, options)
+            dims = self._inputs.fill(inputs, plan, options)
             write_settings(inputs, plan.sampled, n_before=0 if after is None else 1)
             executor.n_steps += 1
             fed = {} if after is None else {"tokens": SAMPLED}
@@ -275,44 +244,6 @@ class Runner:
             if rows.states_of is not None:
                 source, target = np.array([rows.states_of]), np.array([rows.sequence.slot])
                 copy_rows(self._state, self._names.sequences, source, target)
-
-    def _fill(
-        self, feed: Mapping[str, Array], plan: StepPlan, options: CompileOptions | None
-    ) -> dict[str, int]:
-        """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""
-        lengths = np.zeros(self.max_sequences, np.int32)
-        tokens, positions, cells, slots, outputs = [], [], [], [], []
-        of_groups: dict[str, list[Array]] = {group.input("cells"): [] for group in self._windows}
-        row = 0
-        for rows in plan.rows:
-            sequence, end = rows.sequence, rows.start + rows.count
-            at = np.arange(rows.start, end, dtype=np.int32)
-            blocks = np.array(sequence.blocks, np.int32)
-            tokens.append(sequence.ids_at(rows.start, rows.count))
-            positions.append(at)
-            cells.append(cells_of(blocks, at, BLOCK_SIZE))
-            slots.append(np.full(rows.count, sequence.slot, np.int32))
-            row += rows.count
-            outputs.append(np.arange(row - rows.n_outputs, row, dtype=np.int32))
-            lengths[sequence.slot] = end
-            write_blocks(feed, "block_table", sequence.slot, blocks)
-            for group, window in self._windows.items():
-                own = blocks if window is None else np.maximum(window.of[blocks], 0)
-                write_blocks(feed, group.input("block_table"), sequence.slot, own)
-                of_groups[group.input("cells")].append(cells_of(own, at, BLOCK_SIZE))
-        given = {
-            "tokens": np.concatenate(tokens),
-            "positions": np.concatenate(positions),
-            "cells": np.concatenate(cells),
-            "sequences": np.concatenate(slots),
-            "output_rows": np.concatenate(outputs) if plan.n_outputs else np.zeros(1, np.int32),
-            "lengths": lengths,
-        }
-        given |= {name: np.concatenate(parts) for name, parts in of_groups.items()}
-        write(feed, given)
-        self._adapters.write(feed, plan, options or self._executor.options)
-        show_sources(feed, plan)
-        return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **self._sizes}
 
 
 def _waits(rows: Rows) -> bool:

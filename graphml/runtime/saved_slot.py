@@ -75,8 +75,8 @@ def array_names(executor: Executor, slot: Slot, options: CompileOptions) -> set[
 
 def _parts(executor: Executor, slot: Slot, options: CompileOptions) -> Iterator[_Part]:
     count = slot.cache.n_program(1)
-    graph = executor.state_graph(count, options)
-    nodes = {node.name: node for node in executor.state_leaves(graph, count)}
+    graph = executor.programs.state_graph(count, options)
+    nodes = {node.name: node for node in executor.programs.state_leaves(graph, count)}
     names = state_names(nodes.values())
     of_source = set(executor.build_encoder(1, count).leaves("state")) if executor.encodes else set()
     own = {name: nodes[name] for name in names.cells if name not in of_source}

@@ -161,7 +161,7 @@ class SharedSteps:
             n_sequences = len(self._cache.lengths)
             try:
                 for n_tokens in (n_sequences, self._executor.n_batch):
-                    self._executor.compiled_for(n_tokens, n_sequences)
+                    self._executor.programs.compiled_for(n_tokens, n_sequences)
                 self._compiled = True
             except BackendError:  # no memory: they take turns
                 self._refused = True

@@ -39,7 +39,7 @@ def can_share(executor: Executor) -> bool:
 def group_size(executor: Executor, n_ctx: int) -> int:
     """How many sequences of `n_ctx` tokens a group has: at most half of the free memory can be touched."""
     sizes = executor.cache(n_ctx).sizes(executor.cell_groups)
-    graph = executor.state_graph(1)
+    graph = executor.programs.state_graph(1)
     one = bytes_of_states(graph.leaves("state").values(), sizes)
     cells = MAX_CELLS // max(sizes["C"], 1)
     return int(min(MOST_SEQUENCES, executor.n_batch, cells, free_memory() // 2 // max(one, 1)))
@@ -153,7 +153,7 @@ class SlotGroup:
         """Copy the cells of positions `start` to `end` - 1 of one sequence to another, of `start` tokens."""
         cache, executor = self.cache, self._executor
         cache.append(target, end - start)
-        names = state_names(executor.state_graph(1).leaves("state").values())
+        names = state_names(executor.programs.state_graph(1).leaves("state").values())
         positions = np.arange(start, end, dtype=np.int32)
         copies: list[tuple[Any, Any]] = [(names.cells, cache)]
         copies += [(names.windows[group.symbol], cache.of_group(group)) for group in executor.cell_groups]

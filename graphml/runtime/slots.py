@@ -164,7 +164,7 @@ def make_slots(
     apart: see `PagedCache`.
     """
     cache = executor.cache(n_ctx, n_sequences, apart)
-    graph = executor.state_graph(cache.n_program(1), options)
+    graph = executor.programs.state_graph(cache.n_program(1), options)
     try:
         state = executor.state(cache, options)
     except MemoryError as error:

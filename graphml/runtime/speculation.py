@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence as ManyOf
 
+from graphml.runtime.computed_plan import Computed
 from graphml.runtime.drafting import DRAFT_ROWS, Drafts, StepTimes, draft_lengths
-from graphml.runtime.runner import Computed
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import StepPlan
 

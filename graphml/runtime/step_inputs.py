@@ -17,7 +17,7 @@ from graphml.errors import WeightsError
 from graphml.ir.cell_groups import groups_among
 from graphml.ir.dtype import dtype
 from graphml.ir.op import Array
-from graphml.passes.adapters import FACTORS
+from graphml.passes.lora import FACTORS
 from graphml.runtime.paged_cache import PagedCache
 from graphml.weights import ModelFile, Tensor
 

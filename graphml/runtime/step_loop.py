@@ -1,11 +1,10 @@
-"""The loop of an engine: sequences come in, steps are planned and run, tokens go out. One thread owns it.
+"""The loop of an engine: sequences come in, steps are planned and run, tokens go out. One thread runs it.
 
 Knows sequences and plans; nothing of text, and of a model only what a `Runner` gives.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
@@ -15,18 +14,16 @@ from typing import TypeVar
 
 from graphml.errors import BackendError, UsageError
 from graphml.runtime.between_steps import BetweenSteps
-from graphml.runtime.draft_rows import accept, give_back
-from graphml.runtime.guidance import Waits, leader_of
+from graphml.runtime.computed_plan import BegunPlan, Computed
 from graphml.runtime.loop_interfaces import Listener, Prefixes, Runs
 from graphml.runtime.loop_member import LoopMember
-from graphml.runtime.prompt_scores import is_scored
-from graphml.runtime.runner import BegunPlan, Computed
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence, Status
 from graphml.runtime.speculation import Speculation
 from graphml.runtime.step_budget import StepBudget
 from graphml.runtime.step_plan import Rows, StepPlan
 from graphml.runtime.timeline import Timeline
+from graphml.runtime.token_delivery import TokenDelivery
 
 T = TypeVar("T")
 
@@ -49,12 +46,11 @@ class StepLoop:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.scheduler, self._budget, self._clock = scheduler, budget, clock
+        self._delivery = TokenDelivery(scheduler)
         self._runner: Runs | None = runner
         self.prefixes: Prefixes | None = None
         self.lock = threading.Lock()
         self._woken: SimpleQueue[None] = SimpleQueue()  # may be put to by a finalizer, within any lock
-        self._members: dict[Sequence, LoopMember] = {}
-        self._cancelled: list[Sequence] = []
         self._closing = False
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -70,19 +66,8 @@ class StepLoop:
         made = [LoopMember(*one) for one in members]
         with self.lock:
             self._check_open()
-            for one in made:
-                self.scheduler.check(one.sequence)
-                if one.sequence.guidance is not None:
-                    self.scheduler.check(one.sequence.guidance.negative)
-            for one in made:
-                if one.sequence.request.max_tokens == 0 and not is_scored(one.sequence):
-                    one.listener.ended("length")
-                    continue
-                self.scheduler.add(one.sequence)
-                if one.sequence.guidance is not None:
-                    self.scheduler.add(one.sequence.guidance.negative)
-                self._members[one.sequence] = one
-            if self._members:
+            self._delivery.add(made)
+            if self._delivery:
                 self._begin()
         self._woken.put(None)
 
@@ -109,7 +94,7 @@ class StepLoop:
     def cancel(self, sequences: Iterable[Sequence]) -> None:
         """End sequences before the next step; from any thread. Those that have ended stay as they are."""
         with self.lock:
-            self._cancelled += [one for one in sequences if one in self._members]
+            self._delivery.cancel(sequences)
         self._woken.put(None)
 
     @property
@@ -161,13 +146,13 @@ class StepLoop:
             failed = self.speculation.propose(self.scheduler.running)  # which changes in this thread alone
             with self.lock:
                 for sequence, error in failed.items():
-                    self._fail(sequence, error)
+                    self._delivery.fail(sequence, error)
                 while not self._woken.empty():
                     self._woken.get()
-                self._drop_cancelled()
+                self._delivery.drop_cancelled()
                 if self._closing:
                     return None
-                self._drop_expired()
+                self._delivery.drop_expired(self._clock())
                 self._between.run()
                 n_decoding = sum(one.n_behind <= 1 for one in self.scheduler.running)
                 if self.prefixes is not None:
@@ -198,7 +183,7 @@ class StepLoop:
                 if self.timeline is not None:
                     self.timeline.failed(self._clock())
                 for rows in plan.all_rows:
-                    self._fail(rows.sequence, error)
+                    self._delivery.fail(rows.sequence, error)
 
     def _finish(
         self, begun: BegunPlan, tokens: tuple[int, ...] | None
@@ -211,8 +196,8 @@ class StepLoop:
         assert self._runner is not None
         plan, runner = begun.plan, self._runner
         with self.lock:
-            self._drop_cancelled()
-            self._drop_expired()
+            self._delivery.drop_cancelled()
+            self._delivery.drop_expired(self._clock())
             fed = tokens or (None,) * len(plan.rows)
             rows = [one for one, token in zip(plan.rows, fed, strict=True) if _counts(one, token)]
             whole = len(rows) == len(plan.rows) and not self._closing
@@ -236,108 +221,16 @@ class StepLoop:
             self.n_steps += 1
             self.recent.append((plan.n_rows, computed.seconds))
             self.speculation.counted(plan, computed)
-            tokens = dict(zip(plan.sampled.values(), computed.tokens, strict=True))
-            done = [one for one in plan.rows if tokens.get(one.sequence, 0) is not None]
-            self._wants_rows = self._wants_rows or len(done) < len(plan.rows)
-            self.scheduler.computed(StepPlan(tuple(done), sources=plan.sources))
-            for rows in plan.drafted.values():
-                if not computed.further.get(rows.sequence):
-                    rows.sequence.draft = []  # none of it is right
-            for rows in done:
-                one = self._members.get(rows.sequence)
-                of_prompt = rows.start < rows.sequence.request.n_prompt
-                if one is not None and of_prompt and (rows.count > 1 or not rows.n_outputs):
-                    one.tell_progress()
-            for sequence, token in tokens.items():
-                one = self._members.get(leader_of(sequence))  # None where one of its request has failed
-                if one is not None and token is not None and token is not Waits.WAITS:
-                    self._continue(one, token)
-            for sequence, error in computed.failed.items():
-                self._fail(sequence, error)
-            self._hand_out_drafted(plan, computed)
-            for sequence, of_text in computed.pooled.items():
-                sequence.pooled = of_text
-                one = self._members.get(sequence)
-                if one is not None:
-                    self._end(one, "end")
+            if not self._delivery.deliver(plan, computed):
+                self._wants_rows = True
             if self.timeline is not None:
                 self.timeline.ended(plan, computed.seconds, self._clock())
-
-    def _hand_out_drafted(self, plan: StepPlan, computed: Computed) -> None:
-        """The tokens behind the first, of sequences with drafts; what was wrong of those is given back."""
-        pool = self.scheduler.pool
-        for rows in plan.drafted.values():
-            sequence = rows.sequence
-            further = computed.further.get(sequence, ())
-            for i, token in enumerate(further, 1):
-                one = self._members.get(sequence)
-                if one is None:
-                    break  # it has ended
-                if i == len(further):
-                    sequence.draft = []
-                accept(sequence, pool)
-                self._continue(one, token)
-            if sequence.status is Status.RUNNING:
-                give_back(sequence, pool)
-
-    def _continue(self, one: LoopMember, token: int | Exception) -> None:
-        """Hand out what follows a sequence that has caught up, and end it where that ends it."""
-        try:
-            reason = one.take(token, self.scheduler.n_ctx)
-        except Exception as error:  # of a sampler or a listener: this request's own
-            self._fail(one.sequence, error)
-            return
-        if reason is not None:
-            self._end(one, reason)
-
-    def _end(self, one: LoopMember, reason: str) -> None:
-        self._remove(one.sequence)
-        self._members.pop(one.sequence, None)
-        try:
-            one.listener.ended(reason)
-        except Exception as error:  # of its own
-            with contextlib.suppress(Exception):
-                one.listener.failed(error)
-
-    def _fail(self, sequence: Sequence, error: BaseException) -> None:
-        """All sequences of a request end with an error, which is told once they hold nothing."""
-        request = leader_of(sequence).request
-        all_of_it = [one for one in self._members.values() if one.sequence.request is request]
-        for one in all_of_it:
-            self._remove(one.sequence)
-            del self._members[one.sequence]
-        for one in all_of_it:
-            with contextlib.suppress(Exception):
-                one.listener.failed(error)
-
-    def _remove(self, sequence: Sequence) -> None:
-        self.scheduler.remove(sequence)
-        if sequence.guidance is not None:
-            self.scheduler.remove(sequence.guidance.negative)
-
-    def _drop_cancelled(self) -> None:
-        cancelled, self._cancelled = self._cancelled, []
-        for sequence in cancelled:
-            one = self._members.get(sequence)
-            if one is not None:
-                self._end(one, "cancel")
-
-    def _drop_expired(self) -> None:
-        for sequence in self.scheduler.expired(self._clock()):
-            one = self._members.get(sequence)
-            if one is not None:
-                self._end(one, "deadline")
 
     def _end_all(self, tell: Callable[[LoopMember], None]) -> None:
         with self.lock:
             self._closing = True
             self._between.fail(BackendError("engine: it has ended"))
-            members, self._members = list(self._members.values()), {}
-            for one in members:
-                with contextlib.suppress(Exception):
-                    self._remove(one.sequence)
-                with contextlib.suppress(Exception):
-                    tell(one)
+            self._delivery.end_all(tell)
 
 
 def _counts(rows: Rows, token: int | None) -> bool:

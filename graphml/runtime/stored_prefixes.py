@@ -67,7 +67,7 @@ class StoredPrefixes:
         self._scheduler, self._pool, self._cells, self._store = scheduler, scheduler.pool, cells, store
         self._woken, self._has_cells = woken, store.stores(CELLS)
         self._note_evicted()
-        scheduler.held_back = self._holds_back
+        scheduler.admission.held_back = self._holds_back
         self._checked: weakref.WeakKeyDictionary[RunningSequence, int] = weakref.WeakKeyDictionary()
         self._load: _Load | None = None
         self._behind: weakref.WeakSet[RunningSequence] = weakref.WeakSet()  # which want parts after the load

@@ -57,7 +57,7 @@ class Step:
     """One step. Times are seconds of the engine's monotonic clock.
 
     number: among those recorded, from 0. begin_s: when it was planned, or when the step before it ended if
-    that was later: a device may be given a step while it computes another. end_s: when its tokens were handed
+    that was later: a device may be given a step while it computes another. end_s: when its tokens were given
     out. compute_s: seconds in which it was computed and sampled, 0.0 where it failed. budget: rows that
     prompts and tokens had together. preempted: sequences that gave their blocks back for it. evicted: free
     blocks with content that were taken for it. blocks_used, blocks_free: held by somebody; by nobody.

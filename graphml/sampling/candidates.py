@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.sampling import order as orders
+from graphml.sampling import score_order
 
 Ids: TypeAlias = NDArray[np.int32]
 Floats: TypeAlias = NDArray[np.float32]
@@ -144,14 +144,14 @@ def leading(scores: Floats, count: int) -> Indices:
     """
     size = len(scores)
     if count >= size:
-        return orders.descending(scores)
+        return score_order.descending(scores)
     near = _reaching(scores, count)
     among = scores if near is None else np.take(scores, near)
     threshold = np.partition(among, len(among) - count)[len(among) - count]
     above = np.flatnonzero(among > threshold)
     equal = np.flatnonzero(among == threshold)[: count - len(above)]
     found = np.concatenate((above, equal))
-    return orders.descending(scores, found if near is None else near[found])
+    return score_order.descending(scores, found if near is None else near[found])
 
 
 def _reaching(scores: Floats, count: int) -> Indices | None:
@@ -182,7 +182,7 @@ def shortest_prefix(
     size = len(scores)
     order = leading(scores, min(FIRST_LOOK, size))
     guesses = iter((lambda: _guessed(scores, probabilities, mass), lambda: leading(scores, size)))
-    loops = orders.compiled(size)
+    loops = score_order.compiled(size)
     while True:
         # float32 running sums, one after the other, as llama.cpp has them: a tie at the edge falls alike
         running = np.cumsum(np.take(probabilities, order), dtype=np.float32)
@@ -214,4 +214,4 @@ def _guessed(scores: Floats, probabilities: Floats, mass: float) -> Indices:
         shares = reach(middle).astype(np.float32)
         shares *= probabilities
         low, high = (low, middle) if shares.sum() > mass + _SLACK else (middle + 1, high)
-    return orders.descending(scores, np.flatnonzero(reach(low)))
+    return score_order.descending(scores, np.flatnonzero(reach(low)))

@@ -6,15 +6,21 @@ derived from these fields. Knows the settings; knows nothing of logits, candidat
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphml.argument_checks import items_of, text_of
+from graphml.argument_checks import text_of
 from graphml.errors import UsageError
 from graphml.former_names import FormerAttribute, former_fields
 from graphml.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
+from graphml.sampling.field_checks import (
+    checked_breakers,
+    checked_flag,
+    checked_json_text,
+    checked_texts,
+    checked_token_ids,
+)
 from graphml.sampling.grammar_triggers import Trigger, checked_triggers
 from graphml.sampling.logit_biases import checked_biases, parse_biases, written_biases
 from graphml.sampling.logprobs import MOST
@@ -24,48 +30,6 @@ from graphml.sampling.sampler_names import checked_order
 BREAKERS = ("\n", ":", '"', "*")
 """Where repetitions that DRY counts end, as in llama.cpp."""
 LLAMA_CPP = "llama.cpp"
-
-
-def _texts(name: str, value: object) -> tuple[str, ...]:
-    texts = tuple(items_of(name, value, "a tuple of strings such as ('\\n',)"))
-    for text in texts:
-        if not isinstance(text, str) or not text:
-            raise UsageError(f"{name}: wanted strings that are not empty, got {text!r}")
-    return texts
-
-
-def _breakers(name: str, value: object) -> tuple[str, ...]:
-    """An empty text or `none` alone, as on the command line, means that there are none."""
-    given = items_of(name, value, "a tuple of strings such as ('\\n',)")
-    return () if given in ([""], ["none"]) else _texts(name, given)
-
-
-def _token_ids(name: str, value: object) -> frozenset[int]:
-    return frozenset(Whole(0).read(name, one) for one in items_of(name, value, "a collection of token ids"))
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{name}: wanted True or False, got {value!r}")
-    return value
-
-
-def _text(name: str, value: object) -> str:
-    return text_of(name, value)
-
-
-def _json_text(name: str, value: object) -> str:
-    """A schema as text, so that params can be compared: of a dict, a dataclass or a pydantic model."""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, dict | bool):
-        from graphml.sampling.structured.type_schemas import schema_of_type
-
-        value = schema_of_type(value)
-    try:
-        return json.dumps(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{name}: wanted a JSON schema as a text or a dict; {error}") from None
 
 
 STRUCTURES = ("grammar", "json_schema", "regex", "lark", "choices", "begins_with")
@@ -158,7 +122,8 @@ class SamplingParams:
     )  # fmt: skip
     dry_sequence_breakers: tuple[str, ...] = option(
         BREAKERS, "A text at which repetitions end for DRY, in place of the usual ones; none: no text does.",
-        "--dry-sequence-breaker", range=Checked(_breakers), on_command_line=str, repeated=True, write=list,
+        "--dry-sequence-breaker", range=Checked(checked_breakers), on_command_line=str, repeated=True,
+        write=list,
     )  # fmt: skip
     mirostat: int = option(
         0, "Mirostat 1 or 2 in place of the filters, but for biases and temperature; 0 is off.", "--mirostat",
@@ -178,7 +143,7 @@ class SamplingParams:
     )  # fmt: skip
     banned_strings: tuple[str, ...] = option(
         (), "A text that is never generated: the token that would complete it is forbidden.",
-        "--banned-string", range=Checked(_texts), on_command_line=str, repeated=True, write=list,
+        "--banned-string", range=Checked(checked_texts), on_command_line=str, repeated=True, write=list,
     )  # fmt: skip
     logit_bias: Mapping[int, float] = option(
         dict, "Added to the logit of a token id: 15043+1; 15043-inf forbids it.", "--logit-bias", hash=False,
@@ -200,32 +165,32 @@ class SamplingParams:
     )  # fmt: skip
     stop: tuple[str, ...] = option(
         (), "A text that ends the generation; it is not shown.", "--stop",
-        range=Checked(_texts), on_command_line=str, repeated=True, write=list,
+        range=Checked(checked_texts), on_command_line=str, repeated=True, write=list,
     )  # fmt: skip
     stop_tokens: frozenset[int] = option(
         frozenset(), "A token id that ends the generation.", "--stop-token",
-        range=Checked(_token_ids), metavar="ID", on_command_line=int, repeated=True, write=sorted,
+        range=Checked(checked_token_ids), metavar="ID", on_command_line=int, repeated=True, write=sorted,
     )  # fmt: skip
 
     grammar: str = option(
-        "", "A GBNF grammar that the text follows.", "--grammar", range=Checked(_text), metavar="GBNF"
+        "", "A GBNF grammar that the text follows.", "--grammar", range=Checked(text_of), metavar="GBNF"
     )
     json_schema: Any = option(
         "", "A JSON schema that the text follows, {{}} for any JSON.", "--json-schema",
-        range=Checked(_json_text), metavar="SCHEMA", on_command_line=str,
+        range=Checked(checked_json_text), metavar="SCHEMA", on_command_line=str,
     )  # fmt: skip
     regex: str = option(
-        "", "A regular expression that the whole text follows.", "--regex", range=Checked(_text)
+        "", "A regular expression that the whole text follows.", "--regex", range=Checked(text_of)
     )
     lark: str = option(
-        "", "A Lark grammar that the text follows, from its rule start.", "--lark", range=Checked(_text)
-    )
+        "", "A Lark grammar that the text follows, from its rule start.", "--lark", range=Checked(text_of),
+    )  # fmt: skip
     choices: tuple[str, ...] = option(
         (), "A text that may be the whole answer.", "--choice",
-        range=Checked(_texts), on_command_line=str, repeated=True, write=list,
+        range=Checked(checked_texts), on_command_line=str, repeated=True, write=list,
     )  # fmt: skip
     begins_with: str = option(
-        "", "A text that the generated text begins with.", "--begins-with", range=Checked(_text)
+        "", "A text that the generated text begins with.", "--begins-with", range=Checked(text_of)
     )
     logprobs: int | None = option(
         None, "Log-probabilities of each token and of the n most likely ones; 0: of the token alone.",
@@ -237,12 +202,12 @@ class SamplingParams:
     )  # fmt: skip
     post_sampling_probs: bool = option(
         False, "Log-probabilities are those that the sampler chain leaves, not the model's.",
-        "--post-sampling-probs", range=Checked(_flag),
+        "--post-sampling-probs", range=Checked(checked_flag),
     )  # fmt: skip
 
     grammar_lazy: bool = option(
         False, "The structure counts from one of the triggers on; before, the text is free.",
-        "--grammar-lazy", range=Checked(_flag),
+        "--grammar-lazy", range=Checked(checked_flag),
     )  # fmt: skip
     grammar_triggers: tuple[Trigger, ...] = option(
         (), "A text or a token id with which a lazy structure begins.", "--grammar-trigger",
@@ -251,7 +216,7 @@ class SamplingParams:
     )  # fmt: skip
     grammar_after: str = option(
         "", "The structure counts behind this text, such as </think>, which must come; before, the text is "
-        "free.", "--grammar-after", range=Checked(_text), metavar="TEXT",
+        "free.", "--grammar-after", range=Checked(text_of), metavar="TEXT",
     )  # fmt: skip
     spec_type: str = option(
         "auto", "Speculation, what drafts tokens that a step tries at once: {words}; ngram: what followed "

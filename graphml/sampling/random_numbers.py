@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphml.errors import UsageError
-from graphml.sampling.kept_states import KeptStates
 from graphml.sampling.moment import Vocabulary
+from graphml.sampling.sampler_states import KeptStates
 
 MAX_PEEKED = 1 << 16
 

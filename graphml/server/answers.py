@@ -13,8 +13,8 @@ from graphml.api.chat_prompt import ChatPrompt
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.server.conversations import conversation_of
-from graphml.server.engine_access import Generation
 from graphml.server.request_fields import ChatCompletion
+from graphml.server.request_generation import Generation
 from graphml.server.sampling_settings import Settings
 from graphml.server.service import Service, merged
 from graphml.text.answers import Answer, ContentDelta, Event

@@ -83,7 +83,7 @@ class ApiKeys:
         return bool(self._places)
 
     def owner_of(self, key: str) -> str | None:
-        """Whose key it is: a name that does not tell the key; None for nobody's."""
+        """Whose key it is: a name that does not reveal the key; None for nobody's."""
         digest, found = self._digest(key), False
         for known in self._places:  # all of them, whatever is found
             found |= hmac.compare_digest(known, digest)

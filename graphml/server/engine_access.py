@@ -12,20 +12,17 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from graphml.api.engine import Engine
 from graphml.api.engine_stats import EngineStats
 from graphml.api.model import Model
-from graphml.api.request_handle import Handle
-from graphml.api.token_stream import Result
-from graphml.api.tokens import Token
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.api_keys import ApiKeys
 from graphml.server.key_limits import KeyLimits
+from graphml.server.request_generation import Generation
 from graphml.server.sampling_settings import Settings
 from graphml.server.saved_slots import SavedSlots
 from graphml.server.server_metrics import ServerMetrics
@@ -36,115 +33,6 @@ T = TypeVar("T")
 POOL_THREADS = 4
 STALLED = 30.0
 """Seconds without a step, while sequences run, after which a server says that it does not work."""
-
-
-class Generation:
-    """A request that the engine computes: its ids, settings, tokens and results."""
-
-    def __init__(
-        self,
-        access: EngineAccess,
-        handle: Handle,
-        ids: list[int],
-        settings: Settings,
-        arrived: float,
-        kept_as: int | None = None,
-        key: str | None = None,
-    ) -> None:
-        self._access, self._handle, self._kept_as = access, handle, kept_as
-        self.key = key
-        self.ids, self.settings = ids, settings
-        self.number = next(access.numbers)
-        self.arrived, self.submitted = arrived, time.monotonic()
-        self.n_generated = 0
-        self.first: float | None = None
-        self.slot = -1
-        self._spaced: dict[int, bool] = {}
-        self._silent: dict[int, int] = {}
-
-    async def tokens(self) -> AsyncIterator[Token]:
-        """Its tokens as they come; it is cancelled where nobody reads to the end."""
-        metrics, last = self._access.metrics, self.arrived
-        try:
-            async for token in self._handle:
-                now = time.monotonic()
-                if not self.n_generated:
-                    self.first = now
-                    metrics.ttft.observe(now - self.arrived)
-                    self.slot = max(self.slot, self._handle.sequences[0].slot)
-                else:
-                    metrics.itl.observe(now - last)
-                last = now
-                self.n_generated += 1
-                self._silent[token.index] = 0 if token.piece else self._silent.get(token.index, 0) + 1
-                yield self._with_space(token)
-            for one in self.results():
-                metrics.ended(one, self.submitted - self.arrived)
-            slot = self.slot if self._kept_as is None else self._kept_as
-            self._access.slots.ended(slot, [*self.ids, *self._handle.results(0)[0].tokens])
-        finally:
-            self.cancel()
-
-    async def prompt_progress(self) -> AsyncIterator[dict[str, Any]]:
-        """What `return_progress` tells: how much of the prompt is computed, at first what was cached."""
-        total, told, begin = len(self.ids), -1, time.monotonic()
-
-        def shown(processed: int, seconds: float) -> dict[str, Any]:
-            cached = max(0, self.sequences[0].n_cached)
-            return {"total": total, "cache": cached, "processed": processed, "time_ms": seconds * 1e3}
-
-        async for index, count in self._handle.prompt_progress():
-            if index == 0 and count > told:
-                if told < 0:
-                    yield shown(max(0, self.sequences[0].n_cached), 0.0)
-                told = count
-                yield shown(count, time.monotonic() - begin)
-        if told < 0:
-            yield shown(max(0, self.sequences[0].n_cached), 0.0)
-        if told < total:
-            yield shown(total, time.monotonic() - begin)
-
-    async def finished(self) -> list[Result]:
-        """What its sequences became, once all have ended."""
-        async for _ in self.tokens():
-            pass
-        return self.results()
-
-    def results(self) -> list[Result]:
-        """What its sequences became; they have ended."""
-        every = self._handle.results(timeout=0)
-        return [replace(one, text=" " + one.text) if self._leads(one.tokens) else one for one in every]
-
-    def shown(self, index: int) -> int:
-        """How many of an answer's tokens its text has: those of a stop string that was cut off are none."""
-        result = self._handle.results(timeout=0)[index]
-        return result.n_gen - (self._silent.get(index, 0) if result.stop_reason == "stop" else 0)
-
-    def _with_space(self, token: Token) -> Token:
-        """A token with the space before an answer's first word, which belongs to a text that goes on."""
-        known = self._spaced.setdefault(token.index, self._leads([token.id]))
-        if not known or not token.piece:
-            return token
-        self._spaced[token.index] = False
-        return replace(token, piece=" " + token.piece)
-
-    def _leads(self, tokens: Sequence[int]) -> bool:
-        """Whether a text of its own would drop the first token's space."""
-        tokenizer = self._access.model.tokenizer
-        if tokenizer is None or not tokens or tokenizer.is_special(tokens[0]):
-            return False
-        return tokenizer.first_bytes(tokens[0]) != tokenizer.piece_bytes(tokens[0])
-
-    @property
-    def sequences(self) -> tuple[Any, ...]:
-        """What the engine computes for it, to be looked at."""
-        return self._handle.sequences
-
-    def cancel(self) -> None:
-        """Nobody wants it any more."""
-        if self._access.active.pop(self.number, None) is not None:
-            self._access.generated(self.key, sum(one.n_generated for one in self.sequences))
-        self._handle.cancel()
 
 
 class EngineAccess:

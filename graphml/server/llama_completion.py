@@ -15,11 +15,11 @@ from starlette.responses import Response
 
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
-from graphml.server.engine_access import Generation
 from graphml.server.event_stream import EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
 from graphml.server.request_body import body_of
 from graphml.server.request_fields import Completion, Sampling
+from graphml.server.request_generation import Generation
 from graphml.server.sampling_settings import Settings, described
 from graphml.server.service import STOP_TYPES, Service, all_finished, cancel_all, merged, timings
 from graphml.server.shown_logprobs import entries

@@ -1,4 +1,4 @@
-"""What a server tells of itself: health, models, properties, slots, adapters and metrics.
+"""What a server reports of itself: health, models, properties, slots, adapters and metrics.
 
 Knows the model and the engine's counts; a slot is a sequence's place in the engine. Nothing of prompts.
 """
@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from graphml.server.api_errors import ApiError, wrong_field
-from graphml.server.engine_access import Generation
 from graphml.server.event_stream import EventStream
 from graphml.server.json_response import json_response
 from graphml.server.request_body import body_of, read_body
 from graphml.server.request_fields import Sampling, SlotFile
+from graphml.server.request_generation import Generation
 from graphml.server.sampling_settings import described
 from graphml.server.saved_slots import ACTIONS
 from graphml.server.server_metrics import key_metrics, memory_metric

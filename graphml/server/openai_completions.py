@@ -18,12 +18,12 @@ from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.server.api_errors import wrong_field
-from graphml.server.engine_access import Generation
 from graphml.server.event_stream import DONE, EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import final, running_timings
 from graphml.server.request_body import body_of
 from graphml.server.request_fields import Completion, TextCompletion
+from graphml.server.request_generation import Generation
 from graphml.server.sampling_settings import Settings
 from graphml.server.service import (
     FINGERPRINT,

@@ -25,7 +25,7 @@ Penalty = Annotated[float, Meta(ge=-1e6, le=1e6)]
 
 
 class StreamOptions(Struct, kw_only=True):
-    """What a stream tells besides its text."""
+    """What a stream reports besides its text."""
 
     include_usage: bool | None = None
 

@@ -44,35 +44,35 @@ FINISHED = {"end": "stop", "stop": "stop", "length": "length", "context": "lengt
 
 
 @dataclass
-class Totals:
-    """Sums since the server began."""
-
-    prompt: int = 0
-    cached: int = 0
-    prompt_s: float = 0.0
-    predicted: int = 0
-    predicted_s: float = 0.0
-    longest: int = 0
-    decodes: int = 0
-    """Steps besides those of the engine: of embeddings."""
-
-
-@dataclass
-class Window:
-    """What happened since the last scrape."""
+class Sums:
+    """Tokens of prompts and of answers, and the seconds in which they were computed."""
 
     prompt: int = 0
     prompt_s: float = 0.0
     predicted: int = 0
     predicted_s: float = 0.0
+
+    def add(self, prompt: int, prompt_s: float, predicted: int = 0, predicted_s: float = 0.0) -> None:
+        """A request was answered."""
+        self.prompt += prompt
+        self.prompt_s += prompt_s
+        self.predicted += predicted
+        self.predicted_s += predicted_s
 
 
 @dataclass
 class ServerMetrics:
-    """Counts and histograms; changed by the event loop's thread alone."""
+    """Counts and histograms; changed by the event loop's thread alone.
 
-    totals: Totals = field(default_factory=Totals)
-    window: Window = field(default_factory=Window)
+    totals: since the server began; window: since the last scrape. decodes: steps besides those of the engine,
+    of embeddings. longest: tokens of the largest sequence.
+    """
+
+    totals: Sums = field(default_factory=Sums)
+    window: Sums = field(default_factory=Sums)
+    cached: int = 0
+    longest: int = 0
+    decodes: int = 0
     began: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
@@ -100,12 +100,9 @@ class ServerMetrics:
         timings, n_new = result.timings, result.n_prompt - result.n_cached
         rest = timings.total_s - timings.ttft_s
         for sums in (self.totals, self.window):
-            sums.prompt += n_new
-            sums.prompt_s += timings.ttft_s
-            sums.predicted += result.n_gen
-            sums.predicted_s += rest
-        self.totals.cached += result.n_cached
-        self.totals.longest = max(self.totals.longest, result.n_prompt + result.n_gen)
+            sums.add(n_new, timings.ttft_s, result.n_gen, rest)
+        self.cached += result.n_cached
+        self.longest = max(self.longest, result.n_prompt + result.n_gen)
         self.finished.labels(FINISHED.get(result.stop_reason, "abort")).inc()
         self.e2e.observe(waited + timings.total_s)
         self.prefill.observe(timings.ttft_s)
@@ -116,32 +113,31 @@ class ServerMetrics:
     def embedded(self, n_tokens: int, seconds: float) -> None:
         """Texts were embedded, in a step or more."""
         for sums in (self.totals, self.window):
-            sums.prompt += n_tokens
-            sums.prompt_s += seconds
-        self.totals.decodes += 1
+            sums.add(n_tokens, seconds)
+        self.decodes += 1
 
     def text(self, stats: EngineStats | None) -> str:
         """All of them; rates are of the time since the last scrape."""
-        window, self.window = self.window, Window()
+        window, self.window = self.window, Sums()
         lines: list[str] = []
-        for name, kind, about, value in (*self._llama(window, stats), *_vllm(self.totals, stats)):
+        for name, kind, about, value in (*self._llama(window, stats), *self._vllm(stats)):
             lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", f"{name} {value:.10g}"]
         return "\n".join(lines) + "\n" + generate_latest(self._registry).decode()
 
-    def _llama(self, window: Window, stats: EngineStats | None) -> Iterator[tuple[str, str, str, float]]:
+    def _llama(self, window: Sums, stats: EngineStats | None) -> Iterator[tuple[str, str, str, float]]:
         totals = self.totals
         drafts, drafted, accepted = (
             (stats.n_drafts, stats.n_drafted, stats.n_accepted) if stats else (0, 0, 0)
         )
-        steps = totals.decodes + (stats.n_steps if stats else 0)
+        steps = self.decodes + (stats.n_steps if stats else 0)
         counters: tuple[tuple[str, str, float], ...] = (
             ("prompt_tokens_total", "Number of prompt tokens computed, without cached ones.", totals.prompt),
-            ("prompt_tokens_cached_total", "Number of prompt tokens found in the cache.", totals.cached),
+            ("prompt_tokens_cached_total", "Number of prompt tokens found in the cache.", self.cached),
             ("prompt_seconds_total", "Seconds in which prompts were computed.", totals.prompt_s),
             ("tokens_predicted_total", "Number of generated tokens.", totals.predicted),
             ("tokens_predicted_seconds_total", "Seconds in which tokens were generated.", totals.predicted_s),
             ("n_decode_total", "Number of steps.", steps),
-            ("n_tokens_max", "Largest sequence so far, prompt and answer.", totals.longest),
+            ("n_tokens_max", "Largest sequence so far, prompt and answer.", self.longest),
             ("spec_decode_num_draft_tokens_total", "Draft tokens.", drafted),
             ("spec_decode_num_accepted_tokens_total", "Draft tokens that were accepted.", accepted),
             ("spec_decode_num_drafts_total", "Drafts.", drafts),
@@ -160,19 +156,19 @@ class ServerMetrics:
         for name, about, value in gauges:
             yield f"llamacpp:{name}", "gauge", about, value
 
-
-def _vllm(totals: Totals, stats: EngineStats | None) -> Iterator[tuple[str, str, str, float]]:
-    if stats is None:
-        return
-    blocks = stats.blocks_used + stats.blocks_free
-    yield "vllm:num_requests_running", "gauge", "Sequences that run.", stats.running
-    yield "vllm:num_requests_waiting", "gauge", "Sequences that wait.", stats.waiting
-    yield "vllm:kv_cache_usage_perc", "gauge", "Share of blocks in use.", stats.blocks_used / max(1, blocks)
-    yield "vllm:num_preemptions_total", "counter", "Preemptions.", stats.n_preempted
-    yield "vllm:prefix_cache_queries_total", "counter", "Tokens looked for.", totals.prompt + totals.cached
-    yield "vllm:prefix_cache_hits_total", "counter", "Tokens found.", totals.cached
-    yield "vllm:prompt_tokens_total", "counter", "Prompt tokens.", totals.prompt + totals.cached
-    yield "vllm:generation_tokens_total", "counter", "Generated tokens.", totals.predicted
+    def _vllm(self, stats: EngineStats | None) -> Iterator[tuple[str, str, str, float]]:
+        if stats is None:
+            return
+        totals, cached = self.totals, self.cached
+        used = stats.blocks_used / max(1, stats.blocks_used + stats.blocks_free)
+        yield "vllm:num_requests_running", "gauge", "Sequences that run.", stats.running
+        yield "vllm:num_requests_waiting", "gauge", "Sequences that wait.", stats.waiting
+        yield "vllm:kv_cache_usage_perc", "gauge", "Share of blocks in use.", used
+        yield "vllm:num_preemptions_total", "counter", "Preemptions.", stats.n_preempted
+        yield "vllm:prefix_cache_queries_total", "counter", "Tokens looked for.", totals.prompt + cached
+        yield "vllm:prefix_cache_hits_total", "counter", "Tokens found.", cached
+        yield "vllm:prompt_tokens_total", "counter", "Prompt tokens.", totals.prompt + cached
+        yield "vllm:generation_tokens_total", "counter", "Generated tokens.", totals.predicted
 
 
 def key_metrics(shares: Sequence[tuple[str, KeyUse, int]]) -> str:

@@ -24,10 +24,11 @@ from graphml.errors import TokenizerError
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.api_keys import ApiKeys
 from graphml.server.chat_templates import CHATML
-from graphml.server.engine_access import EngineAccess, Generation
+from graphml.server.engine_access import EngineAccess
 from graphml.server.event_stream import EventStream
 from graphml.server.prompts import prompts_of
 from graphml.server.request_fields import Sampling
+from graphml.server.request_generation import Generation
 from graphml.server.resumable_streams import ResumableStreams
 from graphml.server.sampling_settings import Settings, settings_of
 from graphml.server.server_metrics import ServerMetrics

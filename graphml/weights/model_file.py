@@ -41,7 +41,7 @@ class ModelFile:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What tells this model from others; see `graphml.weights.fingerprint`."""
+        """What distinguishes this model from others; see `graphml.weights.fingerprint`."""
         self.check_unchanged()
         return fingerprint_of(self.metadata, self.tensors)
 

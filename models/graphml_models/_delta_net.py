@@ -63,7 +63,7 @@ class Config(_config.Config):
 def attention(g: Builder, config: _config.Config, layer: Layer, table: Node, x_TD: Node) -> Node:
     """Grouped-query attention over normed heads, gated, before its output projection, [T, N * H].
 
-    A head's gate lies behind its query.
+    A head's gate is behind its query.
     """
     both, k_TKH, v_TKH = project(g, replace(config, n_head=2 * config.n_head), layer, x_TD)
     both_TNE = g.reshape(both, config.n_head, 2 * config.head_dim)

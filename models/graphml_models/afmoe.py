@@ -1,6 +1,6 @@
 """Trinity (Arcee AI 2025, "Arcee Trinity"): DeepSeek-V3's experts, a gate on attention's output, windows.
 
-Norms stand before and behind the blocks. T tokens, D model width, N heads, H
+Norms before and behind the blocks. T tokens, D model width, N heads, H
 head width.
 """
 

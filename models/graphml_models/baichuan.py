@@ -23,7 +23,7 @@ class Config(_config.Config):
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
-        """From the file's metadata: layers tell sizes, as in llama.cpp, 32 those of 7B, 40 those of 13B."""
+        """From the file's metadata: as in llama.cpp, 32 layers are those of 7B, 40 those of 13B."""
         known = _config.read(keys)
         max_bias = keys.number("attention.max_alibi_bias", 8.0 if known.n_layer == 40 else 0.0)
         return cls(**vars(known), rotates=known.n_layer == 32, max_bias=max_bias)

@@ -1,6 +1,6 @@
 """EXAONE 4 (LG AI Research 2025, arXiv:2507.11407): norms behind the blocks and on heads; windows.
 
-T tokens, O output rows, D model width, N heads, H head width.
+T tokens, O output rows, D model width, N heads, K key-value heads, H head width.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from graphml_models._windows import PATTERN, read_local_rope, read_windows
 
 
 class Config(_windows.Config):
-    """And where some layers have a window, the others have no positions."""
+    """Where some layers have a window, the others rotate no heads: they have no positions."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
-        """From the file's metadata: the large model (64 layers) has windows, or one that lists them."""
+        """From the file's metadata; a model of 64 layers has windows, and one whose metadata list them."""
         known = _config.read(keys)
         n_layer = known.n_layer
         large = n_layer == 64 or keys.has(PATTERN)

@@ -1,6 +1,6 @@
 """Nanbeige 4.2 (Nanbeige LLM Lab 2026): llama whose layers are run through several times.
 
-A norm may stand between the rounds. Every round has keys and values of its own. T tokens, D model width.
+There may be a norm between the rounds. Every round has keys and values of its own. T tokens, D model width.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graphml_models._samples import transformer
 
 @dataclass(frozen=True)
 class Config(_config.Config):
-    """And how often the layers are run through, and whether a norm stands between the rounds."""
+    """How often the layers are run through, and whether there is a norm between the rounds, too."""
 
     n_rounds: int
     norm_between: bool

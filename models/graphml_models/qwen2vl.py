@@ -14,7 +14,7 @@ from graphml_models._samples import SECTIONS, transformer
 
 
 class Config(_config.Config):
-    """As of every decoder; the sections of the rope are looked at."""
+    """That of most decoders; the sections of the rope are read, and checked."""
 
     @classmethod
     def read(cls, keys: Keys) -> Self:

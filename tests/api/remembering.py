@@ -199,6 +199,6 @@ def load(
     """A model on this device. reads_back: as a GPU, which has the top k of a row and runs ahead."""
     model = graphml.load(path, backend="reference", n_batch=n_batch, kv="f32")
     executor = model.executor
-    executor.device = RememberingDevice(shares, step_s)
-    executor.backend = replace(executor.backend, reads_back=reads_back)
+    executor.programs.device = RememberingDevice(shares, step_s)
+    executor.programs.backend = replace(executor.backend, reads_back=reads_back)
     return model

@@ -11,7 +11,7 @@ import pytest
 import graphml
 from graphml.errors import UsageError, WeightsError
 from graphml.loading.adapter_files import read_adapter
-from graphml.runtime import adapters, request_adapters
+from graphml.runtime import adapter_options, request_adapters
 from tests import golden
 from tests.adapter_files import Pairs, pairs_of, write_adapter, write_model, write_vectors
 
@@ -105,15 +105,17 @@ def test_sessions_and_requests_read_a_file_once_while_it_stays_as_it_is(
 ) -> None:
     path, read = tmp_path / "own.gguf", []
     path.write_bytes(adapter.read_bytes())
-    monkeypatch.setattr(adapters, "read_adapter", lambda *given: read.append(given) or read_adapter(*given))
+    monkeypatch.setattr(
+        adapter_options, "read_adapter", lambda *given: read.append(given) or read_adapter(*given)
+    )
     file, options = model.executor.file, model.executor.options
-    (applied,) = adapters.applied_adapters(file, [(path, 1.0)], np.arange(3)) or ()
+    (applied,) = adapter_options.applied_adapters(file, [(path, 1.0)], np.arange(3)) or ()
     for scale in (1.0, 2.0):
-        made = adapters.with_adapters(options, file, [(path, scale)])
+        made = adapter_options.with_adapters(options, file, [(path, scale)])
         assert (made.adapters[0] is applied.adapter, made.factors) == (True, (scale,))
     assert len(read) == 1
     path.write_bytes(other.read_bytes())
-    changed = adapters.with_adapters(options, file, [(path, 1.0)]).adapters[0]
+    changed = adapter_options.with_adapters(options, file, [(path, 1.0)]).adapters[0]
     assert changed != applied.adapter
     assert len(read) == 2
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +16,12 @@ from graphml.runtime.beams import BeamSearch, BeamSettings, blocks_for
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.runner import Runner
+from tests.api.tiny_models import log_softmax, stories_and
 from tests.test_architectures import MODELS, write_model
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+model = stories_and(["mamba-plain", "jamba-plain"], n_batch=16)
 IDS = [1, *np.random.default_rng(3).integers(3, 75, 29).tolist()]
 ENDS = [419, 426, 433, 7, 9]  # some that are likely in stories, some of small vocabularies
-
-
-@pytest.fixture(scope="module", params=["stories", "mamba-plain", "jamba-plain"])
-def model(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[graphml.Model]:
-    path = STORIES
-    if request.param != "stories":
-        path = tmp_path_factory.mktemp("recurrent") / "model.gguf"
-        write_model(path, *MODELS[request.param])
-    with graphml.load(path, "cpu", threads=1, n_batch=16, kv="f32") as opened:
-        yield opened
-
-
-def log_softmax(row: Any) -> Any:
-    row = row.astype(np.float64)
-    return row - row.max() - np.log(np.exp(row - row.max()).sum())
 
 
 def plain_search(

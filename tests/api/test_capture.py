@@ -146,12 +146,12 @@ def test_wrong_names_and_functions_are_told(model: graphml.Model, ids: list[int]
 
 
 def test_closing_gives_patched_programs_back(model: graphml.Model, ids: list[int]) -> None:
-    count = len(model.executor._programs)
+    count = len(model.executor.programs._programs)
     session = model.session(64, patch={"layers.0.q": lambda array: array})
     session.eval(ids)
-    assert len(model.executor._programs) > count
+    assert len(model.executor.programs._programs) > count
     session.close()
-    assert len(model.executor._programs) == count
+    assert len(model.executor.programs._programs) == count
 
 
 def test_what_is_not_captured_stays_fused(model: graphml.Model) -> None:

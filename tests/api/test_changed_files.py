@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import graphml
+from graphml.api import session as session_module
 from graphml.errors import UsageError, WeightsError
+from graphml.runtime import compiled_programs
 from graphml.runtime import executor as executor_module
 from graphml.runtime.memory_needed import arena_bytes
 from graphml.runtime.paged_cache import PagedCache
@@ -127,7 +129,7 @@ def test_closing_before_a_compilation(path: Path, monkeypatch: pytest.MonkeyPatc
 def test_closing_between_a_compilation_and_the_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = graphml.load(path, "reference")
     session = model.session(64)
-    closed_at(model, monkeypatch, session, "_evaluate")
+    closed_at(model, monkeypatch, session_module, "evaluated")
     with pytest.raises(UsageError, match="was closed"):
         session.eval(IDS)
 
@@ -136,8 +138,8 @@ def test_closing_between_a_compilation_and_the_step(path: Path, monkeypatch: pyt
 def test_closing_waits_for_what_is_at_work(where: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = graphml.load(path, "reference")
     at_work, may_go_on = threading.Event(), threading.Event()
-    owner: Any = type(model.executor.architecture) if where == "build" else executor_module
-    real = getattr(model.executor.architecture if where == "build" else executor_module, where)
+    owner: Any = {"compile_graph": compiled_programs, "fill": executor_module}.get(where)
+    real = getattr(model.executor.architecture if where == "build" else owner, where)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         at_work.set()

@@ -16,7 +16,7 @@ import pytest
 
 import graphml
 from graphml.api.engine import Engine
-from graphml.runtime.runner import Computed
+from graphml.runtime.computed_plan import Computed
 from graphml.runtime.step_plan import StepPlan
 from tests.test_architectures import MODELS, write_model
 

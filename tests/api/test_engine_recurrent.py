@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
-import pytest
 
 import graphml
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for
 from graphml.runtime.memory_needed import state_bytes
-from tests.test_architectures import MODELS, write_model
+from tests.api.tiny_models import opened_models
 
-NAMES = ["mamba-plain", "jamba-plain", "rwkv7-plain"]
+model = opened_models(["mamba-plain", "jamba-plain", "rwkv7-plain"])
 IDS = np.random.default_rng(2).integers(0, 80, 120).tolist()
-
-
-@pytest.fixture(
-    scope="module", params=[(name, backend) for name in NAMES for backend in ("cpu", "reference")],
-    ids="-".join,
-)  # fmt: skip
-def model(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[graphml.Model]:
-    name, backend = request.param
-    path = tmp_path_factory.mktemp("recurrent") / "model.gguf"
-    write_model(path, *MODELS[name])
-    with graphml.load(path, backend, threads=2, n_batch=32, kv="f32") as opened:
-        yield opened
 
 
 def alone(model: graphml.Model, ids: list[int], max_tokens: int) -> list[int]:

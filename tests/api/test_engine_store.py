@@ -18,7 +18,7 @@ import pytest
 from graphml_models import llama
 
 import graphml
-from graphml.api import engine as engine_module
+from graphml.api import engine_opening
 from graphml.runtime import block_files
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.stored_prefixes import StoredPrefixes
@@ -128,7 +128,7 @@ def test_many_requests_in_little_memory_get_their_own_tokens(
 ) -> None:  # fmt: skip
     if constant_hash:
         same = partial(BlockPool, hash_block=lambda parent, tokens: b"x")
-        monkeypatch.setattr(engine_module, "BlockPool", same)
+        monkeypatch.setattr(engine_opening, "BlockPool", same)
     chance = random.Random(1)
     for _ in range(2):
         memory = 16 * block_bytes()

@@ -11,6 +11,7 @@ import pytest
 
 import graphml
 from graphml import SamplingParams
+from graphml.api import generation
 from tests import tiny_model
 from tests.api.tokens import ONLY_A, greedy_ids
 
@@ -113,13 +114,15 @@ def test_a_stop_token_ends_and_is_not_kept(model: graphml.Model, ids: list[int])
     assert session.tokens == ids + cut
 
 
-def test_text_held_back_at_an_end_token_is_given(model: graphml.Model, ids: list[int]) -> None:
+def test_text_held_back_at_an_end_token_is_given(
+    model: graphml.Model, ids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     letter = tiny_model.vocabulary().index("a")
     session = model.session()
     params = SamplingParams(stop=("ab",), logit_bias={letter: 1000.0})
     stream = session.generate(ids, params, 5)
     assert next(stream) == graphml.Token(letter, "")  # perhaps the beginning of "ab"
-    session.sample = lambda params: tiny_model.END  # type: ignore[method-assign]
+    monkeypatch.setattr(generation, "sampled", lambda session, params: tiny_model.END)
     assert list(stream) == [graphml.Token(tiny_model.END, "a")]
     assert session.stop_reason == "end"
     assert session.tokens == [*ids, letter]
@@ -215,8 +218,8 @@ def test_a_first_token_waits_for_no_program_of_single_tokens(tmp_path: Path) -> 
     with graphml.load(tiny_model.write(tmp_path / "tiny.gguf"), n_batch=8) as model:
         session = model.session(64)
         assert len(list(session.generate([5, 6, 7], max_tokens=1))) == 1
-        assert {key[0] for key in model.executor._programs} == {8}
+        assert {key[0] for key in model.executor.programs._programs} == {8}
         tokens = list(session.generate(max_tokens=2))
-        assert {key[0] for key in model.executor._programs} == {1, 8}
+        assert {key[0] for key in model.executor.programs._programs} == {1, 8}
         again = list(model.session(64).generate([5, 6, 7], max_tokens=3))
         assert [token.id for token in again[1:]] == [token.id for token in tokens]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,29 +11,12 @@ import graphml
 from graphml import SamplingParams
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom, sampler_of
-from tests.test_architectures import MODELS, write_model
+from tests.api.tiny_models import STORIES, log_softmax, stories_and
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+model = stories_and(["mamba-plain"], n_batch=32)
 IDS = [1, *np.random.default_rng(3).integers(3, 75, 40).tolist()]
 OTHER = [1, *np.random.default_rng(4).integers(3, 75, 9).tolist()]
 HOT = SamplingParams(temperature=0.8, top_k=20)
-
-
-@pytest.fixture(scope="module", params=["stories", "mamba-plain"])
-def model(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[graphml.Model]:
-    path = STORIES
-    if request.param != "stories":
-        path = tmp_path_factory.mktemp("recurrent") / "model.gguf"
-        write_model(path, *MODELS[request.param])
-    with graphml.load(path, "cpu", threads=1, n_batch=32, kv="f32") as opened:
-        yield opened
-
-
-def log_softmax(row: Any) -> Any:
-    row = row.astype(np.float64)
-    return row - row.max() - np.log(np.exp(row - row.max()).sum())
 
 
 def guided_alone(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,30 +18,12 @@ from graphml.runtime.request import Request
 from graphml.runtime.sequence import Sequence
 from graphml.sampling import sampler_of
 from graphml.sampling.logprobs import TokenLogprobs, of_row
-from tests.test_architectures import MODELS, write_model
+from tests.api.tiny_models import STORIES, log_softmax, stories_and
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+model = stories_and(["mamba-plain"], n_batch=96)
 IDS = [1, *np.random.default_rng(3).integers(3, 75, 89).tolist()]
-NAMES = ["stories", "mamba-plain"]
 ASKED = SamplingParams(logprobs=3, prompt_logprobs=2)
 SAMPLED = SamplingParams(temperature=1.5, top_k=30, top_p=0.9, logprobs=3)
-
-
-@pytest.fixture(scope="module", params=NAMES)
-def model(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[graphml.Model]:
-    path = STORIES
-    if request.param != "stories":
-        path = tmp_path_factory.mktemp("recurrent") / "model.gguf"
-        write_model(path, *MODELS[request.param])
-    with graphml.load(path, "cpu", threads=1, n_batch=96, kv="f32") as opened:
-        yield opened
-
-
-def log_softmax(row: Any) -> Any:
-    row = row.astype(np.float64)
-    return row - row.max() - np.log(np.exp(row - row.max()).sum())
 
 
 def check(found: TokenLogprobs | None, row: Any, token: int, n_top: int, near: float = 1e-4) -> None:

@@ -145,7 +145,7 @@ def test_a_failed_step_leaves_no_trace(
 ) -> None:
     session, calls = model.session(), itertools.count(1)
     session.eval(IDS[:10])
-    program = model.executor.compiled_for(8, 1).program
+    program = model.executor.programs.compiled_for(8, 1).program
     run = program.run
 
     def fails_behind_the_step(*arguments: Any) -> Any:

@@ -106,7 +106,7 @@ def test_only_cells_in_use_are_saved(llama: graphml.Model, tmp_path: Path) -> No
             sizes.append((tmp_path / "one").stat().st_size)
     assert abs(sizes[0] - sizes[1]) < 64
     with safe_open(tmp_path / "one", "np") as file:
-        names = state_names(llama.executor.state_leaves(llama.executor.build(1, 1)))
+        names = state_names(llama.executor.programs.state_leaves(llama.executor.build(1, 1)))
         for name in names.cells:
             assert file.get_slice(f"cells/{name}").get_shape()[0] == 40
 

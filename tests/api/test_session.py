@@ -195,7 +195,7 @@ def test_logits_that_are_no_numbers_are_the_files_fault(
     at = whole.rindex(ones)
     path.write_bytes(whole[:at] + np.float32(flaw).tobytes() + whole[at + 4 :])
     with graphml.load(path, "reference", kv="f32") as model, np.errstate(all="ignore"):
-        model.executor.backend = replace(model.executor.backend, reads_back=reads_back)
+        model.executor.programs.backend = replace(model.executor.backend, reads_back=reads_back)
         for params in (SamplingParams(), SamplingParams(temperature=0.8), SamplingParams(top_k=3)):
             session = model.session(n_ctx=16)
             with pytest.raises(graphml.WeightsError, match=r"damaged\.gguf: .* are no numbers"):

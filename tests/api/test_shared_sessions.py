@@ -74,7 +74,7 @@ def test_a_lone_session_has_the_programs_of_one_sequence(path: Path) -> None:
         first, second = model.session(64), model.session(64)
         for session in (first, second):
             list(session.generate([5, 6, 7], max_tokens=3))
-        assert {key[:3] for key in model.executor._programs} == {(1, 1, 1), (8, 1, 1)}
+        assert {key[:3] for key in model.executor.programs._programs} == {(1, 1, 1), (8, 1, 1)}
         second.close()
         used: list[object] = []
         first._held.rolled_back().group.steps.run = lambda *given: used.append(given)  # type: ignore

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import graphml
+from graphml.runtime.computed_plan import Computed
 from graphml.runtime.evaluation import Floats
-from graphml.runtime.runner import Computed
 from graphml.runtime.step_plan import StepPlan
+from tests.api.tiny_models import opened_models
 from tests.test_architectures import MODELS, write_model
 
-NAMES = ["llama-plain", "gemma3-plain", "mamba-plain", "jamba-plain"]
+model = opened_models(["llama-plain", "gemma3-plain", "mamba-plain", "jamba-plain"])
 CHANCE = np.random.default_rng(8)
 TEXTS = [CHANCE.integers(0, 80, size).tolist() for size in (3, 30, 12, 1, 20, 32, 7, 9)]
 PROMPTS = [CHANCE.integers(0, 80, size).tolist() for size in (50, 9)]
-
-
-@pytest.fixture(
-    scope="module", params=[(name, backend) for name in NAMES for backend in ("cpu", "reference")],
-    ids="-".join,
-)  # fmt: skip
-def model(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[graphml.Model]:
-    name, backend = request.param
-    path = write_model(tmp_path_factory.mktemp("texts") / "model.gguf", *MODELS[name])
-    with graphml.load(path, backend, threads=2, n_batch=32, kv="f32") as opened:
-        yield opened
 
 
 def close(found: Floats, wanted: Floats) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -83,7 +84,10 @@ def test_wrong_answers_errors_and_what_is_left_behind_are_found(
     assert found.errors["RuntimeError: status 500"]
     assert any("without its end" in one for one in found.errors)
     assert found.at_rest is False
-    assert "| NO |" in "".join(report(found))
+    said = "".join(report(found))
+    assert "| NO |" in said
+    assert "--deterministic" in said
+    assert "--deterministic" not in "".join(report(replace(found, wrong=0)))
 
 
 def test_the_command_fails_where_answers_are_wrong(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:

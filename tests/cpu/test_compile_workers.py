@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 
 import pytest
-from graphml_cpu import compile_workers, compiler, kernel_cache, machine_code, target
+from graphml_cpu import compile_workers, compiler, kernel_cache, kernel_compilation, machine_code, target
 from graphml_cpu.compile_workers import as_line, of_line, workers_for
 from graphml_cpu.compiler import KernelRef, compile_kernels
 
@@ -33,8 +33,8 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def only_here(monkeypatch: pytest.MonkeyPatch) -> list[KernelRef]:
     """The kernels that this process compiles from now on."""
     seen: list[KernelRef] = []
-    make = compiler._module_texts
-    monkeypatch.setattr(compiler, "_module_texts", lambda ref: (seen.append(ref), make(ref))[1])
+    make = kernel_compilation.module_texts
+    monkeypatch.setattr(kernel_compilation, "module_texts", lambda ref: (seen.append(ref), make(ref))[1])
     return seen
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import graphml_quant
 import numpy as np
 import pytest
-from graphml_cpu import compiler, kernel_cache, machine_code, target
+from graphml_cpu import compiler, kernel_cache, kernel_compilation, machine_code, target
 from graphml_cpu.compiler import KernelRef, compile_kernels
+from graphml_cpu.llvm_modules import module_texts
 
 from graphml.errors import BackendError
 
@@ -85,7 +86,7 @@ def test_loops_are_those_of_python(a: int, b: int, step: int) -> None:
 
 def test_a_loop_is_a_comparison_and_an_addition() -> None:
     """What a name means where control flow joins is a phi: LLVM has no variables to find on the stack."""
-    (text,), _, _ = compiler._module_texts(KernelRef("halves", MODULE, "make_halves"))
+    (text,), _, _ = module_texts(KernelRef("halves", MODULE, "make_halves"))
     assert text.count("icmp") == text.count("phi") == 1
     assert not re.search("sdiv|srem|alloca", text)
 
@@ -101,9 +102,7 @@ def test_memory_on_the_stack_is_not_cleared_byte_by_byte(
     module: str, factory: str, arguments: tuple[str | int, ...]
 ) -> None:
     """LLVM makes a store of each byte of an array that is cleared: 3 s for `rope_cache_write`, not 0.1."""
-    texts, _, _ = compiler._module_texts(
-        KernelRef(factory, f"graphml_cpu.kernels.{module}", factory, arguments)
-    )
+    texts, _, _ = module_texts(KernelRef(factory, f"graphml_cpu.kernels.{module}", factory, arguments))
     assert any(re.search(r"alloca \[\d+ x i8\]", text) for text in texts)
     assert not [line for text in texts for line in re.findall(r"store \[\d+ x i8\].*", text)]
 
@@ -201,7 +200,7 @@ def test_damaged_entries_are_compiled_anew(fresh: Path) -> None:
 def loaded_again(monkeypatch: pytest.MonkeyPatch, refs: list[KernelRef]) -> list[KernelRef]:
     """What a new process compiles of these, all of which run."""
     compiled: list[KernelRef] = []
-    real = compiler._module_texts
+    real = kernel_compilation.module_texts
 
     def watched(ref: KernelRef) -> tuple[tuple[str, ...], str, tuple[tuple[str, str], ...]]:
         compiled.append(ref)
@@ -210,7 +209,7 @@ def loaded_again(monkeypatch: pytest.MonkeyPatch, refs: list[KernelRef]) -> list
     with monkeypatch.context() as patch:
         patch.setattr(compiler, "_loaded", {})
         patch.setattr(machine_code, "_loaded", {})
-        patch.setattr(compiler, "_module_texts", watched)
+        patch.setattr(kernel_compilation, "module_texts", watched)
         for ref, kernel in zip(refs, compile_kernels(refs).values(), strict=True):
             if ref == ABSOLUTE:
                 run_absolute(kernel)
@@ -311,6 +310,7 @@ def test_a_warm_process_needs_no_front_end(fresh: Path) -> None:
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from graphml_cpu.compiler import KernelRef, compile_kernels
+from graphml_cpu.llvm_modules import module_texts
 from graphml_cpu.runtime.workers import Team
 compile_kernels([KernelRef("absolute", {MODULE!r}, "make_unary", ("absolute",))])
 Team(2).close()

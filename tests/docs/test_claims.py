@@ -69,3 +69,11 @@ def test_only_what_can_be_installed_is_named() -> None:
     for path in [*PAGES, *sources]:
         wrong = re.search(r"pip install[^\n`]*graphml-engine\[(?!hub)\w+", path.read_text("utf-8"))
         assert wrong is None, f"{path.relative_to(ROOT)}: {wrong}"
+
+
+def test_the_map_of_files_has_one_file_a_row_and_each_question_once() -> None:
+    """`docs/where.md`; that the files are there is checked of every page."""
+    rows = re.findall(r"^\| (.+?) \| (.*`.*) \|$", (ROOT / "docs" / "where.md").read_text("utf-8"), re.M)
+    assert len(rows) > 60
+    assert [answer for _, answer in rows if answer.count("`") != 2] == []
+    assert len({question for question, _ in rows}) == len(rows)

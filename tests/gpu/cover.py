@@ -15,6 +15,7 @@ from typing import Any
 
 from graphml_gpu import kernels as package
 from graphml_gpu.backend import make_backend
+from graphml_gpu.conversions_in_products import own_rows
 from graphml_gpu.dispatch import Dispatch
 from graphml_gpu.driver import Facts
 from graphml_gpu.kernels.lanes import lanes
@@ -24,7 +25,6 @@ from graphml_gpu.limits import unplaced
 from graphml_gpu.lowering import joints, table
 from graphml_gpu.lowering.products import multiplies_integers
 from graphml_gpu.node_support import computes, refuses
-from graphml_gpu.own_rows import own_rows
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
 from graphml.conformance import suite

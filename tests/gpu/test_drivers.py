@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -124,12 +125,18 @@ def test_memory_begins_zeroed_and_is_cleared(driver: Driver) -> None:
     assert found.view(np.uint32).tolist() == [7, 7, 0, 0, 0, 7]
 
 
+def modules_with(driver: Driver, name: str) -> list[ModuleType]:
+    """The modules of the driver's package that have a constant."""
+    package, _, _ = type(driver).__module__.rpartition(".")
+    every = [one for path, one in sys.modules.items() if path.startswith(f"{package}.")]
+    return [one for one in every if hasattr(one, name)]
+
+
 def test_what_is_written_is_read_in_pieces_of_any_place(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules[type(driver).__module__]
     for name in ("UPLOAD", "READBACK", "COPIED"):  # pieces smaller than the data
-        if hasattr(module, name):
+        for module in modules_with(driver, name):
             monkeypatch.setattr(module, name, 64)
     data = np.random.default_rng(1).integers(0, 256, 1000, np.uint8)
     buffer = driver.buffer(1200, "data")
@@ -207,8 +214,7 @@ def test_times_are_of_each_dispatch_in_order(driver: Driver) -> None:
 
 
 def test_more_timestamps_than_a_query_set_holds(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules[type(driver).__module__]
-    if hasattr(module, "QUERIES"):
+    for module in modules_with(driver, "QUERIES"):
         monkeypatch.setattr(module, "QUERIES", 32)
     fresh = type(driver)()
     work = Work(fresh)

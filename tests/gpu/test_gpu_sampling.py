@@ -50,7 +50,7 @@ def model(request: pytest.FixtureRequest) -> Iterator[graphml.Model]:
 def plain(model: graphml.Model) -> Iterator[graphml.Model]:
     """The same model, whose rows are read whole."""
     with graphml.load(STORIES, model.executor.backend.name, n_batch=8, kv="f32") as opened:
-        opened.executor.backend = replace(opened.executor.backend, reads_back=False)
+        opened.executor.programs.backend = replace(opened.executor.backend, reads_back=False)
         yield opened
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import graphml_quant
 import numpy as np
 import pytest
+from graphml_gpu.conversions_in_products import own_rows
 from graphml_gpu.device import GpuDevice
 from graphml_gpu.int8_planes import from_planes, to_planes
 from graphml_gpu.kernels import formats
-from graphml_gpu.own_rows import own_rows
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.tuning import KERNELS
 
@@ -52,7 +52,7 @@ def weights(kind: str, n: int, k: int, seed: int = 1) -> Array:
 
 def program(opened: GpuDevice, graph: Graph, values: dict[str, Array]) -> GpuProgram:
     stored = {name: values[name] for name in graph.leaves("weight")}
-    return GpuProgram(graph, plan_memory(graph, opened), stored, opened.memory, no_progress)
+    return GpuProgram(graph, plan_memory(graph, opened), stored, opened.memory, no_progress, opened.refuses)
 
 
 def both(opened: GpuDevice, graph: Graph, values: dict[str, Array], tokens: int) -> tuple[Array, Array]:

@@ -6,11 +6,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from graphml_gpu.conversions_in_products import own_rows
 from graphml_gpu.driver import Facts
 from graphml_gpu.kernels.products.int8_rows import PLANES
 from graphml_gpu.kernels.products.mat_vec import MAT_VEC
 from graphml_gpu.language import Features
-from graphml_gpu.own_rows import own_rows
 from graphml_gpu.plain_driver import FACTS
 from graphml_gpu.tuning import KERNELS, Product, candidates
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from graphml.ir.dtype import F32
 from graphml.ir.language import Builder
-from graphml.passes.adapters import Adapter, adapted
+from graphml.passes.lora import Adapter, adapted
 
 LAYERS, WIDTH = 200, 8
 

@@ -345,7 +345,7 @@ def play(
         elif not sequence.request.full.shifts:
             assert sequence.ids == wanted[: len(sequence.ids)]
     assert pool.n_used == scheduler.sources.n_used == 0
-    assert not scheduler._order
+    assert not scheduler._queues.order
     return runner
 
 

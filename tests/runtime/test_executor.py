@@ -148,7 +148,7 @@ def test_an_unused_tensor_is_named_once(tmp_path: Path, caplog: pytest.LogCaptur
     assert made.unused_tensors == ["blk.0.extra.weight"]
     (told,) = caplog.messages
     assert told.endswith("m.gguf: architecture 'llama' does not use blk.0.extra.weight")
-    made.forget()
+    made.programs.forget()
     made.compiled(1, 1)
     made.close()
     again = open_executor(

@@ -103,7 +103,7 @@ def test_maps_of_files(path: Path, refuse: Callable[[bool], None]) -> None:
 def test_steps_and_states_in_numpy(backend: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with graphml.load(path, backend, threads=1) as model:
         session = model.session(64)
-        program = model.executor.compiled_for(1, 1).program
+        program = model.executor.programs.compiled_for(1, 1).program
 
         def full(*_: Any) -> Any:
             raise MemoryError("Unable to allocate 3.38 MiB")

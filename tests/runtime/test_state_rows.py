@@ -21,7 +21,7 @@ def test_a_hybrid_models_rows_are_copied_within_its_state(backend: str, tmp_path
     with graphml.load(path, backend=backend) as model:
         executor = model.executor
         (slot, _) = make_slots(executor, executor.options, 64, 2)
-        names = state_names(executor.state_leaves(executor.build(1, 1, 2), 2))
+        names = state_names(executor.programs.state_leaves(executor.build(1, 1, 2), 2))
         assert all(name.endswith((".k", ".v")) for name in names.cells)
         assert names.sequences
         assert not set(names.cells) & set(names.sequences)
@@ -45,7 +45,10 @@ def test_copies_of_rows_outlive_what_happens_to_the_state(backend: str, tmp_path
     with graphml.load(path, backend=backend, kv="f32", **more) as model:
         executor = model.executor
         (slot, _) = make_slots(executor, executor.options, 64, 2)
-        state, names = slot.state, state_names(executor.state_leaves(executor.build(1, 1, 2), 2)).sequences
+        state, names = (
+            slot.state,
+            state_names(executor.programs.state_leaves(executor.build(1, 1, 2), 2)).sequences,
+        )
         copies, first, other = row_copies(state, names, 3), np.array([0]), np.array([1])
         ids = np.array([3, 1, 4, 1, 5], np.int32)
         executor.step(ids, slot.cache, state, False)

@@ -11,8 +11,8 @@ import numpy as np
 
 from graphml.errors import BackendError
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.computed_plan import BegunPlan, Computed
 from graphml.runtime.request import Request
-from graphml.runtime.runner import BegunPlan, Computed
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_budget import StepBudget
@@ -129,7 +129,7 @@ def test_a_running_sequence_may_be_left_out() -> None:
 
 def test_a_sequence_whose_blocks_are_read_waits_for_the_store() -> None:
     scheduler = Scheduler(BlockPool(16, SIZE), 4, 64)
-    scheduler.held_back = lambda sequence: sequence.order == 1
+    scheduler.admission.held_back = lambda sequence: sequence.order == 1
     timeline = Timeline(scheduler, Lock())
     for order in (0, 1, 2):
         scheduler.add(Sequence(Request(np.full(3, order, np.int32)), order))

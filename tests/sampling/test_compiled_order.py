@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from graphml_cpu import row_order
 
-from graphml.sampling import SamplingParams, order
+from graphml.sampling import SamplingParams, score_order
 from graphml.sampling.candidates import Floats, all_candidates, shortest_prefix, softmax
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sampler import make_sampler
@@ -18,7 +18,7 @@ N = 20_000
 
 @pytest.fixture
 def numpy_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "_lent", [])
+    monkeypatch.setattr(score_order, "_lent", [])
 
 
 def rows() -> list[Floats]:
@@ -36,8 +36,8 @@ def test_the_order_is_that_of_numpy(i: int, numpy_alone: None) -> None:
     row = rows()[i]
     wanted = np.lexsort((np.arange(N), -row))
     np.testing.assert_array_equal(row_order.descending(row), wanted)
-    np.testing.assert_array_equal(order.descending(row), wanted)
-    assert order.compiled(N) is None
+    np.testing.assert_array_equal(score_order.descending(row), wanted)
+    assert score_order.compiled(N) is None
 
 
 @pytest.mark.parametrize(("mass", "least", "beyond"), [
@@ -47,9 +47,9 @@ def test_prefixes_are_those_of_numpy(mass: float, least: int, beyond: bool, nump
     for row in rows():
         shares = softmax(all_candidates(row))
         wanted = shortest_prefix(row, shares, mass, least, beyond)
-        order.lend(row_order)
+        score_order.lend(row_order)
         found = shortest_prefix(row, shares, mass, least, beyond)
-        order._lent.clear()
+        score_order._lent.clear()
         np.testing.assert_array_equal(found, wanted)
         np.testing.assert_array_equal(row_order.prefix(row, shares, mass, least, beyond), wanted)
 
@@ -74,6 +74,6 @@ def test_samples_are_the_same_in_any_thread(fields: dict[str, object], numpy_alo
 
     given = rows()[:2] * 4
     wanted = [tokens(row) for row in given]
-    order.lend(row_order)
+    score_order.lend(row_order)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(tokens, given)) == wanted

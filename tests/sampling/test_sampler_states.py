@@ -13,7 +13,7 @@ import graphml
 from graphml import SamplingParams
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom
-from graphml.sampling.kept_states import KeptStates
+from graphml.sampling.sampler_states import KeptStates
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 BYTES = 5 * 2 * 4 * 8 * 4

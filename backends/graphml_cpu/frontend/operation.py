@@ -39,7 +39,7 @@ class Context:
 
     @staticmethod
     def get_dummy_value() -> None:
-        """What is returned where there is nothing to return."""
+        """The value of an operation that returns nothing."""
 
     @staticmethod
     def cast(builder: ir.IRBuilder, value: Any, source: Type, target: Type) -> Any:
@@ -55,7 +55,7 @@ class InlineFunction:
         self.emitted: dict[tuple[Any, ...], Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
-        """Only kernels can."""
+        """TypeError: kernels alone call it."""
         raise TypeError(f"{self.name} is a function of kernels")
 
 
@@ -73,7 +73,7 @@ class Operation:
         return self._found[kinds]
 
     def __call__(self, *arguments: Any) -> Any:
-        """Only kernels can."""
+        """TypeError: kernels alone call it."""
         raise TypeError(f"{self.name} is an operation of kernels")
 
 

@@ -1,7 +1,7 @@
 """Graph nodes -> dispatches, one file a family. `Lowering` and `Joint` values are found by themselves.
 
 Knows which kernel does what; knows nothing of buffers, drivers or the order of steps (see `program.py`).
-How to write one stands in `graphml_gpu.dispatch`.
+How to write one is in `graphml_gpu.dispatch`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def _refuses(node: Node) -> str | None:
 
 
 def _lower(node: Node, context: Context) -> list[Dispatch]:
-    """A dispatch for each buffer that the table lies in: it leaves the rows of the others alone."""
+    """A dispatch for each buffer of the table: it leaves the rows of the others alone."""
     source, indices = node.inputs
     # A row of several dimensions is one row of as many elements: its blocks lie side by side.
     k, count = prod(bounds(source.shape[1:])), rows(indices.shape)

@@ -98,7 +98,7 @@ class Slab:
 
 
 def slabs(weight: Node, context: Context) -> Sequence[Slab]:
-    """The buffers that a matrix lies in: one, but for weights that are larger than a binding.
+    """The buffers that hold a matrix: one, but for weights that are larger than a binding.
 
     A weight seen in another shape is taken whole: its shards are rows of the shape that it has in the file.
     """

@@ -1,6 +1,6 @@
-"""Branches of the loop over layers of several kinds: what tells the kinds apart, and the lines of each.
+"""Branches of the loop over layers of several kinds: what distinguishes the kinds, and the lines of each.
 
-What tells them apart is, in this order: tensors that one kind alone has, windows, a list in config.json, a
+They are distinguished by, in this order: tensors that one kind alone has, windows, a list in config.json, a
 period. Knows text and fields; nothing of ops.
 """
 

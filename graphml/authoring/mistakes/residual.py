@@ -46,7 +46,7 @@ def norm_ends(graph: Graph) -> list[Node]:
 
 def _before_norm(model: Model) -> Iterator[Try]:
     """add(norm(x), f(norm(x))) -> add(x, f(norm(x))), and the reverse: all, then each in a layer."""
-    for says, other in (
+    for edit, other in (
         ("the normed value -> the one before its norm", _plain),
         ("the value before the norm -> the normed one", _normed),
     ):
@@ -63,7 +63,7 @@ def _before_norm(model: Model) -> Iterator[Try]:
                 return None if inputs is None else made(node.op, *inputs, like=node)
 
             which = f" (sum {i + 1} of a layer)" if i >= 0 and most > 1 else ""
-            yield Try(f"what is added to: {says}{which}", change)
+            yield Try(f"what is added to: {edit}{which}", change)
 
 
 def _plain(node: Node) -> tuple[Node, Node] | None:
@@ -127,17 +127,17 @@ def _superfluous(model: Model) -> Iterator[Try]:
     groups: dict[str, set[str]] = {}
     uses: dict[tuple[int | None, str], int] = {}
     for node in norm_ends(model.graph):
-        told = _weight_of(node)
-        key = layer_of(node.name), told
+        weight = _weight_of(node)
+        key = layer_of(node.name), weight
         uses[key] = uses.get(key, 0) + 1
-        groups.setdefault(f"{told}, use {uses[key]}", set()).add(node.name)
-    for told, names in groups.items():
+        groups.setdefault(f"{weight}, use {uses[key]}", set()).add(node.name)
+    for norm, names in groups.items():
 
         def change(node: Node, names: set[str] = names) -> Node | None:
             x = normed_of(node) if node.name in names else None
             return None if x is None else computed("kept", lambda values: values, x, like=node)
 
-        yield Try(f"{told} -> no norm", change)
+        yield Try(f"{norm} -> no norm", change)
 
 
 def _weight_of(node: Node) -> str:

@@ -39,7 +39,7 @@ PATH = "/v1/chat/completions"
 
 @dataclass
 class ServerSession:
-    """What is known of the latest answer, by the names of a session's. n_ctx: 0 where no server tells it."""
+    """What is known of the latest answer, by the names of a session's. n_ctx: 0 where it is unknown."""
 
     server: ServerStream
     seed: int = -1
@@ -229,7 +229,7 @@ class _Reading:
         return found
 
     def stats(self, begin: float) -> Stats:
-        """Counts as the server tells them, times as they were here."""
+        """Counts as the server reports them, times as they were here."""
         n_gen = int(self._usage.get("completion_tokens") or len(self._times))
         n_prompt = int(self._usage.get("prompt_tokens") or 0)
         n_cached = int((self._usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
@@ -244,7 +244,7 @@ class _Reading:
 
 
 def _scored(entry: dict[str, Any]) -> TokenLogprobs:
-    """A token's entry; what OpenAI's protocol does not tell of it is unknown: id and rank."""
+    """A token's entry; what OpenAI's protocol does not have is unknown: id and rank."""
     text = str(entry.get("token") or "")
     spelled = bytes(entry["bytes"]) if entry.get("bytes") else text.encode()
     entropy = entry.get("entropy")

@@ -1,6 +1,6 @@
 """Serves the files of the page under a content security policy that lets them reach this server alone.
 
-There is no bundler: what lies in `assets` is what a browser loads. Knows names and types of files.
+There is no bundler: a browser loads the files of `assets` as they are. Knows names and types of files.
 """
 
 from __future__ import annotations

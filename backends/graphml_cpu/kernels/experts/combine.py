@@ -1,4 +1,4 @@
-"""What stands around the experts' products: their weights, and the weighted sum of their outputs.
+"""What is around the experts' products: their weights, and the weighted sum of their outputs.
 
 Knows one token at a time; knows nothing of routing or of the products.
 """

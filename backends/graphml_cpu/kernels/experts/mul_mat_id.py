@@ -3,7 +3,7 @@
 A thread takes a range of weight rows of every expert. It sorts the (token, slot) pairs by expert, each thread
 for itself, so that nobody waits; then it multiplies each expert's pairs block by block with its rows. Experts
 that nobody chose are not read. Knows pairs and experts; how a block is multiplied, and why the result of a
-token depends on nothing else, stands in `panel_products`.
+token depends on nothing else, is in `panel_products`.
 """
 
 from __future__ import annotations

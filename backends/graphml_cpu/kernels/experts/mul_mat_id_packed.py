@@ -4,7 +4,7 @@ The (token, slot) pairs are grouped by expert. One with few pairs is multiplied 
 are read; of one with many, panels are unpacked, and its pairs pass through, their rows found by address.
 Experts that nobody chose are not read. All chosen experts' rows are one stretch of work, cut evenly among the
 threads, whatever the tokens chose; where it is cut does not change a result. Knows pairs and experts; how
-weights are multiplied stands in `integer_rows` and `integer_tiles`.
+weights are multiplied is in `integer_rows` and `integer_tiles`.
 """
 
 from __future__ import annotations

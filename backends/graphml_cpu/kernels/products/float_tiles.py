@@ -1,6 +1,6 @@
 """Panels of F32, F16 and BF16 weights times many rows that lie side by side, as `float_terms` pairs them.
 
-Knows where the rows lie; how they are multiplied stands in `panel_products`.
+Knows where the rows are; how they are multiplied is in `panel_products`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows of weights times gathered rows of numbers: the part that all products in floating point share.
 
-Which token rows those are and where their outputs go stands in a list of addresses, so that the rows of a
+Which token rows those are and where their outputs go is in a list of addresses, so that the rows of a
 batch and those of one expert are the same to it. For few tokens a weight row is decoded and multiplied with
 each. For many, panels of weights are decoded and transposed (`column_tiles`), stay in their thread's cache
 and are multiplied with all tokens; the sums of a token are then the same whatever the number of tokens,

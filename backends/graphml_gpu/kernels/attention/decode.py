@@ -88,7 +88,7 @@ def weigh_tile(
 ) -> tuple[f32, f32]:  # fmt: skip
     """Make products weights; the largest score of this invocation's head so far, and its share of their sum.
 
-    before: how many positions the first of the tile lies before the token.
+    before: positions from the first of the tile to the token.
     """
     head, member = local_id(0) // TEAM, local_id(0) % TEAM
     if head < HEADS:

@@ -1,4 +1,4 @@
-"""What a format's file tells kernels: how sixteen elements are unpacked, and where in the row they stand."""
+"""What a format's file says to kernels: how sixteen elements are unpacked, and where in a row they are."""
 
 from __future__ import annotations
 

@@ -1,65 +1,19 @@
-"""The contract that a backend fulfils. A backend is a value found through the entry point `graphml.backends`.
+"""Optional parts of the contract: what a backend's states, programs and devices may do besides.
 
-It says what it can do, opens a device, and the device turns a planned graph into a program. Knows nothing of
-models, files or tokens.
+Each is a protocol that the framework looks for (`isinstance`); an object without it works all the same.
+Knows nothing of models, files or tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from graphml.ir.dtype import DType
+from graphml.backend.contract import Progress, State
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-
-Progress = Callable[[str, int, int], None]
-"""Called as progress(what, done, total) during long work; what: "download", "compile", "prefill", ..."""
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    """Report nothing."""
-
-
-@dataclass(eq=False)
-class Arena:
-    """Memory of a device for the plans of programs that never run at once, such as the parts of one graph.
-
-    n_bytes: the largest peak of those plans. memory: the device's own, made when the first is lowered.
-    """
-
-    n_bytes: int
-    memory: Any = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Where the values of a graph lie in the arena of a device.
-
-    offsets: node -> byte offset; weights and states, written or not, have none. workspaces: node -> offset of
-    the scratch that its kernels asked for. peak: the arena's bytes. lower_bound: bytes of the largest set of
-    values alive at one time, which no plan can go below. arena: what the program shares with others, if it
-    does; a device may give it memory of its own all the same.
-    """
-
-    offsets: Mapping[Node, int]
-    workspaces: Mapping[Node, int]
-    peak: int
-    lower_bound: int
-    arena: Arena | None = None
-
-
-class State(Protocol):
-    """What a session keeps between steps on a device: the arrays of the graph's state leaves."""
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the whole state."""
-
-    def array(self, name: str) -> Array:
-        """The state as a NumPy array, to read, save or restore."""
 
 
 @runtime_checkable
@@ -103,20 +57,6 @@ class CopyingState(Protocol):
         """Memory for `count` copies of a row, along the first dimension, of each of these arrays."""
 
 
-class Program(Protocol):
-    """A graph made ready to run."""
-
-    @property
-    def inputs(self) -> Mapping[str, Array]:
-        """Arrays of the inputs' largest shapes; the caller fills the leading part before a run."""
-
-    def run(self, dims: Mapping[str, int], state: State) -> Mapping[str, Array]:
-        """Run one step; dims are the values of the symbols. The outputs are valid until the next run.
-
-        A device may hand them over when they are asked for, and be still at work when this returns.
-        """
-
-
 @dataclass(frozen=True)
 class StepTime:
     """How long one piece of a run took: a kernel call, or a node worked out by one thread alone.
@@ -144,7 +84,7 @@ The function may be called later, when nothing is measured any more.
 
 @runtime_checkable
 class TimedProgram(Protocol):
-    """Optional part of a program: one that can tell where its time goes."""
+    """Optional part of a program: one that can report the time of its steps."""
 
     def time_steps(self, take: TakeTimes | None) -> None:
         """From the next run on, time every step and give the times to `take`; None: no longer.
@@ -155,11 +95,11 @@ class TimedProgram(Protocol):
 
 @runtime_checkable
 class EncodingProgram(Protocol):
-    """Optional part of a program: one whose steps are handed to a device, which then works alone."""
+    """Optional part of a program: one whose steps are submitted to a device, which then works alone."""
 
     @property
     def encode_s(self) -> float:
-        """Processor seconds of the calling thread to hand over the last step that was not timed."""
+        """Processor seconds of the calling thread to submit the last step that was not timed."""
 
 
 @runtime_checkable
@@ -173,7 +113,7 @@ class AheadProgram(Protocol):
     def begin(
         self, dims: Mapping[str, int], state: State, fed: Mapping[str, str], outputs: Sequence[str]
     ) -> Callable[[], Mapping[str, Array]]:
-        """Hand a step over as `run` does; what is given waits for `outputs`.
+        """Submit a step as `run` does; the function that is returned waits for `outputs`.
 
         They are the caller's own, whatever runs in between, and need not be asked for. fed: name of an input
         -> output of this program's step before, whose leading elements it is; both of one dtype.
@@ -275,63 +215,3 @@ class NamedDevice(Protocol):
 
     def bandwidth(self) -> float:
         """Bytes per second that the device reads of its own memory now; 0: it cannot be measured."""
-
-
-class Device(Protocol):
-    """A backend opened: threads started or a GPU acquired."""
-
-    def storage(self, node: Node) -> int:
-        """Bytes of the node's value at its bounds, as this device lays it out."""
-
-    def workspace(self, node: Node) -> int:
-        """Bytes of scratch that the node's kernels need beside their output."""
-
-    def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> Program:
-        """Make the program. weights: name -> array as the graph's dtype holds it; kept, never copied."""
-
-    def state(self, graph: Graph, dims: Mapping[str, int]) -> State:
-        """Zeroed arrays of the graph's states for the given values of their symbols."""
-
-    def close(self) -> None:
-        """Give everything back; programs of this device can no longer run."""
-
-
-class RowOrder(Protocol):
-    """Compiled loops over a row for samplers: free of the interpreter's lock, for any thread.
-
-    scores: float32 [n] without NaN. The order: int64 positions, the highest score first, equals by position.
-    """
-
-    def descending(self, scores: Array) -> Array:
-        """All positions in order."""
-
-    def prefix(self, scores: Array, shares: Array, mass: float, least: int, beyond: bool) -> Array:
-        """The first positions in order whose shares, float32 [n] added one by one, together reach a mass.
-
-        At least `least`, or all; beyond: the sum has to exceed the mass. Valid until the thread's next call.
-        """
-
-
-@dataclass(frozen=True)
-class Backend:
-    """What a backend can do, before anything is opened.
-
-    name: as the user writes it.
-    open: threads (None: the backend chooses) -> a device; `BackendError` where it cannot be used.
-    refuses: why a node has no kernel here; None where it has one. Refused nodes run in NumPy.
-    Optional, with defaults: fused (names of fused ops that have kernels), activation (dtype that the other
-    operand of a product with weights of a dtype is converted to; None: f32), unavailable (why the backend
-    cannot be used on this machine), describe (facts for `graphml doctor`), reads_back (whether outputs lie in
-    memory of a device: the top-k ids of a row are outputs then, too, so that the row need not be read),
-    row_order (compiled loops for samplers, called by any thread).
-    """
-
-    name: str
-    open: Callable[[int | None], Device]
-    refuses: Callable[[Node], str | None]
-    fused: frozenset[str] = frozenset()
-    activation: Callable[[DType], DType | None] = lambda weight: None
-    unavailable: Callable[[], str | None] = lambda: None
-    describe: Callable[[], Mapping[str, Any]] = dict
-    reads_back: bool = False
-    row_order: RowOrder | None = None

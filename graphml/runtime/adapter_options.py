@@ -20,7 +20,7 @@ from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.loading.adapter_files import read_adapter, read_control_vectors
 from graphml.option_fields import Real
-from graphml.passes.adapters import Adapter
+from graphml.passes.lora import Adapter
 from graphml.runtime.request import Applied
 from graphml.weights import ModelFile
 

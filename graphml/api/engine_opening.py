@@ -1,0 +1,86 @@
+"""What an engine runs on, assembled: blocks, windows, checkpoints, runner, scheduler, loop.
+
+Knows arguments of `Model.engine` and which part wants which; nothing of requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
+from graphml.argument_checks import whole_number
+from graphml.errors import UsageError
+from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.checkpoints import Checkpoints
+from graphml.runtime.drafting import DRAFT_ROWS
+from graphml.runtime.executor import Executor
+from graphml.runtime.paged_cache import BLOCK_SIZE
+from graphml.runtime.runner import Runner
+from graphml.runtime.scheduler import Scheduler
+from graphml.runtime.step_budget import StepBudget
+from graphml.runtime.step_loop import StepLoop
+from graphml.runtime.window_blocks import WindowBlocks
+
+MAX_SEQUENCES = 8
+
+
+@dataclass(frozen=True)
+class EngineParts:
+    """loop: of the runner and a scheduler, begun by the first request. n_ctx: most tokens of a sequence."""
+
+    loop: StepLoop
+    runner: Runner
+    n_ctx: int
+
+
+def check_deterministic(executor: Executor, wanted: bool | None) -> None:
+    """UsageError where an engine is wanted otherwise than the model, whose programs it runs, was opened."""
+    if wanted is not None and not isinstance(wanted, bool):
+        raise UsageError(f"deterministic: wanted True, False, or None; got {wanted!r}")
+    if wanted is not None and wanted != executor.deterministic:
+        raise UsageError(
+            f"deterministic: wanted {executor.deterministic}, as {executor.file.path} was opened, or None; "
+            f"got {wanted}: for that load(..., deterministic={wanted}), on the backend 'cpu'"
+        )
+
+
+def checked_sequences(executor: Executor, max_sequences: int | None) -> int:
+    """How many sequences run at a time; None: `MAX_SEQUENCES`."""
+    count = MAX_SEQUENCES if max_sequences is None else whole_number(max_sequences)
+    if count is None or not 1 <= count <= executor.n_batch:
+        raise UsageError(f"max_sequences: wanted 1 to n_batch = {executor.n_batch}; got {max_sequences!r}")
+    return count
+
+
+def checked_itl(target_itl_ms: float) -> float:
+    """Seconds between two tokens that steps aim at."""
+    if isinstance(target_itl_ms, bool) or not isinstance(target_itl_ms, int | float) or not target_itl_ms > 0:
+        raise UsageError(f"target_itl_ms: wanted milliseconds above 0; got {target_itl_ms!r}")
+    return target_itl_ms / 1000
+
+
+def engine_parts(
+    executor: Executor,
+    n_vocab: int,
+    n_ctx: int,
+    kv_memory: float | None,
+    max_sequences: int,
+    target_itl_s: float,
+    prefix_cache: bool,
+) -> EngineParts:
+    """The parts of an engine with these settings, for which the memory is allocated."""
+    count = max_sequences
+    rooms = window_rooms(executor, kv_memory, count, n_ctx)
+    # A checkpoint is no use where its windows are gone.
+    n_checkpoints = n_checkpoints_for(executor, kv_memory, count) if prefix_cache and not rooms else 0
+    n_blocks = n_blocks_for(executor, kv_memory, count, n_ctx, n_checkpoints, rooms)
+    windows = [WindowBlocks(room, n_blocks) for room in rooms]
+    n_ctx = min(n_ctx, n_blocks * BLOCK_SIZE)
+    runner = Runner(executor, n_vocab, n_blocks, count, n_checkpoints, windows)
+    keep = bool(prefix_cache) and (bool(n_checkpoints) or not executor.recurrent)
+    pool = BlockPool(n_blocks, BLOCK_SIZE, keep, windows=windows)
+    checkpoints = Checkpoints(n_checkpoints, BLOCK_SIZE, runner.has_cells) if n_checkpoints else None
+    scheduler = Scheduler(pool, count, n_ctx, recurrent=executor.recurrent, checkpoints=checkpoints)
+    loop = StepLoop(runner, scheduler, StepBudget(target_itl_s, executor.n_batch))
+    loop.speculation.most = min(DRAFT_ROWS, executor.n_batch)
+    return EngineParts(loop, runner, n_ctx)

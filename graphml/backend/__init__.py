@@ -1,0 +1,61 @@
+"""What a backend fulfils: the contract, and its optional parts."""
+
+from __future__ import annotations
+
+from graphml.backend.contract import (
+    Arena,
+    Backend,
+    Device,
+    Plan,
+    Program,
+    Progress,
+    RowOrder,
+    State,
+    no_progress,
+)
+from graphml.backend.optional_parts import (
+    AheadProgram,
+    CopyingState,
+    DeterministicDevice,
+    EncodingProgram,
+    LazyStateDevice,
+    MemoryDevice,
+    NamedDevice,
+    PinnableDevice,
+    RowCopies,
+    RowsState,
+    StepTime,
+    TakeTimes,
+    TimedProgram,
+    TopRowsDevice,
+    TunableDevice,
+    Tuned,
+)
+
+__all__ = [
+    "AheadProgram",
+    "Arena",
+    "Backend",
+    "CopyingState",
+    "DeterministicDevice",
+    "Device",
+    "EncodingProgram",
+    "LazyStateDevice",
+    "MemoryDevice",
+    "NamedDevice",
+    "PinnableDevice",
+    "Plan",
+    "Program",
+    "Progress",
+    "RowCopies",
+    "RowOrder",
+    "RowsState",
+    "State",
+    "StepTime",
+    "TakeTimes",
+    "TimedProgram",
+    "TopRowsDevice",
+    "TunableDevice",
+    "Tuned",
+    "no_progress",
+]

@@ -1,0 +1,81 @@
+"""A step plan's inputs of a program: ids, positions, cells, block tables, output rows.
+
+Knows plans, blocks and arrays; nothing of programs or states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from graphml.compiler.options import CompileOptions
+from graphml.ir.cell_groups import CellGroup
+from graphml.ir.op import Array
+from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
+from graphml.runtime.plan_sources import show_sources
+from graphml.runtime.request_adapters import RequestAdapters
+from graphml.runtime.step_inputs import table_width, write, write_blocks
+from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.window_blocks import WindowBlocks
+
+
+class PlanInputs:
+    """Writes the inputs of plans on `n_blocks` blocks, and on those of windows, for groups that have one.
+
+    sizes: the dims that are the same in every step, of its states too. windows: group -> its blocks; None:
+    the sequences' own.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[CellGroup],
+        windows: Mapping[CellGroup, WindowBlocks],
+        n_blocks: int,
+        max_sequences: int,
+        adapters: RequestAdapters,
+        options: CompileOptions,
+    ) -> None:
+        self._max_sequences, self._adapters, self._options = max_sequences, adapters, options
+        self._windows = {group: windows.get(group) for group in groups}
+        self.sizes = {"S": max_sequences, "C": n_blocks * BLOCK_SIZE}
+        for group, window in self._windows.items():
+            self.sizes[group.symbol] = (n_blocks if window is None else window.n_blocks) * BLOCK_SIZE
+
+    def fill(
+        self, feed: Mapping[str, Array], plan: StepPlan, options: CompileOptions | None
+    ) -> dict[str, int]:
+        """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""
+        lengths = np.zeros(self._max_sequences, np.int32)
+        tokens, positions, cells, slots, outputs = [], [], [], [], []
+        of_groups: dict[str, list[Array]] = {group.input("cells"): [] for group in self._windows}
+        row = 0
+        for rows in plan.rows:
+            sequence, end = rows.sequence, rows.start + rows.count
+            at = np.arange(rows.start, end, dtype=np.int32)
+            blocks = np.array(sequence.blocks, np.int32)
+            tokens.append(sequence.ids_at(rows.start, rows.count))
+            positions.append(at)
+            cells.append(cells_of(blocks, at, BLOCK_SIZE))
+            slots.append(np.full(rows.count, sequence.slot, np.int32))
+            row += rows.count
+            outputs.append(np.arange(row - rows.n_outputs, row, dtype=np.int32))
+            lengths[sequence.slot] = end
+            write_blocks(feed, "block_table", sequence.slot, blocks)
+            for group, window in self._windows.items():
+                own = blocks if window is None else np.maximum(window.of[blocks], 0)
+                write_blocks(feed, group.input("block_table"), sequence.slot, own)
+                of_groups[group.input("cells")].append(cells_of(own, at, BLOCK_SIZE))
+        given = {
+            "tokens": np.concatenate(tokens),
+            "positions": np.concatenate(positions),
+            "cells": np.concatenate(cells),
+            "sequences": np.concatenate(slots),
+            "output_rows": np.concatenate(outputs) if plan.n_outputs else np.zeros(1, np.int32),
+            "lengths": lengths,
+        }
+        given |= {name: np.concatenate(parts) for name, parts in of_groups.items()}
+        write(feed, given)
+        self._adapters.write(feed, plan, options or self._options)
+        show_sources(feed, plan)
+        return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **self.sizes}
