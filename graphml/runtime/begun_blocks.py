@@ -7,7 +7,7 @@ and block numbers; nothing of who holds a block or of cells.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +18,8 @@ MOST_COMPARED = 64
 """Blocks that one prompt is compared with, the latest of those that begin with its next token."""
 
 
-class Begun(NamedTuple):
+@dataclass(frozen=True)
+class Begun:
     """The first `count` cells of a block are of a prompt's next tokens."""
 
     block: int

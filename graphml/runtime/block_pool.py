@@ -140,10 +140,10 @@ class BlockPool:
         return [one for one in self._begun.within(ids, prefix) if one.block not in self._content]
 
     def _add_begun(self, block: int, prefix: Prefix, ids: Array) -> None:
-        for less, _ in self.begun_within(ids, prefix):
-            self._begun.forget(less)
-            if less in self._free:
-                self._free.move_to_end(less, last=False)
+        for less in self.begun_within(ids, prefix):
+            self._begun.forget(less.block)
+            if less.block in self._free:
+                self._free.move_to_end(less.block, last=False)
         self._begun.add(block, prefix, ids)
 
     def share(self, blocks: Iterable[int]) -> None:

@@ -75,11 +75,11 @@ class MovedPrefix:
             pool = self._pool
             whole, prefixes = pool.match(ids, prefix)
             begun = pool.begun_within(ids[len(whole) * pool.block_size :], prefixes[-1] if whole else prefix)
-            sizes = [(block, pool.block_size) for block in whole]
-            free = [(block, n) for block, n in sizes + begun if not pool.is_held(block)]
-            for block, _ in free:
+            counts = dict.fromkeys(whole, pool.block_size) | {one.block: one.count for one in begun}
+            free = [block for block in counts if not pool.is_held(block)]
+            for block in free:
                 pool.forget(block)
-            return sum(n for _, n in free)
+            return sum(counts[block] for block in free)
 
         return self._loop.between_steps(forget)
 
