@@ -25,7 +25,7 @@ class ModelTemplates(Mapping[str, ChatTemplate]):
         named = template_names(metadata)
         self._default = given if given in named else DEFAULT_NAME
         self._given = None if given in named else given
-        if self._given and "{" not in self._given:
+        if self._given and not any(one in "{ \n" for one in self._given):  # as a misspelt name is
             raise TemplateError(
                 f"template: wanted Jinja text, or a name that the model has for one of its own "
                 f"({', '.join(named) or 'it has none'}); got {self._given!r:.80}"

@@ -14,9 +14,9 @@ import numpy as np
 from graphml.api.engine_store import model_identity
 from graphml.errors import BackendError, UsageError
 from graphml.ir.op import Array
+from graphml.runtime.block_content import CELLS as BLOCKS
+from graphml.runtime.block_content import Prefix
 from graphml.runtime.block_files import Row
-from graphml.runtime.block_pool import CELLS as BLOCKS
-from graphml.runtime.block_pool import Prefix
 from graphml.runtime.executor import Executor
 from graphml.runtime.moved_prefix import MovedPrefix
 from graphml.runtime.paged_cache import BLOCK_SIZE
@@ -29,7 +29,7 @@ TOKENS, CELLS = "tokens", "cells/"
 
 
 class PrefixFiles:
-    """Saves, restores and forgets prefixes of an engine, in whole blocks. From any thread; steps go on.
+    """Saves, restores and forgets prefixes of an engine. From any thread; steps go on.
 
     extra: what besides ids decides whether a prefix is found (adapters, salt), as of `Request.extra`.
     """
@@ -52,12 +52,12 @@ class PrefixFiles:
         if path.exists():
             with self._opened(path):
                 pass
-        found = self._moved.read(np.array(ids, np.int32), Prefix.empty(extra))
-        tokens = np.array(ids[: len(found) * BLOCK_SIZE], np.int32)
+        found, count = self._moved.read(np.array(ids, np.int32), Prefix.empty(extra))
+        tokens = np.array(ids[:count], np.int32)
         arrays = {TOKENS: tokens}
         for name, row in self._rows.items():
             parts = [one[name] for one in found] or [np.empty((0, *row.shape[1:]), row.dtype)]
-            arrays[CELLS + name] = np.concatenate(parts)
+            arrays[CELLS + name] = np.concatenate(parts)[:count]
         about = {"format": FORMAT, "version": VERSION, "model": self._model, "extra": _hashed(extra)}
         try:
             write_tensors(path, about, arrays)
@@ -76,19 +76,18 @@ class PrefixFiles:
             if file.about.get("extra") != _hashed(extra):
                 raise UsageError(f"{path.name}: was saved under another key, or with other adapters")
             ids: Array = file.array(TOKENS, (None,), "i4")
-            count = len(ids) // BLOCK_SIZE
             cells = {
-                name: file.array(CELLS + name, (count * BLOCK_SIZE, *row.shape[1:]), row.dtype)
+                name: file.array(CELLS + name, (len(ids), *row.shape[1:]), row.dtype)
                 for name, row in self._rows.items()
             }
-        firsts = range(0, count * BLOCK_SIZE, BLOCK_SIZE)
-        rows = [{name: one[at : at + BLOCK_SIZE] for name, one in cells.items()} for at in firsts]
-        n_blocks = self._moved.write(ids, Prefix.empty(extra), rows)
-        return ids[: n_blocks * BLOCK_SIZE].tolist(), path.stat().st_size
+        firsts = range(0, len(ids), BLOCK_SIZE)
+        rows = [{name: _whole(one[at : at + BLOCK_SIZE]) for name, one in cells.items()} for at in firsts]
+        count = self._moved.write(ids, Prefix.empty(extra), rows)
+        return ids[:count].tolist(), path.stat().st_size
 
     def forget(self, ids: list[int], extra: bytes) -> int:
         """Give up the blocks of the first of `ids`, but for those that run: how many ids."""
-        return self._moved.forget(np.array(ids, np.int32), Prefix.empty(extra)) * BLOCK_SIZE
+        return self._moved.forget(np.array(ids, np.int32), Prefix.empty(extra))
 
     def _opened(self, path: Path) -> TensorFile:
         try:
@@ -105,6 +104,12 @@ def prefix_files(executor: Executor, loop: StepLoop, runner: Runner | None) -> P
     if runner is None:
         raise BackendError("engine: it was closed")
     return PrefixFiles(executor, loop, runner)
+
+
+def _whole(rows: Array) -> Array:
+    """The rows of a block, zeros behind those that are known."""
+    behind = np.zeros((BLOCK_SIZE - len(rows), *rows.shape[1:]), rows.dtype)
+    return np.concatenate([rows, behind]) if len(behind) else rows
 
 
 def _hashed(extra: bytes) -> str:

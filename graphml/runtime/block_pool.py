@@ -2,76 +2,26 @@
 
 A full block that was computed may be shared: it is found by a hash of all tokens up to its end, and compared
 by its tokens and by what precedes it, so that equal hashes never mix two prefixes. A freed block keeps its
-content until it is allocated again. After vLLM's prefix caching (`docs/design/prefix_caching.md` there).
+content until it is allocated again. A prompt that parts from others within a block finds the cells before
+that (`graphml.runtime.begun_blocks`); blocks that were filled partly are kept for this alone. After vLLM's
+prefix caching (`docs/design/prefix_caching.md` there).
 
 Knows block numbers, token ids and hashes; nothing of arrays, models or sequences.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
+from graphml.runtime.begun_blocks import Begun, BegunBlocks
+from graphml.runtime.block_content import CELLS, Content, Part, Prefix, digest_of, lineage_of
 from graphml.runtime.window_blocks import WindowBlocks
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """The tokens up to the end of a block: `digest` is their hash, `identity` differs for other tokens.
-
-    lineage: SHA-256 of all of them, whatever the hash is: an identity that other processes know, too.
-    """
-
-    digest: bytes
-    identity: Hashable
-    lineage: bytes
-
-    @staticmethod
-    def empty(extra: bytes = b"") -> Prefix:
-        """No token yet. extra: what besides tokens decides about keys and values (adapter, source, salt)."""
-        of_extra = hashlib.sha256(extra).digest()
-        return Prefix(of_extra, extra, of_extra)
-
-
-@dataclass(frozen=True)
-class Content:
-    """What a block holds: its tokens as bytes of int32, the prefix before them, and the one that they end."""
-
-    tokens: bytes
-    parent: Prefix
-    prefix: Prefix
-
-
-CELLS = ""
-"""The kind of what a block itself holds, in a store: keys and values of its tokens."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """What is known of the tokens of a block, or after them: one of several kinds, for the same content.
-
-    kind: `CELLS`, the name of a window's group, or what else a store holds; see `stored_prefixes`.
-    """
-
-    kind: str
-    content: Content
-
-
-def digest_of(parent: bytes, tokens: bytes) -> bytes:
-    """The hash of a block's tokens and of all before them."""
-    return hashlib.sha256(parent + tokens).digest()
-
-
-def lineage_of(parent: Prefix, tokens: bytes) -> bytes:
-    """The lineage of a prefix with a block's tokens behind it."""
-    return hashlib.sha256(parent.lineage + tokens).digest()
 
 
 class BlockPool:
@@ -93,6 +43,8 @@ class BlockPool:
         self.windows, self.kind = tuple(windows), kind
         self.n_blocks, self.block_size = n_blocks, block_size
         self.keeps, self._hash = keep, hash_block
+        self.keeps_begun = keep and not windows
+        """Whether a part of a block can be found: a copy of its cells is all that a prompt needs to go on."""
         self._references = [0] * n_blocks
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(n_blocks))  # evicted first is first
         self._content: dict[int, Content] = {}
@@ -100,6 +52,7 @@ class BlockPool:
         """Where a list: blocks that were allocated again, its own or a window's by kind, and what their cells
         hold until the next step."""
         self._by_digest: dict[bytes, list[int]] = {}
+        self._begun = BegunBlocks()
         self._identities = itertools.count(1)
         self.n_evicted = 0  # kept contents that were given up, so far
 
@@ -116,7 +69,7 @@ class BlockPool:
     @property
     def n_kept(self) -> int:
         """Blocks that nobody holds, with content that can be found."""
-        return sum(block in self._content for block in self._free)
+        return sum(self._is_found(block) for block in self._free)
 
     @property
     def n_shared(self) -> int:
@@ -164,6 +117,34 @@ class BlockPool:
             blocks.append(block)
             prefixes.append(prefix)
         return blocks, prefixes
+
+    def begun(self, ids: Array, prefix: Prefix) -> Begun | None:
+        """The block whose first cells hold the most of the first ids after `prefix`; it is not taken yet."""
+        return self._begun.longest(ids, prefix)
+
+    def keep_begun(self, block: int, prefix: Prefix, ids: Array) -> None:
+        """A held block is filled partly, by `ids` after `prefix`, and nobody writes to it any more.
+
+        Those that hold less of the same are given up for it; where another holds as much, that one is kept.
+        """
+        if not self.keeps_begun:
+            return
+        same = [one.block for one in self.begun_within(ids, prefix) if one.count == len(ids)]
+        if not same:
+            self._add_begun(block, prefix, ids)
+        elif same[0] in self._free:
+            self._free.move_to_end(same[0])
+
+    def begun_within(self, ids: Array, prefix: Prefix) -> list[Begun]:
+        """The blocks that are filled partly, by nothing but the first of `ids` after `prefix`."""
+        return [one for one in self._begun.within(ids, prefix) if one.block not in self._content]
+
+    def _add_begun(self, block: int, prefix: Prefix, ids: Array) -> None:
+        for less in self.begun_within(ids, prefix):
+            self._begun.forget(less.block)
+            if less.block in self._free:
+                self._free.move_to_end(less.block, last=False)
+        self._begun.add(block, prefix, ids)
 
     def share(self, blocks: Iterable[int]) -> None:
         """Hold some blocks once more."""
@@ -236,8 +217,7 @@ class BlockPool:
         digest = self._hash(prefix.digest, tokens)
         found = Prefix(digest, next(self._identities), lineage_of(prefix, tokens))
         if self.keeps:
-            self._content[block] = Content(tokens, prefix, found)
-            self._by_digest.setdefault(digest, []).append(block)
+            self._note(block, Content(tokens, prefix, found))
         return found
 
     def release(self, blocks: Sequence[int]) -> None:
@@ -248,7 +228,7 @@ class BlockPool:
             self._references[block] -= 1
             if not self._references[block]:
                 self._free[block] = None
-                if block not in self._content:
+                if not self._is_found(block):
                     self._free.move_to_end(block, last=False)
 
     def _whole(self, ids: Array) -> Iterable[bytes]:
@@ -269,8 +249,16 @@ class BlockPool:
         self._forget_content(same)
         if same in self._free:
             self._free.move_to_end(same, last=False)
+        self._note(block, content)
+
+    def _is_found(self, block: int) -> bool:
+        return block in self._content or block in self._begun
+
+    def _note(self, block: int, content: Content) -> None:
         self._content[block] = content
         self._by_digest.setdefault(content.prefix.digest, []).append(block)
+        if self.keeps_begun:
+            self._add_begun(block, content.parent, np.frombuffer(content.tokens, np.int32))
 
     def _forget(self, block: int) -> None:
         self._forget_content(block)
@@ -278,6 +266,7 @@ class BlockPool:
             window.forget(block)
 
     def _forget_content(self, block: int) -> None:
+        self._begun.forget(block)
         content = self._content.pop(block, None)
         if content is not None:
             same = self._by_digest[content.prefix.digest]

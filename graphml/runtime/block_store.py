@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
+from graphml.runtime.block_content import Part
 from graphml.runtime.block_files import BlockFiles
-from graphml.runtime.block_pool import Part
 
 LOG = logging.getLogger(__name__)
 MAX_WAITING_BYTES = 64 << 20

@@ -1,6 +1,7 @@
 """Blocks of a sequence that are taken from another one, or moved within its own, copied on write.
 
-A fork holds the full blocks of its sibling and gets a copy of the one that is filled partly. A context shift
+A fork holds the full blocks of its sibling and gets a copy of the one that is filled partly. A prompt that
+parts from an earlier one within a block gets a copy of the cells before that. A context shift
 moves cells within blocks that the sequence alone holds; those that others hold too are left to them.
 
 Knows sequences, blocks and cells; nothing of arrays or models.
@@ -39,6 +40,26 @@ def fork(sequence: Sequence, sibling: Sequence, pool: BlockPool) -> tuple[Move, 
     sequence.blocks += own
     sources = _cells(sibling.blocks, whole * size, count, size)
     return (Move(sources, _cells(sequence.blocks, whole * size, count, size)),)
+
+
+def copy_begun(sequence: Sequence, pool: BlockPool) -> tuple[Move, ...]:
+    """Hold a copy of the cells that some block has of its next ids, all but the last id, if a block is free.
+
+    sequence: holds what `adopt_prefix` found, and nothing more.
+    """
+    ids, first = sequence.ids, sequence.n_computed
+    found = pool.begun(sequence.ids_at(first, min(pool.block_size, len(ids) - 1 - first)), sequence.prefix)
+    if found is None:
+        return ()
+    pool.share([found.block])  # so that the copy is not made in it
+    own = pool.allocate(1)
+    pool.release([found.block])
+    if own is None:
+        return ()
+    sequence.blocks += own
+    sequence.n_computed += found.count
+    cells = np.arange(found.count, dtype=np.int32)
+    return (Move(cells + found.block * pool.block_size, cells + own[0] * pool.block_size),)
 
 
 def shift(sequence: Sequence, keep: int, drop: int, pool: BlockPool) -> tuple[Move, ...] | None:

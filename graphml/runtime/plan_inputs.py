@@ -39,6 +39,9 @@ class PlanInputs:
         self._max_sequences, self._adapters, self._options = max_sequences, adapters, options
         self._windows = {group: windows.get(group) for group in groups}
         self.sizes = {"S": max_sequences, "C": n_blocks * BLOCK_SIZE}
+        without = [group.input("cells") for group, window in self._windows.items() if window is None]
+        self.of_blocks = ("cells", *without)
+        """The inputs that name cells of the sequences' own blocks, which go where those go."""
         for group, window in self._windows.items():
             self.sizes[group.symbol] = (n_blocks if window is None else window.n_blocks) * BLOCK_SIZE
 

@@ -253,8 +253,9 @@ class Runner:
         for rows in plan.rows:
             for move in rows.moves:
                 n_cells = self.n_blocks * BLOCK_SIZE
-                made = CellMove(move.sources, move.targets, move.difference, n_cells)
-                move_cells(self._executor, self._state, made)
+                for cells in self._inputs.of_blocks:
+                    made = CellMove(move.sources, move.targets, move.difference, n_cells, cells)
+                    move_cells(self._executor, self._state, made)
             if rows.states_of is not None:
                 source, target = np.array([rows.states_of]), np.array([rows.sequence.slot])
                 copy_rows(self._state, self._names.sequences, source, target)

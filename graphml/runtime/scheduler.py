@@ -52,6 +52,7 @@ class Scheduler:
                 f"{pool.n_blocks * pool.block_size}"
             )
         self.pool, self.n_ctx, self.checkpoints = pool, n_ctx, checkpoints
+        pool.keeps_begun &= not recurrent and checkpoints is None
         self._queues = SequenceQueues(pool, max_sequences, checkpoints)
         self.waiting, self.running = self._queues.waiting, self._queues.running
         self.sources = self._queues.sources

@@ -12,7 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from graphml.ir.op import Array
-from graphml.runtime.block_pool import BlockPool, Prefix
+from graphml.runtime.block_content import Prefix
+from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.drafting import Drafts
 from graphml.runtime.overflow import n_dropped
 from graphml.runtime.request import Request
@@ -191,6 +192,11 @@ class Sequence:
         """Hold no blocks; nothing is computed any more."""
         for window in pool.windows:
             window.release(self.blocks, self.n_computed)
+        first = self.n_committed * pool.block_size
+        if first < self.n_computed and not self.moved:
+            pool.keep_begun(
+                self.blocks[self.n_committed], self.prefix, self.ids_at(first, self.n_computed - first)
+            )
         pool.release(self.blocks)
         self.blocks, self.moved = [], False
         self.prefix, self.n_committed, self.n_computed = Prefix.empty(self.request.extra), 0, 0

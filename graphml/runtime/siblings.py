@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.moved_blocks import fork
+from graphml.runtime.moved_blocks import copy_begun, fork
 from graphml.runtime.prompt_scores import is_scored
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import Move
@@ -49,10 +49,11 @@ def take_over(
 ) -> tuple[tuple[Move, ...], int | None]:
     """Take over what a sibling has computed of the prompt: the moves, and the slot of its states, if any.
 
-    recurrent: sequences have states, which are of use only if they have seen the prompt's ids and no others.
+    Without a sibling, what a block begins with. recurrent: sequences have states, which are of use only if
+    they have seen the prompt's ids and no others.
     """
     if sibling is None:
-        return (), None
+        return () if is_scored(sequence) else copy_begun(sequence, pool), None
     if not recurrent:
         return fork(sequence, sibling, pool), None
     common = min(sequence.request.n_prompt, len(sequence.ids) - 1)

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from graphml.ir.op import Array
-from graphml.runtime.block_pool import BlockPool, Prefix
+from graphml.runtime.block_content import Prefix
+from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.request import Request
 from graphml.runtime.sequence import Sequence
 

@@ -13,8 +13,8 @@ from graphml.backend import RowCopies, State
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.node import Node
 from graphml.ir.op import Array
+from graphml.runtime.block_content import CELLS
 from graphml.runtime.block_files import Row
-from graphml.runtime.block_pool import CELLS
 from graphml.runtime.checkpoints import STATES
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.source_blocks import SOURCE

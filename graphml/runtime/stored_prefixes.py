@@ -22,7 +22,8 @@ from typing import Protocol
 import numpy as np
 
 from graphml.ir.op import Array
-from graphml.runtime.block_pool import CELLS, BlockPool, Part, Prefix
+from graphml.runtime.block_content import CELLS, Part, Prefix
+from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.block_store import BlockStore, Rows
 from graphml.runtime.checkpoints import STATES, Checkpoint
 from graphml.runtime.scheduler import Scheduler

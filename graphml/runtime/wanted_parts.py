@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphml.runtime.block_pool import CELLS, Content, Part, Prefix
+from graphml.runtime.block_content import CELLS, Content, Part, Prefix
 from graphml.runtime.checkpoints import STATES
 from graphml.runtime.prompt_scores import is_scored
 from graphml.runtime.scheduler import Scheduler

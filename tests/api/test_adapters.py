@@ -184,7 +184,7 @@ def test_requests_of_an_engine_have_adapters_of_their_own(
         assert [handle.result().tokens for handle in handles] == wanted
         for lora, tokens in zip(each[1:4], wanted[1:4], strict=True):  # each finds its own blocks
             first, again = (engine.submit(ids, max_tokens=6, lora=lora).result() for _ in range(2))
-            assert (first.tokens, again.tokens, again.n_cached) == (tokens, tokens, 32)
+            assert (first.tokens, again.tokens, again.n_cached) == (tokens, tokens, 39)
         assert engine.submit(ids, max_tokens=6, lora=[(adapter, 2.0)]).result().n_cached == 0
         with pytest.raises(UsageError, match=r"lora: wanted a GGUF file; there is none at 'no\.gguf'"):
             engine.submit(ids, lora=["no.gguf"])

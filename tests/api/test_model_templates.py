@@ -38,7 +38,7 @@ def test_the_files_templates_by_name(tokenizer: Tokenizer) -> None:
 
 
 def test_a_template_is_given_by_name_or_as_text(tokenizer: Tokenizer) -> None:
-    for given, renders in (("tool_use", "with tools"), ("{{ 1 }}", "1")):
+    for given, renders in (("tool_use", "with tools"), ("{{ 1 }}", "1"), ("plain text", "plain text")):
         templates = ModelTemplates(METADATA, tokenizer, given)  # type: ignore[arg-type]
         assert list(templates) == ["default"]
         assert templates["default"].render([]) == renders

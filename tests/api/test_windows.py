@@ -130,7 +130,7 @@ def test_an_engine_generates_the_same_and_finds_prefixes(models: list[Model]) ->
             hits.append((again.n_cached, longer.n_cached))
     assert texts[0] == texts[1]
     assert texts[0][3] == texts[0][0]
-    assert hits[1] == (128, 192)
+    assert hits[1] == (149, 199)  # all but the last id of each, which is always computed
     assert 64 <= hits[0][0] <= 128  # where windows are still there
     assert hits[0][1] == 192
 

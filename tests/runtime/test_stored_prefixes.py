@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphml.ir.cell_groups import CellGroup
-from graphml.runtime.block_pool import BlockPool, Part
+from graphml.runtime.block_content import Part
+from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.block_store import BlockStore, Rows
 from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.request import Request

@@ -145,7 +145,7 @@ def test_a_sequence_that_is_admitted_has_what_it_found() -> None:
     """Blocks of the same prompt: those being computed meanwhile, and those of an earlier request."""
     steps = steps_of([A, A], [A])
     found = [(one.sequence, one.start, one.found) for step in steps for one in step.rows if one.found]
-    assert found == [(1, 8, 8), (2, 8, 8)]
+    assert found == [(1, 8, 8), (2, 9, 9)]
 
 
 def test_preempted_sequences_and_evicted_blocks_are_in_their_step() -> None:
