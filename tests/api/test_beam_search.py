@@ -17,7 +17,7 @@ from graphml.runtime.beams import BeamSearch, BeamSettings, blocks_for
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.runner import Runner
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 IDS = [1, *np.random.default_rng(3).integers(3, 75, 29).tolist()]

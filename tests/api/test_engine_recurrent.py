@@ -10,7 +10,7 @@ import pytest
 import graphml
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for
 from graphml.runtime.memory_needed import state_bytes
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 NAMES = ["mamba-plain", "jamba-plain", "rwkv7-plain"]
 IDS = np.random.default_rng(2).integers(0, 80, 120).tolist()

@@ -13,7 +13,7 @@ import pytest
 
 import graphml
 from tests.api.test_engine_store import DAMAGE
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 KINDS = {
     "gemma3-plain": {"", "window_20"}, "llama4-chunks": {"", "chunk_20"}, "mamba-plain": {"states"},

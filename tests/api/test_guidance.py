@@ -13,7 +13,7 @@ import graphml
 from graphml import SamplingParams
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom, sampler_of
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 IDS = [1, *np.random.default_rng(3).integers(3, 75, 40).tolist()]

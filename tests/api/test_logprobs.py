@@ -20,7 +20,7 @@ from graphml.runtime.request import Request
 from graphml.runtime.sequence import Sequence
 from graphml.sampling import sampler_of
 from graphml.sampling.logprobs import TokenLogprobs, of_row
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 IDS = [1, *np.random.default_rng(3).integers(3, 75, 89).tolist()]

@@ -23,7 +23,7 @@ from graphml import SamplingParams, Session
 from graphml.runtime.state_rows import state_names
 from tests import tiny_model
 from tests.golden import nmse
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 WARM = SamplingParams(temperature=1.2, top_p=0.9)
 IDS = np.random.default_rng(2).integers(3, 80, 60).tolist()

@@ -14,7 +14,7 @@ from graphml.runtime.committed import Committed
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import golden, tiny_model
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 DATA = Path(__file__).parents[1] / "data" / "shifts.npz"
 with np.load(DATA) as _arrays:

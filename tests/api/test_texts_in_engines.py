@@ -13,7 +13,7 @@ import graphml
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.runner import Computed
 from graphml.runtime.step_plan import StepPlan
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 NAMES = ["llama-plain", "gemma3-plain", "mamba-plain", "jamba-plain"]
 CHANCE = np.random.default_rng(8)

@@ -32,7 +32,7 @@ from tests.compiler.parted import (
     without_kernel,
 )
 from tests.golden import Floats, nmse
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 PLACES = [
     ("", 1),

@@ -32,7 +32,7 @@ from graphml.ir.verify import verify
 from graphml.passes.fusion import all_ops
 from tests.inspect import samples
 from tests.ir.test_text_form import NAMES, VALUES, facts
-from tests.test_architectures import MODELS
+from tests.sample_models import MODELS
 
 
 @functools.cache
