@@ -1,4 +1,4 @@
-"""How long a first answer takes: `graphml run` with an empty cache of compiled kernels, and again with a full one.
+"""How long a first answer takes: `graphml run` with an empty cache of compiled kernels, and with a full one.
 
     python benchmarks/first_answer.py [MODEL] [--rounds N] [--tokens N] [--prompt TEXT] [--out FILE]
 
@@ -32,7 +32,7 @@ PROMPT = "How many days are in a week?"
 
 @dataclass(frozen=True)
 class Answer:
-    """Seconds of one process, by the clock and of the processor, and how many kernels it left in the cache."""
+    """Seconds of one process, by the clock and of the processor, and the kernels it left in the cache."""
 
     clock: float
     processor: float
@@ -91,7 +91,9 @@ def main() -> None:
     rounds = [measure(command) for _ in range(given.rounds + 1)][1:]
     print(report(rounds))
     if given.out is not None:
-        given.out.write_text(json.dumps([[asdict(one) for one in found] for found in rounds], indent=1) + "\n")
+        shown = ["graphml", "run", Path(model).name, *command[5:]]
+        every = [[asdict(one) for one in found] for found in rounds]
+        given.out.write_text(json.dumps({"command": shown, "rounds": every}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

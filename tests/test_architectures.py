@@ -60,9 +60,9 @@ if_causal = pytest.mark.parametrize("executor", [pair for pair in PAIRS if pair[
 # The reference runs a graph's nodes one by one, whatever their number of tokens: how it goes on from its
 # cache and what it makes of fused nodes is tried on some, and all architectures against it.
 STEPWISE_ON = [(m, b) for m, b in PAIRS if b != "reference" or m in {*SOME, *WITH_STATES}]
-on_backends = pytest.mark.parametrize("executor", STEPWISE_ON, indirect=True)
+on_backends = pytest.mark.parametrize("executor", STEPWISE_ON, indirect=True, ids="-".join)
 on_backends_if_causal = pytest.mark.parametrize(
-    "executor", [pair for pair in STEPWISE_ON if pair[0] in CAUSAL], indirect=True
+    "executor", [pair for pair in STEPWISE_ON if pair[0] in CAUSAL], indirect=True, ids="-".join
 )
 unless_causal = pytest.mark.parametrize(
     "executor", [pair for pair in PAIRS if pair[0] not in CAUSAL], indirect=True
