@@ -36,7 +36,7 @@ def counts(graph: Graph) -> dict[str, int]:
 
 def _write() -> None:
     from tests import golden
-    from tests.test_architectures import MODELS, write_model
+    from tests.sample_models import MODELS, write_model
 
     found = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,6 @@ import pytest
 from graphml.compiler.options import CompileOptions
 from graphml.ir.verify import verify
 from graphml.loading import discovery
-from graphml.loading.architecture import SampleModel
 from graphml.passes.fusion import fusions
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
@@ -25,29 +24,24 @@ from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence as RunningSequence
-from tests import fusion_counts, golden
+from tests import fusion_counts
+from tests.backend_pairs import BACKENDS, GPUS, in_turn
 from tests.golden import Floats, nmse
+from tests.sample_models import MODELS, write_model
 
 N_BATCH = 24
 TOKENS = np.random.default_rng(3).integers(0, 80, 70)  # three blocks of the cache
 # Steps of one token where one differs from the last: at the beginning, at the ends of blocks of the cache,
 # behind batches and before them. In between come batches, each of which costs as much as a step of one.
 STEPS = (1, 1, 1, N_BATCH, 3, 1, 1, 1, 1, 1, N_BATCH, 3, 1, 1, 1, 1, 1, 1, 1, 1)
-BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
-MODELS = {
-    f"{name}-{model.name}": (name, model)
-    for name in discovery.architecture_names()
-    for model in (discovery.architecture(name).sample or (lambda name: ()))(name)
-}
-
-
 CAUSAL = {name for name, (of, _) in MODELS.items() if discovery.architecture(of).causal}
 LLAMAS = [name for name in MODELS if name.startswith("llama-")]
 # What hangs on the cache and not on the layers is tried on some.
 SOME = [*LLAMAS, *[name for name in MODELS if name not in LLAMAS][::6]]
 # Compilers of GPUs take seconds for a model: there all architectures are goldens, and some are here.
 ON_GPUS = [*LLAMAS, *[name for name in MODELS if name not in LLAMAS][::24]]
-PAIRS = [(m, b) for m in MODELS for b in BACKENDS if m in ON_GPUS or b in ("cpu", "reference")]
+_IN_TURN = in_turn(ON_GPUS, everywhere=LLAMAS[:1])
+PAIRS = [(m, b) for m in MODELS for b in BACKENDS if b not in GPUS or (m, b) in _IN_TURN]
 on_some = pytest.mark.parametrize(
     "executor", [pair for pair in PAIRS if pair[0] in SOME and pair[0] in CAUSAL], indirect=True
 )
@@ -61,22 +55,18 @@ on_some_and_recurrent = pytest.mark.parametrize(
     indirect=True,
     ids="-".join,
 )
+FORMS = ("f16", "bf16", "q8_0", "q4_0", "q4_1")
 if_causal = pytest.mark.parametrize("executor", [pair for pair in PAIRS if pair[0] in CAUSAL], indirect=True)
+# The reference runs a graph's nodes one by one, whatever their number of tokens: how it goes on from its
+# cache and what it makes of fused nodes is tried on some, and all architectures against it.
+STEPWISE_ON = [(m, b) for m, b in PAIRS if b != "reference" or m in {*SOME, *WITH_STATES}]
+on_backends = pytest.mark.parametrize("executor", STEPWISE_ON, indirect=True, ids="-".join)
+on_backends_if_causal = pytest.mark.parametrize(
+    "executor", [pair for pair in STEPWISE_ON if pair[0] in CAUSAL], indirect=True, ids="-".join
+)
 unless_causal = pytest.mark.parametrize(
     "executor", [pair for pair in PAIRS if pair[0] not in CAUSAL], indirect=True
 )
-
-
-def kind_of(value: float | str | list[int]) -> str:
-    kinds = {bool: "BOOL", int: "UINT32", float: "FLOAT32", str: "STRING", list: "ARRAY UINT32"}
-    return kinds[type(value)]
-
-
-def write_model(path: Path, architecture: str, model: SampleModel, form: str | None = None) -> Path:
-    """The model as GGUF with random weights, its matrices quantised to `form`."""
-    metadata = {key: (kind_of(value), value) for key, value in model.metadata.items()}
-    tensors = {name: golden.weights(name, shape[::-1], seed=7) for name, shape in model.tensors.items()}
-    return golden.write_gguf(path, architecture, metadata, tensors, form)
 
 
 # How far logits of tokens fed in pieces may lie from those of all at once. Gemma 4's attention has no scale:
@@ -171,7 +161,7 @@ def test_every_tensor_of_a_sample_is_used_and_the_graph_is_well_formed(executor:
     assert not executor.unused_tensors
 
 
-@if_causal
+@on_backends_if_causal
 def test_in_pieces_is_step_by_step(executor: Executor) -> None:
     together = logits_of(executor)
     assert np.isfinite(together).all()
@@ -195,6 +185,7 @@ def test_it_is_what_the_reference_says(
     assert nmse(logits_of(executor), logits_of(models(model, "reference"))) < 1e-9
 
 
+@on_backends
 @pytest.mark.parametrize("count", [1, 7])
 def test_fused_is_unfused(executor: Executor, count: int) -> None:
     plain = CompileOptions(fuse="none")
@@ -326,9 +317,15 @@ def test_golden_counts_of_fusions(model: str, models: Models) -> None:
     assert found == fusion_counts.recorded()[model], fusion_counts.HOW
 
 
-@pytest.mark.parametrize("form", ["f16", "bf16", "q8_0", "q4_0", "q4_1"])
-@pytest.mark.parametrize("model", ["llama-grouped", "llama-experts"])
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "reference"])
+@pytest.mark.parametrize(
+    ("form", "model", "backend"),
+    [
+        (form, model, backend)
+        for i, form in enumerate(FORMS)
+        for model, backend in in_turn(["llama-grouped", "llama-experts"], first=i)
+        if backend != "reference"
+    ],
+)
 def test_quantised_weights_mean_what_the_reference_says(
     model: str, backend: str, form: str, models: Models
 ) -> None:

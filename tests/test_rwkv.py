@@ -17,7 +17,8 @@ from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import golden
 from tests.golden import nmse
-from tests.test_architectures import MODELS, Sequence, write_model
+from tests.sample_models import MODELS, write_model
+from tests.test_architectures import Sequence
 
 Row = NDArray[np.float64]
 TOKENS = np.random.default_rng(1).integers(0, 80, 24)

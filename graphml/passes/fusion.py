@@ -34,9 +34,10 @@ from graphml.passes.rewrite import (
 )
 
 Find: TypeAlias = Callable[..., Pattern] | tuple[Callable[..., Pattern], ...]
+Rule: TypeAlias = "tuple[Fusion, Pattern, tuple[str, ...]]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fusion:
     """A rewriting rule.
 
@@ -80,6 +81,18 @@ def _ops(term: Term) -> Iterator[Op]:
     for argument in term.arguments:
         if isinstance(argument, Term):
             yield from _ops(argument)
+
+
+@functools.lru_cache(maxsize=64)  # of each part of a placed graph, for each sweep
+def _rules(known: tuple[Fusion, ...]) -> Mapping[Op, Sequence[Rule]]:
+    """Patterns by the op of their root, the largest first."""
+    rules: dict[Op, list[Rule]] = {}
+    for fusion in known:
+        for pattern, names in fusion.patterns():
+            rules.setdefault(root_of(pattern).op, []).append((fusion, pattern, names))
+    for some in rules.values():
+        some.sort(key=lambda rule: -size(rule[1]))
+    return rules
 
 
 @functools.cache
@@ -156,16 +169,18 @@ def fuse(
     None if it can. last: apply the fusions marked `last`, or all the others. A covered node that is no result
     must have no other reader and be no output.
     """
-    known = [
-        f
-        for f in fusions().values()
-        if f.replace in wanted and (names is None or f.name in names) and f.last == last
-    ]
+    rules = _rules(
+        tuple(
+            f
+            for f in fusions().values()
+            if f.replace in wanted and (names is None or f.name in names) and f.last == last
+        )
+    )
     applied: list[Applied] = []
     while True:
         before = len(applied)
         refused: list[Refused] = []  # the refusals of the last sweep: the near misses
-        graph = _sweep(graph, known, refuses, applied, refused)
+        graph = _sweep(graph, rules, refuses, applied, refused)
         if len(applied) == before:
             return graph, FusionLog(tuple(applied), tuple(dict.fromkeys(refused)))
 
@@ -187,13 +202,13 @@ class _Accepted:
 
 def _sweep(
     graph: Graph,
-    known: Sequence[Fusion],
+    rules: Mapping[Op, Sequence[Rule]],
     refuses: Callable[[Node], str | None],
     applied: list[Applied],
     refused: list[Refused],
 ) -> Graph:
     """Fuse the matches found in the graph, the largest first; overlapping ones wait for the next sweep."""
-    finds = _accepted_matches(graph, known, refuses, refused)
+    finds = _accepted_matches(graph, rules, refuses, refused)
     claimed: set[Node] = set()
     chosen: dict[Node, _Accepted] = {}
     position = {node: i for i, node in enumerate(graph.nodes)}
@@ -217,25 +232,22 @@ def _savings(found: _Accepted) -> tuple[int, int]:
 
 def _accepted_matches(
     graph: Graph,
-    known: Sequence[Fusion],
+    rules: Mapping[Op, Sequence[Rule]],
     refuses: Callable[[Node], str | None],
     refused: list[Refused],
 ) -> list[_Accepted]:
     """For every node the largest match that a fusion accepts, or the reason that there is none."""
+    roots = [node for node in graph.nodes if node.op in rules]
+    if not roots:
+        return []
     users = graph.users()
     wanted = set(graph.outputs.values())
     position = {node: i for i, node in enumerate(graph.nodes)}
     taken = {node.name for node in graph.nodes}
-    rules: dict[Op, list[tuple[Fusion, Pattern, tuple[str, ...]]]] = {}
-    for fusion in known:
-        for pattern, names in fusion.patterns():
-            rules.setdefault(root_of(pattern).op, []).append((fusion, pattern, names))
-    for some in rules.values():
-        some.sort(key=lambda rule: -size(rule[1]))
     finds = []
-    for node in graph.nodes:
+    for node in roots:
         misses = []
-        for fusion, pattern, names in rules.get(node.op, ()):
+        for fusion, pattern, names in rules[node.op]:
             match = find(pattern, node, users)
             if match is None:
                 refusal = almost(pattern, node, users)

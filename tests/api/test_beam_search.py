@@ -17,7 +17,7 @@ from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.runner import Runner
 from tests.api.tiny_models import log_softmax, stories_and
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 model = stories_and(["mamba-plain", "jamba-plain"], n_batch=16)
 IDS = [1, *np.random.default_rng(3).integers(3, 75, 29).tolist()]

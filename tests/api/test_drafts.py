@@ -14,7 +14,7 @@ from graphml.errors import UsageError
 from graphml.runtime.drafting import DRAFT_ROWS, Proposal, StepTimes
 from graphml.sampling import SamplingParams
 from tests import tiny_model
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 ONCE = [1, 403, 407, 261]

@@ -19,7 +19,7 @@ import graphml
 from graphml.cli.main import app
 from graphml.inspect.observe import observe
 from tests import golden, tiny_model
-from tests.test_architectures import kind_of
+from tests.sample_models import kind_of
 
 WORDS = ("a", "the", "cat", "dog", "sat", "lay", "on", "in", "mat")
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"\u2581{word}" for word in WORDS), "s", "."]

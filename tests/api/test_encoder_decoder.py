@@ -15,7 +15,7 @@ from graphml.runtime.memory_needed import memory_need
 from tests import golden
 from tests.cli.test_commands import graphml_command
 from tests.golden import nmse
-from tests.test_architectures import MODELS, kind_of, write_model
+from tests.sample_models import MODELS, kind_of, write_model
 from tests.transformers_records import N_GREEDY, RECORDS, SOURCE, read
 
 T5 = [name for name in RECORDS if RECORDS[name].start is not None]

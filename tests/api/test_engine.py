@@ -18,7 +18,7 @@ import graphml
 from graphml.api.engine import Engine
 from graphml.runtime.computed_plan import Computed
 from graphml.runtime.step_plan import StepPlan
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 PROMPTS = [[1, 403, 407, 261], [1, 410], [1, *range(300, 340)], [1, 403, 407, 300], [1, 350, 351], [5]]

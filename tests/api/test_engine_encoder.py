@@ -15,8 +15,9 @@ from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence
+from tests.backend_pairs import BACKENDS
 from tests.golden import nmse
-from tests.test_architectures import BACKENDS, MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 CHANCE = np.random.default_rng(4)
 TEXTS = [CHANCE.integers(0, 80, size).tolist() for size in (40, 7, 33, 1, 12, 64)]

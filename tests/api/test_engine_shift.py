@@ -11,7 +11,7 @@ import graphml
 from graphml import ContextFullError, SamplingParams, UsageError
 from graphml.api.engine import Engine
 from tests.api.test_engine import STORIES, at_rest
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 PROMPT = [1, *range(300, 340)]
 WARM = SamplingParams(temperature=1.5)

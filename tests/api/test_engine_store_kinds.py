@@ -13,7 +13,8 @@ import pytest
 
 import graphml
 from tests.api.test_engine_store import DAMAGE
-from tests.test_architectures import MODELS, write_model
+from tests.backend_pairs import in_turn
+from tests.sample_models import MODELS, write_model
 
 KINDS = {
     "gemma3-plain": {"", "window_20"}, "llama4-chunks": {"", "chunk_20"}, "mamba-plain": {"states"},
@@ -81,13 +82,10 @@ def kinds(store: Path) -> set[str]:
     return {kind_of(file) for file in store.glob("*/*.safetensors")}
 
 
-@pytest.mark.parametrize("backend", ["cpu", "reference", "opencl", "wgpu"])
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("name", "backend"), in_turn(list(KINDS), first=1))
 def test_another_engine_finds_each_part(
     files: dict[str, Path], tmp_path: Path, name: str, backend: str
 ) -> None:
-    if (name, backend) == ("t5-plain", "wgpu"):
-        pytest.skip("compiles for long")
     with graphml.load(files[name], backend, **(named(name) | {"n_batch": 256})) as model:
         first, tokens = asked(model, tmp_path / "store", IDS)
         assert kinds(tmp_path / "store") == KINDS[name]

@@ -10,7 +10,7 @@ import pytest
 import graphml
 from graphml import SamplingParams, UsageError
 from tests import golden
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 NAMES = ("llama-dense", "mamba-dense", "jamba-dense", "gemma3-dense")
 AT_RANDOM = SamplingParams(temperature=1.0, top_k=40)

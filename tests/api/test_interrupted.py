@@ -19,7 +19,7 @@ import graphml
 from graphml.backend import no_progress
 from tests import tiny_model
 from tests.api import remembering
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 SOURCE, OTHER = (5, 6, 7), (8, 9)
 BEFORE = list(range(10, 22))  # two batches

@@ -15,7 +15,7 @@ from graphml.runtime import slots
 from graphml.runtime.memory_needed import memory_need
 from tests import golden
 from tests.golden import Floats, nmse
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 NAMES = ["mamba-plain", "granitehybrid-experts"]  # a state alone, and beside keys and values
 IDS = np.random.default_rng(2).integers(0, 80, 60).tolist()

@@ -22,8 +22,9 @@ import graphml
 from graphml import SamplingParams, Session
 from graphml.runtime.state_rows import state_names
 from tests import tiny_model
+from tests.backend_pairs import in_turn
 from tests.golden import nmse
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 WARM = SamplingParams(temperature=1.2, top_p=0.9)
 IDS = np.random.default_rng(2).integers(3, 80, 60).tolist()
@@ -148,8 +149,9 @@ def test_every_cache_type_is_saved(folder: Path, tmp_path: Path, name: str, kv: 
         np.testing.assert_array_equal(restored(model, tmp_path / "one").eval([5]), session.eval([5]))
 
 
-@pytest.mark.parametrize("backend", ["reference", "opencl", "wgpu", "cpu,reference"])
-@pytest.mark.parametrize("name", KINDS[:3])
+@pytest.mark.parametrize(
+    ("name", "backend"), in_turn(KINDS[:3], ["reference", "opencl", "wgpu", "cpu,reference"])
+)
 def test_backends_restore_what_another_saved(folder: Path, tmp_path: Path, backend: str, name: str) -> None:
     path = folder / f"{name}.gguf"
     with graphml.load(path, threads=2, n_batch=16) as cpu, graphml.load(path, backend, n_batch=16) as other:

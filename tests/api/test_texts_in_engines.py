@@ -13,7 +13,7 @@ from graphml.runtime.computed_plan import Computed
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.step_plan import StepPlan
 from tests.api.tiny_models import opened_models
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 model = opened_models(["llama-plain", "gemma3-plain", "mamba-plain", "jamba-plain"])
 CHANCE = np.random.default_rng(8)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphml
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 IDS = [3, 14, 15, 9, 2, 6]
 

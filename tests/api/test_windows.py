@@ -15,7 +15,7 @@ from graphml.api.perplexity import perplexity
 from graphml.api.session import Session
 from graphml.errors import UsageError
 from graphml.runtime.evaluation import Floats
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 N_BATCH, N_CTX = 24, 256
 IDS = np.random.default_rng(11).integers(0, 80, 200).tolist()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import graphml
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import golden
-from tests.test_architectures import kind_of
+from tests.sample_models import kind_of
 
 HERE = Path(__file__).parent / "planted"
 D, N, K, H, F, V, LAYERS = 32, 4, 2, 8, 40, 48, 2

@@ -30,6 +30,9 @@ BACKENDS = discovery.backend_names()
 QUICK = ("cpu", "reference")
 TILED = ("f32", "q4_0")
 FEW = ("f32", "f16", "q6_k", "q4_0", "q8_1")
+# Keys and values are read by readers of their own; tests/gpu/test_gpu_attention.py has each on each device.
+PAIRS = ("f16/f32", "q8_0/q5_1", "q4_0/iq4_nl")
+CACHES_ON_GPUS = (*TILED, "f16", PAIRS[0])
 
 
 def backend_of(name: str) -> Backend:
@@ -91,11 +94,14 @@ def sizes_of(name: str, case: Case) -> tuple[int, ...]:
     tiled = case.format in TILED and (case.number == 0 or case.op.family != "attention")
     if suite.MANY in every and name != "reference" and not tiled:
         every = every[:2]
-    if name == "reference" or case.format == "f32":
+    if case.format == "f32":
         return every
     if case.op.name == "attention":
-        return every[:2] if case.number == 0 else ()
-    if not multiplies(case.op) or case.format in (FEW if case.op.name.startswith("linear") else FEW[-2:]):
+        kept = case.format in (PAIRS if "/" in case.format else CACHE_DTYPES)
+        kept = kept and (name in QUICK or case.format in CACHES_ON_GPUS)
+        return every[:2] if case.number == 0 and kept else ()
+    plain = case.op.name.startswith("linear") if name in QUICK else case.op.name in ("linear", "linear_id")
+    if not multiplies(case.op) or case.format in (FEW if plain else FEW[-2:]):
         return every
     return every[:1] if case.op.name == "linear" and len(case.sample.inputs) == 4 else ()
 

@@ -17,7 +17,7 @@ from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
 THREADS = {"cpu": 2}  # of the others one

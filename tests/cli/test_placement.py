@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from graphml.cli.main import app
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 BOTH = ["--backend", "cpu,reference", "-t", "2"]

@@ -20,7 +20,7 @@ from graphml.authoring.verify import record as records
 from graphml.authoring.verify import search
 from graphml.cli.main import app
 from tests import golden
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
 # Llama's attention in place of qwen3's: two mistakes, the norms of heads and the order of rope.

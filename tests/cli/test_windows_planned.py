@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from graphml.cli.main import app
 from graphml.loading.architecture import SampleModel
-from tests.test_architectures import write_model
+from tests.sample_models import write_model
 
 N_CTX, KEPT = 32768, 512
 

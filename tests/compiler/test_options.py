@@ -59,6 +59,8 @@ def test_a_fused_op_that_is_off_is_nowhere(name: str, executor: Executor) -> Non
     compiled = executor.compiled(8, 8, CompileOptions(fuse=f"-{name}"))
     assert name not in fused_ops(compiled.graph)
     assert not {f.name for f in fusions().values() if f.replace.name == name} & set(compiled.fusions.counts)
+    if name not in fused_ops(executor.compiled(8, 8).graph):
+        return  # the same program
     assert (
         nmse(values(executor, compiled.options)["logits"], values(executor, CompileOptions())["logits"])
         < 1e-9

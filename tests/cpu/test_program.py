@@ -34,7 +34,7 @@ from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.step_inputs import as_graph_array
 from tests import golden
 from tests.golden import Floats, nmse
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 NAMES = ["llama-dense", "llama-moe"]
 N_BATCH = 24

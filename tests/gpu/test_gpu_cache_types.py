@@ -15,7 +15,7 @@ from graphml.runtime.open_executor import open_executor
 from tests.golden import nmse
 from tests.gpu.on_devices import REAL, device
 from tests.runtime.test_cache_types import TOKENS, logits
-from tests.test_architectures import write_model
+from tests.sample_models import write_model
 
 # What may hang on the last bit of a key or a value, which decides between neighbours of a coarse grid.
 LIMIT = 1e-4

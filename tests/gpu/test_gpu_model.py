@@ -18,7 +18,8 @@ from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.golden import nmse
-from tests.test_architectures import MODELS, N_BATCH, Sequence, write_model
+from tests.sample_models import MODELS, write_model
+from tests.test_architectures import N_BATCH, Sequence
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 DEVICES = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]

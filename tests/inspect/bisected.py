@@ -25,7 +25,7 @@ from graphml.runtime.open_executor import open_executor
 from graphml.weights import open_model
 from tests import golden
 from tests.inspect.samples import FOLDER, STORIES
-from tests.test_architectures import kind_of
+from tests.sample_models import kind_of
 
 IDS = [1, 403, 407, 261, 378, 432, 383, 286]
 NONE = CompileOptions(fuse="none")

@@ -9,7 +9,7 @@ from pathlib import Path
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 FOLDER = tempfile.TemporaryDirectory(prefix="graphml-samples-")

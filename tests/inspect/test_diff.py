@@ -14,7 +14,7 @@ from graphml.inspect.document import Document
 from graphml.inspect.selection import Selection, select
 from graphml.inspect.without_weights import describe_model
 from tests.inspect import samples
-from tests.test_architectures import MODELS
+from tests.sample_models import MODELS
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests.docs.pages import table
 from tests.inspect import samples
-from tests.test_architectures import MODELS
+from tests.sample_models import MODELS
 
 
 def document(executor: Executor, tokens: int = 1) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from graphml.inspect.document import Document
 from graphml.inspect.explain import explain, text
 from graphml.inspect.without_weights import describe_model
 from tests.inspect import samples
-from tests.test_architectures import MODELS
+from tests.sample_models import MODELS
 
 UNQUANTISED = CompileOptions("none,+swiglu,+rms_norm_mul")
 

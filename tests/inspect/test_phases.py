@@ -20,7 +20,7 @@ from graphml.inspect.work import plain_nodes
 from graphml.ir.dtype import F32
 from graphml.ir.language import Builder
 from tests.inspect import samples
-from tests.test_architectures import MODELS
+from tests.sample_models import MODELS
 
 
 def phases_by_kind(model: str) -> dict[str, str]:

@@ -22,11 +22,11 @@ from graphml.inspect.profile import profile
 from graphml.inspect.profile_table import as_json, comma_separated, markdown, table
 from graphml.inspect.trace import trace
 from graphml.ir.node import Node
-from graphml.loading import discovery
 from tests import golden, tiny_model
+from tests.backend_pairs import BACKENDS, PROCESSORS, in_turn
 
-BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
 BANDWIDTH = 10e9
+PROFILED = list(dict.fromkeys(in_turn(golden.FEW) + in_turn(golden.some(), PROCESSORS)))
 
 
 @pytest.fixture(scope="module")
@@ -165,8 +165,7 @@ def test_a_prompt_longer_than_a_batch(tiny: Path) -> None:
     assert logits.calls == 3
 
 
-@pytest.mark.parametrize("name", golden.some())
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("name", "backend"), PROFILED)
 def test_goldens_without_a_vocabulary(name: str, backend: str, tmp_path: Path) -> None:
     with graphml.load(golden.build(golden.read(name), tmp_path / "golden.gguf"), backend) as model:
         found = profile(model, n_prompt=8, n_gen=3, rounds=1)

@@ -19,7 +19,7 @@ from graphml.ir.verify import verify
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests.inspect import faults
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 IDS = [7, 3, 9, 11, 60, 2]
 NONE = CompileOptions(fuse="none")

@@ -12,7 +12,7 @@ from graphml.inspect.viewer import render
 from graphml.inspect.without_weights import describe_model
 from tests.inspect import samples
 from tests.inspect.chromium import LAYERS, Page, browser, document, opened
-from tests.test_architectures import MODELS
+from tests.sample_models import MODELS
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from tests.inspect import samples
-from tests.test_architectures import MODELS
+from tests.sample_models import MODELS
 
 
 def test_bytes_and_operations_of_products_and_lookups() -> None:

@@ -17,7 +17,8 @@ from graphml.loading.architecture import SampleModel
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import golden
-from tests.test_architectures import N_BATCH, Sequence, kind_of
+from tests.sample_models import kind_of
+from tests.test_architectures import N_BATCH, Sequence
 
 Wide = NDArray[np.float64]
 Weights = Mapping[str, Wide]

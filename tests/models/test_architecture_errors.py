@@ -19,7 +19,7 @@ from graphml.runtime.model_graphs import ModelGraphs
 from graphml.runtime.open_executor import open_executor, read_architecture
 from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.metadata import stored
-from tests.test_architectures import write_model
+from tests.sample_models import write_model
 
 CASES: list[tuple[str, Mapping[str, Any], Mapping[str, tuple[int, ...] | None], str]] = [
     ("gpt2", {}, {"blk.1.attn_qkv.weight": (190, 64), "blk.1.attn_qkv.bias": (190,)},

@@ -12,7 +12,7 @@ from graphml.loading import discovery
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests.docs.pages import ROOT, blocks
-from tests.test_architectures import write_model
+from tests.sample_models import write_model
 
 SMALL = next(
     block.text for block in blocks(ROOT / "docs" / "architectures.md") if block.said("file") == "small.py"

@@ -10,7 +10,7 @@ import pytest
 
 import graphml
 from tests import golden
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 
 IDS = [3, 14, 15, 9, 2, 6]
 LAYER = {

@@ -20,8 +20,9 @@ from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.slots import make_slots
 from tests import golden
+from tests.backend_pairs import BACKENDS
 from tests.golden import nmse
-from tests.test_architectures import BACKENDS, write_model
+from tests.sample_models import write_model
 
 TOKENS = np.random.default_rng(3).integers(0, 80, 40)
 EPS, HEADS, WIDTH = 1e-5, 4, 16

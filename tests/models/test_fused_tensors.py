@@ -16,7 +16,8 @@ from graphml.runtime.open_executor import open_executor
 from tests import golden
 from tests.golden import Floats, nmse
 from tests.models import paper
-from tests.test_architectures import N_BATCH, Sequence, kind_of
+from tests.sample_models import kind_of
+from tests.test_architectures import N_BATCH, Sequence
 
 Tensors = dict[str, Floats]
 

@@ -11,8 +11,10 @@ from graphml.loading import discovery
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import golden
+from tests.backend_pairs import BACKENDS
 from tests.golden import nmse
-from tests.test_architectures import BACKENDS, TOKENS, Sequence, kind_of
+from tests.sample_models import kind_of
+from tests.test_architectures import TOKENS, Sequence
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -112,7 +112,8 @@ def test_gpus_give_the_same_ids(opened: Opener, backend: str, wanted: dict[str, 
     assert found == expected
 
 
-@pytest.mark.parametrize("row", COMPARED, ids=[row["prompt"][:20] for row in COMPARED])
+# Half a minute for all of them, in NumPy; the CPU is compared for each.
+@pytest.mark.parametrize("row", COMPARED[::3], ids=[row["prompt"][:20] for row in COMPARED[::3]])
 def test_the_reference_prefers_the_same_ids(opened: Opener, row: dict[str, Any]) -> None:
     expected = before_tie(row)
     # In one batch, which is much faster there: after each prefix, the next id is the most likely one.

@@ -21,7 +21,7 @@ from tests import golden
 from tests.golden import nmse
 from tests.models import paper
 from tests.models.paper import TOKENS, Weights, Wide, attention, heads, plain_frequencies, rms_norm, silu
-from tests.test_architectures import write_model
+from tests.sample_models import write_model
 
 LIMIT = 1e-10
 on_both = pytest.mark.parametrize("backend", ["reference", "cpu"])

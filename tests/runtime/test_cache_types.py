@@ -17,7 +17,7 @@ from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.golden import Floats, nmse
-from tests.test_architectures import write_model
+from tests.sample_models import write_model
 
 TOKENS = np.random.default_rng(5).integers(0, 80, 40)
 # The error of the logits that the type brings, at least and at most; and what of it may hang on the last bit

@@ -16,7 +16,7 @@ from graphml.runtime.prediction_head import HIDDEN, prediction_head
 from graphml.runtime.slots import make_slots
 from graphml.sampling import SamplingParams
 from tests import tiny_model
-from tests.test_architectures import MODELS, write_model
+from tests.sample_models import MODELS, write_model
 from tests.tiny_model import HEADS, KV_HEADS, LAYERS, WIDTH
 
 FILE = '''"""Llama, and a layer for multi-token prediction behind it."""

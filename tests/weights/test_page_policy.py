@@ -20,7 +20,7 @@ from graphml.errors import UsageError
 from graphml.weights import open_model
 from graphml.weights.filemap import FileMap
 from graphml.weights.page_policy import NUMA, PAGES, PagePolicy, chosen, settled
-from tests.test_architectures import write_model
+from tests.sample_models import write_model
 
 STATM = Path("/proc/self/statm")
 

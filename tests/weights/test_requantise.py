@@ -19,7 +19,7 @@ from graphml.weights.requantise import QUANTS, choose, memory_of, requantised
 from graphml.weights.tensor import Tensor
 from tests import golden
 from tests.golden import Floats
-from tests.test_architectures import write_model
+from tests.sample_models import write_model
 
 MODEL = transformer("llama", "experts", n_expert=3, biases=True)
 

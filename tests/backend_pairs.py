@@ -1,0 +1,34 @@
+"""Which backends a test of many models tries each of them on.
+
+The GPU backends run the same kernels, whose texts a driver made of the processor compiles for a second or
+more for each model. So a model meets one of them, in turn, and some meet both. Each op and each form of a
+kernel meets each backend in the tests of kernels and in the conformance suite. Knows names alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphml.loading import discovery
+
+BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
+GPUS = ("opencl", "wgpu")
+PROCESSORS = [name for name in BACKENDS if name not in GPUS]
+
+
+def in_turn(
+    names: Sequence[str], backends: Sequence[str] = BACKENDS, everywhere: Sequence[str] = (), first: int = 0
+) -> list[tuple[str, str]]:
+    """(name, backend): all names on processors, one after the other on each GPU, those `everywhere` on all.
+
+    Names that end alike (`-moe`, `-dense`) are shared out among the GPUs as well. first: of whose turn it is.
+    """
+    gpus = [backend for backend in backends if backend in GPUS]
+    by_ending = sorted(set(names) - set(everywhere), key=lambda name: name.split("-")[::-1])
+    turn = {name: gpus[i % len(gpus)] for i, name in enumerate(by_ending, first)} if gpus else {}
+    return [
+        (name, backend)
+        for name in names
+        for backend in backends
+        if backend not in GPUS or turn.get(name, backend) == backend
+    ]
