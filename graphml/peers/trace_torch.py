@@ -10,11 +10,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
 from peer_talk import RefusedError, serve
+from trace_failures import failure
 
 FORMAT = "graphml-trace-1"
 WINDOWS = (
@@ -122,21 +122,13 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
             try:
                 exported, length = _export(torch, module, config, dynamic)
             except Exception as error:  # whatever the model's code raises while it is traced
-                failures.append(_told(error))
+                failures.append(failure(error, module))
                 continue
             _write(torch, module, exported, length, config, source, out)
             return {"by": f"torch {torch.__version__}"}
         if source.startswith("module:"):
             break
     raise RefusedError(f"torch.export cannot trace it: {failures[-1]}", "ArchitectureError")
-
-
-def _told(error: Exception) -> str:
-    """The error and the last line of the model's own code in it."""
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if "/torch/" not in one.filename]
-    own = [one for one in frames if Path(one.filename).name != Path(__file__).name]
-    at = f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}{at}"
 
 
 def _sample_length(config: dict[str, Any]) -> int:

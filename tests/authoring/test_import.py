@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import graphml
 from graphml.authoring.importing.command import checkpoint
@@ -22,6 +22,8 @@ from graphml.authoring.importing.recognition import recognised
 from graphml.authoring.importing.report import report
 from graphml.errors import ArchitectureError, WeightsError
 from tests.docs.pages import ROOT, blocks
+from tests.folder_records import TOKENS, about
+from tests.folder_records import write_folder as write_other
 from tests.import_records import NAMES, described, write_folder
 
 HF = [name for name in NAMES if not name.startswith("plain") and name not in ("mamba2", "mixtral")]
@@ -142,33 +144,37 @@ def test_windows_and_caps_are_found_by_running_attention(folder: Path) -> None:
     assert [one["softcap"] for one in attends] == [50.0, 50.0]
 
 
-def test_a_deeper_checkpoint_runs_unchanged(folder: Path) -> None:
-    """A file imported from 2 layers, on 3 with a feed-forward twice as wide, against the built-in one."""
-    description = imported("qwen3", folder).dependence.description
-    rng = np.random.default_rng(1)
-    from safetensors.numpy import load_file, save_file
+def join_experts(path: Path) -> None:
+    """In one tensor for all experts, as the records' checkpoints and transformers' modules have them."""
+    found = load_file(path)
+    alone = [one for one in found if ".experts." in one]
+    for layer in sorted({one.partition(".experts.")[0] for one in alone}):
+        prefix = f"{layer}.experts."
+        count = len({one.split(".")[5] for one in alone if one.startswith(prefix)})
+        parts = {
+            part: np.stack([found[f"{prefix}{i}.{part}_proj.weight"] for i in range(count)])
+            for part in ("gate", "up", "down")
+        }
+        found[f"{prefix}gate_up_proj"] = np.concatenate([parts["gate"], parts["up"]], 1)
+        found[f"{prefix}down_proj"] = parts["down"]
+    save_file({name: one for name, one in found.items() if name not in alone}, path)
 
-    made = folder / "deeper"
-    write_folder(
-        description, made, num_hidden_layers=3, intermediate_size=2 * description.config["intermediate_size"]
-    )
-    if "layer_types" in description.config:
-        fields = json.loads((made / "config.json").read_text())
-        fields["layer_types"] = ["full_attention"] * 3
-        (made / "config.json").write_text(json.dumps(fields))
-    tensors = load_file(made / "model.safetensors")
-    for name in [one for one in tensors if ".layers.1." in one]:
-        tensors[name.replace(".layers.1.", ".layers.2.")] = tensors[name][::-1].copy()
-    for name, one in tensors.items():
-        if ".mlp." in name:
-            axis = 1 if "down" in name else 0
-            tensors[name] = np.concatenate([one, rng.standard_normal(one.shape, np.float32) * 0.1], axis)
-    save_file(tensors, made / "model.safetensors")
-    logits = []
-    for arch in (None, folder / "qwen3.py"):
-        with graphml.load(made, "reference", kv="f32", quant="fp32", arch=arch) as model:
-            logits.append(model.session(n_ctx=32).eval([5, 6, 7, 8], all_logits=True))
-    assert nmse(logits[1], logits[0]) < 1e-12
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "glm4_moe"])
+def test_a_file_of_2_layers_runs_4_wider_ones_as_transformers_does(name: str, folder: Path) -> None:
+    """Llama-like, with windows in some layers, dense and sparse layers: more of everything, unchanged."""
+    description = imported(name, folder).dependence.description
+    config, tensors, want = about(f"{name}-larger")
+    assert description.config["num_hidden_layers"] == 2
+    assert config["num_hidden_layers"] == 4
+    assert config["hidden_size"] not in (description.config["hidden_size"], 0)
+    made = write_other(folder / f"{name}-larger", config, tensors)
+    join_experts(made / "model.safetensors")
+    with graphml.load(made, "reference", kv="f32", quant="fp32", arch=folder / f"{name}.py") as model:
+        session = model.session(n_ctx=48)
+        got = [session.eval(part, all_logits=True) for part in (TOKENS[:13].tolist(), TOKENS[13:].tolist())]
+        assert not model.executor.unused_tensors
+    assert nmse(np.concatenate(got), want) <= 1e-8
 
 
 PLANTED = {
