@@ -33,14 +33,15 @@ def failure(error: BaseException, module: Any) -> str:
 
 def _own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
     """Frames of the model's code, outermost first; torch may raise an error of its own because of another."""
-    here = Path(__file__).parent
+    here, standard = Path(__file__).parent, Path(traceback.__file__).parent
     one: BaseException | None = error
     while one is not None:
         walked = traceback.walk_tb(one.__traceback__)
         found = [
             (frame, number)
             for frame, number in walked
-            if "/torch/" not in frame.f_code.co_filename and Path(frame.f_code.co_filename).parent != here
+            if "/torch/" not in frame.f_code.co_filename
+            and Path(frame.f_code.co_filename).parent not in (here, standard)
         ]
         if found:
             return found

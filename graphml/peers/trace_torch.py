@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from peer_talk import RefusedError, serve
+from trace_checks import check_config, check_module
 from trace_failures import failure
 
 FORMAT = "graphml-trace-1"
@@ -35,7 +36,10 @@ def load(source: str, trusted: bool, attention: str) -> tuple[Any, dict[str, Any
 
     kind, _, rest = source.partition(":")
     if kind == "module":
-        return _from_file(rest), {}
+        module = _from_file(rest)
+        check_module(module, rest)
+        return module, {}
+    fields = check_config(rest)
     from transformers import AutoModelForCausalLM
 
     try:
@@ -47,20 +51,13 @@ def load(source: str, trusted: bool, attention: str) -> tuple[Any, dict[str, Any
         if "trust_remote_code" in str(error):
             told = "its code is in the folder and would be run: --trust-remote-code if you trust it"
         raise RefusedError(f"{rest}: transformers cannot load it: {told}", "ArchitectureError") from None
-    quantised = getattr(model.config, "quantization_config", None)
-    if quantised is not None:
-        raise RefusedError(
-            f"{rest}: its modules are quantised: import the checkpoint in full precision", "ArchitectureError"
-        )
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise RefusedError(f"{rest}: an encoder with a decoder cannot be imported", "ArchitectureError")
     # Each token's own matrices are gathered and multiplied: no op of this way hides a choice in its data.
     for one in model.modules():
         if hasattr(getattr(one, "config", None), "_experts_implementation"):
             one.config._experts_implementation = "batched_mm"
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
-    return _Logits(model), json.loads((Path(rest) / "config.json").read_text(encoding="utf-8"))
+    return _Logits(model), fields
 
 
 def _from_file(text: str) -> Any:
