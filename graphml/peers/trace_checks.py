@@ -23,7 +23,7 @@ def check_config(folder: str) -> dict[str, Any]:
         told = "its modules are quantised (quantization_config): import the checkpoint in full precision"
         raise RefusedError(f"{folder}: {told}", KIND)
     if fields.get("is_encoder_decoder"):
-        raise RefusedError(f"{folder}: an encoder with a decoder cannot be imported (is_encoder_decoder)", KIND)
+        raise RefusedError(f"{folder}: an encoder with a decoder cannot be imported", KIND)
     return fields
 
 

@@ -21,12 +21,13 @@ from graphml.authoring.importing.proof_runs import tokens_alone
 from graphml.authoring.importing.recognition import recognised
 from graphml.authoring.importing.report import report
 from graphml.errors import ArchitectureError, WeightsError
+from tests.authoring.test_import_refused import REFUSED, replaced
 from tests.docs.pages import ROOT, blocks
 from tests.folder_records import TOKENS, about
 from tests.folder_records import write_folder as write_other
 from tests.import_records import NAMES, described, write_folder
 
-HF = [name for name in NAMES if not name.startswith("plain") and name not in ("mamba2", "mixtral")]
+HF = [name for name in NAMES if not name.startswith("plain") and name not in (*REFUSED, "mixtral")]
 RIGHT = [
     "llama",
     "gemma3",
@@ -177,19 +178,23 @@ def test_a_file_of_2_layers_runs_4_wider_ones_as_transformers_does(name: str, fo
     assert nmse(np.concatenate(got), want) <= 1e-8
 
 
-PLANTED = {
-    '"neox"': ('"norm"', "rope-order"),
-    "config.scale)": ("1.1 * config.scale)", "attention-scale"),
-}
+PLANTED = [
+    ("llama", '"neox"', '"norm"', "rope-order"),
+    ("llama", "config.scale)", "1.1 * config.scale)", "attention-scale"),
+    ("llama", "g.silu(", "g.gelu(", "activation"),
+    ("gemma2", "softcap=config.attn_logit_softcapping", "softcap=20.0", "attention-softcap"),
+    ("gemma2", "window=config.windows[layer.index]", "window=config.windows[layer.index] and 7",
+     "window-off-by-one"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("edit", PLANTED, ids=lambda edit: PLANTED[edit][1])
-def test_a_planted_edit_is_named(edit: str, folder: Path) -> None:
-    made = imported("llama", folder)
-    text, mistake = PLANTED[edit]
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted[-1])
+def test_a_planted_edit_is_named(planted: tuple[str, ...], folder: Path) -> None:
+    name, edit, text, mistake = planted
+    made = imported(name, folder)
     assert edit in made.text
     (folder / "planted.py").write_text(made.text.replace(edit, text))
-    proof = prove(made, folder / "planted.py", folder / "llama")
+    proof = prove(made, folder / "planted.py", folder / name)
     assert not proof.holds
     verdict, _ = proof.verdicts[-1]
     assert mistake in [cause.mistake.name for cause in verdict.causes]
@@ -206,34 +211,6 @@ def test_the_report_says_what_was_recognised_from_which_lines(folder: Path) -> N
     assert "<td>rope</td><td>model.layers.*.self_attn</td>" in page
     assert "<h2>Fusions</h2>" in page
     assert "<pre>a &lt; b</pre>" in page
-
-
-def replaced(op: str, by: str, **arguments: Any) -> Any:
-    def change(found: dict[str, Any]) -> None:
-        one = next(one for one in found["nodes"] if one["op"] == op)
-        one["op"] = by
-        one["args"] = {"self": one["args"]["self"], **arguments}
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("op", "by", "arguments"),
-    [
-        ("aten.silu.default", "aten.cumsum.default", {"dim": 1}),
-        ("aten.silu.default", "aten.mean.dim", {"dim": [1], "keepdim": True}),
-        ("aten.silu.default", "aten.nonsense.default", {}),
-    ],
-)
-def test_what_mixes_tokens_is_refused_by_op_module_and_line(
-    op: str, by: str, arguments: dict[str, Any], folder: Path
-) -> None:
-    description = described("llama", folder / "mixing", replaced(op, by, **arguments))
-    with pytest.raises(ArchitectureError) as error:
-        import_description(description, checkpoint(folder / "llama"))
-    assert by in str(error.value)
-    assert "layers.0.mlp" in str(error.value)
-    assert "activations.py:" in str(error.value)
 
 
 def test_what_changes_with_another_token_is_named(folder: Path) -> None:
@@ -262,13 +239,6 @@ def test_what_is_too_large_for_the_proof_is_said(folder: Path, monkeypatch: pyte
         assert len(proof.verdicts) == verdicts
         assert told in proof.left_out
         assert told[1:] in report(made, proof, "hf:llama").markdown()
-
-
-def test_a_recurrent_model_is_refused(folder: Path) -> None:
-    with pytest.raises(
-        ArchitectureError, match=r"conv1d.* in backbone\.layers\.0\.mixer \(modeling_mamba2\.py:\d+\)"
-    ):
-        import_description(described("mamba2", folder / "mamba2"), {})
 
 
 def test_layers_of_several_kinds_are_branches_of_one_loop(folder: Path) -> None:
@@ -320,17 +290,9 @@ def test_layers_without_a_word_in_config_json_are_a_list(folder: Path) -> None:
 
 
 def test_layers_of_too_many_kinds_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphml.authoring.importing.layers.MOST_KINDS", 1)
     imported("cohere2", folder)
+    monkeypatch.setattr("graphml.authoring.importing.layers.MOST_KINDS", 1)
     with pytest.raises(
         ArchitectureError, match="layer 3 computes otherwise than layer 0; layers of more than"
     ):
         import_description(described("cohere2", folder / "many"), checkpoint(folder / "cohere2"))
-
-
-def test_a_damaged_description_is_one_error(folder: Path) -> None:
-    def change(found: dict[str, Any]) -> None:
-        found["nodes"][5]["args"]["self"] = {"node": "nonsense"}
-
-    with pytest.raises(ArchitectureError, match="reads 'nonsense', which is not before it"):
-        described("llama", folder / "damaged", change)

@@ -79,6 +79,12 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _Found:
         if name in inside
         and len([one for one in dependence.token_operands(name) if not dependence.is_mixing(one)]) == 2
     ]
+    joined = next((nodes[one] for one in inside if op_name(nodes[one]) == "cat"), None)
+    if joined is not None:
+        raise ArchitectureError(
+            f"{joined.told}: joins scores of attention with other values, as sinks are: "
+            "`graphml import` knows no sinks"
+        )
     if len(scores) != 1 or len(set(lasts)) != 1:
         raise ArchitectureError(
             f"{at.told}: mixes tokens in a way that is no attention that `graphml import` knows"

@@ -1,4 +1,4 @@
-"""Refuses what a text of another length would compute otherwise, and parameters without influence at this one.
+"""Refuses what changes with the length of the text, and parameters that have no influence at this length.
 
 A trace has one length's values of conditions such as "longer than the original context". Knows positions;
 nothing of what they are used for.

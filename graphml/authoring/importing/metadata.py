@@ -50,7 +50,7 @@ def traced_keys(writer: Writer) -> dict[str, Any]:
 
 
 def check_rope(writer: Writer) -> None:
-    """ArchitectureError, with the rope's op and module, for settings in config.json that are not understood."""
+    """ArchitectureError, with the rope's op and module, for settings in config.json that are not known."""
     if not writer.tables:
         return
     keys = {"attention.key_length": writer.sizes[2], "context_length": DEFAULT_CONTEXT}
