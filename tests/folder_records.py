@@ -43,6 +43,8 @@ LATENT = {**ROUTED, "num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_
 WINDOWED = ["sliding_attention"] * 3 + ["full_attention"]
 MAMBA = {"state_size": 8, "num_attention_heads": None, "num_key_value_heads": None, "intermediate_size": None,
          "max_position_embeddings": None}  # fmt: skip
+LARGER = {"num_hidden_layers": 4, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6,
+          "num_key_value_heads": 3, "vocab_size": 72, "max_position_embeddings": 320}  # fmt: skip
 # Name -> class of transformers, without the last part, and its fields; None: left out.
 RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "arcee": ("Arcee", {}),
@@ -51,6 +53,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "deepseek_v3": ("DeepseekV3", {**LATENT, "n_group": 4, "topk_group": 2, "q_lora_rank": 24}),
     "deepseek_v3-yarn": ("DeepseekV3", {**LATENT, "n_group": 1, "topk_group": 1, "q_lora_rank": None,
                          "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
+    "dots1": ("Dots1", {**ROUTED, "head_dim": 8, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
+                        "norm_topk_prob": True, "routed_scaling_factor": 1.5}),
     "ernie4_5": ("Ernie4_5", {"head_dim": 16}),
     "exaone4": ("Exaone4", {"num_hidden_layers": 4, "sliding_window": 8, "layer_types": WINDOWED}),
     "falcon": ("Falcon", {"multi_query": False, "num_key_value_heads": None, "intermediate_size": None}),
@@ -61,16 +65,24 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 20}),
     "gemma3": ("Gemma3", {"head_dim": 16, "num_hidden_layers": 6, "sliding_window": 8,
                           "query_pre_attn_scalar": 20}),
+    "gemma2-larger": ("Gemma2", {**LARGER, "head_dim": 12, "sliding_window": 10, "query_pre_attn_scalar": 20,
+                                 "layer_types": ["sliding_attention", "full_attention"] * 2}),
     "glm4": ("Glm4", {"head_dim": 8}),
     "glm4_moe": ("Glm4Moe", {**ROUTED, "head_dim": 8, "use_qk_norm": True, "attention_bias": True}),
+    "glm4_moe-larger": ("Glm4Moe", {**LARGER, **ROUTED, "head_dim": 12, "use_qk_norm": True,
+                                    "attention_bias": True, "n_routed_experts": 10, "num_experts_per_tok": 3,
+                                    "moe_intermediate_size": 24, "first_k_dense_replace": 2}),
     "gpt2": ("GPT2", {"num_key_value_heads": None, "intermediate_size": None}),
     "gpt_neox": ("GPTNeoX", {"num_key_value_heads": None, "use_parallel_residual": False}),
     "granite": ("Granite", GRANITE),
     "granitemoe": ("GraniteMoe", {**GRANITE, "num_local_experts": 6}),
+    "jais2": ("Jais2", {}),
     "llama": ("Llama", {"rope_parameters": LLAMA3, "attention_bias": True, "mlp_bias": True}),
+    "llama-larger": ("Llama", {**LARGER, "rope_parameters": LLAMA3}),
     "llama-linear": ("Llama", {"rope_parameters": LINEAR, "tie_word_embeddings": True}),
     "mamba": ("Mamba", MAMBA),
     "mamba2": ("Mamba2", {**MAMBA, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 8}),
+    "minimax_m2": ("MiniMaxM2", {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2}),
     "mistral": ("Mistral", {"sliding_window": 7}),
     "mixtral": ("Mixtral", {"num_local_experts": 4}),
     "nemotron": ("Nemotron", {}),
@@ -85,6 +97,7 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen2_moe": ("Qwen2Moe", {**EXPERTS, "shared_expert_intermediate_size": 24}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
     "qwen3_moe": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": True}),
+    "qwen3_moe-unnormalised": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": False}),
     "seed_oss": ("SeedOss", {"head_dim": 16, "attention_bias": True, "attention_out_bias": True}),
     "smollm3": ("SmolLM3", {"num_hidden_layers": 4}),
     "stablelm": ("StableLm", {"use_qkv_bias": True}),
@@ -111,6 +124,13 @@ def write_folder(path: Path, config: Mapping[str, Any], tensors: Mapping[str, li
     made = {name: values(name, tuple(shape)) for name, shape in tensors.items()}
     save_file(made, path / "model.safetensors", metadata={"format": "pt"})
     return path
+
+
+def about(name: str) -> tuple[dict[str, Any], dict[str, list[int]], np.ndarray[Any, np.dtype[np.float32]]]:
+    """Config, tensors and logits of a record."""
+    with np.load(FOLDER / f"{name}.npz") as found:
+        told = json.loads(found["about"].tobytes())
+        return told["config"], told["tensors"], found["logits"]
 
 
 def record(name: str) -> None:

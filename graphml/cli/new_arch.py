@@ -56,9 +56,11 @@ def new_arch(
     if sample is not None:
         assert known.sample is not None
         write_tiny(sample, name, known.sample(name)[0])
-    if from_hf is not None and (from_hf.parent / "model.safetensors").is_file():
-        told = f"`graphml import hf:{from_hf.parent} -o {path}` makes it from the model's own code"
-        print(f"graphml: with torch at hand {told}", file=sys.stderr)
+    if from_hf is not None:
+        weights = any(from_hf.parent.glob("*.safetensors"))
+        wanted = "torch at hand" if weights else "torch at hand and the weights beside config.json"
+        told = f"`graphml import hf:{from_hf.parent} -o {path}` makes and proves it from the model's own code"
+        print(f"graphml: with {wanted}, {told}", file=sys.stderr)
     for line in made.left:
         print(f"graphml: not in the draft: {line}", file=sys.stderr)
     print(path)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
 from peer_talk import RefusedError, serve
+from trace_checks import check_config, check_module
+from trace_failures import failure
 
 FORMAT = "graphml-trace-1"
 WINDOWS = (
@@ -35,7 +36,10 @@ def load(source: str, trusted: bool, attention: str) -> tuple[Any, dict[str, Any
 
     kind, _, rest = source.partition(":")
     if kind == "module":
-        return _from_file(rest), {}
+        module = _from_file(rest)
+        check_module(module, rest)
+        return module, {}
+    fields = check_config(rest)
     from transformers import AutoModelForCausalLM
 
     try:
@@ -47,20 +51,13 @@ def load(source: str, trusted: bool, attention: str) -> tuple[Any, dict[str, Any
         if "trust_remote_code" in str(error):
             told = "its code is in the folder and would be run: --trust-remote-code if you trust it"
         raise RefusedError(f"{rest}: transformers cannot load it: {told}", "ArchitectureError") from None
-    quantised = getattr(model.config, "quantization_config", None)
-    if quantised is not None:
-        raise RefusedError(
-            f"{rest}: its modules are quantised: import the checkpoint in full precision", "ArchitectureError"
-        )
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise RefusedError(f"{rest}: an encoder with a decoder cannot be imported", "ArchitectureError")
     # Each token's own matrices are gathered and multiplied: no op of this way hides a choice in its data.
     for one in model.modules():
         if hasattr(getattr(one, "config", None), "_experts_implementation"):
             one.config._experts_implementation = "batched_mm"
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
-    return _Logits(model), json.loads((Path(rest) / "config.json").read_text(encoding="utf-8"))
+    return _Logits(model), fields
 
 
 def _from_file(text: str) -> Any:
@@ -122,21 +119,13 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
             try:
                 exported, length = _export(torch, module, config, dynamic)
             except Exception as error:  # whatever the model's code raises while it is traced
-                failures.append(_told(error))
+                failures.append(failure(error, module))
                 continue
             _write(torch, module, exported, length, config, source, out)
             return {"by": f"torch {torch.__version__}"}
         if source.startswith("module:"):
             break
     raise RefusedError(f"torch.export cannot trace it: {failures[-1]}", "ArchitectureError")
-
-
-def _told(error: Exception) -> str:
-    """The error and the last line of the model's own code in it."""
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if "/torch/" not in one.filename]
-    own = [one for one in frames if Path(one.filename).name != Path(__file__).name]
-    at = f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}{at}"
 
 
 def _sample_length(config: dict[str, Any]) -> int:

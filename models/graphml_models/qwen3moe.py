@@ -1,9 +1,40 @@
-"""Qwen3 with experts (Yang et al. 2025, arXiv:2505.09388): qwen3 whose feed-forwards are experts."""
+"""Qwen3 with experts (Yang et al. 2025, arXiv:2505.09388): qwen3 whose feed-forwards are experts.
 
-from graphml.loading.architecture import SampleModel
-from graphml_models._config import Config as Config
+T tokens, D model width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from graphml.ir.language import Builder
+from graphml.ir.node import Node
+from graphml.loading.architecture import Keys, Layer, SampleModel
+from graphml_models import _config, qwen3
+from graphml_models._experts import swiglu_experts
 from graphml_models._samples import HEAD_NORMS, transformer
-from graphml_models.qwen3 import build as build
+
+
+@dataclass(frozen=True)
+class Config(_config.Config):
+    """As of every decoder; normalise: the weights of a token's experts sum to 1."""
+
+    normalise: bool
+
+    @classmethod
+    def read(cls, keys: Keys) -> Self:
+        """From the file's metadata, where most files do not say that weights sum to 1."""
+        return cls(**vars(_config.read(keys)), normalise=keys.boolean("expert_weights_norm", True))
+
+
+def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
+    """Experts by the softmax of the router, [T, D]."""
+    return swiglu_experts(g, layer, x_TD, config.n_expert_used, config.normalise, scaled=True)
+
+
+build = partial(qwen3.build, feed_forward=feed_forward)
 
 
 def sample(name: str) -> list[SampleModel]:

@@ -7,7 +7,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Tensors
 from graphml_models import qwen3moe
-from graphml_models._config import Config as Config
+from graphml_models.qwen3moe import Config as Config
 from graphml_models.qwen3moe import sample as sample
 
 CAUSAL = False

@@ -66,7 +66,7 @@ def test_what_a_draft_leaves_out_is_in_it_and_on_stderr(tmp_path: Path) -> None:
         "depth_router = {'kind': 'learned', 'layers': [1, 2]}",
         "rope_scaling, the rest = {'mystery': 7}",
     ]
-    assert done.stderr.splitlines() == [f"graphml: not in the draft: {line}" for line in wanted]
+    assert done.stderr.splitlines()[1:] == [f"graphml: not in the draft: {line}" for line in wanted]
     assert all(f"- {line}" in file.read_text() for line in wanted)
 
 
@@ -146,6 +146,20 @@ def test_a_config_cannot_write_code(tmp_path: Path) -> None:
     path.write_text(json.dumps(config))
     new_arch("mine", "--from-hf", path, "-o", tmp_path / "mine.py")
     assert discovery.architecture_from_file(tmp_path / "mine.py").name == "mine"
+
+
+def test_a_draft_says_what_import_would_do_better(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((CONFIGS / "novel.json").read_text())
+    for weights, wanted in (
+        (None, "the weights beside config.json"),
+        ("model-00001-of-00002.safetensors", ""),
+    ):
+        if weights:
+            (tmp_path / weights).touch()
+        made = tmp_path / f"mine_{weights is None}.py"
+        done = new_arch("mine", "--from-hf", tmp_path / "config.json", "-o", made)
+        assert f"`graphml import hf:{tmp_path} -o {made}`" in done.stderr
+        assert ("the weights beside" in done.stderr) == bool(wanted)
 
 
 @pytest.mark.parametrize("name", ["import", "9lives", "a b", "../x", "a.b", ""])

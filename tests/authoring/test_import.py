@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import graphml
 from graphml.authoring.importing.command import checkpoint
@@ -21,10 +21,13 @@ from graphml.authoring.importing.proof_runs import tokens_alone
 from graphml.authoring.importing.recognition import recognised
 from graphml.authoring.importing.report import report
 from graphml.errors import ArchitectureError, WeightsError
+from tests.authoring.test_import_refused import REFUSED, replaced
 from tests.docs.pages import ROOT, blocks
+from tests.folder_records import TOKENS, about
+from tests.folder_records import write_folder as write_other
 from tests.import_records import NAMES, described, write_folder
 
-HF = [name for name in NAMES if not name.startswith("plain") and name not in ("mamba2", "mixtral")]
+HF = [name for name in NAMES if not name.startswith("plain") and name not in (*REFUSED, "mixtral")]
 RIGHT = [
     "llama",
     "gemma3",
@@ -142,48 +145,56 @@ def test_windows_and_caps_are_found_by_running_attention(folder: Path) -> None:
     assert [one["softcap"] for one in attends] == [50.0, 50.0]
 
 
-def test_a_deeper_checkpoint_runs_unchanged(folder: Path) -> None:
-    """A file imported from 2 layers, on 3 with a feed-forward twice as wide, against the built-in one."""
-    description = imported("qwen3", folder).dependence.description
-    rng = np.random.default_rng(1)
-    from safetensors.numpy import load_file, save_file
-
-    made = folder / "deeper"
-    write_folder(
-        description, made, num_hidden_layers=3, intermediate_size=2 * description.config["intermediate_size"]
-    )
-    if "layer_types" in description.config:
-        fields = json.loads((made / "config.json").read_text())
-        fields["layer_types"] = ["full_attention"] * 3
-        (made / "config.json").write_text(json.dumps(fields))
-    tensors = load_file(made / "model.safetensors")
-    for name in [one for one in tensors if ".layers.1." in one]:
-        tensors[name.replace(".layers.1.", ".layers.2.")] = tensors[name][::-1].copy()
-    for name, one in tensors.items():
-        if ".mlp." in name:
-            axis = 1 if "down" in name else 0
-            tensors[name] = np.concatenate([one, rng.standard_normal(one.shape, np.float32) * 0.1], axis)
-    save_file(tensors, made / "model.safetensors")
-    logits = []
-    for arch in (None, folder / "qwen3.py"):
-        with graphml.load(made, "reference", kv="f32", quant="fp32", arch=arch) as model:
-            logits.append(model.session(n_ctx=32).eval([5, 6, 7, 8], all_logits=True))
-    assert nmse(logits[1], logits[0]) < 1e-12
+def join_experts(path: Path) -> None:
+    """In one tensor for all experts, as the records' checkpoints and transformers' modules have them."""
+    found = load_file(path)
+    alone = [one for one in found if ".experts." in one]
+    for layer in sorted({one.partition(".experts.")[0] for one in alone}):
+        prefix = f"{layer}.experts."
+        count = len({one.split(".")[5] for one in alone if one.startswith(prefix)})
+        parts = {
+            part: np.stack([found[f"{prefix}{i}.{part}_proj.weight"] for i in range(count)])
+            for part in ("gate", "up", "down")
+        }
+        found[f"{prefix}gate_up_proj"] = np.concatenate([parts["gate"], parts["up"]], 1)
+        found[f"{prefix}down_proj"] = parts["down"]
+    save_file({name: one for name, one in found.items() if name not in alone}, path)
 
 
-PLANTED = {
-    '"neox"': ('"norm"', "rope-order"),
-    "config.scale)": ("1.1 * config.scale)", "attention-scale"),
-}
+@pytest.mark.parametrize("name", ["llama", "gemma2", "glm4_moe"])
+def test_a_file_of_2_layers_runs_4_wider_ones_as_transformers_does(name: str, folder: Path) -> None:
+    """Llama-like, with windows in some layers, dense and sparse layers: more of everything, unchanged."""
+    description = imported(name, folder).dependence.description
+    config, tensors, want = about(f"{name}-larger")
+    assert description.config["num_hidden_layers"] == 2
+    assert config["num_hidden_layers"] == 4
+    assert config["hidden_size"] not in (description.config["hidden_size"], 0)
+    made = write_other(folder / f"{name}-larger", config, tensors)
+    join_experts(made / "model.safetensors")
+    with graphml.load(made, "reference", kv="f32", quant="fp32", arch=folder / f"{name}.py") as model:
+        session = model.session(n_ctx=48)
+        got = [session.eval(part, all_logits=True) for part in (TOKENS[:13].tolist(), TOKENS[13:].tolist())]
+        assert not model.executor.unused_tensors
+    assert nmse(np.concatenate(got), want) <= 1e-8
 
 
-@pytest.mark.parametrize("edit", PLANTED, ids=lambda edit: PLANTED[edit][1])
-def test_a_planted_edit_is_named(edit: str, folder: Path) -> None:
-    made = imported("llama", folder)
-    text, mistake = PLANTED[edit]
+PLANTED = [
+    ("llama", '"neox"', '"norm"', "rope-order"),
+    ("llama", "config.scale)", "1.1 * config.scale)", "attention-scale"),
+    ("llama", "g.silu(", "g.gelu(", "activation"),
+    ("gemma2", "softcap=config.attn_logit_softcapping", "softcap=20.0", "attention-softcap"),
+    ("gemma2", "window=config.windows[layer.index]", "window=config.windows[layer.index] and 7",
+     "window-off-by-one"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted[-1])
+def test_a_planted_edit_is_named(planted: tuple[str, ...], folder: Path) -> None:
+    name, edit, text, mistake = planted
+    made = imported(name, folder)
     assert edit in made.text
     (folder / "planted.py").write_text(made.text.replace(edit, text))
-    proof = prove(made, folder / "planted.py", folder / "llama")
+    proof = prove(made, folder / "planted.py", folder / name)
     assert not proof.holds
     verdict, _ = proof.verdicts[-1]
     assert mistake in [cause.mistake.name for cause in verdict.causes]
@@ -200,34 +211,6 @@ def test_the_report_says_what_was_recognised_from_which_lines(folder: Path) -> N
     assert "<td>rope</td><td>model.layers.*.self_attn</td>" in page
     assert "<h2>Fusions</h2>" in page
     assert "<pre>a &lt; b</pre>" in page
-
-
-def replaced(op: str, by: str, **arguments: Any) -> Any:
-    def change(found: dict[str, Any]) -> None:
-        one = next(one for one in found["nodes"] if one["op"] == op)
-        one["op"] = by
-        one["args"] = {"self": one["args"]["self"], **arguments}
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("op", "by", "arguments"),
-    [
-        ("aten.silu.default", "aten.cumsum.default", {"dim": 1}),
-        ("aten.silu.default", "aten.mean.dim", {"dim": [1], "keepdim": True}),
-        ("aten.silu.default", "aten.nonsense.default", {}),
-    ],
-)
-def test_what_mixes_tokens_is_refused_by_op_module_and_line(
-    op: str, by: str, arguments: dict[str, Any], folder: Path
-) -> None:
-    description = described("llama", folder / "mixing", replaced(op, by, **arguments))
-    with pytest.raises(ArchitectureError) as error:
-        import_description(description, checkpoint(folder / "llama"))
-    assert by in str(error.value)
-    assert "layers.0.mlp" in str(error.value)
-    assert "activations.py:" in str(error.value)
 
 
 def test_what_changes_with_another_token_is_named(folder: Path) -> None:
@@ -256,13 +239,6 @@ def test_what_is_too_large_for_the_proof_is_said(folder: Path, monkeypatch: pyte
         assert len(proof.verdicts) == verdicts
         assert told in proof.left_out
         assert told[1:] in report(made, proof, "hf:llama").markdown()
-
-
-def test_a_recurrent_model_is_refused(folder: Path) -> None:
-    with pytest.raises(
-        ArchitectureError, match=r"conv1d.* in backbone\.layers\.0\.mixer \(modeling_mamba2\.py:\d+\)"
-    ):
-        import_description(described("mamba2", folder / "mamba2"), {})
 
 
 def test_layers_of_several_kinds_are_branches_of_one_loop(folder: Path) -> None:
@@ -314,17 +290,9 @@ def test_layers_without_a_word_in_config_json_are_a_list(folder: Path) -> None:
 
 
 def test_layers_of_too_many_kinds_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphml.authoring.importing.layers.MOST_KINDS", 1)
     imported("cohere2", folder)
+    monkeypatch.setattr("graphml.authoring.importing.layers.MOST_KINDS", 1)
     with pytest.raises(
         ArchitectureError, match="layer 3 computes otherwise than layer 0; layers of more than"
     ):
         import_description(described("cohere2", folder / "many"), checkpoint(folder / "cohere2"))
-
-
-def test_a_damaged_description_is_one_error(folder: Path) -> None:
-    def change(found: dict[str, Any]) -> None:
-        found["nodes"][5]["args"]["self"] = {"node": "nonsense"}
-
-    with pytest.raises(ArchitectureError, match="reads 'nonsense', which is not before it"):
-        described("llama", folder / "damaged", change)

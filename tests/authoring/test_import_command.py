@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -57,6 +59,95 @@ def test_a_model_that_cannot_be_traced_is_one_line(tmp_path: Path) -> None:
     assert "division by zero" in error
     assert error.count("\n") == 1
     assert not arch.exists()
+
+
+HOSTILE = """
+import torch
+from torch import nn
+
+
+class Branch(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+
+class Model(nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.table, self.blocks = nn.Embedding(50, 16), nn.ModuleList([block])
+        self.head = nn.Linear(16, 50)
+
+    def forward(self, ids):
+        return self.head(self.blocks[0](self.table(ids)))
+
+
+class Two(Model):
+    def forward(self, ids, mask):
+        return super().forward(ids) * mask
+
+
+def branch():
+    return Model(Branch())
+
+
+def two():
+    return Two(nn.Identity())
+
+
+def quantised():
+    return Model(torch.ao.nn.quantized.dynamic.Linear(16, 16))
+
+
+def encoder():
+    return Model(nn.TransformerEncoderLayer(16, 2, 16, batch_first=True, dropout=0.0))
+
+
+def number():
+    return 3
+"""
+WHY = {
+    "branch": r"`return x \* 2 if x.sum\(\) > 0 else x` in blocks\.0 \(.*model\.py:8\): GuardOnDataDependent",
+    "two": r"wanted one input, ids \[1, T\]; got Two\.forward\(ids, mask\)",
+    "quantised": r"blocks\.0 is quantised",
+    "encoder": r"attention\.default in blocks\.0\.self_attn .*wanted each token to see itself",
+    "number": r"wanted a torch\.nn\.Module; got int",
+}
+
+
+@with_torch
+@pytest.mark.parametrize("factory", WHY)
+def test_a_module_that_is_no_decoder_is_one_line(factory: str, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(HOSTILE)
+    given = ("-o", tmp_path / "mine.py", "--weights", tmp_path / "w.gguf", "--python", PYTHON)
+    code, told, error = run(f"module:{tmp_path / 'model.py'}:{factory}", *given)
+    assert (code, told) == (2, "")
+    assert error.count("\n") == 1
+    assert re.search(WHY[factory], error), error
+    assert [one.name for one in tmp_path.iterdir() if one.name != "__pycache__"] == ["model.py"]
+
+
+CONFIGS = {
+    "an encoder with a decoder": {"model_type": "t5", "is_encoder_decoder": True},
+    "its modules are quantised": {"model_type": "llama", "quantization_config": {"quant_method": "gptq"}},
+    "--trust-remote-code if you trust it": {
+        "model_type": "mine",
+        "auto_map": {"AutoConfig": "mine.Mine", "AutoModelForCausalLM": "mine.Mine"},
+    },
+}
+
+
+@with_torch
+@pytest.mark.parametrize("why", CONFIGS)
+def test_a_folder_that_is_no_plain_decoder_is_one_line(why: str, tmp_path: Path) -> None:
+    folder, ran = tmp_path / "checkpoint", tmp_path / "ran"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIGS[why]))
+    (folder / "mine.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    code, told, error = run(f"hf:{folder}", "-o", tmp_path / "mine.py", "--python", PYTHON)
+    assert (code, told) == (2, "")
+    assert error.count("\n") == 1
+    assert why in error
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["checkpoint"]
 
 
 @pytest.mark.skipif(shutil.which("false") is None, reason="the system has no program `false`")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,10 @@ import graphml
 from graphml.errors import ArchitectureError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.open_file import open_path
-from tests.folder_records import FOLDER, RECORDS, TOKENS, write_folder
+from tests.folder_records import FOLDER, RECORDS, TOKENS, about, write_folder
 from tests.golden import Floats, nmse
 
 LIMIT = 1e-8
-
-
-def about(name: str) -> tuple[dict[str, Any], dict[str, list[int]], Floats]:
-    """Config, tensors and logits of a record."""
-    with np.load(FOLDER / f"{name}.npz") as found:
-        told = json.loads(found["about"].tobytes())
-        return told["config"], told["tensors"], found["logits"]
 
 
 def folder(path: Path, name: str, **changed: Any) -> Path:
@@ -66,7 +58,7 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
     ("name", "field", "value"),
     [("llama", "a_new_field", 3), ("qwen2", "use_sliding_window", True), ("phi", "qk_layernorm", True),
      ("falcon", "alibi", True), ("llama", "hidden_act", "gelu"), ("mamba2", "time_step_limit", [0.0, 1.0]),
-     ("llama", "is_encoder_decoder", True), ("qwen3_moe", "norm_topk_prob", False),
+     ("llama", "is_encoder_decoder", True), ("qwen3_moe", "decoder_sparse_step", 2),
      ("smollm3", "no_rope_layers", [1, 1, 1, 1]), ("llama", "num_attention_heads", "4"),
      ("llama", "rope_parameters", {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}),
      ("llama", "rope_parameters", {"rope_type": "default", "rope_theta": 1e4, "a_new_one": 2}),

@@ -45,6 +45,9 @@ def attentions(dependence: Dependence) -> list[Recognised]:
             mask = one.get("attn_mask")
             query, key, value = (str(one[role]["node"]) for role in ("query", "key", "value"))
             masks = (mask["node"],) if mask else ()
+            for name in masks:
+                if dependence.on_tokens(name):
+                    raise _mask_of_tokens(dependence, name)
             found.append(
                 _fitted(
                     dependence, node, _Found(query, key, value, node.name, masks, bool(one.get("is_causal")))
@@ -76,6 +79,12 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _Found:
         if name in inside
         and len([one for one in dependence.token_operands(name) if not dependence.is_mixing(one)]) == 2
     ]
+    joined = next((nodes[one] for one in inside if op_name(nodes[one]) == "cat"), None)
+    if joined is not None:
+        raise ArchitectureError(
+            f"{joined.told}: joins scores of attention with other values, as sinks are: "
+            "`graphml import` knows no sinks"
+        )
     if len(scores) != 1 or len(set(lasts)) != 1:
         raise ArchitectureError(
             f"{at.told}: mixes tokens in a way that is no attention that `graphml import` knows"
@@ -85,6 +94,10 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _Found:
     if len(values) != 1:
         raise ArchitectureError(f"{nodes[lasts[0]].told}: wanted attention's weights times one value")
     members = [nodes[name] for name in nodes if name in inside]
+    for node in members:
+        others = [one for one in dependence.token_operands(node.name) if one not in inside]
+        if set(others) - {query, key, values[0]}:
+            raise _mask_of_tokens(dependence, node.name)
     masks = dict.fromkeys(
         one
         for node in members
@@ -92,6 +105,11 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _Found:
         if dependence.is_positions(one) and sum(isinstance(size, str) for size in nodes[one].shape or ()) > 1
     )
     return _Found(query, key, values[0], lasts[0], tuple(masks), False)
+
+
+def _mask_of_tokens(dependence: Dependence, name: str) -> ArchitectureError:
+    told = dependence.description.nodes[name].told
+    return ArchitectureError(f"{told}: attention whose mask or bias depends on values of tokens")
 
 
 class _Runs:

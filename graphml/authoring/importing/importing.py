@@ -12,8 +12,9 @@ from graphml.authoring.importing.dependence import Dependence, classed
 from graphml.authoring.importing.description import Description, TracedNode
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered, layered
+from graphml.authoring.importing.lengths import check_all_used, check_lengths
 from graphml.authoring.importing.mapping import mapping
-from graphml.authoring.importing.metadata import rope_factors, traced_keys
+from graphml.authoring.importing.metadata import check_rope, rope_factors, traced_keys
 from graphml.authoring.importing.naming import Named, names
 from graphml.authoring.importing.numbers import Fields
 from graphml.authoring.importing.places import Place, places, stored_as
@@ -60,6 +61,7 @@ class Imported:
 def import_description(description: Description, held: Mapping[str, Callable[[], Array]]) -> Imported:
     """The file of a traced module. held: the checkpoint's tensors by name; none for a plain module."""
     dependence = classed(description)
+    check_lengths(dependence)
     found = recognised(dependence)
     walk = Walk(dependence, found)
     layers = layered(walk.result())
@@ -71,6 +73,8 @@ def import_description(description: Description, held: Mapping[str, Callable[[],
     functions = writer.functions()
     body = [writer.config_class(), functions]
     if description.config:
+        check_all_used(dependence, tensors)
+        check_rope(writer)
         parameters = [one.name for one in description.inputs.values() if one.kind == "parameter"]
         stored = stored_as(parameters, description.values, held)
         body.insert(0, mapping(writer, tensors, stored, list(held)))

@@ -18,6 +18,12 @@ from graphml.loading.huggingface.tensors import LEFT_OUT, PREFIXES
 
 WIDE = 108  # characters of a line
 FAMILY = "graphml.loading.huggingface.family"
+OF_EXPERTS = (
+    "expert_feed_forward_length",
+    "expert_shared_feed_forward_length",
+    "expert_shared_count",
+    "leading_dense_block_count",
+)  # of no influence beside the shapes of tensors, and which layers have them
 ROPE_FIELDS = (
     "rope_theta",
     "rope_scaling",
@@ -78,7 +84,9 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         lines.append("found |= rope_keys(config, found)")
         lines += _rotating(writer)
     if writer.experts:
-        lines += [f'found["{key}"] = config.size("{key}")' for key in ("expert_count", "expert_used_count")]
+        told = [key for key in OF_EXPERTS if any(name in config for name in SIZES[key])]
+        keys = dict.fromkeys(("expert_count", "expert_used_count", *told))
+        lines += [f'found["{key}"] = config.size("{key}")' for key in keys if key not in fields.keys]
     for key, text in fields.keys.items():
         lines.append(f"found |= {text}" if key.startswith("*") else f'found["{key}"] = {text}')
     checks = _checks(writer, "\n".join(lines), defaults)
@@ -128,11 +136,12 @@ def _assumed(writer: Writer) -> dict[str, Any]:
 def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]:
     """Fields that were of no visible influence: other checkpoints must have the same values."""
     config = writer.description.config
+    by_key = {name for key, names in SIZES.items() if f'config.size("{key}")' in text for name in names}
     read = {name for names in (*SIZES.values(), *NUMBERS.values()) for name in names} | set(ROPE_FIELDS)
     found = []
     for name, value in config.items():
         by_windows = "window_keys" in text and name in ("layer_types", "sliding_window")
-        known = name in HARMLESS or f'"{name}"' in text or value is None or by_windows
+        known = name in HARMLESS or f'"{name}"' in text or value is None or by_windows or name in by_key
         if known or (name in read and name not in ("sliding_window",) and _is_read(writer, name)):
             continue
         if name in ("tie_word_embeddings", "is_encoder_decoder", "quantization_config"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from numpy.typing import NDArray
 
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.writing import Writer
+from graphml.errors import ArchitectureError
+from graphml.loading.huggingface.config import HfConfig
+from graphml.loading.huggingface.rope import rope_keys
 
 Array = NDArray[np.float32]
 DEFAULT_CONTEXT = 4096
@@ -43,6 +47,17 @@ def traced_keys(writer: Writer) -> dict[str, Any]:
         if len(writer.tables) > 1:
             keys["rope.freq_base_swa"] = base(writer, windowed=True)
     return keys
+
+
+def check_rope(writer: Writer) -> None:
+    """ArchitectureError, with the rope's op and module, for settings in config.json that are not known."""
+    if not writer.tables:
+        return
+    keys = {"attention.key_length": writer.sizes[2], "context_length": DEFAULT_CONTEXT}
+    try:
+        rope_keys(HfConfig(Path("config.json"), writer.description.config, {}), keys)
+    except ArchitectureError as error:
+        raise ArchitectureError(f"{_rope(writer, windowed=False).told}: {error}") from None
 
 
 def _rope(writer: Writer, windowed: bool) -> Expression:

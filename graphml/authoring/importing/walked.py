@@ -72,6 +72,11 @@ class Walked:
         """An expression in the shape of a node's value."""
         shape = node.shape or ()
         axes = [i for i, one in enumerate(shape) if isinstance(one, str)]
+        if not axes and shape and self.dependence.description.length in shape:
+            raise ValueError(
+                f"was traced at one length alone, {self.dependence.description.length} tokens: the model's "
+                "Python depends on the length, as loops over tokens do (recurrent layers)"
+            )
         if len(axes) != 1:
             raise ValueError(f"a value of shape {list(shape)}: wanted one dimension of tokens")
         return whole(expression, concrete(shape, T), axes[0])
@@ -90,6 +95,11 @@ class Walked:
 
     def weight(self, name: str, transposed: bool = False) -> Weight:
         """A value of parameters alone."""
+        if self.dependence.is_positions(name):
+            raise ValueError(
+                "combines tokens with values of positions, and is no rope of whole heads that is known: "
+                "latent attention, whose rope writes its pairs in another order, cannot be imported"
+            )
         if not self.dependence.is_parameters(name):
             raise ValueError("reads a value that is neither of tokens nor of parameters alone")
         shape = np.asarray(self.plain.value(name)).shape

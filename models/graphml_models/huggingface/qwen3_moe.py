@@ -9,11 +9,11 @@ from graphml_models.huggingface._names import ATTENTION, EXPERTS, HEAD_NORMS, NO
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
-    """As of Qwen 3, and the experts, in every layer, with weights that sum to 1."""
-    config.only("norm_topk_prob", True)
+    """As of Qwen 3, and the experts, in every layer."""
     config.only("decoder_sparse_step", 1)
     config.only("mlp_only_layers", [])
-    return {**qwen2.keys(config), **expert_keys(config)}
+    normalised = config.flag("norm_topk_prob")
+    return {**qwen2.keys(config), **expert_keys(config), "expert_weights_norm": normalised}
 
 
 FAMILY = Family(

@@ -1,0 +1,34 @@
+"""dots.llm1: `Dots1ForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family
+from graphml_models.huggingface._names import ATTENTION, EXPERTS, GATED, HEAD_NORMS, NORMS, TOP, llama_keys
+from graphml_models.huggingface.glm4_moe import SHARED, routing_keys
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of llama, with DeepSeek-V3's experts; windows must be off."""
+    config.only("scoring_func", "sigmoid", "noaux_tc")
+    found = llama_keys(config)
+    kinds = config.layered("layer_types", {"full_attention": False}, int(str(found["block_count"])))
+    if kinds is None and config.get("sliding_window") is not None:
+        config.only("max_window_layers", found["block_count"])
+    config.get("sliding_window", "max_window_layers")
+    return {**found, **routing_keys(config)}
+
+
+FAMILY = Family(
+    model_types=("dots1",),
+    architecture="dots1",
+    keys=keys,
+    names={**TOP, **ATTENTION, **NORMS, **GATED, **HEAD_NORMS, **EXPERTS, **SHARED},
+    defaults={
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-6,
+        "norm_topk_prob": False,
+        "n_group": 1,
+        "topk_group": 1,
+    },
+)

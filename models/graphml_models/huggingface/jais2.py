@@ -1,0 +1,24 @@
+"""Jais 2: `Jais2ForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import LAYER_EPS, HfConfig, Value, decoder_keys
+from graphml.loading.huggingface.family import Family
+from graphml.loading.huggingface.rope import rope_keys
+from graphml_models.huggingface._names import LLAMA
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """Layer norms, squared ReLU, rope of whole heads."""
+    config.activation("relu_squared")
+    found = decoder_keys(config, eps=LAYER_EPS)
+    return found | rope_keys(config, found)
+
+
+FAMILY = Family(
+    model_types=("jais2",),
+    architecture="jais2",
+    keys=keys,
+    names=LLAMA,
+    defaults={"hidden_act": "relu2", "layer_norm_eps": 1e-5},
+)

@@ -1,0 +1,91 @@
+"""What `graphml import` refuses, from recorded descriptions: op, module path and source line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphml.authoring.importing.command import checkpoint
+from graphml.authoring.importing.importing import import_description
+from graphml.errors import ArchitectureError
+from tests.import_records import described, write_folder
+
+REFUSED = {
+    "mamba2": r"conv1d.* in backbone\.layers\.0\.mixer \(modeling_mamba2\.py:\d+\): has no counterpart",
+    "phi3-longrope": r"where.* in model\.rotary_emb \(modeling_phi3\.py:394\): chooses by the length",
+    "ministral3": r" in model\.layers\.\d\.self_attn \(modeling_ministral3\.py:\d+\): .*llama_4_scaling_beta",
+    "doge": r" in model\.layers\.0\.self_attn \(modeling_doge\.py:304\): .*depends on values of tokens",
+    "gpt_oss": r"cat.* in model\.layers\.0\.self_attn \(modeling_gpt_oss\.py:\d+\): .*knows no sinks",
+    "youtu": r"mul.* in model\.layers\.0\.self_attn \(modeling_youtu\.py:\d+\): .*latent attention",
+    "mamba": r" in backbone\.embeddings \(modeling_mamba\.py:\d+\): was traced at one length alone, 29",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("refused")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_class_that_is_not_known_is_refused_by_op_module_and_line(name: str, folder: Path) -> None:
+    description = described(name, folder / f"{name}.refused")
+    write_folder(description, folder / name)
+    with pytest.raises(ArchitectureError, match=REFUSED[name]) as error:
+        import_description(description, checkpoint(folder / name))
+    assert "\n" not in str(error.value)
+
+
+def test_a_parameter_without_influence_is_refused(folder: Path) -> None:
+    """Read by an op that the logits of this length do not need: a file could not know what it does."""
+
+    def change(found: dict[str, Any]) -> None:
+        node = next(one for one in found["nodes"] if one["op"] == "aten.silu.default")
+        reads = next(name for name, one in found["inputs"].items() if one.get("kind") == "parameter")
+        found["inputs"]["p_more"] = {**found["inputs"][reads], "name": "model.layers.0.mlp.more"}
+        own = {"input": node["args"]["self"], "weight": {"node": "p_more"}}
+        found["nodes"].append({**node, "name": "unread", "op": "aten.linear.default", "args": own})
+
+    description = described("llama", folder / "unread", change)
+    write_folder(description, folder / "unread-checkpoint")
+    wanted = r"linear.* in model\.layers\.0\.mlp.*model\.layers\.0\.mlp\.more has no influence"
+    with pytest.raises(ArchitectureError, match=wanted):
+        import_description(description, checkpoint(folder / "unread-checkpoint"))
+
+
+def replaced(op: str, by: str, **arguments: Any) -> Any:
+    def change(found: dict[str, Any]) -> None:
+        one = next(one for one in found["nodes"] if one["op"] == op)
+        one["op"] = by
+        one["args"] = {"self": one["args"]["self"], **arguments}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("op", "by", "arguments"),
+    [
+        ("aten.silu.default", "aten.cumsum.default", {"dim": 1}),
+        ("aten.silu.default", "aten.mean.dim", {"dim": [1], "keepdim": True}),
+        ("aten.silu.default", "aten.nonsense.default", {}),
+    ],
+)
+def test_what_mixes_tokens_is_refused_by_op_module_and_line(
+    op: str, by: str, arguments: dict[str, Any], folder: Path
+) -> None:
+    description = described("llama", folder / "mixing", replaced(op, by, **arguments))
+    write_folder(description, folder / "llama")
+    with pytest.raises(ArchitectureError) as error:
+        import_description(description, checkpoint(folder / "llama"))
+    assert by in str(error.value)
+    assert "layers.0.mlp" in str(error.value)
+    assert "activations.py:" in str(error.value)
+
+
+def test_a_damaged_description_is_one_error(folder: Path) -> None:
+    def change(found: dict[str, Any]) -> None:
+        found["nodes"][5]["args"]["self"] = {"node": "nonsense"}
+
+    with pytest.raises(ArchitectureError, match="reads 'nonsense', which is not before it"):
+        described("llama", folder / "damaged", change)
