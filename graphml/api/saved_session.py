@@ -24,7 +24,7 @@ from graphml.errors import GraphmlError, UsageError
 from graphml.ir.op import Array
 from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor
-from graphml.runtime.saved_slot import WINDOWS, array_names, fill_slot, slot_arrays
+from graphml.runtime.slot_arrays import WINDOWS, array_names, fill_slot, slot_arrays
 from graphml.runtime.slots import Slot, session_slot
 from graphml.runtime.tensor_file import TensorFile, write_tensors
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK

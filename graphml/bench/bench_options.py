@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.bench import test_plan as plan
-from graphml.bench.spell import FORMATS
+from graphml.bench.row_formats import FORMATS
 from graphml.bench.suites import SUITES
 from graphml.bench.value_lists import pairs, whole_numbers, words
 from graphml.ir.cache_types import CACHE_DTYPES

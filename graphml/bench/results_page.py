@@ -1,6 +1,6 @@
 """Rows as a page to publish, in one file without references: charts, table, machine, commands, every round.
 
-Yielded in parts, the table's lines as soon as they are measured. Knows rows; `bars` draws.
+Yielded in parts, the table's lines as soon as they are measured. Knows rows; `bar_charts` draws.
 """
 
 from __future__ import annotations

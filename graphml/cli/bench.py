@@ -30,8 +30,8 @@ from graphml.bench.job import Job
 from graphml.bench.made_models import bench_model
 from graphml.bench.result_rows import Row
 from graphml.bench.results_page import page
+from graphml.bench.row_formats import FORMATS, Spell
 from graphml.bench.serve_run import ServeJob
-from graphml.bench.spell import FORMATS, Spell
 from graphml.bench.suite_run import Judged, Models, run_cases
 from graphml.bench.suite_run import markdown as suite_markdown
 from graphml.bench.suites import ServeCase, Suite, suite_named

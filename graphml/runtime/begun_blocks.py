@@ -6,6 +6,7 @@ and block numbers; nothing of who holds a block or of cells.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from graphml.ir.op import Array
 from graphml.runtime.block_content import Prefix
 
 MOST_COMPARED = 64
-"""Blocks that one prompt is compared with, the latest of those that begin with its next token."""
+"""Blocks that some tokens are compared with, the latest of those that begin with their first one."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,13 @@ class BegunBlocks:
 
     def within(self, ids: Array, prefix: Prefix) -> list[Begun]:
         """The blocks all of whose tokens are the first of some ids after a prefix."""
-        same = self._blocks.get((prefix.identity, int(ids[0])), {}) if len(ids) else {}
-        found = [Begun(block, len(self._tokens[block])) for block in same]
+        found = [Begun(block, len(self._tokens[block])) for block in self._latest(ids, prefix)]
         return [one for one in found if np.array_equal(self._tokens[one.block], ids[: one.count])]
 
     def longest(self, ids: Array, prefix: Prefix) -> Begun | None:
         """A block with the most of the first ids after a prefix; the latest of several, None if none."""
         found = None
-        same = self._blocks.get((prefix.identity, int(ids[0])), {}) if len(ids) else {}
-        for _, block in zip(range(MOST_COMPARED), reversed(same), strict=False):
+        for block in self._latest(ids, prefix):
             tokens = self._tokens[block][: len(ids)]
             equal = tokens == ids[: len(tokens)]
             count = len(tokens) if equal.all() else int(np.argmin(equal))
@@ -71,3 +70,8 @@ class BegunBlocks:
             if count == len(ids):
                 break
         return found
+
+    def _latest(self, ids: Array, prefix: Prefix) -> list[int]:
+        """The blocks that some ids after a prefix are compared with, the latest first."""
+        same = self._blocks.get((prefix.identity, int(ids[0])), {}) if len(ids) else {}
+        return list(itertools.islice(reversed(same), MOST_COMPARED))

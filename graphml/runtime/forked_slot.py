@@ -10,12 +10,12 @@ import numpy as np
 from graphml.compiler.options import CompileOptions
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
-from graphml.runtime.saved_slot import fill_slot, slot_arrays
+from graphml.runtime.slot_arrays import fill_slot, slot_arrays
 from graphml.runtime.slots import Slot, session_slot
 
 
 class _Held:
-    """See `graphml.runtime.saved_slot.Arrays`."""
+    """See `graphml.runtime.slot_arrays.Arrays`."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._arrays = arrays

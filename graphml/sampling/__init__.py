@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from graphml.sampling.candidates import Candidates
+from graphml.sampling.chain_from_entries import Chain, Drawn, chain
 from graphml.sampling.filter import Enough, Filter, Needs, NeedsTopK
 from graphml.sampling.next_logits import NextLogits
 from graphml.sampling.params import SamplingParams, checked_params
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sampler import Sampler, flaw_of, make_sampler, sampler_of
-from graphml.sampling.sampler_chain import Chain, Drawn, chain
 from graphml.sampling.top_k_logits import DeviceSample, DeviceSettings, TopK
 from graphml.sampling.top_k_sampling import (
     device_samples_row,

@@ -1,4 +1,4 @@
-"""The sampler chain: all filters in llama.cpp's order, and which of them params switch on.
+"""Which samplers run, and in which order: by default llama.cpp's, and those that params switch on.
 
 Each file of `graphml.sampling.filters` has one filter and its place. What a filter does is in its file.
 """

@@ -14,7 +14,7 @@ from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.server.conversations import conversation_of
 from graphml.server.request_fields import ChatCompletion
-from graphml.server.request_generation import Generation
+from graphml.server.running_request import Generation
 from graphml.server.sampling_settings import Settings
 from graphml.server.service import Service, merged
 from graphml.text.answers import Answer, ContentDelta, Event

@@ -22,7 +22,7 @@ from graphml.api.model import Model
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.api_keys import ApiKeys
 from graphml.server.key_limits import KeyLimits
-from graphml.server.request_generation import Generation
+from graphml.server.running_request import Generation
 from graphml.server.sampling_settings import Settings
 from graphml.server.saved_slots import SavedSlots
 from graphml.server.server_metrics import ServerMetrics

@@ -19,7 +19,7 @@ from graphml.server.event_stream import EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
 from graphml.server.request_body import body_of
 from graphml.server.request_fields import Completion, Sampling
-from graphml.server.request_generation import Generation
+from graphml.server.running_request import Generation
 from graphml.server.sampling_settings import Settings, described
 from graphml.server.service import STOP_TYPES, Service, all_finished, cancel_all, merged, timings
 from graphml.server.shown_logprobs import entries

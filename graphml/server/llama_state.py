@@ -16,7 +16,7 @@ from graphml.server.event_stream import EventStream
 from graphml.server.json_response import json_response
 from graphml.server.request_body import body_of, read_body
 from graphml.server.request_fields import Sampling, SlotFile
-from graphml.server.request_generation import Generation
+from graphml.server.running_request import Generation
 from graphml.server.sampling_settings import described
 from graphml.server.saved_slots import ACTIONS
 from graphml.server.server_metrics import key_metrics, memory_metric

@@ -23,7 +23,7 @@ from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import final, running_timings
 from graphml.server.request_body import body_of
 from graphml.server.request_fields import Completion, TextCompletion
-from graphml.server.request_generation import Generation
+from graphml.server.running_request import Generation
 from graphml.server.sampling_settings import Settings
 from graphml.server.service import (
     FINGERPRINT,

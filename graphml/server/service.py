@@ -28,8 +28,8 @@ from graphml.server.engine_access import EngineAccess
 from graphml.server.event_stream import EventStream
 from graphml.server.prompts import prompts_of
 from graphml.server.request_fields import Sampling
-from graphml.server.request_generation import Generation
 from graphml.server.resumable_streams import ResumableStreams
+from graphml.server.running_request import Generation
 from graphml.server.sampling_settings import Settings, settings_of
 from graphml.server.server_metrics import ServerMetrics
 from graphml.server.server_options import ServerOptions

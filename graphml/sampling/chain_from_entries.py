@@ -17,9 +17,9 @@ from graphml.argument_checks import items_of, mapping_of, text_of, token_id, who
 from graphml.errors import UsageError
 from graphml.sampling import choice
 from graphml.sampling.candidates import Candidates, Floats, Ids, all_candidates, softmax
+from graphml.sampling.chain_grammar import GrammarStep
 from graphml.sampling.filter import Apply, Entry, Filter
 from graphml.sampling.filter_order import CHAIN
-from graphml.sampling.grammar_step import GrammarStep
 from graphml.sampling.mersenne_twister import MersenneTwister
 from graphml.sampling.moment import Moment, Vocabulary
 from graphml.sampling.open_vocabulary import AnyVocabulary, opened_vocabulary
