@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -154,20 +153,11 @@ IN_PYTHON = {
     ),
 }
 ALL_DEVICES, ALL_REAL = (*DEVICES, WITHOUT_SUBGROUPS), (*REAL, WITHOUT_SUBGROUPS)
-# A kernel reads each type of cache by a few lines of its own, which are the same in the forms for few tokens
-# and for many: each type meets each form once, each two of the three devices.
-IN_TURN = {
-    f"{form}, {kind}": ALL_REAL[(i + j) % len(ALL_REAL)]
-    for j, form in enumerate(("few", "many"))
-    for i, kind in enumerate(KINDS)
-}
 
 
-def cases_on(device: str) -> Iterable[str]:
-    return IN_PYTHON.get(device) or (name for name in CASES if IN_TURN.get(name, device) == device)
-
-
-@pytest.mark.parametrize(("name", "device"), [(n, d) for d in ALL_DEVICES for n in cases_on(d)])
+@pytest.mark.parametrize(
+    ("name", "device"), [(n, d) for d in ALL_DEVICES for n in CASES if n in IN_PYTHON.get(d, CASES)]
+)
 def test_every_form_means_the_same(name: str, device: str) -> None:
     case = CASES[name]
     blocks = max(case.positions) // BLOCK + 2
