@@ -16,6 +16,9 @@ from graphml_models import _config, qwen3
 from graphml_models._experts import swiglu_experts
 from graphml_models._samples import HEAD_NORMS, transformer
 
+# Of folders alone: llama.cpp's files may say `expert_weights_norm`, which it does not read for this architecture.
+NORMALISE = "router.normalise"
+
 
 @dataclass(frozen=True)
 class Config(_config.Config):
@@ -25,8 +28,8 @@ class Config(_config.Config):
 
     @classmethod
     def read(cls, keys: Keys) -> Self:
-        """From the file's metadata, where most files do not say that weights sum to 1."""
-        return cls(**vars(_config.read(keys)), normalise=keys.boolean("expert_weights_norm", True))
+        """From the metadata; of a GGUF file the weights sum to 1, whatever it says."""
+        return cls(**vars(_config.read(keys)), normalise=keys.boolean(NORMALISE, True))
 
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:

@@ -67,8 +67,9 @@ def test_cache_prompt_false_finds_nothing(server: Running) -> None:
     found = [
         server.post("/completion", {**asked, "cache_prompt": wanted}).json() for wanted in (True, True, False)
     ]
-    cached = [one["timings"]["cache_n"] for one in found]
-    assert cached == [0, 64, 0]
+    first, again, without = (one["timings"]["cache_n"] for one in found)
+    assert first < again  # what other prompts began with, and all but the last token
+    assert (found[1]["timings"]["prompt_n"], without) == (1, 0)
 
 
 def test_texts_become_tokens_and_back(server: Running) -> None:

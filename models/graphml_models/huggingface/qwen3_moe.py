@@ -6,14 +6,14 @@ from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Family
 from graphml_models.huggingface import qwen2
 from graphml_models.huggingface._names import ATTENTION, EXPERTS, HEAD_NORMS, NORMS, TOP, expert_keys
+from graphml_models.qwen3moe import NORMALISE
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of Qwen 3, and the experts, in every layer."""
     config.only("decoder_sparse_step", 1)
     config.only("mlp_only_layers", [])
-    normalised = config.flag("norm_topk_prob")
-    return {**qwen2.keys(config), **expert_keys(config), "expert_weights_norm": normalised}
+    return {**qwen2.keys(config), **expert_keys(config), NORMALISE: config.flag("norm_topk_prob")}
 
 
 FAMILY = Family(
