@@ -1,4 +1,4 @@
-"""Kernels for GPUs, their factories and helpers: each is used by name, where a search for the name finds it."""
+"""Kernels for GPUs, their factories and helpers: each is used by its name, which a search finds."""
 
 import ast
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ KERNELS = [path for path in TREES if ROOT / "kernels" in path.parents and path.n
 
 
 def defined(path: Path) -> Iterator[str]:
-    """Functions and values of a module, by name; of a format's file its reader is found by the file's name."""
+    """Functions and values of a module, by name; a format's reader is found by its file's name."""
     for node in TREES[path].body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
