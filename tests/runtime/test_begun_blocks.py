@@ -98,6 +98,17 @@ def first_prefix(scheduler: Scheduler) -> Prefix:
     return found
 
 
+def test_a_block_that_holds_less_than_another_is_not_kept() -> None:
+    """Neither beside a block that was left filled partly, nor beside a full one."""
+    scheduler = scheduler_of(16)
+    ended(scheduler, [5, 6, 7])
+    ended(scheduler, [5, 6])
+    assert scheduler.pool.n_kept == 1
+    ended(scheduler, [5, 6, 7, 8])
+    ended(scheduler, [5, 6, 7])
+    assert scheduler.pool.n_kept == 1
+
+
 def test_the_last_id_is_computed_though_its_cell_is_known() -> None:
     scheduler = scheduler_of(16)
     assert [ended(scheduler, [5, 6, 7]).start for _ in range(2)] == [0, 2]
