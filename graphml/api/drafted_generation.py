@@ -110,6 +110,6 @@ class SessionDrafts:
 
     def close(self) -> None:
         """No token is wanted any more."""
-        if self._drafts.reads_hidden:
-            _show_hidden(self._session, False)
+        if self._drafts.reads_hidden and self._session._probe.watch == self._saw:
+            _show_hidden(self._session, False)  # else they are another generation's
         self._drafts.drafter.close()

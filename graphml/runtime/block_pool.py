@@ -125,15 +125,16 @@ class BlockPool:
     def keep_begun(self, block: int, prefix: Prefix, ids: Array) -> None:
         """A held block is filled partly, by `ids` after `prefix`, and nobody writes to it any more.
 
-        Those that hold less of the same are given up for it; where another holds as much, that one is kept.
+        Those that hold less of the same are given up for it; where another holds as much or more, that one is
+        kept.
         """
         if not self.keeps_begun:
             return
-        same = [one.block for one in self.begun_within(ids, prefix) if one.count == len(ids)]
-        if not same:
+        same = self.begun(ids, prefix)
+        if same is None or same.count < len(ids):
             self._add_begun(block, prefix, ids)
-        elif same[0] in self._free:
-            self._free.move_to_end(same[0])
+        elif same.block in self._free:
+            self._free.move_to_end(same.block)
 
     def begun_within(self, ids: Array, prefix: Prefix) -> list[Begun]:
         """The blocks that are filled partly, by nothing but the first of `ids` after `prefix`."""
@@ -161,7 +162,7 @@ class BlockPool:
             return None
         blocks = [self._free.popitem(last=False)[0] for _ in range(count)]
         for block in blocks:
-            self.n_evicted += block in self._content
+            self.n_evicted += self._is_found(block)
             self.forget(block)
             self._references[block] = 1
         for window in self.windows if with_windows else ():

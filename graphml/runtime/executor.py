@@ -273,6 +273,8 @@ class Executor:
                 self._open_lock.closed = True
                 self.programs.clear()
                 self.movers.clear()
-                self.head = None
+                if self.head is not None:
+                    self.head.executor.programs.clear()  # who drafts with it may live longer
+                    self.head = None
                 self.device.close()
                 self.file.close()

@@ -34,7 +34,7 @@ def fork(sequence: Sequence, sibling: Sequence, pool: BlockPool) -> tuple[Move, 
     own = pool.allocate(1) if count % size else []
     if own is None:
         count = whole * size
-    sequence.n_computed = count
+    sequence.n_computed, sequence.copies = count, True
     if not own:
         return ()
     sequence.blocks += own
@@ -57,7 +57,7 @@ def copy_begun(sequence: Sequence, pool: BlockPool) -> tuple[Move, ...]:
     if own is None:
         return ()
     sequence.blocks += own
-    sequence.n_computed += found.count
+    sequence.n_computed, sequence.copies = first + found.count, True
     cells = np.arange(found.count, dtype=np.int32)
     return (Move(cells + found.block * pool.block_size, cells + own[0] * pool.block_size),)
 

@@ -59,7 +59,8 @@ class Sequence:
     what its samplers keep. matcher: of what its text must follow; it catches up before a token is sampled.
     n_dropped: ids that a full context has made it forget; draft: ids that the next step tries behind the
     others, from `drafts`; moved: whether cells of its blocks were moved since they were computed, so that
-    nobody else can use them. prompt_scores: what is known of the prompt's log-probabilities, where they are
+    nobody else can use them; copies: whether its next step begins with copies to its blocks, which hold
+    nothing until then. prompt_scores: what is known of the prompt's log-probabilities, where they are
     wanted, of all sequences of a request; scores: of tokens that were sampled and not handed out yet. pooled:
     the rows of a text, float32 [rows, d], once they are computed. guidance: what it shares with the sequence
     of a (negative) prompt. waits_for: why it was not admitted when that was last considered; see `Scheduler`.
@@ -83,6 +84,7 @@ class Sequence:
     n_preempted: int = 0
     n_dropped: int = 0
     moved: bool = False
+    copies: bool = False
     matcher: Matcher | None = None
     prompt_scores: list[TokenLogprobs | None] | None = None
     scores: list[TokenLogprobs] = field(default_factory=list)
@@ -167,6 +169,7 @@ class Sequence:
         for window in pool.windows:
             window.advance(self.blocks, self.n_computed, self.n_computed + count)
         self.n_computed += count
+        self.copies = False
         if self.moved:
             return
         size = pool.block_size
@@ -193,10 +196,10 @@ class Sequence:
         for window in pool.windows:
             window.release(self.blocks, self.n_computed)
         first = self.n_committed * pool.block_size
-        if first < self.n_computed and not self.moved:
+        if first < self.n_computed and not (self.moved or self.copies):
             pool.keep_begun(
                 self.blocks[self.n_committed], self.prefix, self.ids_at(first, self.n_computed - first)
             )
         pool.release(self.blocks)
-        self.blocks, self.moved = [], False
+        self.blocks, self.moved, self.copies = [], False, False
         self.prefix, self.n_committed, self.n_computed = Prefix.empty(self.request.extra), 0, 0

@@ -150,7 +150,7 @@ FLAGS: Final = (
     Flag("--mirostat-lr", "mirostat_eta", float, "Mirostat's learning rate."),
     Flag("--mirostat-ent", "mirostat_tau", float, "Mirostat's surprise."),
     Flag("-md --model-draft --spec-draft-model", "draft_model", help="A smaller model that drafts tokens."),
-    Flag("--spec-type", "spec_type", help="What drafts tokens: none, draft-simple, ngram-simple, or auto."),
+    Flag("--spec-type", "spec_type", help="Drafts by: none, draft-simple, draft-mtp, ngram-simple or auto."),
     Flag("--spec-draft-n-max", "spec_draft_n_max", int, "Most tokens of a draft."),
     Flag("--spec-draft-n-min", "spec_draft_n_min", int, "Shorter drafts are not tried."),
     Flag("-l --logit-bias", "logit_bias", help="ID+X or ID-X.", repeated=True),

@@ -79,6 +79,14 @@ class Runner:
             found += [key_of(one.ids, p) for p in range(len(found), one.n_computed)]
         return found
 
+    def run_or_fail(self, plan: StepPlan, chance: random.Random) -> None:
+        """Some steps fail before anything is moved or computed, and end their sequences."""
+        if chance.random() >= 0.03:
+            self.run(plan)
+            return
+        for rows in plan.all_rows:
+            self.scheduler.remove(rows.sequence)
+
     def run(self, plan: StepPlan) -> None:
         self.n_steps += 1
         writes: Counter[int] = Counter()
@@ -299,7 +307,7 @@ def play(
     recurrent = kind in ("hybrid", "recurrent")
     scheduler = Scheduler(pool, max_sequences, n_ctx, cap, recurrent=recurrent, checkpoints=checkpoints)
     overflows = ["stop", "shift"] if kind == "attention" and not windows else ["stop"]
-    runner = Runner(scheduler)
+    runner, failures = Runner(scheduler), random.Random(f"steps that fail {seed}")
     beginnings = [[chance.randint(0, 2) for _ in range(3 * SIZE)] for _ in range(3)]
     made: list[tuple[Sequence, list[int], int]] = []
     quiet = 0
@@ -331,7 +339,7 @@ def play(
         plan = scheduler.schedule(chance.randint(1, MOST_IDS))
         if plan is not None:
             before = len(runner.finished), sum(len(one.ids) + one.n_computed for one, _, _ in made)
-            runner.run(plan)
+            runner.run_or_fail(plan, failures)
             after = len(runner.finished), sum(len(one.ids) + one.n_computed for one, _, _ in made)
             quiet = 0 if before < after else quiet + 1
         runner.check()

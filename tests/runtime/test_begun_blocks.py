@@ -72,6 +72,43 @@ def test_a_prompt_copies_what_it_shares_of_a_block() -> None:
     assert scheduler.pool.n_used == 0
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_cells_that_were_never_copied_are_not_found(n: int) -> None:
+    """A step fails before its moves: the blocks that it would have copied to hold nothing."""
+    scheduler = scheduler_of(16)
+    first = ended(scheduler, [5, 6, 7, 8, 9, 10]).sequence
+    (of_first,) = (one.block for one in scheduler.pool.begun_within(ids_of(9, 10), first_prefix(scheduler)))
+    request = Request(ids_of(5, 6, 7, 8, 9, 1), n=n)
+    failing = [Sequence(request, 1 + i) for i in range(n)]
+    for one in failing:
+        scheduler.add(one)
+    plan = scheduler.schedule(100)
+    assert plan is not None
+    assert [len(rows.moves) for rows in plan.rows] == [1] * n
+    assert first.blocks == []
+    for one in failing:
+        scheduler.remove(one)
+    (move,) = ended(scheduler, [5, 6, 7, 8, 9, 2], 9).moves
+    assert set(move.sources // SIZE) == {of_first}
+
+
+def first_prefix(scheduler: Scheduler) -> Prefix:
+    """What the block of the ids 5 to 8 ends."""
+    (found,) = scheduler.pool.match(ids_of(5, 6, 7, 8), EMPTY)[1]
+    return found
+
+
+def test_a_block_that_holds_less_than_another_is_not_kept() -> None:
+    """Neither beside a block that was left filled partly, nor beside a full one."""
+    scheduler = scheduler_of(16)
+    ended(scheduler, [5, 6, 7])
+    ended(scheduler, [5, 6])
+    assert scheduler.pool.n_kept == 1
+    ended(scheduler, [5, 6, 7, 8])
+    ended(scheduler, [5, 6, 7])
+    assert scheduler.pool.n_kept == 1
+
+
 def test_the_last_id_is_computed_though_its_cell_is_known() -> None:
     scheduler = scheduler_of(16)
     assert [ended(scheduler, [5, 6, 7]).start for _ in range(2)] == [0, 2]

@@ -168,6 +168,19 @@ def test_texts_are_the_same_with_multi_token_prediction(
         assert sum(one.n_accepted for one in results) > 30
 
 
+def test_a_generation_that_takes_the_place_of_another_keeps_its_drafts(paths: dict[str, Path]) -> None:
+    """The former one ends behind the begin of the next, as where one variable names both."""
+    params = SamplingParams(spec_type="mtp")
+    where = {"arch": paths["arch"], "threads": 1, "n_batch": 32}
+    with graphml.load(paths["right"], "cpu", **where) as model, model.session() as session:
+        tokens = session.generate([5, 9, 7], params, 20)
+        next(tokens)
+        tokens = session.generate([5, 9, 7], params, 20)
+        assert len(list(tokens)) == 20
+        assert session.stats.n_accepted > 0
+        assert session._probe.watch is None
+
+
 @pytest.mark.parametrize("name", AHEAD)
 def test_families_draft_by_their_own_layers(name: str, tmp_path: Path) -> None:
     with graphml.load(write_model(tmp_path / "model.gguf", *MODELS[name]), "cpu", n_batch=32) as model:
@@ -195,6 +208,26 @@ def test_a_model_without_the_layer_is_refused(tmp_path: Path, paths: dict[str, P
                 session.generate([1], params)
             with model.engine() as engine, pytest.raises(UsageError, match=f"spec_type: mtp wants .*{why}"):
                 engine.submit([1], params)
+
+
+def test_a_head_on_several_devices_is_refused(paths: dict[str, Path]) -> None:
+    params, split = SamplingParams(spec_type="mtp"), "cpu,reference"
+    with graphml.load(paths["right"], split, arch=paths["arch"]) as model:
+        session = model.session()
+        with pytest.raises(UsageError, match="on one backend"):
+            session.generate([1], params)
+
+
+def test_a_closed_model_closes_its_head(paths: dict[str, Path]) -> None:
+    """Though somebody who drafts with it is still there."""
+    with graphml.load(paths["right"], "cpu", arch=paths["arch"], threads=1) as model:
+        head = prediction_head(model.executor)
+        drafter = head.drafter(64, model.n_vocab)
+        head.prepare()
+    assert not head.executor.weights
+    drafter.saw(0, np.zeros((1, WIDTH), np.float32))
+    with pytest.raises(UsageError, match="closed"):
+        drafter.propose([1, 2], 3)
 
 
 def test_a_text_that_changed_is_read_anew(paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
