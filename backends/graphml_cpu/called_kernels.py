@@ -6,9 +6,9 @@ Knows lowered steps and the model of costs; compiles nothing.
 from __future__ import annotations
 
 from graphml.ir.node import Node
-from graphml.ir.shape import bounds
+from graphml.ir.shape import max_elements
 from graphml_cpu.lowering import table
-from graphml_cpu.lowering.step import Part, Step, Table
+from graphml_cpu.lowering.step import Step, Table
 from graphml_cpu.node_support import refuses
 from graphml_cpu.packed import FLOATS
 from graphml_cpu.product_costs import costs
@@ -21,21 +21,23 @@ def called_kernels(node: Node, threads: int, tuning: Tuning, one_order: bool) ->
         return []
     lines = []
     for step in table()[node.op.name].steps(node, threads, one_order):
-        lines.append(step.kernel.name + _choice(step, tuning.applied(step, threads)))
+        applied = tuning.applied(step, threads)
+        lines.append(applied.kernel.name + _choice(step, applied))
     return lines
 
 
 def _choice(step: Step, applied: Step) -> str:
     """Which loop is called at the most rows that the node has, and what both are estimated at."""
     few, x = applied.arguments.get("few_rows"), step.arguments.get("x")
-    if not isinstance(few, int) or not isinstance(x, Node | Part):
+    if not isinstance(few, int) or not isinstance(x, Node):
         return ""
-    source = x.node if isinstance(x, Part) else x
-    rows, n, k = max(bounds(source.shape[:-1]), default=1), _weight_rows(step), step.arguments["k"]
+    rows, n, k = max_elements(x.shape[:-1]), _weight_rows(step), step.arguments["k"]
     kind = step.kernel.name.split("-")[1]
     assert isinstance(k, int)
     if rows == 1:
         return ": by rows, the only loop for one row"
+    if dict(step.kernel.calls)["tiles"] is None:
+        return f": {rows} rows by rows, the only loop in one order"
     found = costs(kind, kind in FLOATS)
     by_rows, by_panels = (cost.of(n, rows) * k / 1e6 for cost in (found.by_rows, found.by_panels))
     chosen = "by rows" if rows <= few else "by panels"

@@ -13,7 +13,7 @@ from functools import partial
 from graphml.ir.dtype import DType, dtype
 from graphml.ir.node import Node
 from graphml.ir.op import Type
-from graphml.ir.shape import bounds
+from graphml.ir.shape import bounds, max_elements
 from graphml_cpu import target
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernels import formats
@@ -27,7 +27,6 @@ from graphml_cpu.lowering.step import (
     leading,
     one_symbol,
     row_bytes,
-    rows,
     width,
 )
 from graphml_cpu.packed import BF16_PAIRS, LAYOUTS, few_rows, packed_bytes, scratch_bytes
@@ -67,7 +66,7 @@ def product_kind(weight: Node, x: Node) -> str:
 
 def is_one_row(x: Node) -> bool:
     """Whether there is never more than one row of x."""
-    return rows(x.shape[:-1]).symbol is None or max(bounds(x.shape[:-1])) == 1
+    return max_elements(x.shape[:-1]) == 1
 
 
 _MUL_MAT = "graphml_cpu.kernels.products.mul_mat"

@@ -19,7 +19,8 @@ TOLERANCE = 3e-6
 def decode(
     case: Case, inputs: Inputs, nth: int = 1, alone: int = 0, out: np.ndarray | None = None
 ) -> np.ndarray:
-    partial = np.full(attention_partial_bytes(case.rows, case.n_head, case.d_v) // 4, 1e30, np.float32)
+    records = attention_partial_bytes(alone or case.rows, case.n_head, case.d_v) // 4
+    partial = np.full(records + 16, 1e30, np.float32)
     seen = {
         "positions": inputs.positions,
         "sequences": inputs.sequences,
@@ -35,6 +36,7 @@ def decode(
         partial=partial, n_head_kv=case.n_head_kv, block_size=case.block_size,
         table_stride=inputs.block_table.shape[1], scale=inputs.scale, softcap=case.softcap,
         max_bias=case.max_bias, q_stride=inputs.q.strides[0], **seen)  # fmt: skip
+    assert (partial[records:] == 1e30).all()
     out = np.full((case.rows, case.n_head, case.d_v), np.nan, np.float32) if out is None else out
     second = kernel("attention.decode", "make_attention_combine", case.d_v)
     sinks = 0 if inputs.sinks is None else inputs.sinks
