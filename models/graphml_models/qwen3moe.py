@@ -16,7 +16,7 @@ from graphml_models import _config, qwen3
 from graphml_models._experts import swiglu_experts
 from graphml_models._samples import HEAD_NORMS, transformer
 
-# Of folders alone: llama.cpp does not read `expert_weights_norm` for this architecture.
+# Of folders alone: files may say `expert_weights_norm`, which llama.cpp does not read for this architecture.
 NORMALISE = "router.normalise"
 
 

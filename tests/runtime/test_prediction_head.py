@@ -171,8 +171,8 @@ def test_texts_are_the_same_with_multi_token_prediction(
 def test_a_generation_that_takes_the_place_of_another_keeps_its_drafts(paths: dict[str, Path]) -> None:
     """The former one ends behind the begin of the next, as where one variable names both."""
     params = SamplingParams(spec_type="mtp")
-    where = {"arch": paths["arch"], "threads": 1, "n_batch": 32}
-    with graphml.load(paths["right"], "cpu", **where) as model, model.session() as session:
+    with graphml.load(paths["right"], "cpu", arch=paths["arch"], threads=1) as model:
+        session = model.session()
         tokens = session.generate([5, 9, 7], params, 20)
         next(tokens)
         tokens = session.generate([5, 9, 7], params, 20)
