@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -46,11 +47,26 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def folder_beside(partial: Path) -> Iterator[Path]:
+    """A folder for a library that writes to files whose names it makes up; gone afterwards, with all of it."""
+    folder = partial.with_name(PARTIAL.format(secrets.token_hex(8)))
+    folder.mkdir(0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def remove_stale(folders: Iterable[Path]) -> None:
-    """Remove files beside others that processes which were killed have left in these folders."""
+    """Remove what processes which were killed have left beside the files of these folders."""
     for path in (one for folder in folders for one in folder.glob(PARTIAL.format("*"))):
         with contextlib.suppress(OSError):
-            if path.stat().st_mtime < time.time() - STALE_S:
+            if path.lstat().st_mtime >= time.time() - STALE_S:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
                 path.unlink()
 
 

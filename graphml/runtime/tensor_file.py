@@ -18,7 +18,7 @@ import numpy as np
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.replaced_file import replacing
+from graphml.replaced_file import folder_beside, replacing
 
 MAX_HEADER_BYTES = 1 << 24
 ABOUT, DIGEST = "graphml", "sha256"
@@ -47,9 +47,11 @@ def write_tensors(
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     hashes = {name: _digest(array) for name, array in whole.items()}
     text = json.dumps({"about": about, "arrays": hashes})
-    with replacing(path, durable) as partial:
+    with replacing(path, durable) as partial, folder_beside(partial) as folder:
+        made = folder / path.name
         try:
-            save_file(whole, partial, {ABOUT: text, DIGEST: hashlib.sha256(text.encode()).hexdigest()})
+            save_file(whole, made, {ABOUT: text, DIGEST: hashlib.sha256(text.encode()).hexdigest()})
+            made.replace(partial)
         except SafetensorError as error:  # the library's own, of a full disk too
             raise OSError(str(error)) from None
 

@@ -129,6 +129,10 @@ def test_what_a_killed_save_has_left_is_removed_by_a_later_server(
     old.write_bytes(b"x")
     new.write_bytes(b"x")  # another server's, perhaps
     long_ago = time.time() - 2 * STALE_S
-    os.utime(old, (long_ago, long_ago))
+    folder = tmp_path / PARTIAL.format("folder")
+    folder.mkdir()
+    (folder / ".tmpXYZ").write_bytes(b"x")  # the library's own
+    for one in (old, folder):
+        os.utime(one, (long_ago, long_ago))
     with running(ServerOptions(parallel=1, n_ctx=64, slot_save_path=tmp_path), stories):
         assert [one.name for one in tmp_path.iterdir()] == [new.name]
