@@ -49,7 +49,7 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def folder_beside(partial: Path) -> Iterator[Path]:
-    """A folder for a library that writes to files whose names it makes up; gone afterwards, with all of it."""
+    """A folder for a library that writes to files whose names it makes up; gone afterwards with them."""
     folder = partial.with_name(PARTIAL.format(secrets.token_hex(8)))
     folder.mkdir(0o700)
     try:
