@@ -18,7 +18,7 @@ from graphml.ir.op import Array
 from graphml.runtime.draft_steps import draft_program, drafted_logits
 from graphml.runtime.drafting import DRAFT_ROWS, Drafts, StepTimes, draft_lengths
 from graphml.runtime.evaluation import Floats
-from graphml.runtime.prediction_head import HIDDEN
+from graphml.runtime.model_graphs import HIDDEN
 from graphml.sampling import NextLogits, SamplingParams
 
 

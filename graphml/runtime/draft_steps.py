@@ -16,6 +16,7 @@ from graphml.pages import out_of_memory
 from graphml.runtime.drafting import DRAFT_ROWS
 from graphml.runtime.evaluation import Floats, Take
 from graphml.runtime.executor import Executor
+from graphml.runtime.model_graphs import HIDDEN
 from graphml.runtime.slots import Slot
 from graphml.runtime.step_inputs import fill, write_factors
 from graphml.runtime.step_plan import StepPlan
@@ -67,5 +68,5 @@ def show_hidden(outputs: Mapping[str, Array], plan: StepPlan) -> None:
     row = 0
     for rows in plan.rows:
         if rows.sequence.drafts is not None:
-            rows.sequence.drafts.saw(rows.start, outputs["hidden"][row : row + rows.count])
+            rows.sequence.drafts.saw(rows.start, outputs[HIDDEN][row : row + rows.count])
         row += rows.count

@@ -23,6 +23,9 @@ from graphml.passes.output_rows import leave_rows_out, with_outputs
 from graphml.runtime.paged_cache import BLOCK_SIZE, MAX_CELLS
 from graphml.weights import ModelFile
 
+HIDDEN = "hidden"
+"""The name of a step's hidden rows: an output, and an input of the layer that predicts further."""
+
 
 def head_prefix(config: Any) -> str:
     """With what the names of tensors begin of the layer for multi-token prediction, behind the last one."""
@@ -81,7 +84,7 @@ class ModelGraphs:
             made = g.finish(**self._outputs(g, weights, built, pooling, top_k))
             graph = leave_rows_out(made, g.output_rows, g.n_tokens)
             if hidden:
-                graph = with_outputs(graph, g.finish(hidden=self._every_hidden(g)))
+                graph = with_outputs(graph, g.finish(**{HIDDEN: self._every_hidden(g)}))
         unused = [] if self.is_head else weights.unused()
         self.unused_tensors = [one for one in unused if not one.startswith(self._ahead)]
         self.recurrent = any(node.op.recurrent for node in graph.nodes)
@@ -133,7 +136,7 @@ class ModelGraphs:
         if of == "logits":
             check_logits(built, self.file.tensors)
         if of == "logits" and not pooling:
-            own = {"hidden": g.hidden} if self.is_head and g.hidden is not None else {}
+            own = {HIDDEN: g.hidden} if self.is_head and g.hidden is not None else {}
             return {of: built} | (candidates(g, built) if top_k else {}) | own
         hidden = built if of == "embeddings" else g.hidden
         if hidden is None:

@@ -24,11 +24,10 @@ from graphml.loading.architecture import EMBEDDING, Architecture, Tensors
 from graphml.runtime.drafting import Proposal
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
-from graphml.runtime.model_graphs import head_prefix
+from graphml.runtime.model_graphs import HIDDEN, head_prefix
 from graphml.runtime.slots import Slot, make_slots
 from graphml.runtime.step_inputs import fill
 
-HIDDEN = "hidden"
 LEAST_PROBABILITY = 0.4
 """A draft ends where its most likely token is less likely, as with draft models."""
 MOST_ROWS = 2048

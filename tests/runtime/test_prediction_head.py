@@ -12,7 +12,8 @@ import pytest
 import graphml
 from graphml.errors import UsageError
 from graphml.runtime.drafting import StepTimes
-from graphml.runtime.prediction_head import HIDDEN, prediction_head
+from graphml.runtime.model_graphs import HIDDEN
+from graphml.runtime.prediction_head import prediction_head
 from graphml.runtime.slots import make_slots
 from graphml.sampling import SamplingParams
 from tests import tiny_model
