@@ -33,6 +33,8 @@ settings.load_profile("same")
 os.environ.setdefault("GRAPHML_OPENCL_OPTIONS", "-cl-opt-disable")
 os.environ.setdefault("GALLIVM_PERF", "nopt")
 os.environ.setdefault("GRAPHML_COMPILE_PROCESSES", "1")  # the tests' own processes fill the cores
+# NumPy's threads wait in loops: with one the goldens on the reference take 22 s of processor time, else 53.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 # The first keeps the code of what it lists, which the second runs.

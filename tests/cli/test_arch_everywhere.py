@@ -62,7 +62,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("graphml.cli.machine.BANDWIDTH_BYTES", 1 << 20)
 
 
 def graphml(name: str, *more: object) -> Result:

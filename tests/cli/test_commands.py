@@ -274,8 +274,7 @@ def test_plan_names_what_the_graph_leaves_unused(path: Path, tmp_path: Path) -> 
     assert "  unread keys: llama.feed_forward_length\n" in text
 
 
-def test_doctor_tells_the_machine_and_every_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphml.cli.machine.BANDWIDTH_BYTES", 1 << 20)
+def test_doctor_tells_the_machine_and_every_backend() -> None:
     found = json.loads(graphml_command("doctor", "--json", "-t", 1).stdout)
     assert found["threads"] == 1
     assert found["bandwidth"] > 1e8
@@ -290,7 +289,6 @@ def test_doctor_says_where_the_metadata_of_the_package_is_missing(monkeypatch: p
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("graphml.cli.machine.BANDWIDTH_BYTES", 1 << 20)
     for name in ("requires", "version"):
         monkeypatch.setattr(f"graphml.cli.doctor.metadata.{name}", missing)
     monkeypatch.setattr("graphml.loading.discovery.entry_points", lambda **group: ())
@@ -303,7 +301,6 @@ def test_doctor_says_where_the_metadata_of_the_package_is_missing(monkeypatch: p
 def test_doctor_measures_the_memory_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     device = SimpleNamespace(name="a", driver="b", kind="other", bandwidth=lambda: 4e12, close=lambda: None)
     made = Backend("fast", lambda threads: cast(Device, device), lambda node: None, reads_back=True)
-    monkeypatch.setattr("graphml.cli.machine.BANDWIDTH_BYTES", 1 << 20)
     monkeypatch.setattr("graphml.loading.discovery.backend_names", lambda: ["fast"])
     monkeypatch.setattr("graphml.loading.discovery.backend", lambda name: made)
     assert "backend fast: usable\n  memory is read at 4000.0 GB/s\n" in graphml_command("doctor").stdout

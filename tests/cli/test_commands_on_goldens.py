@@ -24,11 +24,6 @@ every_chosen = pytest.mark.parametrize("path", CHOSEN, indirect=True)
 SMALL = ["-p", 8, "-n", 4, "-r", 1]
 
 
-@pytest.fixture(autouse=True)
-def quick_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphml.cli.machine.BANDWIDTH_BYTES", 1 << 20)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("commands")

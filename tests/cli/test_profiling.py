@@ -22,11 +22,6 @@ from tests.cli.test_commands import graphml_command
 SMALL = ["-p", 8, "-n", 4, "-r", 1, "-t", 2]
 
 
-@pytest.fixture(autouse=True)
-def quick_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphml.cli.machine.BANDWIDTH_BYTES", 1 << 20)
-
-
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
