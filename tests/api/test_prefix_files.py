@@ -52,5 +52,9 @@ def test_a_prefix_goes_on_in_another_engine(path: Path, tmp_path: Path) -> None:
 
 def test_a_source_text_is_in_no_prefix(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model.gguf", *MODELS["t5-plain"])
-    with opened(path) as model, model.engine(max_sequences=1) as engine:
-        pytest.raises(UsageError, engine.prefix_files).match("source text")
+    with (
+        opened(path) as model,
+        model.engine(max_sequences=1) as engine,
+        pytest.raises(UsageError, match="source text"),
+    ):
+        engine.prefix_files()
