@@ -112,6 +112,12 @@ def test_flags_become_options() -> None:
     assert opening.gpu_layers is None  # the backend cpu has none
 
 
+def test_flags_of_older_versions_are_accepted() -> None:
+    given = parsed(["-m", "x", "--mlock", "--no-mmap", "--verbose-prompt", "--draft-max", "8", "-c", "64"])
+    assert given.values == {"model": "x", "ctx": 64}
+    assert given.ignored == ["--mlock", "--no-mmap", "--verbose-prompt", "--draft-max"]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [("--prot 1", "--port"), ("--port", "wanted a value"), ("--port x", "a whole number"),
