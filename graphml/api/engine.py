@@ -230,7 +230,7 @@ class Engine:
                 self._loop.timeline = None
 
     def prefix_files(self) -> PrefixFiles:
-        """Its prefixes, to be saved to files and restored; UsageError for a model of other states."""
+        """Its prefixes, to be saved to files and restored; UsageError for a model that keeps none."""
         return prefix_files(self._executor, self._loop, self._runner())
 
     def prefix_extra(self, lora: Scaled | None = None, salt: bytes = b"") -> bytes:

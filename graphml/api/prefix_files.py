@@ -1,6 +1,6 @@
-"""A prefix of an engine in a file: its ids, and the keys and values of its blocks.
+"""A prefix of an engine in a file: its ids, the keys and values of its blocks, and recurrent states.
 
-Knows files and what decides about keys and values; the blocks are moved by `graphml.runtime.moved_prefix`.
+Knows files and what decides about keys and values; `graphml.runtime.moved_prefix` moves what is in them.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ import numpy as np
 from graphml.api.engine_store import model_identity
 from graphml.errors import BackendError, UsageError
 from graphml.ir.op import Array
-from graphml.runtime.block_content import CELLS as BLOCKS
-from graphml.runtime.block_content import Prefix
+from graphml.runtime.block_content import CELLS
 from graphml.runtime.block_files import Row
+from graphml.runtime.checkpoints import STATES
 from graphml.runtime.executor import Executor
-from graphml.runtime.moved_prefix import MovedPrefix
+from graphml.runtime.moved_prefix import MovedPrefix, PrefixParts, Rows
 from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.runner import Runner
+from graphml.runtime.source_blocks import SOURCE
 from graphml.runtime.step_loop import StepLoop
 from graphml.runtime.tensor_file import TensorFile, write_tensors
 
 FORMAT, VERSION = "graphml-prefix", 1
-TOKENS, CELLS = "tokens", "cells/"
+TOKENS, CELLS_FOLDER = "tokens", "cells/"
 
 
 class PrefixFiles:
@@ -35,29 +36,30 @@ class PrefixFiles:
     """
 
     def __init__(self, executor: Executor, loop: StepLoop, runner: Runner) -> None:
-        rows = runner.parts.rows
-        if set(rows) != {BLOCKS}:
+        self._rows: Mapping[str, Mapping[str, Row]] = runner.parts.rows
+        if not self._rows or SOURCE in self._rows:
             raise UsageError(
-                f"prefixes: {executor.architecture.name} keeps other states besides keys and values of its "
-                "tokens, which blocks do not hold"
+                f"prefixes: {executor.architecture.name} reads a source text, or has windows beside "
+                "recurrent states; of those an engine keeps no prefixes"
             )
-        self._rows: Mapping[str, Row] = rows[BLOCKS]
-        self._model, self._moved = model_identity(executor), MovedPrefix(loop, runner.parts)
+        self._model = model_identity(executor)
+        self._moved = MovedPrefix(loop, runner.parts, self._rows)
 
     def save(self, ids: list[int], extra: bytes, path: Path) -> tuple[int, int]:
-        """Write the blocks of the first of `ids` that the engine still has: how many ids, and bytes.
+        """Write what the engine still has of the first of `ids`: how many ids, and bytes.
 
         A file that was saved before is replaced; UsageError for any other one, or where writing fails.
         """
         if path.exists():
             with self._opened(path):
                 pass
-        found, count = self._moved.read(np.array(ids, np.int32), Prefix.empty(extra))
-        tokens = np.array(ids[:count], np.int32)
-        arrays = {TOKENS: tokens}
-        for name, row in self._rows.items():
-            parts = [one[name] for one in found] or [np.empty((0, *row.shape[1:]), row.dtype)]
-            arrays[CELLS + name] = np.concatenate(parts)[:count]
+        found = self._moved.read(np.array(ids, np.int32), extra)
+        tokens = np.array(ids[: found.n_ids], np.int32)
+        arrays = {TOKENS: tokens, **self._joined(CELLS, found.cells)}
+        arrays |= {name: one[: len(tokens)] for name, one in arrays.items() if name != TOKENS}
+        for kind, blocks in found.windows.items():
+            arrays |= self._joined(kind, blocks)
+        arrays |= {_name(STATES, name): one for name, one in (found.states or {}).items()}
         about = {"format": FORMAT, "version": VERSION, "model": self._model, "extra": _hashed(extra)}
         try:
             write_tensors(path, about, arrays)
@@ -66,7 +68,7 @@ class PrefixFiles:
         return len(tokens), path.stat().st_size
 
     def restore(self, path: Path, extra: bytes) -> tuple[list[int], int]:
-        """Put the blocks of a file where prompts find them: the ids that are there now, and bytes read.
+        """Put what a file has where prompts find it: the ids that are there now, and bytes read.
 
         UsageError for a file of another model, cache type, backend or `extra`, or one that cannot be read.
         """
@@ -76,18 +78,38 @@ class PrefixFiles:
             if file.about.get("extra") != _hashed(extra):
                 raise UsageError(f"{path.name}: was saved under another key, or with other adapters")
             ids: Array = file.array(TOKENS, (None,), "i4")
-            cells = {
-                name: file.array(CELLS + name, (len(ids), *row.shape[1:]), row.dtype)
-                for name, row in self._rows.items()
-            }
-        firsts = range(0, len(ids), BLOCK_SIZE)
-        rows = [{name: _whole(one[at : at + BLOCK_SIZE]) for name, one in cells.items()} for at in firsts]
-        count = self._moved.write(ids, Prefix.empty(extra), rows)
+            parts = self._parts(file, len(ids))
+        count = self._moved.write(ids, extra, parts)
         return ids[:count].tolist(), path.stat().st_size
 
     def forget(self, ids: list[int], extra: bytes) -> int:
-        """Give up the blocks of the first of `ids`, but for those that run: how many ids."""
-        return self._moved.forget(np.array(ids, np.int32), Prefix.empty(extra))
+        """Give up what there is of the first of `ids`, but for blocks that run: how many ids."""
+        return self._moved.forget(np.array(ids, np.int32), extra)
+
+    def _joined(self, kind: str, blocks: list[Rows]) -> dict[str, Array]:
+        """The rows of blocks, one behind the other, by their name in a file."""
+        found = {}
+        for name, row in self._rows.get(kind, {}).items():
+            every = [one[name] for one in blocks] or [np.empty((0, *row.shape[1:]), row.dtype)]
+            found[_name(kind, name)] = np.concatenate(every)
+        return found
+
+    def _parts(self, file: TensorFile, count: int) -> PrefixParts:
+        """What a file has of so many ids."""
+        every: dict[str, list[Rows]] = {}
+        for kind, rows in self._rows.items():
+            if kind != STATES:
+                size = count if kind == CELLS else None
+                arrays = {
+                    name: file.array(_name(kind, name), (size, *row.shape[1:]), row.dtype)
+                    for name, row in rows.items()
+                }
+                every[kind] = _blocks(arrays)
+        states = {
+            name: file.array(_name(STATES, name), row.shape, row.dtype)
+            for name, row in (self._rows.get(STATES, {}) if count else {}).items()
+        }
+        return PrefixParts(count, every.pop(CELLS, []), every, states or None)
 
     def _opened(self, path: Path) -> TensorFile:
         try:
@@ -104,6 +126,18 @@ def prefix_files(executor: Executor, loop: StepLoop, runner: Runner | None) -> P
     if runner is None:
         raise BackendError("engine: it was closed")
     return PrefixFiles(executor, loop, runner)
+
+
+def _name(kind: str, name: str) -> str:
+    """An array's name in a file."""
+    return (CELLS_FOLDER if kind == CELLS else f"{kind}/") + name
+
+
+def _blocks(arrays: Rows) -> list[Rows]:
+    """The rows of each block, of the last with zeros behind those that are known."""
+    count = max((len(one) for one in arrays.values()), default=0)
+    firsts = range(0, count, BLOCK_SIZE)
+    return [{name: _whole(one[at : at + BLOCK_SIZE]) for name, one in arrays.items()} for at in firsts]
 
 
 def _whole(rows: Array) -> Array:

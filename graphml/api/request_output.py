@@ -6,7 +6,7 @@ Knows tokens and their text; nothing of engines, blocks or steps.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphml.api.token_stream import Result, Timings, TokenStream
 from graphml.api.tokens import GeneratedText, Token
@@ -46,6 +46,8 @@ class RequestOutput:
         """See `Listener`: text that was held back comes with the token that ends it."""
         scores = self._sequence.scores
         self._scores = scores.pop(0) if scores else None
+        if self._scores is not None and self._sequence.was_drafted:
+            self._scores = replace(self._scores, drafted=True)
         reason = self._text.ended_by(token)
         piece = self._text.flush() if reason else ""
         if piece:

@@ -6,6 +6,7 @@ Turns flags into options of the model and of the server.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import sys
@@ -29,6 +30,7 @@ from graphml.server.chat_templates import NAMED
 from graphml.server.command_line import Parsed, help_text, parsed
 from graphml.server.draft_names import draft_flags
 from graphml.server.server_options import DEFAULT_SAMPLING, Limits, ServerOptions
+from graphml.server.told_lines import tell
 
 DEFAULT_PARALLEL = 8
 SAME_OF_LOAD = (
@@ -59,7 +61,7 @@ def serve(context: typer.Context) -> None:
     options, opening = server_options(given), load_options(given)
     if given.ignored:
         names = " ".join(dict.fromkeys(given.ignored))
-        print(f"graphml: serve: without a meaning here: {names}", file=sys.stderr, flush=True)
+        tell(f"graphml: serve: without a meaning here: {names}")
     check_binding(options)
     with Bars(sys.stderr) as bars:
         model = load_model(_path(given, opening, bars), opening, bars.report)
@@ -71,8 +73,9 @@ def serve(context: typer.Context) -> None:
 def end_process() -> None:
     """End at once: everything is closed, and taking compiled code and weights apart would take a second."""
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
     os._exit(0)
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphml.ir.op import Array
+from graphml.runtime.block_content import Prefix
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.prompt_scores import is_scored
 from graphml.runtime.sequence import Sequence
@@ -80,11 +81,17 @@ class Checkpoints:
         """
         if is_scored(sequence):
             return None
-        ids, extra = np.array(sequence.ids[:-1], np.int32), sequence.request.extra
-        held = ids.tobytes()
-        found = [one for one in self._kept if one.extra == extra and held.startswith(one.ids)]
+        ids = np.array(sequence.ids[:-1], np.int32)
+        return self.longest(ids, sequence.request.extra, sequence.prefix, pool)
+
+    def longest(self, ids: Array, extra: bytes, prefix: Prefix, pool: BlockPool) -> Checkpoint | None:
+        """The longest checkpoint of some ids, int32 [n], that a sequence could begin behind.
+
+        prefix: what their blocks follow.
+        """
+        found = self._after(ids, extra)
         if found and self._with_cells:
-            n_held = len(pool.match(ids, sequence.prefix)[0]) * self._size
+            n_held = len(pool.match(ids, prefix)[0]) * self._size
             found = [one for one in found if one.n <= n_held]
         return max(found, key=lambda one: one.n, default=None)
 
@@ -109,8 +116,23 @@ class Checkpoints:
 
     def ends(self, sequence: Sequence) -> set[int]:
         """How many of a sequence's ids each of its checkpoints is after."""
-        held, extra = np.array(sequence.ids, np.int32).tobytes(), sequence.request.extra
-        return {one.n for one in self._kept if one.extra == extra and held.startswith(one.ids)}
+        return {one.n for one in self._after(np.array(sequence.ids, np.int32), sequence.request.extra)}
+
+    def _after(self, ids: Array, extra: bytes) -> list[Checkpoint]:
+        """Those after the first of some ids."""
+        held = ids.tobytes()
+        return [one for one in self._kept if one.extra == extra and held.startswith(one.ids)]
+
+    def has(self, ids: Array, extra: bytes) -> bool:
+        """Whether there is one after exactly these ids, int32 [n]."""
+        return any(one.n == len(ids) for one in self._after(ids, extra))
+
+    def forget(self, ids: Array, extra: bytes) -> int:
+        """Give up the checkpoints of some ids, int32 [n]; how many ids the longest was after."""
+        found = self._after(ids, extra)
+        for one in found:
+            self._drop(one)
+        return max((one.n for one in found), default=0)
 
     def reserve(self) -> int | None:
         """The number of a copy for states that come from elsewhere: `put` or `put_back` follows."""

@@ -1,11 +1,13 @@
-"""Blocks of a prefix taken out of an engine's pool, and put into one, between its steps.
+"""What an engine keeps of a prefix, taken out of its pools and put into others, between its steps.
 
-Knows pools, cells and loops; nothing of files or of what ids mean.
+That is the cells of its blocks; of layers that see a window those of the last blocks; of recurrent models
+their states after the last id. Knows pools, cells, copies and loops; nothing of files or of what ids mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -13,10 +15,26 @@ import numpy as np
 
 from graphml.ir.op import Array
 from graphml.runtime.block_content import CELLS, Prefix
+from graphml.runtime.checkpoints import STATES
 from graphml.runtime.step_loop import StepLoop
 from graphml.runtime.stored_prefixes import AT_ONCE, Cells
+from graphml.runtime.window_blocks import NONE, WindowBlocks
 
 Rows = Mapping[str, Array]
+
+
+@dataclass
+class PrefixParts:
+    """The parts of the first `n_ids` of some ids.
+
+    cells: of each block, the last maybe filled partly. windows: by the name of their group, of each of the
+    last blocks that the next token sees. states: after the last id, None for a model without.
+    """
+
+    n_ids: int
+    cells: list[Rows] = field(default_factory=list)
+    windows: dict[str, list[Rows]] = field(default_factory=dict)
+    states: Rows | None = None
 
 
 class _Held(NamedTuple):
@@ -28,77 +46,136 @@ class _Held(NamedTuple):
 
 
 class MovedPrefix:
-    """Reads, writes and forgets the blocks of a prefix, a few at a time, so that no step waits long."""
+    """Reads, writes and forgets the parts of a prefix, a few at a time, so that no step waits long.
 
-    def __init__(self, loop: StepLoop, cells: Cells) -> None:
+    kinds: of parts that the model has; see `StateParts`. extra, in calls: what besides ids decides about
+    them, as of `Request.extra`.
+    """
+
+    def __init__(self, loop: StepLoop, cells: Cells, kinds: Container[str]) -> None:
         self._loop, self._pool, self._cells = loop, loop.scheduler.pool, cells
+        self._checkpoints = loop.scheduler.checkpoints if STATES in kinds else None
+        self._has_cells = CELLS in kinds
 
-    def read(self, ids: Array, prefix: Prefix) -> tuple[list[Rows], int]:
-        """The rows of the blocks that hold the first of `ids` after `prefix`, and how many ids those are.
-
-        What the last block holds behind them is of others.
-        """
-        held = self._loop.between_steps(partial(self._hold, ids, prefix))
-        found: list[Rows] = []
+    def read(self, ids: Array, extra: bytes) -> PrefixParts:
+        """The parts of the first of `ids`, as many as a prompt could go on from."""
+        held, states = self._loop.between_steps(partial(self._begin_read, ids, extra))
+        found = PrefixParts(held.n_ids, states=states)
         try:
-            for first in range(0, len(held.blocks), AT_ONCE):
-                some = held.blocks[first : first + AT_ONCE]
-                found += self._loop.between_steps(partial(self._cells.read, CELLS, some))
+            found.cells = self._read(CELLS, held.blocks)
+            for window in self._pool.windows:
+                last = held.blocks[window.first_block(held.n_ids) :]
+                found.windows[window.group.name] = self._read(
+                    window.group.name, [int(window.of[one]) for one in last]
+                )
         finally:
-            self._loop.between_steps(partial(self._pool.release, held.blocks))
-        return found, held.n_ids
+            self._loop.between_steps(partial(self._let_go, held))
+        return found
 
-    def write(self, ids: Array, prefix: Prefix, rows: Sequence[Rows]) -> int:
-        """Put blocks of `ids` after `prefix` where later prompts find them; how many ids are there then.
+    def write(self, ids: Array, extra: bytes, parts: PrefixParts) -> int:
+        """Put the parts of `ids` where later prompts find them; how many ids a prompt can go on from then.
 
-        The last may be filled partly. Those that are there already are not written. Fewer where no more
-        blocks are free.
+        Those that are there already are not written. Fewer where no more blocks are free.
         """
-        held = self._loop.between_steps(partial(self._hold, ids, prefix))
-        size, blocks, last, count = self._pool.block_size, held.blocks, held.prefix, held.n_ids
-        try:
-            while count < len(ids):
-                done = count // size
-                more, last = self._loop.between_steps(partial(self._fill, ids, last, rows, done))
-                if not more:
-                    break
-                blocks = [*blocks, *more]
-                count = min((done + len(more)) * size, len(ids))
-        finally:
-            self._loop.between_steps(partial(self._pool.release, blocks))
-        return count
+        if self._has_cells:
+            self._write_blocks(ids, Prefix.empty(extra), parts)
+        if parts.states is not None:
+            self._loop.between_steps(partial(self._put_states, ids, extra, parts.states))
 
-    def forget(self, ids: Array, prefix: Prefix) -> int:
-        """Give up the blocks that hold the first of `ids`, but for those that run; how many ids."""
+        def found() -> int:
+            return self._found(ids, extra).n_ids
+
+        return self._loop.between_steps(found)
+
+    def forget(self, ids: Array, extra: bytes) -> int:
+        """Give up the parts of the first of `ids`, but for blocks that run; how many ids."""
 
         def forget() -> int:
-            pool = self._pool
-            whole, prefixes = pool.match(ids, prefix)
+            pool, prefix = self._pool, Prefix.empty(extra)
+            n_states = 0 if self._checkpoints is None else self._checkpoints.forget(ids, extra)
+            whole, prefixes = pool.longest(ids, prefix)
             begun = pool.begun_within(ids[len(whole) * pool.block_size :], prefixes[-1] if whole else prefix)
             counts = dict.fromkeys(whole, pool.block_size) | {one.block: one.count for one in begun}
             free = [block for block in counts if not pool.is_held(block)]
             for block in free:
                 pool.forget(block)
-            return sum(counts[block] for block in free)
+            return sum(counts[block] for block in free) if self._has_cells else n_states
 
         return self._loop.between_steps(forget)
 
-    def _hold(self, ids: Array, prefix: Prefix) -> _Held:
-        pool = self._pool
-        blocks, prefixes = pool.match(ids, prefix)
-        found = _Held(blocks, prefixes[-1] if prefixes else prefix, len(blocks) * pool.block_size)
-        begun = pool.begun(ids[found.n_ids :], found.prefix)
-        if begun is not None:
-            found = _Held([*blocks, begun.block], found.prefix, found.n_ids + begun.count)
-        pool.share(found.blocks)
+    def _found(self, ids: Array, extra: bytes) -> _Held:
+        """What a prompt that begins with `ids` could go on from; nothing is held yet."""
+        pool, prefix = self._pool, Prefix.empty(extra)
+        if self._checkpoints is not None:
+            one = self._checkpoints.longest(ids, extra, prefix, pool)
+            n = 0 if one is None else one.n
+            blocks = pool.match(ids[:n], prefix)[0] if self._has_cells else []
+            return _Held(blocks, prefix, n)
+        return self._with_begun(*pool.match(ids, prefix), ids, prefix)
+
+    def _with_begun(self, blocks: list[int], prefixes: list[Prefix], ids: Array, prefix: Prefix) -> _Held:
+        found = _Held(blocks, prefixes[-1] if prefixes else prefix, len(blocks) * self._pool.block_size)
+        begun = self._pool.begun(ids[found.n_ids :], found.prefix)
+        if begun is None:
+            return found
+        return _Held([*blocks, begun.block], found.prefix, found.n_ids + begun.count)
+
+    def _begin_read(self, ids: Array, extra: bytes) -> tuple[_Held, Rows | None]:
+        """Hold what is found, so that it stays; states are copied at once, as nobody can hold them."""
+        found, states = self._found(ids, extra), None
+        if self._checkpoints is not None and found.n_ids:
+            one = self._checkpoints.longest(ids, extra, Prefix.empty(extra), self._pool)
+            assert one is not None
+            (states,) = self._cells.read(STATES, [one.at])
+        self._pool.share(found.blocks)
+        for window in self._pool.windows:
+            window.hold(found.blocks)
+        return found, states
+
+    def _let_go(self, held: _Held) -> None:
+        for window in self._pool.windows:
+            window.release(held.blocks, held.n_ids)
+        self._pool.release(held.blocks)
+
+    def _read(self, kind: str, numbers: list[int]) -> list[Rows]:
+        found: list[Rows] = []
+        for first in range(0, len(numbers), AT_ONCE):
+            some = numbers[first : first + AT_ONCE]
+            found += self._loop.between_steps(partial(self._cells.read, kind, some))
+        return found
+
+    def _write_blocks(self, ids: Array, prefix: Prefix, parts: PrefixParts) -> None:
+        """Write the blocks that are missing, and those of windows for the last ones."""
+        held = self._loop.between_steps(partial(self._hold_known, ids, prefix))
+        size, blocks, last, count = self._pool.block_size, held.blocks, held.prefix, held.n_ids
+        try:
+            while count < len(ids):
+                done = count // size
+                more, last = self._loop.between_steps(partial(self._fill, ids, last, parts.cells, done))
+                if not more:
+                    break
+                blocks = [*blocks, *more]
+                count = min((done + len(more)) * size, len(ids))
+            for window in self._pool.windows:
+                rows = parts.windows[window.group.name]
+                for first in range(0, len(rows), AT_ONCE):
+                    put = partial(self._put_window, window, ids, prefix, rows, first)
+                    self._loop.between_steps(put)
+        finally:
+            self._loop.between_steps(partial(self._pool.release, blocks))
+
+    def _hold_known(self, ids: Array, prefix: Prefix) -> _Held:
+        """Hold the blocks that are there, with windows or without."""
+        found = self._with_begun(*self._pool.longest(ids, prefix), ids, prefix)
+        self._pool.share(found.blocks)
         return found
 
     def _fill(self, ids: Array, prefix: Prefix, rows: Sequence[Rows], done: int) -> tuple[list[int], Prefix]:
         """Write the next blocks behind the first `done`; those blocks, held, and the prefix that they end."""
-        blocks = self._pool.allocate(min(AT_ONCE, len(rows) - done, self._pool.n_free)) or []
+        count = min(AT_ONCE, len(rows) - done, self._pool.n_free)
+        blocks = self._pool.allocate(count, with_windows=False) or []
         try:
-            if self._loop.prefixes is not None:
-                self._loop.prefixes.save()  # what these blocks held
+            self._save()
             for at, block in enumerate(blocks, done):
                 self._cells.write(CELLS, block, rows[at])
                 size = self._pool.block_size
@@ -111,3 +188,41 @@ class MovedPrefix:
             self._pool.release(blocks)
             raise
         return blocks, prefix
+
+    def _put_window(
+        self, window: WindowBlocks, ids: Array, prefix: Prefix, rows: Sequence[Rows], first: int
+    ) -> None:
+        """Write a window's next blocks for those of the pool that have none."""
+        held = self._pool.held(ids, prefix)
+        behind = len(ids) // self._pool.block_size - len(rows)
+        for at, one in enumerate(rows[first : first + AT_ONCE], behind + first):
+            if at >= len(held) or window.of[held[at]] != NONE or not window.n_free:
+                continue
+            number = self._pool.put_window(window, held[at])
+            try:
+                self._save()
+                self._cells.write(window.group.name, number, one)
+            except BaseException:
+                window.forget(held[at])
+                raise
+
+    def _put_states(self, ids: Array, extra: bytes, rows: Rows) -> None:
+        """Have a checkpoint after `ids`, unless there is one."""
+        checkpoints = self._checkpoints
+        if checkpoints is None or checkpoints.has(ids, extra):
+            return
+        at = checkpoints.reserve()
+        if at is None:
+            return
+        try:
+            self._save()
+            self._cells.write(STATES, at, rows)
+        except BaseException:
+            checkpoints.put_back(at)
+            raise
+        checkpoints.put(at, ids, extra)
+
+    def _save(self) -> None:
+        """What was in the place of something else goes to the store, if there is one."""
+        if self._loop.prefixes is not None:
+            self._loop.prefixes.save()

@@ -58,8 +58,9 @@ class Sequence:
     slot: its row of per-sequence state while it runs, else -1. numbers: its random generator, by `seed`, and
     what its samplers keep. matcher: of what its text must follow; it catches up before a token is sampled.
     n_dropped: ids that a full context has made it forget; draft: ids that the next step tries behind the
-    others, from `drafts`; moved: whether cells of its blocks were moved since they were computed, so that
-    nobody else can use them; copies: whether its next step begins with copies to its blocks, which hold
+    others, from `drafts`; was_drafted: whether the token that is handed out was one of these; moved: whether
+    cells of its blocks were moved since they were computed, so that nobody else can use them; copies: whether
+    its next step begins with copies to its blocks, which hold
     nothing until then. prompt_scores: what is known of the prompt's log-probabilities, where they are
     wanted, of all sequences of a request; scores: of tokens that were sampled and not handed out yet. pooled:
     the rows of a text, float32 [rows, d], once they are computed. guidance: what it shares with the sequence
@@ -90,6 +91,7 @@ class Sequence:
     scores: list[TokenLogprobs] = field(default_factory=list)
     drafts: Drafts | None = None
     draft: list[int] = field(default_factory=list)
+    was_drafted: bool = False
     pooled: Array | None = None
     guidance: Guidance | None = None
     numbers: PeekableRandom = field(init=False)

@@ -72,7 +72,8 @@ class TokenDelivery:
         done = [one for one in plan.rows if tokens.get(one.sequence, 0) is not None]
         self._scheduler.computed(StepPlan(tuple(done), sources=plan.sources))
         for rows in plan.drafted.values():
-            if not computed.further.get(rows.sequence):
+            rows.sequence.was_drafted = bool(computed.further.get(rows.sequence))
+            if not rows.sequence.was_drafted:
                 rows.sequence.draft = []  # none of it is right
         for rows in done:
             one = self._members.get(rows.sequence)
@@ -106,6 +107,9 @@ class TokenDelivery:
                 if i == len(further):
                     sequence.draft = []
                 accept(sequence, pool)
+                sequence.was_drafted = i < len(
+                    further
+                )  # behind what was right of the draft is one token more
                 self._continue(one, token)
             if sequence.status is Status.RUNNING:
                 give_back(sequence, pool)

@@ -33,7 +33,7 @@ class TokenLogprobs:
     """How likely a token was: `logprob`, natural logarithms; rank: 1 for the most likely token of all.
 
     entropy: of the whole distribution, in nats. top: the most likely tokens, as many as were asked for.
-    bytes: of the token; empty without a vocabulary.
+    bytes: of the token; empty without a vocabulary. drafted: whether an engine has computed it as a draft.
     """
 
     id: int
@@ -42,6 +42,7 @@ class TokenLogprobs:
     rank: int
     entropy: float
     top: tuple[ScoredToken, ...] = ()
+    drafted: bool = False
 
 
 def log_sums(rows: Floats) -> NDArray[np.float64]:

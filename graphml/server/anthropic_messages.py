@@ -50,6 +50,7 @@ class Messages(Struct, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
 
 
@@ -154,6 +155,8 @@ def as_chat(given: Messages) -> ChatCompletion:
         messages=found, max_tokens=given.max_tokens, stream=given.stream, stop=given.stop_sequences,
         temperature=given.temperature, top_p=given.top_p, top_k=given.top_k, tools=tools,
         tool_choice=_tool_choice(given.tool_choice), chat_template_kwargs=_thinking(given.thinking),
+        parallel_tool_calls=not (given.tool_choice or {}).get("disable_parallel_tool_use", False),
+        **_output(given.output_config or {}),
     )  # fmt: skip
 
 
@@ -218,6 +221,21 @@ def _tool_choice(given: dict[str, Any] | None) -> str | dict[str, Any] | None:
     if not isinstance(kind, str) or kind not in choices:
         raise wrong_field("tool_choice", f"wanted the type auto, any, tool or none; got {kind!r:.40}")
     return choices[kind]
+
+
+def _output(given: dict[str, Any]) -> dict[str, Any]:
+    """What `output_config` says of the answer's form, and of how long the model thinks."""
+    found: dict[str, Any] = {}
+    form, effort = given.get("format"), given.get("effort")
+    if form is not None:
+        if not isinstance(form, dict) or form.get("type") != "json_schema":
+            raise wrong_field("output_config", "wanted a format of the type json_schema")
+        found["response_format"] = {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
+    if effort is not None:
+        if not isinstance(effort, str):
+            raise wrong_field("output_config", "wanted a text as effort")
+        found["reasoning_effort"] = effort
+    return found
 
 
 def _thinking(given: dict[str, Any] | None) -> dict[str, Any] | None:

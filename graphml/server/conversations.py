@@ -41,8 +41,7 @@ def conversation_of(
     form = "deepseek" if form == LEGACY else form
     if form not in REASONING_FORMATS:
         raise wrong_field("reasoning_format", f"wanted one of {', '.join(REASONING_FORMATS)}")
-    tools = given.tools or None
-    choice = given.tool_choice if tools and given.tool_choice is not None else "auto"
+    tools, choice = _offered(given)
     try:
         return chat_prompt(
             service.tokenizer, service.templates, messages, params, tools=tools, tool_choice=choice,
@@ -54,6 +53,32 @@ def conversation_of(
         raise wrong_field(
             name if name in ChatCompletion.__struct_fields__ else "messages", str(error)
         ) from None
+
+
+def _offered(given: ChatCompletion) -> tuple[list[dict[str, Any]] | None, Any]:
+    """The tools, and what is said of their use; of `allowed_tools` those that may be called."""
+    tools, choice = given.tools or None, given.tool_choice
+    if tools is None or choice is None:
+        return tools, "auto"
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return tools, choice
+    allowed = choice.get("allowed_tools")
+    mode, listed = (allowed.get("mode"), allowed.get("tools")) if isinstance(allowed, dict) else (None, None)
+    if mode not in ("auto", "required") or not isinstance(listed, list):
+        raise wrong_field("tool_choice", "wanted allowed_tools with the mode auto or required, and tools")
+    known = {_tool_name(one): one for one in tools}
+    names = [_tool_name(one) for one in listed]
+    if wrong := [one for one in names if one is None or one not in known]:
+        raise wrong_field(
+            "tool_choice", f"wanted tools of the request in allowed_tools; got {wrong[0]!r:.40}"
+        )
+    return [known[one] for one in names] or None, mode if names else "auto"
+
+
+def _tool_name(tool: Any) -> str | None:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def prompt_text(service: Service, given: ChatCompletion) -> str:

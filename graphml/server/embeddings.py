@@ -37,6 +37,8 @@ async def embeddings(service: Service, request: Request) -> Response:
         raise ApiError(400, "Pooling type 'none' is not OAI compatible. Please use a different pooling type")
     every, rows = await _embedded(service, given, request.scope.get("graphml.key"))
     if given.dimensions is not None:
+        if rows and given.dimensions > rows[0].shape[1]:
+            raise wrong_field("dimensions", f"at most {rows[0].shape[1]} are wanted, got {given.dimensions}")
         rows = [one[:, : given.dimensions] for one in rows]
     rows = [
         _normalized(one, EUCLIDEAN if given.embd_normalize is None else given.embd_normalize) for one in rows

@@ -50,7 +50,7 @@ _ALONE: Final = """
 --agent -no-ag --no-agent --models-autoload --no-models-autoload --jinja --no-jinja
 --reasoning-preserve --no-reasoning-preserve --skip-chat-parsing --no-skip-chat-parsing
 --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling
---no-spec-draft-backend-sampling
+--no-spec-draft-backend-sampling --mlock --mmap --no-mmap --direct-io --no-direct-io --verbose-prompt
 """
 WITH_VALUE: Final = frozenset(_WITH_VALUE.split())
 ALONE: Final = frozenset(_ALONE.split())

@@ -5,6 +5,7 @@ Knows the model and the engine's counts; a slot is a sequence's place in the eng
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -22,6 +23,9 @@ from graphml.server.saved_slots import ACTIONS
 from graphml.server.server_metrics import key_metrics, memory_metric
 from graphml.server.service import FINGERPRINT, LARGEST_SCALE, Service
 
+VOCAB_TYPES = {"spm": 1, "bpe": 2, "wordpiece": 3, "unigram": 4}
+"""llama.cpp's numbers of kinds of vocabularies; 0 for none, and for those that it does not have."""
+
 
 async def health(service: Service, request: Request) -> Response:
     """`GET /health`: 200 where requests are answered."""
@@ -38,17 +42,26 @@ async def models(service: Service, request: Request) -> Response:
     names = list(service.options.aliases) or [service.name]
     tensors = model.executor.file.tensors.values()
     meta = {
-        "vocab_type": 1, "n_vocab": model.n_vocab, "n_ctx": service.access.n_ctx, "n_ctx_train": model.n_ctx,
+        "vocab_type": 0 if model.tokenizer is None else VOCAB_TYPES.get(model.tokenizer.kind, 0),
+        "n_vocab": model.n_vocab, "n_ctx": service.access.n_ctx, "n_ctx_train": model.n_ctx,
         "n_embd": getattr(model.config, "n_embd", 0),
         "n_params": sum(_count(one.shape) for one in tensors), "size": sum(one.n_bytes for one in tensors),
     }  # fmt: skip
     data = {
         "id": service.name, "aliases": names, "tags": list(service.options.tags), "object": "model",
-        "created": service.began, "owned_by": "graphml", "meta": meta,
+        "created": service.began, "owned_by": "graphml", "meta": meta, **_as_anthropic(service),
     }  # fmt: skip
     shown = {"name": service.name, "model": service.name, "type": "model", "capabilities": ["completion"],
              "details": {"format": "gguf", "family": model.arch}}  # fmt: skip
-    return json_response({"object": "list", "data": [data], "models": [shown]})
+    only = {"first_id": service.name, "last_id": service.name, "has_more": False}
+    return json_response({"object": "list", "data": [data], "models": [shown], **only})
+
+
+def _as_anthropic(service: Service) -> dict[str, Any]:
+    """What Anthropic's clients want to know of a model besides."""
+    began = datetime.fromtimestamp(service.began, UTC).isoformat()
+    return {"type": "model", "display_name": service.name, "created_at": began, "lifecycle": "active",
+            "max_input_tokens": service.access.n_ctx}  # fmt: skip
 
 
 def _count(shape: tuple[int, ...]) -> int:
@@ -201,6 +214,8 @@ async def metrics(service: Service, request: Request) -> Response:
     found = service.access.metrics
     access = service.access
     shares = [(place, use, access.running_of(owner)) for place, owner, use in service.keys.uses()]
-    text = found.text(access.stats()) + key_metrics(shares) + memory_metric()
+    if not (access.sleeping and access.memory):
+        access.memory = memory_metric()
+    text = found.text(access.stats()) + key_metrics(shares) + access.memory
     headers = {"Process-Start-Time-Unix": str(int(found.began))}
     return Response(text, 200, headers, "text/plain; version=0.0.4")

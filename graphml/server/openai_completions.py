@@ -16,8 +16,8 @@ from starlette.responses import Response
 from graphml.api.request_handle import ranked
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
-from graphml.sampling.logprobs import TokenLogprobs
 from graphml.server.api_errors import wrong_field
+from graphml.server.echoed_prompts import EchoedPrompt
 from graphml.server.event_stream import DONE, EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import final, running_timings
@@ -66,7 +66,9 @@ async def completions(service: Service, request: Request) -> Response | EventStr
     body: dict[str, Any] = {
         **shown,
         "choices": [
-            _whole(service, given, one, told, number * (one.settings.n_best or one.settings.n) + index)
+            _whole(
+                service, given, number, one, told, number * (one.settings.n_best or one.settings.n) + index
+            )
             for number, one in enumerate(generations)
             for index, told in enumerate(_told(one))
         ],
@@ -109,21 +111,25 @@ async def _events(
     told_chars: dict[int, int] = {}
     async for index, token in merged(generations):
         counts[index] = counts.get(index, 0) + 1
-        text = token.piece
+        number = index // generations[0].settings.n
+        text, echoed = token.piece, EchoedPrompt(service.tokenizer, [], None, 0)
         held.setdefault(index, []).append(token)
         if index not in begun:
             begun.add(index)
-            text = _echoed(service, given, generations, index) + text
+            if given.echo:
+                echoed = EchoedPrompt(service.tokenizer, generations[number].ids, given.prompt, number)
+                text = echoed.text + text
         if not text:
             continue
         scored = [one for one in held.pop(index) if one.logprobs is not None]
-        raw = [service.tokenizer.piece_bytes(one.id) for one in scored]
-        scores = in_lists([one.logprobs for one in scored], raw, told_chars.get(index, 0)) if scored else None
+        raw = [*echoed.pieces, *(service.tokenizer.piece_bytes(one.id) for one in scored)]
+        of_prompt = echoed.scores(generations[number].sequences[0].prompt_scores or [])
+        found = [*of_prompt, *(one.logprobs for one in scored)]
+        scores = in_lists(found, raw, told_chars.get(index, 0)) if scored else None
         told_chars[index] = told_chars.get(index, 0) + len(text)
         chunk = {**shown, "choices": [choice(index, text, None, scores)]}
         if given.timings_per_token:
-            made = generations[index // generations[0].settings.n]
-            chunk["timings"] = running_timings(made, counts[index], begin)
+            chunk["timings"] = running_timings(generations[number], counts[index], begin)
         yield event(chunk)
     results = [result for one in generations for result in one.results()]
     told = given.stream_options is not None and given.stream_options.include_usage
@@ -148,25 +154,22 @@ def choice(
 
 
 def _whole(
-    service: Service, given: Completion, one: Generation, told: tuple[Result, int], index: int
+    service: Service,
+    given: Completion,
+    number: int,
+    one: Generation,
+    told: tuple[Result, int],
+    index: int,
 ) -> dict[str, Any]:
-    """An answer at its end."""
+    """An answer at its end, of the prompt of that number."""
     result, n_shown = told
-    echoed = service.tokenizer.decode(one.ids, skip_special=True) if given.echo else ""
+    echoed = EchoedPrompt(service.tokenizer, one.ids if given.echo else [], given.prompt, number)
     scores = None
     if result.logprobs is not None and (given.logprobs is not None or given.n_probs):
-        ids, found = result.tokens[:n_shown], list[TokenLogprobs | None](result.logprobs[:n_shown])
-        if given.echo and result.prompt_logprobs is not None:
-            ids, found = [*one.ids, *ids], [*result.prompt_logprobs, *found]
-        scores = in_lists(found, [service.tokenizer.piece_bytes(id) for id in ids], 0)
-    return choice(index, echoed + result.text, reason(result.stop_reason), scores)
-
-
-def _echoed(service: Service, given: Completion, generations: list[Generation], index: int) -> str:
-    if not given.echo:
-        return ""
-    one = generations[index // generations[0].settings.n]
-    return service.tokenizer.decode(one.ids, skip_special=True)
+        pieces = [service.tokenizer.piece_bytes(id) for id in result.tokens[:n_shown]]
+        found = [*echoed.scores(result.prompt_logprobs or []), *result.logprobs[:n_shown]]
+        scores = in_lists(found, [*echoed.pieces, *pieces], 0)
+    return choice(index, echoed.text + result.text, reason(result.stop_reason), scores)
 
 
 def _usage(generations: list[Generation]) -> dict[str, Any]:

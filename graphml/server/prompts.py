@@ -55,6 +55,13 @@ def ids_of(given: Any, tokenizer: Tokenizer, n_ctx: int, name: str, parse_specia
     return ids
 
 
+def begins_with_text(given: Any, number: int) -> bool:
+    """Whether a prompt, by its number, was given as a text, or as a list that begins with one."""
+    if isinstance(given, list) and not _is_mixed(given):
+        given = given[number]
+    return isinstance(given[0] if isinstance(given, list) else given, str | dict)
+
+
 def _is_mixed(given: list[Any]) -> bool:
     return any(isinstance(one, int) and not isinstance(one, bool) for one in given)
 

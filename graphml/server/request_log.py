@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,8 @@ from typing import Protocol
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from graphml.server.told_lines import tell
 
 ID = re.compile(r"[A-Za-z0-9._:\-]{1,128}", re.ASCII)
 """Ids that clients may give in `X-Request-Id`."""
@@ -107,4 +108,4 @@ class RequestLog:
 
 def print_line(record: Record) -> None:
     """Write a request's line to stderr."""
-    print(record.line, file=sys.stderr, flush=True)
+    tell(record.line)

@@ -106,4 +106,12 @@ def _tools(given: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
 def _tool_choice(given: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
     if isinstance(given, dict) and given.get("type") == "function":
         return {"type": "function", "function": {"name": given.get("name")}}
+    if (
+        isinstance(given, dict)
+        and given.get("type") == "allowed_tools"
+        and isinstance(given.get("tools"), list)
+    ):
+        named = [one.get("name") if isinstance(one, dict) else None for one in given["tools"]]
+        tools = [{"type": "function", "function": {"name": one}} for one in named]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": given.get("mode"), "tools": tools}}
     return given

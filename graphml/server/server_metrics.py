@@ -188,14 +188,21 @@ def key_metrics(shares: Sequence[tuple[str, KeyUse, int]]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def memory_metric() -> str:
-    """The process's own memory: without mapped files, with what was swapped out. Nothing where unknown."""
+def own_bytes() -> int | None:
+    """The process's own memory: without mapped files, with what was swapped out; None where unknown."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError):
-        return ""
+        return None
     values = dict(line.split(":", 1) for line in lines if line.startswith(("RssAnon", "VmSwap")))
-    count = sum(int(value.split()[0]) for value in values.values()) << 10
+    return sum(int(value.split()[0]) for value in values.values()) << 10
+
+
+def memory_metric() -> str:
+    """The same as a metric; nothing where it is unknown."""
+    count = own_bytes()
+    if count is None:
+        return ""
     name = "graphml:process_anonymous_bytes"
     return f"# HELP {name} Memory of its own, without mapped files.\n# TYPE {name} gauge\n{name} {count}\n"
 

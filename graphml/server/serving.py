@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import signal
 import socket
-import sys
 import time
 from collections.abc import Iterator, Sequence
 
@@ -22,8 +21,10 @@ from graphml.server.connections import uvicorn_config
 from graphml.server.request_log import Ended
 from graphml.server.served_models import Loader, ServedModels
 from graphml.server.server_app import server_app
+from graphml.server.server_metrics import own_bytes
 from graphml.server.server_options import ServerOptions
 from graphml.server.service import Service
+from graphml.server.told_lines import tell
 from graphml.server.trace_export import TraceExport
 
 BACKLOG = 2048
@@ -58,12 +59,11 @@ async def _serve(models: ServedModels, sockets: list[socket.socket], told: Seque
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    if options.api_key_file is not None:
-        loop.add_signal_handler(signal.SIGHUP, service.keys.reload)
+    loop.add_signal_handler(signal.SIGHUP, service.keys.reload)  # nothing without a file; it must not kill
     while not server.started and not running.done():
         await asyncio.sleep(0.005)
     if not running.done():
-        print(_ready_line(service, sockets), file=sys.stderr, flush=True)
+        tell(_ready_line(service, sockets))
     stopped = asyncio.ensure_future(stopping.wait())
     await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
     models.current.access.draining = True
@@ -109,4 +109,6 @@ def _ready_line(service: Service, sockets: list[socket.socket]) -> str:
     what = f"{options.parallel} slots of {access.n_ctx} tokens" if access.engine else "embeddings"
     stats = access.stats()
     room = f", room for {(stats.blocks_free + stats.blocks_used) * 32} tokens" if stats else ""
-    return f"graphml: {service.name} at {' '.join(where)} ({what}{room})"
+    own = own_bytes()
+    memory = "" if own is None else f", {own / 1e6:.0f} MB of memory besides the model's file"
+    return f"graphml: {service.name} at {' '.join(where)} ({what}{room}{memory})"

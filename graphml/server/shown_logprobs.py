@@ -26,6 +26,7 @@ def entries(given: Iterable[TokenLogprobs | None], after_sampling: bool = False)
         {
             **one(entry.id, entry.bytes, entry.logprob),
             "entropy": entry.entropy,
+            **({"drafted": True} if entry.drafted else {}),
             top: [one(*best) for best in entry.top if not after_sampling or math.exp(best.logprob) > 0],
         }
         for entry in given

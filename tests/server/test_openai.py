@@ -97,15 +97,35 @@ def test_completions(client: openai.OpenAI) -> None:
     assert several.choices[0].text == plain.choices[0].text
     stopped = client.completions.create(**asked, stop=" there").choices[0]
     assert (stopped.text, stopped.finish_reason) == (",", "stop")
-    echoed = _lenient(client).completions.create(**asked, echo=True, logprobs=2).choices[0]
-    assert echoed.text.strip().startswith("Once upon a time,")
+
+
+def test_an_echoed_prompt_is_the_text_that_was_sent(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": "any", "max_tokens": 8, "temperature": 0, "echo": True, "logprobs": 2}
+    echoed = client.completions.create(**asked, prompt="Once upon a time").choices[0]
+    assert echoed.text.startswith("Once upon a time, there")
     assert echoed.logprobs is not None
-    scores = echoed.logprobs.token_logprobs
-    assert scores is not None
-    assert scores[0] is None
-    assert all(one is not None for one in scores[1:])
-    assert echoed.logprobs.tokens is not None
-    assert len(scores) == len(echoed.logprobs.tokens)
+    tokens, offsets = echoed.logprobs.tokens, echoed.logprobs.text_offset
+    assert tokens is not None
+    assert offsets is not None
+    assert "".join(tokens) == echoed.text
+    assert all(echoed.text[at:].startswith(one) for at, one in zip(offsets, tokens, strict=True))
+    chunks = [
+        one.choices[0]
+        for one in _lenient(client).completions.create(**{**asked, "stream": True}, prompt="Once upon a time")
+    ]
+    assert "".join(one.text for one in chunks) == echoed.text
+    parts = [one.logprobs for one in chunks if one.logprobs is not None]
+    assert [one for part in parts for one in part.tokens or ()] == tokens
+    assert [one for part in parts for one in part.text_offset or ()] == offsets
+    assert [one for part in parts for one in part.token_logprobs or ()] == echoed.logprobs.token_logprobs
+    # Ids are all told, a control token without text; nothing is before the first.
+    ids = _lenient(client).completions.create(**{**asked, "max_tokens": 0}, prompt=[1, 403, 407]).choices[0]
+    assert ids.logprobs is not None
+    assert ids.logprobs.tokens is not None
+    assert ids.logprobs.tokens[0] == ""
+    assert "".join(ids.logprobs.tokens) == ids.text
+    assert ids.logprobs.token_logprobs is not None
+    assert [one is None for one in ids.logprobs.token_logprobs] == [True, False, False]
 
 
 def test_responses_go_on_from_one_another(client: openai.OpenAI) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -35,7 +37,7 @@ def test_a_process_says_where_it_is_reads_keys_again_and_drains_at_its_end(tmp_p
             assert line, lines
             lines.append(line)
         assert any("without a meaning here: --jinja -fa" in one for one in lines)
-        assert "2 slots of 256 tokens" in line
+        assert re.search(r"2 slots of 256 tokens, room for 512 tokens, [0-9]+ MB of memory", line)
         slots = f"{found[1]}/slots"
         assert httpx2.get(slots, headers=header).status_code == 401
         keys.write_text("second\n")
@@ -65,6 +67,31 @@ def test_a_process_says_where_it_is_reads_keys_again_and_drains_at_its_end(tmp_p
         process.communicate()
 
 
+def test_a_log_that_cannot_be_written_and_a_hangup_stop_nobody() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    flags = f"-m {STORIES} --port {port} -c 256 -np 1 -t 1 --jinja --log-requests".split()
+    command = [sys.executable, "-c", "from graphml.cli.main import main; main()", "serve", *flags]
+    with Path("/dev/full").open("w") as full:  # every write to it says that the disk is full
+        process = subprocess.Popen(command, stderr=full)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        while process.poll() is None:
+            with contextlib.suppress(httpx2.TransportError):
+                httpx2.get(f"{address}/health")
+                break
+            time.sleep(0.02)
+        process.send_signal(signal.SIGHUP)
+        for _ in range(2):
+            answer = httpx2.post(f"{address}/completion", json={"prompt": "Once", "n_predict": 2}, timeout=60)
+            assert answer.status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 FLAGS = (
     "--host=0.0.0.0 --api-key a,b -np 4 --ctx-size 4096 --n_predict 7 -ctk q8_0 -ctv f16 --alias one,two "
     "--lora x.gguf,y.gguf --temp 0.5 --top-k 3 -b 64 -ub 32 --chat-template llama3 --context-shift -ngl 99"
@@ -83,6 +110,12 @@ def test_flags_become_options() -> None:
     assert "start_header_id" in str(opening.template)
     assert options.context_shift
     assert opening.gpu_layers is None  # the backend cpu has none
+
+
+def test_flags_of_older_versions_are_accepted() -> None:
+    given = parsed(["-m", "x", "--mlock", "--no-mmap", "--verbose-prompt", "--draft-max", "8", "-c", "64"])
+    assert given.values == {"model": "x", "ctx": 64}
+    assert given.ignored == ["--mlock", "--no-mmap", "--verbose-prompt", "--draft-max"]
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,21 @@ def test_a_server_with_a_draft_model_drafts_unless_a_request_says_no(drafting: R
         assert "draft_n" not in drafting.post("/completion", {**ASKED, **fields}).json()["timings"]
 
 
+def test_tokens_that_were_drafts_are_marked(server: Running) -> None:
+    asked = {**ASKED, **NGRAM, "speculative.n_max": 4, "n_probs": 1}
+    found = server.post("/completion", asked).json()
+    marked = [one["drafted"] for one in found["completion_probabilities"] if "drafted" in one]
+    assert marked == [True] * found["timings"]["draft_n_accepted"]
+    assert marked
+    streamed = server.events("/completion", asked)
+    entries = [entry for one in streamed for entry in one.get("completion_probabilities", ())]
+    assert [one.get("drafted") for one in entries] == [
+        one.get("drafted") for one in found["completion_probabilities"]
+    ]
+    plain = server.post("/completion", {**ASKED, "n_probs": 1}).json()["completion_probabilities"]
+    assert not any("drafted" in one for one in plain)
+
+
 def test_a_request_that_could_draft_says_that_it_did_not(server: Running) -> None:
     timings = server.post("/completion", {**ASKED, **NGRAM, "n_predict": 1}).json()["timings"]
     assert (timings["draft_n"], timings["draft_n_accepted"]) == (0, 0)

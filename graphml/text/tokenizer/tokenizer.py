@@ -37,6 +37,7 @@ class Tokenizer:
         flags = vocabulary.flags
         self._decoding = Decoding(self._pieces, flags.add_space_prefix, flags.clean_spaces)
         self.n_vocab = vocabulary.n_vocab
+        self.kind = vocabulary.kind
         self.pre = vocabulary.pre_name if vocabulary.pre is not None else ""
         self.bos = vocabulary.roles.bos
         self.eos = vocabulary.roles.eos

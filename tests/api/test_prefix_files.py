@@ -1,0 +1,60 @@
+"""Prefixes in files, of models with windows and recurrent states, too: saved, restored, forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import graphml
+from graphml.errors import UsageError
+from tests.sample_models import MODELS, write_model
+
+IDS = [i * 7 % 80 for i in range(150)]
+FOUND = 128  # ids of them that a prompt can go on from: where a block ends
+
+
+@pytest.fixture(
+    scope="module", params=["gemma3-plain", "llama4-chunks", "mamba-plain", "jamba-plain", "rwkv7-plain"]
+)
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("prefixes") / "model.gguf", *MODELS[request.param])
+
+
+def opened(path: Path) -> graphml.Model:
+    return graphml.load(path, "cpu", threads=1, n_batch=64, kv="f32", override_kv={".context_length": 512})
+
+
+def asked(engine: graphml.Engine, ids: list[int] = IDS) -> tuple[int, list[int]]:
+    result = engine.submit(ids, max_tokens=8).result()
+    return result.n_cached, result.tokens
+
+
+def test_a_prefix_goes_on_in_another_engine(path: Path, tmp_path: Path) -> None:
+    file, extra = tmp_path / "prefix", b""
+    with opened(path) as model, model.engine(max_sequences=2, n_ctx=256) as engine:
+        first, tokens = asked(engine)
+        n_saved, n_bytes = engine.prefix_files().save([*IDS, *tokens], extra, file)
+        assert first == 0
+        assert FOUND <= n_saved < len(IDS) + 8
+        assert n_bytes == file.stat().st_size
+    with opened(path) as model, model.engine(max_sequences=2, n_ctx=256) as engine:
+        files = engine.prefix_files()
+        ids, n_read = files.restore(file, extra)
+        assert (ids, n_read) == ([*IDS, *tokens][:n_saved], n_bytes)
+        assert asked(engine, [*IDS, *tokens])[0] == n_saved  # it goes on, too
+        assert asked(engine) == (FOUND, tokens)
+        assert files.restore(file, extra)[0] == ids  # beside what is there
+        assert files.forget([*IDS, *tokens], extra) >= n_saved
+        assert asked(engine) == (0, tokens)
+        assert engine.stats().blocks_used == 0
+
+
+def test_a_source_text_is_in_no_prefix(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model.gguf", *MODELS["t5-plain"])
+    with (
+        opened(path) as model,
+        model.engine(max_sequences=1) as engine,
+        pytest.raises(UsageError, match="source text"),
+    ):
+        engine.prefix_files()

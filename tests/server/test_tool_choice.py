@@ -1,0 +1,98 @@
+"""Which tools an answer may call, and its form, as each protocol says it; by clients that check types."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+from tests.server.running_server import Running
+
+USER: list[Any] = [{"role": "user", "content": "Once"}]
+NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+YES: dict[str, Any] = {"enum": ["yes"]}
+NAMES = ("look", "stop", "wait")
+
+
+@pytest.fixture(scope="module")
+def gpt(server: Running) -> openai.OpenAI:
+    address = f"{server.address}/v1"
+    return openai.OpenAI(api_key="none", base_url=address, max_retries=0, _strict_response_validation=True)
+
+
+@pytest.fixture(scope="module")
+def claude(server: Running) -> anthropic.Anthropic:
+    return anthropic.Anthropic(
+        api_key="none", base_url=server.address, max_retries=0, _strict_response_validation=True
+    )
+
+
+def called(message: Any) -> list[str]:
+    return [one.name for one in message.content if one.type == "tool_use"]
+
+
+def test_only_allowed_tools_are_called(gpt: openai.OpenAI) -> None:
+    functions = [{"name": name, "parameters": NOTHING} for name in NAMES]
+    tools: Any = [{"type": "function", "function": one} for one in functions]
+    listed: Any = [{"type": "function", "function": {"name": "stop"}}]
+    asked: dict[str, Any] = {"model": "any", "messages": USER, "tools": tools, "max_tokens": 60, "seed": 1}
+    asked |= {"parallel_tool_calls": False}
+    for mode in ("required", "auto"):
+        choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": listed}}
+        found = gpt.chat.completions.create(**{**asked, "tool_choice": choice}).choices[0]
+        calls = found.message.tool_calls or []
+        assert {one.function.name for one in calls if one.type == "function"} <= {"stop"}
+        assert mode == "auto" or calls
+    for wrong in ([{"type": "function", "function": {"name": "fly"}}], "stop", [7]):
+        choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": wrong}}
+        with pytest.raises(openai.BadRequestError) as raised:
+            gpt.chat.completions.create(**{**asked, "tool_choice": choice})
+        assert raised.value.param == "tool_choice"
+    flat: Any = [{"type": "function", **one} for one in functions]
+    wait: Any = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "wait"}]}
+    response = gpt.responses.create(
+        model="any", input="Once", tools=flat, max_output_tokens=60, parallel_tool_calls=False,
+        tool_choice=wait,
+    )  # fmt: skip
+    assert [one.name for one in response.output if one.type == "function_call"] == ["wait"]
+
+
+def test_one_call_at_a_time_where_no_more_are_wanted(claude: anthropic.Anthropic) -> None:
+    tools: Any = [{"name": name, "input_schema": {"type": "object"}} for name in NAMES[:2]]
+    choice: dict[str, Any] = {"type": "any", "disable_parallel_tool_use": True}
+    named: Any = {**choice, "type": "tool", "name": "look"}
+    asked: dict[str, Any] = {"model": "any", "max_tokens": 120, "messages": USER, "tools": tools}
+    plain = claude.messages.create(**{**asked, "tool_choice": choice})
+    assert plain.stop_reason == "tool_use"
+    assert len(called(plain)) == 1
+    with claude.messages.stream(**asked, tool_choice=named) as stream:
+        assert called(stream.get_final_message()) == ["look"]
+
+
+def test_a_message_follows_its_schema(claude: anthropic.Anthropic, server: Running) -> None:
+    asked: dict[str, Any] = {"model": "any", "max_tokens": 60, "messages": USER}
+    form: Any = {"format": {"type": "json_schema", "schema": YES}}
+    found = claude.messages.create(**asked, output_config=form)
+    assert found.content[0].type == "text"
+    assert json.loads(found.content[0].text) == "yes"
+    for wrong in ({"format": "json"}, {"format": {"type": "json_schema", "schema": 3}}, {"effort": 3}):
+        refused = server.post("/v1/messages", {**asked, "output_config": wrong})
+        assert (refused.status_code, refused.json()["type"]) == (400, "error")
+
+
+def test_both_packages_list_models(gpt: openai.OpenAI, claude: anthropic.Anthropic, server: Running) -> None:
+    (one,), (other,) = gpt.models.list().data, claude.models.list().data
+    assert one.id == other.id == other.display_name == "stories"
+    assert claude.models.retrieve("stories").type == "model"
+    meta: dict[str, Any] = httpx2.get(f"{server.address}/v1/models").json()["data"][0]["meta"]
+    assert meta["vocab_type"] == 1  # its tokens are those of a sentencepiece model
+
+
+def test_more_dimensions_than_there_are_are_refused(gpt: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        gpt.embeddings.create(model="any", input="Once", encoding_format="float", dimensions=10**6)
+    assert raised.value.param == "dimensions"
