@@ -68,6 +68,9 @@ class Reader:
     read_words, read_rest_words
         `(a, b, c, d, group)` and `(a, b, c, d, blocks)`: the values of a group of four rows as two tuples of
         four vectors: lane 4 * row + block has bytes 0 to 3, 4 to 7 ... of the half of the block.
+    sums
+        `(a, b, c, d, group, x)`, a group of units at four addresses times the packed group of a token at x: a
+        tuple of `scales` I32x16, integer sums of blocks (or of both halves of them) in lanes 4 * row + block.
     """
 
     unit_bytes: int
@@ -84,6 +87,7 @@ class Reader:
     read_rest_numbers: Any = None
     read_words: Any = None
     read_rest_words: Any = None
+    sums: Any = None
 
 
 def take(lanes: Sequence[int]) -> Any:

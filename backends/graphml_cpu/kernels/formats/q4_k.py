@@ -15,6 +15,7 @@ from graphml_cpu.kernels.formats._groups import (
     repeat_halves,
     shift_quarters,
 )
+from graphml_cpu.kernels.formats._row_sums import sums_of_runs
 from graphml_cpu.kernels.formats._unpack import F32x8, U8x4, U8x32, floats
 from graphml_cpu.kernels.formats._words import by_word, halves_of, make_two_runs
 from graphml_cpu.kernels.share import Vector
@@ -144,6 +145,12 @@ def _read_words(a: int, b: int, c: int, d: int, group: int) -> Any:
 
 
 @inline
+def _sums(a: int, b: int, c: int, d: int, group: int, x: int) -> Any:
+    at = 16 + 64 * group
+    return (sums_of_runs(a + at, b + at, c + at, d + at, x),)
+
+
+@inline
 def _read(at: int) -> Any:
     both = scales_and_minima(at)
     first = nibble_halves(at + 16), (first_scales(both),), first_minima(both)
@@ -154,5 +161,5 @@ def make_read() -> Reader:
     """Nibbles as they are; a scale and a minimum per block of 32."""
     return Reader(
         144, block_bytes=144, block_elements=256, read=_read, groups=2, minima=1, read_numbers=read_numbers,
-        read_words=_read_words,
+        read_words=_read_words, sums=_sums,
     )  # fmt: skip

@@ -18,11 +18,18 @@ from graphml_cpu.kernels.formats._groups import (
     rotate_quarters,
     shift_quarters,
 )
+from graphml_cpu.kernels.formats._row_sums import (
+    halves_of_blocks,
+    quarter_sums,
+    seeds_by_block,
+    tokens_by_block,
+)
 from graphml_cpu.kernels.formats._unpack import F32x16, I8x16, U8x32, floats, pair, signed
 from graphml_cpu.kernels.formats._words import by_word, halves_of, make_two_runs, run_twice
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     convert,
+    dot4,
     gather_f16,
     high_half,
     load,
@@ -99,9 +106,27 @@ def _read(at: int) -> Any:
     return (_values(at, at + 128), first, ()), (_values(at + 64, at + 160), second, ())
 
 
+_pairs_of_low, _pairs_of_high = rotate_quarters((28, 28, 30, 30)), rotate_quarters((0, 0, 2, 2))
+
+
+@inline
+def _of_a_row(low: int, upper: int, tokens: Any, seeds: Any) -> tuple[Vector, Vector]:
+    both, pairs = load(U8x64, low), run_twice(upper)
+    first, last = (both & 15) | (_pairs_of_low(pairs) & 48), (both >> 4) | (_pairs_of_high(pairs) & 48)
+    return dot4(seeds[0], first, tokens[0]), dot4(seeds[1], last, tokens[1])
+
+
+@inline
+def _sums(a: int, b: int, c: int, d: int, group: int, x: int) -> Any:
+    at, upper = 64 * group, 128 + 32 * group
+    tokens, seeds = tokens_by_block(x), seeds_by_block(x, 2)
+    p, q = _of_a_row(a + at, a + upper, tokens, seeds), _of_a_row(b + at, b + upper, tokens, seeds)
+    r, s = _of_a_row(c + at, c + upper, tokens, seeds), _of_a_row(d + at, d + upper, tokens, seeds)
+    return halves_of_blocks(quarter_sums(p[0], q[0], r[0], s[0]), quarter_sums(p[1], q[1], r[1], s[1]))
+
+
 # Blocks 0 and 1 are the low nibbles of two runs, 2 and 3 the high ones.
 _blocks_of_runs = make_two_runs(lambda block: (block // 2, block % 2))
-_pairs_of_low, _pairs_of_high = rotate_quarters((28, 28, 30, 30)), rotate_quarters((0, 0, 2, 2))
 
 
 @inline
@@ -125,5 +150,5 @@ def make_read() -> Reader:
     """Six bits, 32 too much; a scale per 16."""
     return Reader(
         210, 210, 256, read=_read, groups=2, scales=2, offset=32, read_numbers=_read_numbers,
-        read_words=_read_words,
+        read_words=_read_words, sums=_sums,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 from graphml_cpu import packed, target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import F32x4, I8x64, Reader, U8x64
+from graphml_cpu.kernels.formats._row_sums import quarter_sums, rows_first
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     bitcast,
@@ -26,7 +27,6 @@ from graphml_cpu.simd import (
     load,
     low_half,
     shuffle_by,
-    shuffle_pair_by,
     to_float,
     vector,
     zero,
@@ -127,6 +127,24 @@ def _make_dots(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any], 
     return of_blocks, of_low, of_high
 
 
+def reads_sums(reader: Reader) -> bool:
+    """Whether four rows are multiplied by the reader itself, their bytes in the order of the file."""
+    return reader.sums is not None and target.current().vector_bytes == 64
+
+
+def make_find_rows(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """As `make_read_rows`, for `make_add_groups`: where the reader `reads_sums`, addresses for units."""
+    numbers = reader.read_numbers
+
+    @inline
+    def find(ws: Any, at: int) -> Any:
+        found = ws[0] + at, ws[1] + at, ws[2] + at, ws[3] + at
+        return found, numbers(found[0], found[1], found[2], found[3])
+
+    read, read_rest = make_read_rows(reader)
+    return find if reads_sums(reader) else read, read_rest
+
+
 def make_read_rows(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Inline functions `read(ws, at)`, `read_rest(ws, at, blocks)`: the units of four rows at byte `at`.
 
@@ -216,26 +234,10 @@ def _make_join(reader: Reader, index: int) -> Callable[..., Any]:
     return join
 
 
-# Of four vectors, each with four lanes a block: the sums of these lanes, the blocks of each vector together.
-pairs_low = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q, 16 + q, q + 1, 17 + q)])
-pairs_high = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q + 2, 18 + q, q + 3, 19 + q)])
-doubles_low = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q, q + 1, 16 + q, 17 + q)])
-doubles_high = shuffle_pair_by([lane for q in range(0, 16, 4) for lane in (q + 2, q + 3, 18 + q, 19 + q)])
-_by_product = shuffle_by([4 * block + product for product in range(4) for block in range(4)])
-
-
-@inline
-def block_sums(a: Vector, b: Vector, c: Vector, d: Vector) -> Vector:
-    """I32x16: the sums of the first blocks of a, b, c and d, then of their second, third and fourth."""
-    first = pairs_low(a, b) + pairs_high(a, b)
-    second = pairs_low(c, d) + pairs_high(c, d)
-    return doubles_low(first, second) + doubles_high(first, second)
-
-
 def make_add_groups(reader: Reader, index: int) -> Callable[..., Any]:
     """An inline function `add(found, x, total) -> total`: four products of group `index` of units.
 
-    found: what `make_read_rows` reads of four rows; x: the address of the token's packed group. total:
+    found: what `make_find_rows` gives of four rows; x: the address of the token's packed group. total:
     F32x16, four sums for each row, one for each block of a group.
     """
 
@@ -244,11 +246,22 @@ def make_add_groups(reader: Reader, index: int) -> Callable[..., Any]:
         def sums(units: Any, x: int) -> Vector:
             a, b = dots(units[0][index], x), dots(units[1][index], x)
             c, d = dots(units[2][index], x), dots(units[3][index], x)
-            return to_float(_by_product(block_sums(a, b, c, d)))
+            return to_float(rows_first(quarter_sums(a, b, c, d)))
 
         return sums
 
-    of_blocks, of_low, of_high = (make_sums(dots) for dots in _make_dots(reader))
+    def make_given_sums(half: int) -> Callable[..., Any]:
+        @inline
+        def sums(units: Any, x: int) -> Vector:
+            return to_float(given(units[0], units[1], units[2], units[3], index, x)[half])
+
+        return sums
+
+    given = reader.sums
+    if reads_sums(reader):
+        of_blocks, of_low, of_high = (make_given_sums(half) for half in (0, 0, reader.scales - 1))
+    else:
+        of_blocks, of_low, of_high = (make_sums(dots) for dots in _make_dots(reader))
 
     @inline
     def add_blocks(found: Any, x: int, total: Vector) -> Vector:

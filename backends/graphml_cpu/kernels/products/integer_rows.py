@@ -14,7 +14,7 @@ from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats import make_read
 from graphml_cpu.kernels.formats._groups import F32x16, Reader
-from graphml_cpu.kernels.products.integer_groups import finish, make_add_groups, make_read_rows
+from graphml_cpu.kernels.products.integer_groups import finish, make_add_groups, make_find_rows
 from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
 from graphml_cpu.kernels.products.interleaved_tokens import row_address
 from graphml_cpu.kernels.products.outputs import AHEAD, store_output
@@ -53,7 +53,7 @@ def make_four_rows(reader: Reader, tokens: int = 1) -> Callable[..., Any]:
     ws: a tuple of the rows' addresses, x: the address of the first token's packed row. Gives for each token
     an F32x16, four sums for each of the four products: see `finish`.
     """
-    read, read_rest = make_read_rows(reader)
+    read, read_rest = make_find_rows(reader)
     first, second = (
         _make_add_to_each(make_add_groups(reader, index), tokens) for index in (0, reader.groups - 1)
     )
