@@ -137,7 +137,7 @@ class Writer:
         if of.numbers["max_bias"]:
             told["max_bias"] = literal(of.numbers["max_bias"])
         if of.numbers["chunk"]:
-            told["chunk"] = self.fields.number(of.numbers["chunk"], "attention.chunk_size")
+            told["chunk"] = self.fields.integer(of.numbers["chunk"], "attention.chunk_size")
         return told
 
     def _add_windows(self, windows: list[int]) -> None:
