@@ -134,7 +134,7 @@ def _sample_length(config: dict[str, Any]) -> int:
     told = config.get("text_config")
     inner: dict[str, Any] = told if isinstance(told, dict) else config
     sizes = [inner.get(name) for name in WINDOWS]
-    return max([29, *(size + 5 for size in sizes if type(size) is int)])
+    return max([29, *(size + 5 for size in sizes if type(size) is int and size < _most(config))])
 
 
 def _most(config: dict[str, Any]) -> int:

@@ -106,6 +106,18 @@ def test_a_llama_like_file_is_short_and_has_one_loop(folder: Path) -> None:
     assert 'q_TNH = g.rope(g.heads(layer.linear(x_TD, "attn_q"), config.n_head), table, "neox")' in text
 
 
+def test_rows_follow_the_context_in_tables_of_positions_alone(folder: Path) -> None:
+    """The record's feed-forward is as wide as its context; that of another checkpoint need not be."""
+    assert 'To("blk.{}.ffn_up", rows(lambda c: (1, 2, 1, 2)))' in imported("phi3", folder).text
+    assert 'c.size("context_length") + 2' in imported("opt", folder).text
+
+
+def test_lines_of_imported_files_are_no_wider_than_ours(folder: Path) -> None:
+    for name in ("gemma2", "gpt2", "plain-idea", "glm4_moe"):
+        assert max(map(len, imported(name, folder).text.splitlines())) <= 110, name
+    assert "\n    return g.softcap(\n        weights.logits(" in imported("gemma2", folder).text
+
+
 def test_the_tutorial_shows_the_file_that_the_module_becomes(folder: Path) -> None:
     page = ROOT / "docs" / "tutorial-import.md"
     (shown,) = [one.text for one in blocks(page) if one.said("imported") == "plain-idea"]

@@ -178,6 +178,18 @@ def test_a_folder_that_is_no_plain_decoder_is_one_line(why: str, tmp_path: Path)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["checkpoint"]
 
 
+@with_torch
+def test_a_folder_of_pickles_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
+    code, told, error = run(f"hf:{folder}", "-o", tmp_path / "mine.py", "--python", PYTHON)
+    assert (code, told, error.count("\n")) == (2, "", 1)
+    assert "wanted model.safetensors; pytorch_model.bin is a pickle" in error
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["checkpoint"]
+
+
 @pytest.mark.skipif(shutil.which("false") is None, reason="the system has no program `false`")
 def test_a_process_that_fails_leaves_nothing(tmp_path: Path) -> None:
     arch, weights = tmp_path / "mine.py", tmp_path / "mine.gguf"

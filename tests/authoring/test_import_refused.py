@@ -69,11 +69,26 @@ def test_what_a_checkpoint_does_not_have_as_it_is_used_is_refused(folder: Path) 
 
     description = described("llama", folder / "computed", computed)
     write_folder(description, folder / "computed-checkpoint")
-    wanted = (
-        r"input_layernorm.*norm\.weight is computed from .* that no change of tensors does; the GGUF"
-    )
+    wanted = r"input_layernorm.*norm\.weight is computed from .* that no change of tensors does; the GGUF"
     with pytest.raises(ArchitectureError, match=wanted):
         import_description(description, checkpoint(folder / "computed-checkpoint"))
+
+
+def test_a_parameter_that_is_spread_over_tokens_is_refused(folder: Path) -> None:
+    """By op, module and line, not by a crash: no weight, and no value of tokens."""
+
+    def spread(found: dict[str, Any]) -> None:
+        norm = next(one for one in found["nodes"] if "layernorm_weight" in str(one["args"]))
+        size = next(one for one in found["nodes"] if "sym_size" in one["op"])["name"]
+        arguments = {"self": norm["args"]["self"], "size": [1, {"node": size}, 128]}
+        shape = next(one for one in found["nodes"] if one["op"] == "aten.embedding.default")["shape"]
+        made = {**norm, "name": "spread", "op": "aten.expand.default", "args": arguments, "shape": shape}
+        found["nodes"].insert(found["nodes"].index(norm), made)
+        norm["args"] = {**norm["args"], "self": {"node": "spread"}}
+
+    description = described("llama", folder / "spread", spread)
+    with pytest.raises(ArchitectureError, match=r"expand.* in model\.layers\.0\.input_layernorm.*spreads a"):
+        import_description(description, {})
 
 
 def test_a_module_that_is_called_twice_is_refused(folder: Path) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from graphml.authoring.importing.dependence import Dependence, classed
 from graphml.authoring.importing.description import Description, TracedNode
+from graphml.authoring.importing.document import document
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered, layered
 from graphml.authoring.importing.lengths import check_all_used, check_lengths
@@ -21,7 +22,7 @@ from graphml.authoring.importing.places import COMPUTED, Place, places, stored_a
 from graphml.authoring.importing.recognition import recognised
 from graphml.authoring.importing.region import Recognised
 from graphml.authoring.importing.walk import Walk
-from graphml.authoring.importing.writing import Writer, document
+from graphml.authoring.importing.writing import Writer
 from graphml.errors import ArchitectureError
 
 Array = NDArray[Any]

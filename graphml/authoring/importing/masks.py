@@ -17,6 +17,7 @@ from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.region import run, same
 from graphml.errors import ArchitectureError
+from graphml.loading.huggingface.config_names import SIZES
 
 Array = NDArray[Any]
 HIDDEN = -1e4  # a score below it is not seen
@@ -83,7 +84,7 @@ def _check_bias(node: TracedNode, mask: Array, seen: Array) -> None:
         return
     rows = np.arange(len(seen))
     distance = np.where(seen, rows[:, None] - rows, 0)
-    for one in mask:
+    for one in np.broadcast_to(mask, (len(mask), *seen.shape)):
         added = np.where(seen, one - np.diagonal(one)[:, None], 0.0)
         if not same(added, distance * added[1, 0], 1e-5) and np.max(np.abs(added)) > 1e-9:
             raise ArchitectureError(f"{node.told}: a bias that does not grow evenly with the distance")
@@ -103,9 +104,12 @@ def _values(dependence: Dependence, name: str, n: int) -> Array:
 
 
 def _largest(dependence: Dependence, node: TracedNode, masks: Sequence[str]) -> int:
-    """The largest number that positions meet on their way to a mask."""
-    found = max((each for name in masks for each in _numbers(dependence, name)), default=0)
-    if found > LARGEST:
+    """The largest number that positions meet on their way to a mask, below the model's own context."""
+    config = dependence.description.config
+    told = [config[name] for name in SIZES["context_length"] if isinstance(config.get(name), int)]
+    numbers = (each for name in masks for each in _numbers(dependence, name))
+    found = max((each for each in numbers if each < min(told, default=NO_DISTANCE)), default=0)
+    if found > max(LARGEST, dependence.description.length):
         raise ArchitectureError(
             f"{node.told}: its mask has the number {found}: windows that the model's code has as numbers are "
             f"known up to {LARGEST} tokens"

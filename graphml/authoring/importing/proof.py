@@ -141,7 +141,7 @@ def _compared(model: graphml.Model, ids: Sequence[int], wanted: Array, what: str
     for way, sizes in ways.items():
         if way != "at once" and n > 600:
             sizes = [n - 7, *([1] * 7)]
-        session = model.session(n_ctx=n + 1)
+        session = model.session(n_ctx=n)
         at, rows = 0, []
         for size in (one for one in sizes if at < n):
             rows.append(np.atleast_2d(session.eval(list(ids[at : at + size]), all_logits=True)))
