@@ -65,4 +65,4 @@ def _has_line(kind: type, frame: Any) -> bool:
         lines, first = inspect.getsourcelines(kind)
     except (OSError, TypeError):
         return False
-    return first <= frame.lineno < first + len(lines)
+    return int(frame.lineno) in range(first, first + len(lines))

@@ -89,7 +89,7 @@ def prove(imported: Imported, arch: Path, folder: Path | None) -> Proof:
 def _beyond(imported: Imported) -> int:
     """The traced length, or the longest window or chunk, if that is longer and no more than `FAR`."""
     spans = [
-        one.numbers[kind]
+        int(one.numbers[kind])
         for layer in imported.layers.layers
         for one in layer
         if one.op == "attend"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +13,9 @@ from graphml.weights import Tensor
 from graphml.weights.deferred import DeferredTensor
 from graphml_models.huggingface._names import ATTENTION, TOP, expert_keys, llama_keys, windows
 
-FLOATS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}
+FLOATS: Mapping[str, type[np.uint16] | type[np.uint32]] = {
+    "f32": np.uint32, "f16": np.uint16, "bf16": np.uint16,
+}  # fmt: skip
 BOUNDS = {"swiglu_limit": 7.0, "swiglu_alpha": 1.702}  # of the activation
 
 
@@ -29,29 +33,21 @@ def outputs(part: int | None) -> Change:
 
     Floats are stored as [experts, in, out]; MXFP4 is as we have it.
     """
+    chosen = slice(None) if part is None else slice(part, None, 2)
 
     def change(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
-        chosen = slice(None) if part is None else slice(part, None, 2)
-        matrix = len(tensor.shape) == 3
-        experts, rows = tensor.shape[0], tensor.shape[1]
-        stored: NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
-        if matrix and tensor.dtype in FLOATS:
-            experts, inputs, rows = tensor.shape
-        elif matrix:
-            inputs = tensor.shape[2]
-        count = len(range(rows)[chosen])
+        kind = FLOATS.get(tensor.dtype, np.uint8)
+        turned = len(tensor.shape) == 3 and tensor.dtype in FLOATS
+        experts, rows, *inputs = (tensor.shape[i] for i in (0, 2, 1)) if turned else tensor.shape
 
         def compute() -> NDArray[np.uint8]:
-            nonlocal stored
-            kind = FLOATS.get(tensor.dtype)
-            if matrix and kind:
-                stored = tensor.data.view(kind).reshape(experts, inputs, rows).swapaxes(1, 2)
-            else:
-                stored = tensor.data.reshape(experts, rows, -1)
+            numbers = tensor.data.view(kind)
+            stored = (
+                numbers.reshape(tensor.shape).swapaxes(1, 2) if turned else numbers.reshape(experts, rows, -1)
+            )
             return np.ascontiguousarray(stored[:, chosen]).reshape(-1).view(np.uint8)
 
-        shape = (experts, count, inputs) if matrix else (experts, count)
-        return DeferredTensor.of(name, tensor.dtype, shape, compute)
+        return DeferredTensor.of(name, tensor.dtype, (experts, len(range(rows)[chosen]), *inputs), compute)
 
     return change
 
