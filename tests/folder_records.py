@@ -40,6 +40,27 @@ ROUTED = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_siz
           "first_k_dense_replace": 1}  # fmt: skip
 LATENT = {**ROUTED, "num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
           "qk_rope_head_dim": 4, "v_head_dim": 12}  # fmt: skip
+DELTA = {"head_dim": 16, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
+         "linear_num_value_heads": 4, "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
+SEEING = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe")  # classes with a part that sees
+# Classes whose language model has a config of its own.
+NESTED = ("Gemma3", "Gemma3n", "Llama4", "Gemma4", "Qwen3_5", "Qwen3_5Moe")
+GEMMA4 = {"num_hidden_layers": 4, "head_dim": 16, "global_head_dim": 32, "sliding_window": 8,
+          "layer_types": ["sliding_attention", "full_attention"] * 2, "final_logit_softcapping": 3.0,
+          "vocab_size_per_layer_input": 64}  # fmt: skip
+HYBRID = {"layer_types": ["linear_attention", "full_attention", "linear_attention"], "num_hidden_layers": 3,
+          "mamba_n_heads": 8, "mamba_n_groups": 2, "mamba_d_state": 8, "mamba_chunk_size": 8,
+          "shared_intermediate_size": 24}  # fmt: skip
+MROPE = {"rope_type": "default", "rope_theta": 10000.0}
+VISION = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "intermediate_size": 16, "num_heads": 2,
+          "out_hidden_size": 32, "fullatt_block_indexes": [0], "deepstack_visual_indexes": [0],
+          "num_position_embeddings": 16, "patch_size": 4, "mlp_ratio": 2}  # fmt: skip
+MULTIPLIED = {"embedding_multiplier": 3.0, "lm_head_multiplier": 0.5, "mlp_multipliers": [0.7, 1.3],
+              "key_multiplier": 0.6, "attention_in_multiplier": 1.2, "attention_out_multiplier": 0.8,
+              "ssm_multipliers": [0.9, 1.1, 0.8, 1.2, 0.7], "ssm_in_multiplier": 1.4,
+              "ssm_out_multiplier": 0.6}  # fmt: skip
+ALPHA = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 1.0, "alpha": 50.0}
+SHORT = ["conv", "full_attention", "conv"]
 WINDOWED = ["sliding_attention"] * 3 + ["full_attention"]
 MAMBA = {"state_size": 8, "num_attention_heads": None, "num_key_value_heads": None, "intermediate_size": None,
          "max_position_embeddings": None}  # fmt: skip
@@ -47,44 +68,90 @@ LARGER = {"num_hidden_layers": 4, "hidden_size": 48, "intermediate_size": 80, "n
           "num_key_value_heads": 3, "vocab_size": 72, "max_position_embeddings": 320}  # fmt: skip
 # Name -> class of transformers, without the last part, and its fields; None: left out.
 RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "afmoe": ("Afmoe", {**EXPERTS, "num_hidden_layers": 5, "head_dim": 8, "mup_enabled": True,
+                        "sliding_window": 8, "num_shared_experts": 2, "route_scale": 1.5}),
     "arcee": ("Arcee", {}),
+    "bloom": ("Bloom", {"intermediate_size": None, "num_key_value_heads": None,
+                        "max_position_embeddings": None}),
     "cohere": ("Cohere", {"use_qk_norm": True}),
     "cohere2": ("Cohere2", {"num_hidden_layers": 4, "sliding_window": 8}),
+    "deepseek_v2": ("DeepseekV2", {**LATENT, "q_lora_rank": None, "routed_scaling_factor": 1.5}),
+    "deepseek_v2-yarn": ("DeepseekV2", {**LATENT, "q_lora_rank": 24,
+                         "rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 0.7}}),
     "deepseek_v3": ("DeepseekV3", {**LATENT, "n_group": 4, "topk_group": 2, "q_lora_rank": 24}),
     "deepseek_v3-yarn": ("DeepseekV3", {**LATENT, "n_group": 1, "topk_group": 1, "q_lora_rank": None,
                          "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}),
     "dots1": ("Dots1", {**ROUTED, "head_dim": 8, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
                         "norm_topk_prob": True, "routed_scaling_factor": 1.5}),
     "ernie4_5": ("Ernie4_5", {"head_dim": 16}),
+    "ernie4_5_moe": ("Ernie4_5_Moe", {"moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 16}),
     "exaone4": ("Exaone4", {"num_hidden_layers": 4, "sliding_window": 8, "layer_types": WINDOWED}),
+    "exaone_moe": ("ExaoneMoe", {**EXPERTS, "num_hidden_layers": 4, "sliding_window": 8, "head_dim": 8}),
     "falcon": ("Falcon", {"multi_query": False, "num_key_value_heads": None, "intermediate_size": None}),
     "falcon-new": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2,
                               "num_key_value_heads": None, "intermediate_size": None}),
     "falcon_mamba": ("FalconMamba", MAMBA),
+    "falcon_h1": ("FalconH1", {**MULTIPLIED, "mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_n_groups": 2,
+                               "mamba_d_state": 8, "mamba_chunk_size": 8}),
+    "falcon_h1-normed": ("FalconH1", {"mamba_d_ssm": 48, "mamba_n_heads": 6, "mamba_d_state": 8,
+                                      "mamba_rms_norm": True, "mamba_norm_before_gate": False,
+                                      "mamba_chunk_size": 8}),
     "gemma": ("Gemma", {"head_dim": 16}),
     "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 8, "query_pre_attn_scalar": 20}),
     "gemma3": ("Gemma3", {"head_dim": 16, "num_hidden_layers": 6, "sliding_window": 8,
                           "query_pre_attn_scalar": 20}),
     "gemma2-larger": ("Gemma2", {**LARGER, "head_dim": 12, "sliding_window": 10, "query_pre_attn_scalar": 20,
                                  "layer_types": ["sliding_attention", "full_attention"] * 2}),
+    "gemma3n": ("Gemma3n", {**GEMMA4, "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 2,
+                            "laurel_rank": 12, "activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.9],
+                            "global_head_dim": None}),
+    "gemma4": ("Gemma4", {**GEMMA4, "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 2}),
+    "gemma4-experts": ("Gemma4", {**GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
+                                  "num_global_key_value_heads": 1, "enable_moe_block": True,
+                                  "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 16}),
+    "glm": ("Glm", {"head_dim": 8}),
     "glm4": ("Glm4", {"head_dim": 8}),
     "glm4_moe": ("Glm4Moe", {**ROUTED, "head_dim": 8, "use_qk_norm": True, "attention_bias": True}),
     "glm4_moe-larger": ("Glm4Moe", {**LARGER, **ROUTED, "head_dim": 12, "use_qk_norm": True,
                                     "attention_bias": True, "n_routed_experts": 10, "num_experts_per_tok": 3,
                                     "moe_intermediate_size": 24, "first_k_dense_replace": 2}),
     "gpt2": ("GPT2", {"num_key_value_heads": None, "intermediate_size": None}),
+    "gpt_bigcode": ("GPTBigCode", {"num_key_value_heads": None, "intermediate_size": None}),
     "gpt_neox": ("GPTNeoX", {"num_key_value_heads": None, "use_parallel_residual": False}),
+    "gpt_oss": ("GptOss", {"head_dim": 8, "sliding_window": 8, "num_local_experts": 6,
+                           "num_experts_per_tok": 2, "rope_parameters": {**YARN, "truncate": False}}),
     "granite": ("Granite", GRANITE),
     "granitemoe": ("GraniteMoe", {**GRANITE, "num_local_experts": 6}),
+    "granitemoeshared": ("GraniteMoeShared", {**GRANITE, "num_local_experts": 6,
+                                              "shared_intermediate_size": 24}),
+    "granitemoehybrid": ("GraniteMoeHybrid", {**GRANITE, **HYBRID, "position_embedding_type": "rope",
+                                              "num_local_experts": 6, "num_experts_per_tok": 2}),
+    "granitemoehybrid-dense": ("GraniteMoeHybrid", {**GRANITE, **HYBRID, "num_local_experts": 0,
+                                                    "num_experts_per_tok": 0}),
+    "hunyuan_v1_dense": ("HunYuanDenseV1", {"head_dim": 8, "rope_parameters": ALPHA}),
+    "hunyuan_v1_moe": ("HunYuanMoEV1", {"head_dim": 8, "num_experts": 6, "moe_topk": 2}),
     "jais2": ("Jais2", {}),
+    "jamba": ("Jamba", {"num_experts": 6, "attn_layer_period": 2, "attn_layer_offset": 1,
+                        "mamba_d_state": 8, "use_mamba_kernels": False}),
+    "lfm2": ("Lfm2", {"num_hidden_layers": 3, "layer_types": SHORT}),
+    "lfm2_moe": ("Lfm2Moe", {**EXPERTS, "num_hidden_layers": 3, "layer_types": SHORT, "num_dense_layers": 1,
+                             "routed_scaling_factor": 1.5}),
     "llama": ("Llama", {"rope_parameters": LLAMA3, "attention_bias": True, "mlp_bias": True}),
     "llama-larger": ("Llama", {**LARGER, "rope_parameters": LLAMA3}),
     "llama-linear": ("Llama", {"rope_parameters": LINEAR, "tie_word_embeddings": True}),
+    "llama4": ("Llama4", {"num_hidden_layers": 5, "head_dim": 8, "num_local_experts": 4,
+                          "attention_chunk_size": 8, "floor_scale": 8, "interleave_moe_layer_step": 2,
+                          "intermediate_size_mlp": 40, "rope_parameters": LLAMA3}),
     "mamba": ("Mamba", MAMBA),
     "mamba2": ("Mamba2", {**MAMBA, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 8}),
+    "ministral3": ("Ministral3", {"head_dim": 8, "rope_parameters": {
+        **YARN, "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.3}}),
     "minimax_m2": ("MiniMaxM2", {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2}),
     "mistral": ("Mistral", {"sliding_window": 7}),
     "mixtral": ("Mixtral", {"num_local_experts": 4}),
+    "mpt": ("Mpt", {"attn_config": {"clip_qkv": 0.8}, "num_key_value_heads": None,
+                    "intermediate_size": None}),
     "nemotron": ("Nemotron", {}),
     "olmo": ("Olmo", {"clip_qkv": 0.5}),
     "olmo2": ("Olmo2", {}),
@@ -96,6 +163,15 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen2": ("Qwen2", {"rope_parameters": YARN}),
     "qwen2_moe": ("Qwen2Moe", {**EXPERTS, "shared_expert_intermediate_size": 24}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
+    "qwen2_5_vl": ("Qwen2_5_VL", {"rope_parameters": {**MROPE, "mrope_section": [1, 1, 2]}}),
+    "qwen2_vl": ("Qwen2VL", {"rope_parameters": {**MROPE, "mrope_section": [1, 1, 2]}}),
+    "qwen3_vl": ("Qwen3VL", {"head_dim": 16, "rope_parameters": {**MROPE, "mrope_section": [2, 3, 3]}}),
+    "qwen3_vl_moe": ("Qwen3VLMoe", {**EXPERTS, "moe_intermediate_size": 24, "head_dim": 16,
+                     "norm_topk_prob": True,
+                     "rope_parameters": {**MROPE, "mrope_section": [2, 3, 3]}}),
+    "qwen3_5": ("Qwen3_5", {**DELTA, "tie_word_embeddings": True}),
+    "qwen3_5_moe": ("Qwen3_5Moe", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 24}),
+    "qwen3_next": ("Qwen3Next", {**DELTA, **EXPERTS, "shared_expert_intermediate_size": 24}),
     "qwen3_moe": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": True}),
     "qwen3_moe-unnormalised": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "norm_topk_prob": False}),
     "seed_oss": ("SeedOss", {"head_dim": 16, "attention_bias": True, "attention_out_bias": True}),
@@ -140,13 +216,15 @@ def record(name: str) -> None:
     from safetensors import safe_open
 
     prefix, fields = RECORDS[name]
-    of_class = getattr(transformers, prefix + ("LMHeadModel" if prefix == "GPT2" else "ForCausalLM"))
-    of_config = getattr(transformers, prefix + ("TextConfig" if prefix == "Gemma3" else "Config"))
+    head = {"GPT2": "LMHeadModel", **dict.fromkeys(SEEING, "ForConditionalGeneration")}
+    of_class = getattr(transformers, prefix + head.get(prefix, "ForCausalLM"))
+    of_config = getattr(transformers, prefix + ("TextConfig" if prefix in NESTED else "Config"))
     told = {key: value for key, value in (SIZES | dict(fields)).items() if key in fields or value is not None}
     if "q_lora_rank" not in fields:
         told = {key: value for key, value in told.items() if value is not None}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
+        told = {"text_config": told, "vision_config": VISION} if prefix in SEEING else told
         of_class(of_config(**told)).save_pretrained(path)
         config = json.loads((path / "config.json").read_text())
         with safe_open(path / "model.safetensors", "np") as file:

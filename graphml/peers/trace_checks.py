@@ -24,6 +24,10 @@ def check_config(folder: str) -> dict[str, Any]:
         raise RefusedError(f"{folder}: {told}", KIND)
     if fields.get("is_encoder_decoder"):
         raise RefusedError(f"{folder}: an encoder with a decoder cannot be imported", KIND)
+    pickles = sorted(one.name for one in Path(folder).glob("*.bin"))
+    if pickles and not any(Path(folder).glob("*.safetensors")):
+        told = f"wanted model.safetensors; {pickles[0]} is a pickle, and reading it may run code"
+        raise RefusedError(f"{folder}: {told}: `model.save_pretrained(folder)` writes safetensors", KIND)
     return fields
 
 

@@ -16,14 +16,14 @@ LONGEST = 300  # characters of what torch said
 def failure(error: BaseException, module: Any) -> str:
     """The last line of the model's own code, the module that ran it, and the error.
 
-    That module is `self` of the innermost frame in which it is one of `module`.
+    That module is the first argument (`self`) of the innermost frame in which it is one of `module`.
     """
     said = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:LONGEST]}"
     frames = _own_frames(error)
     if not frames:
         return said
     paths = {id(one): name.removeprefix("wrapped").lstrip(".") for name, one in module.named_modules()}
-    owners = [id(frame.f_locals.get("self")) for frame, _ in frames]
+    owners = [id(frame.f_locals.get(first)) for frame, _ in frames for first in frame.f_code.co_varnames[:1]]
     path = next((paths[one] for one in reversed(owners) if one in paths), "")
     frame, number = frames[-1]
     line = traceback.FrameSummary(frame.f_code.co_filename, number, "").line or ""

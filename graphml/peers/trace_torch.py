@@ -16,6 +16,7 @@ from typing import Any
 from peer_talk import RefusedError, serve
 from trace_checks import check_config, check_module
 from trace_failures import failure
+from trace_lengths import other_lengths
 
 FORMAT = "graphml-trace-1"
 WINDOWS = (
@@ -38,7 +39,7 @@ def load(source: str, trusted: bool, attention: str) -> tuple[Any, dict[str, Any
     if kind == "module":
         module = _from_file(rest)
         check_module(module, rest)
-        return module, {}
+        return module.float(), {}
     fields = check_config(rest)
     from transformers import AutoModelForCausalLM
 
@@ -117,11 +118,11 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
         module = module.eval()
         for dynamic in ("bounded", "auto"):
             try:
-                exported, length = _export(torch, module, config, dynamic)
+                exported, length, others = _export(torch, module, config, dynamic)
             except Exception as error:  # whatever the model's code raises while it is traced
                 failures.append(failure(error, module))
                 continue
-            _write(torch, module, exported, length, config, source, out)
+            _write(torch, module, exported, length, others, config, source, out)
             return {"by": f"torch {torch.__version__}"}
         if source.startswith("module:"):
             break
@@ -133,7 +134,7 @@ def _sample_length(config: dict[str, Any]) -> int:
     told = config.get("text_config")
     inner: dict[str, Any] = told if isinstance(told, dict) else config
     sizes = [inner.get(name) for name in WINDOWS]
-    return max([29, *(size + 5 for size in sizes if type(size) is int)])
+    return max([29, *(size + 5 for size in sizes if type(size) is int and size < _most(config))])
 
 
 def _most(config: dict[str, Any]) -> int:
@@ -142,18 +143,27 @@ def _most(config: dict[str, Any]) -> int:
     return found[0] if found else 1 << 14
 
 
-def _export(torch: Any, module: Any, config: dict[str, Any], dynamic: str) -> tuple[Any, int]:
+def _export(torch: Any, module: Any, config: dict[str, Any], dynamic: str) -> tuple[Any, int, dict[int, str]]:
+    """The exported module, the traced length, and lengths for which its Python may do something else."""
     length = min(_sample_length(config), max(_most(config) - 1, 8))
     last = max(_most(config), length + 1)
     size = torch.export.Dim("T", min=2, max=last) if dynamic == "bounded" else torch.export.Dim.AUTO
     with torch.no_grad():
         ids = torch.arange(length)[None] % 7
         found = torch.export.export(module, (ids,), dynamic_shapes=({1: size},), strict=False)
-        return found.run_decompositions({}), length
+        others = other_lengths(found, module, length, _most(config)) if dynamic == "auto" else {}
+        return found.run_decompositions({}), length, others
 
 
 def _write(
-    torch: Any, module: Any, exported: Any, length: int, config: dict[str, Any], source: str, out: Path
+    torch: Any,
+    module: Any,
+    exported: Any,
+    length: int,
+    others: dict[int, str],
+    config: dict[str, Any],
+    source: str,
+    out: Path,
 ) -> None:
     import numpy
 
@@ -188,13 +198,23 @@ def _write(
         raise RefusedError(f"wanted one input, ids [1, T]; got {len(user)}", "ArchitectureError")
     outputs = [i for i, one in enumerate(signature.output_specs) if one.kind.name == "USER_OUTPUT"]
     logits = exported.graph.find_nodes(op="output")[0].args[0][outputs[0]]
-    result, vocabulary = logits.name, logits.meta["val"].shape[-1]
-    for size in sorted({SHORT, min(max(length + 3, 32), LONGEST_SAMPLE, _most(config))}):
+    result, shape = logits.name, list(logits.meta["val"].shape)
+    vocabulary = shape[-1]
+    if len(shape) != 3 or shape[0] != 1 or (isinstance(shape[1], int) and shape[1] != length):
+        told = f"wanted logits [1, T, vocabulary]; got {[str(one) for one in shape]}"
+        raise RefusedError(f"{source}: {told}", "ArchitectureError")
+    sizes = {SHORT, min(max(length + 3, 32), LONGEST_SAMPLE, _most(config))}
+    for size in sorted(sizes | set(others)):
         generator = torch.Generator().manual_seed(size)
         ids = torch.randint(0, int(vocabulary), (1, size), generator=generator)
-        with torch.no_grad():
-            values[f"sample.{size}.ids"] = ids[0].numpy()
-            values[f"sample.{size}.logits"] = module(ids)[0].float().numpy()
+        try:
+            with torch.no_grad():
+                logits = module(ids)[0].float().numpy()
+        except Exception:
+            if size in sizes:
+                raise
+            continue  # a text that the module does not take either
+        values |= {f"sample.{size}.ids": ids[0].numpy(), f"sample.{size}.logits": logits}
     found = {
         "format": FORMAT,
         "by": f"torch {torch.__version__}",
@@ -203,6 +223,7 @@ def _write(
         "result": result,
         "class": type(getattr(module, "wrapped", module)).__name__,
         "length": length,
+        "other_lengths": {str(size): told for size, told in others.items()},
         "inputs": inputs,
         "nodes": nodes,
     }

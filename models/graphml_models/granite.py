@@ -69,8 +69,8 @@ def attention(g: Builder, config: Config, layer: Layer, table: Node, x_TD: Node)
 
 def feed_forward(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     """SwiGLU, dense or with experts, one of which may be shared."""
-    if not config.n_expert_used:
-        return gated_ffn(g, layer, x_TD)
+    if not config.n_expert_used:  # folders of transformers call it shared all the same
+        return gated_ffn(g, layer, x_TD, suffix="" if layer.get("ffn_gate") else "_shexp")
     chosen_TD = swiglu_experts(g, layer, x_TD, config.n_expert_used)
     if layer.get("ffn_up_shexp", "ffn_gate_shexp", "ffn_down_shexp") is None:
         return chosen_TD

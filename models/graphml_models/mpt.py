@@ -15,7 +15,7 @@ from graphml.loading.architecture import Keys, Layer, SampleModel, Tensors
 from graphml_models import _config, _layer_norm
 from graphml_models._attention import project
 from graphml_models._ffn import plain_ffn
-from graphml_models._layer_norm import decoder, norm
+from graphml_models._layer_norm import decoder, norm, read_gelu_erf
 from graphml_models._samples import layer_norm_transformer
 from graphml_models.gpt2 import positions
 
@@ -33,6 +33,7 @@ class Config(_layer_norm.Config):
         known = _config.read(keys, eps=_config.LAYER_EPS)
         return cls(
             **vars(known),
+            gelu_erf=read_gelu_erf(keys),
             max_bias=keys.number("attention.max_alibi_bias", 0.0),
             clamp_kqv=keys.number("attention.clamp_kqv", 0.0),
         )
@@ -43,7 +44,13 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
     x_TD = g.embed(weights["token_embd"], g.tokens)
     if weights.get("position_embd"):
         x_TD = g.add(x_TD, positions(g, config, weights), "embedded")
-    return decoder(weights, config, x_TD, lambda layer, h_TD: attention(g, config, layer, h_TD), ffn)
+    return decoder(
+        weights,
+        config,
+        x_TD,
+        lambda layer, h_TD: attention(g, config, layer, h_TD),
+        lambda layer, h_TD: ffn(config, layer, h_TD),
+    )
 
 
 def attention(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
@@ -56,12 +63,13 @@ def attention(g: Builder, config: Config, layer: Layer, x_TD: Node) -> Node:
     return g.attend(q_TNH, k_TKH, v_TKH, layer.index, config.scale, max_bias=config.max_bias)
 
 
-def ffn(layer: Layer, x_TD: Node) -> Node:
+def ffn(config: Config, layer: Layer, x_TD: Node) -> Node:
     """Feed-forward with GELU."""
     divisors = layer.get("ffn.act.scales")
 
     def activation(g: Builder, h_TF: Node) -> Node:
-        return g.gelu(h_TF) if divisors is None else g.div(g.gelu(h_TF), divisors)
+        h_TF = g.gelu_erf(h_TF) if config.gelu_erf else g.gelu(h_TF)
+        return h_TF if divisors is None else g.div(h_TF, divisors)
 
     return plain_ffn(layer.g, layer, x_TD, activation)
 

@@ -42,6 +42,7 @@ RIGHT = [
     "plain-c",
     "plain-d",
     "plain-e",
+    "plain-f",
 ]
 
 
@@ -103,6 +104,18 @@ def test_a_llama_like_file_is_short_and_has_one_loop(folder: Path) -> None:
     assert len(text.splitlines()) <= 60
     assert text.count("for layer in weights.layers(config.n_layer):") == 1
     assert 'q_TNH = g.rope(g.heads(layer.linear(x_TD, "attn_q"), config.n_head), table, "neox")' in text
+
+
+def test_rows_follow_the_context_in_tables_of_positions_alone(folder: Path) -> None:
+    """The record's feed-forward is as wide as its context; that of another checkpoint need not be."""
+    assert 'To("blk.{}.ffn_up", rows(lambda c: (1, 2, 1, 2)))' in imported("phi3", folder).text
+    assert 'c.size("context_length") + 2' in imported("opt", folder).text
+
+
+def test_lines_of_imported_files_are_no_wider_than_ours(folder: Path) -> None:
+    for name in ("gemma2", "gpt2", "plain-idea", "glm4_moe"):
+        assert max(map(len, imported(name, folder).text.splitlines())) <= 110, name
+    assert "\n    return g.softcap(\n        weights.logits(" in imported("gemma2", folder).text
 
 
 def test_the_tutorial_shows_the_file_that_the_module_becomes(folder: Path) -> None:
@@ -176,6 +189,30 @@ def test_a_file_of_2_layers_runs_4_wider_ones_as_transformers_does(name: str, fo
         got = [session.eval(part, all_logits=True) for part in (TOKENS[:13].tolist(), TOKENS[13:].tolist())]
         assert not model.executor.unused_tensors
     assert nmse(np.concatenate(got), want) <= 1e-8
+
+
+def test_windows_longer_than_the_traced_text_are_found(folder: Path) -> None:
+    """Their number is in the graph of the mask; a text of the traced length shows nothing of them."""
+
+    def longer(found: dict[str, Any]) -> None:
+        node = next(one for one in found["nodes"] if one["op"] == "aten.lt.Scalar")
+        assert node["args"]["other"] == 6
+        node["args"]["other"] = 300
+
+    assert "windows=read_windows(" in imported("plain-f", folder).text
+    assert imported("plain-f", folder).keys["attention.sliding_window"] == 40
+    description = described("plain-d", folder / "longer", longer)
+    assert import_description(description, {}).keys["attention.sliding_window"] == 300
+
+
+def test_computed_parameters_of_a_plain_module_are_stored_as_computed(folder: Path) -> None:
+    made = imported("plain-f", folder)
+    computed = [one for one in made.tensors if one.change == "computed"]
+    names = {one.name for one in computed}
+    assert names == {"blk.{}.exp_log_temp.weight", "blk.{}.ffn_up.weight"}
+    assert {one.parameter.count(" and ") for one in computed} == {0, 1}
+    proof = proof_of("plain-f", folder)
+    assert max(one.tokens for one in proof.lines) == 45  # longer than the window
 
 
 PLANTED = [

@@ -43,6 +43,24 @@ def test_a_plain_module_becomes_a_file_that_runs(tmp_path: Path) -> None:
 
 
 @with_torch
+def test_python_that_depends_on_the_length_is_refused_by_its_line(tmp_path: Path) -> None:
+    """By the logits of a length for which it decides otherwise than for the traced one."""
+    arch, weights = tmp_path / "mine.py", tmp_path / "mine.gguf"
+    code, told, error = run(f"module:{PLAIN}:h", "-o", arch, "--weights", weights, "--python", PYTHON)
+    assert (code, told, error.count("\n")) == (2, "", 1)
+    line = r"`return super\(\).forward\(x\) if x.shape\[1\] > 16 else x` in blocks\.0 \(.*plain\.py:\d+\)"
+    assert re.search(line + ".*depends on the length of the text: 16 tokens", error), error
+    assert not list(tmp_path.iterdir())
+
+
+@with_torch
+def test_a_module_in_half_precision_is_imported_in_float32(tmp_path: Path) -> None:
+    given = ("-o", tmp_path / "mine.py", "--weights", tmp_path / "mine.gguf", "--python", PYTHON)
+    code, _, error = run(f"module:{PLAIN}:in_bfloat16", *given)
+    assert code == 0, error
+
+
+@with_torch
 def test_a_model_that_cannot_be_traced_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("def make():\n    return 3 / 0\n")
     arch = tmp_path / "mine.py"
@@ -102,6 +120,15 @@ def encoder():
     return Model(nn.TransformerEncoderLayer(16, 2, 16, batch_first=True, dropout=0.0))
 
 
+class Flat(Model):
+    def forward(self, ids):
+        return super().forward(ids)[0]
+
+
+def flat():
+    return Flat(nn.Identity())
+
+
 def number():
     return 3
 """
@@ -110,6 +137,7 @@ WHY = {
     "two": r"wanted one input, ids \[1, T\]; got Two\.forward\(ids, mask\)",
     "quantised": r"blocks\.0 is quantised",
     "encoder": r"attention\.default in blocks\.0\.self_attn .*wanted each token to see itself",
+    "flat": r"model\.py:flat: wanted logits \[1, T, vocabulary\]; got \['s\d+', '50'\]",
     "number": r"wanted a torch\.nn\.Module; got int",
 }
 
@@ -147,6 +175,18 @@ def test_a_folder_that_is_no_plain_decoder_is_one_line(why: str, tmp_path: Path)
     assert (code, told) == (2, "")
     assert error.count("\n") == 1
     assert why in error
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["checkpoint"]
+
+
+@with_torch
+def test_a_folder_of_pickles_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
+    code, told, error = run(f"hf:{folder}", "-o", tmp_path / "mine.py", "--python", PYTHON)
+    assert (code, told, error.count("\n")) == (2, "", 1)
+    assert "wanted model.safetensors; pytorch_model.bin is a pickle" in error
     assert sorted(one.name for one in tmp_path.iterdir()) == ["checkpoint"]
 
 

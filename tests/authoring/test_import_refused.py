@@ -19,6 +19,7 @@ REFUSED = {
     "doge": r" in model\.layers\.0\.self_attn \(modeling_doge\.py:304\): .*depends on values of tokens",
     "gpt_oss": r"cat.* in model\.layers\.0\.self_attn \(modeling_gpt_oss\.py:\d+\): .*knows no sinks",
     "youtu": r"mul.* in model\.layers\.0\.self_attn \(modeling_youtu\.py:\d+\): .*latent attention",
+    "plain-g": r"scaled_dot_product_attention.* in blocks\.0 \(plain\.py:\d+\): a bias that does not grow",
     "mamba": r" in backbone\.embeddings \(modeling_mamba\.py:\d+\): was traced at one length alone, 29",
 }
 
@@ -31,9 +32,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_class_that_is_not_known_is_refused_by_op_module_and_line(name: str, folder: Path) -> None:
     description = described(name, folder / f"{name}.refused")
-    write_folder(description, folder / name)
+    if description.config:
+        write_folder(description, folder / name)
+    held = checkpoint(folder / name if description.config else None)
     with pytest.raises(ArchitectureError, match=REFUSED[name]) as error:
-        import_description(description, checkpoint(folder / name))
+        import_description(description, held)
     assert "\n" not in str(error.value)
 
 
@@ -52,6 +55,67 @@ def test_a_parameter_without_influence_is_refused(folder: Path) -> None:
     wanted = r"linear.* in model\.layers\.0\.mlp.*model\.layers\.0\.mlp\.more has no influence"
     with pytest.raises(ArchitectureError, match=wanted):
         import_description(description, checkpoint(folder / "unread-checkpoint"))
+
+
+def test_what_a_checkpoint_does_not_have_as_it_is_used_is_refused(folder: Path) -> None:
+    """Only the GGUF of a plain module holds what is computed from parameters."""
+
+    def computed(found: dict[str, Any]) -> None:
+        norm = next(one for one in found["nodes"] if "layernorm_weight" in str(one["args"]))
+        weight = norm["args"]["self"]
+        made = {**norm, "name": "computed", "op": "aten.exp.default", "args": {"self": dict(weight)}}
+        found["nodes"].insert(found["nodes"].index(norm), {**made, "shape": [128]})
+        weight["node"] = "computed"
+
+    description = described("llama", folder / "computed", computed)
+    write_folder(description, folder / "computed-checkpoint")
+    wanted = r"input_layernorm.*norm\.weight is computed from .* that no change of tensors does; the GGUF"
+    with pytest.raises(ArchitectureError, match=wanted):
+        import_description(description, checkpoint(folder / "computed-checkpoint"))
+
+
+def test_a_parameter_that_is_spread_over_tokens_is_refused(folder: Path) -> None:
+    """By op, module and line, not by a crash: no weight, and no value of tokens."""
+
+    def spread(found: dict[str, Any]) -> None:
+        norm = next(one for one in found["nodes"] if "layernorm_weight" in str(one["args"]))
+        size = next(one for one in found["nodes"] if "sym_size" in one["op"])["name"]
+        arguments = {"self": norm["args"]["self"], "size": [1, {"node": size}, 128]}
+        shape = next(one for one in found["nodes"] if one["op"] == "aten.embedding.default")["shape"]
+        made = {**norm, "name": "spread", "op": "aten.expand.default", "args": arguments, "shape": shape}
+        found["nodes"].insert(found["nodes"].index(norm), made)
+        norm["args"] = {**norm["args"], "self": {"node": "spread"}}
+
+    description = described("llama", folder / "spread", spread)
+    with pytest.raises(ArchitectureError, match=r"expand.* in model\.layers\.0\.input_layernorm.*spreads a"):
+        import_description(description, {})
+
+
+def test_a_module_that_is_called_twice_is_refused(folder: Path) -> None:
+    """Two attentions in one layer would share its cache."""
+
+    def twice(found: dict[str, Any]) -> None:
+        for one in found["nodes"]:
+            one["path"] = one["path"].replace("layers.1", "layers.0")
+
+    description = described("llama", folder / "twice", twice)
+    with pytest.raises(
+        ArchitectureError, match=r"attention.* in model\.layers\.0.*has 2 attentions: wanted one"
+    ):
+        import_description(description, {})
+
+
+@pytest.mark.parametrize(("number", "why"), [(20000, "its mask has the number 20001"), (300, "")])
+def test_a_window_that_is_too_long_to_look_at_is_refused(number: int, why: str, folder: Path) -> None:
+    def longer(found: dict[str, Any]) -> None:
+        next(one for one in found["nodes"] if one["op"] == "aten.lt.Scalar")["args"]["other"] = number
+
+    description = described("plain-d", folder / f"window-{number}", longer)
+    if not why:
+        assert import_description(description, {}).keys["attention.sliding_window"] == number
+        return
+    with pytest.raises(ArchitectureError, match=f"attention.* in blocks\\.0 .*{why}"):
+        import_description(description, {})
 
 
 def replaced(op: str, by: str, **arguments: Any) -> Any:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import graphml
 from graphml.errors import ArchitectureError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.open_file import open_path
-from tests.folder_records import FOLDER, RECORDS, TOKENS, about, write_folder
+from tests.folder_records import FOLDER, RECORDS, TOKENS, about, values, write_folder
 from tests.golden import Floats, nmse
 
 LIMIT = 1e-8
@@ -33,7 +35,8 @@ def logits(path: Path, backend: str, parts: list[list[int]]) -> Floats:
 
 def test_every_family_has_a_record() -> None:
     families = discovery.families()
-    recorded = {about(name)[0]["model_type"] for name in RECORDS}
+    configs = [about(name)[0] for name in RECORDS]
+    recorded = {one.get("text_config", one)["model_type"] for one in configs}
     assert sorted(RECORDS) == sorted(path.stem for path in FOLDER.glob("*.npz"))
     assert recorded <= set(families)
     for family in families.values():
@@ -62,14 +65,24 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("smollm3", "no_rope_layers", [1, 1, 1, 1]), ("llama", "num_attention_heads", "4"),
      ("llama", "rope_parameters", {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}),
      ("llama", "rope_parameters", {"rope_type": "default", "rope_theta": 1e4, "a_new_one": 2}),
-     ("qwen2", "rope_parameters", {"rope_type": "yarn", "factor": 2.0, "truncate": False})],
+     ("deepseek_v3", "rope_parameters", {"rope_type": "yarn", "factor": 2.0, "truncate": False,
+                                         "mscale": 1.0, "mscale_all_dim": 1.0}),
+     ("deepseek_v2", "topk_method", "group_limited_greedy"), ("qwen3_next", "rms_norm_eps", 1e-5),
+     ("gpt_oss", "swiglu_limit", 8.0), ("gpt_bigcode", "multi_query", False), ("jamba", "sliding_window", 8),
+     ("exaone_moe", "first_k_dense_replace", 2), ("afmoe", "mup_enabled", False),
+     ("mpt", "attn_config", {"alibi": False}), ("bloom", "apply_residual_connection_post_layernorm", True),
+     ("hunyuan_v1_dense", "rope_parameters", {"rope_type": "yarn", "alpha": 50.0}),
+     ("gemma4", "use_bidirectional_attention", "all"), ("granitemoehybrid", "time_step_limit", [0.0, 1.0]),
+     ("gemma3n", "activation_sparsity_pattern", [0.0, 0.95, 0.5, 0.0]),
+     ("lfm2", "conv_bias", True), ("ernie4_5_moe", "moe_layer_interval", 2)],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path
 ) -> None:
     windows = {"sliding_window": 8, "layer_types": None} if field == "use_sliding_window" else {}
     path = folder(tmp_path, name, **windows, **{field: value})
-    wanted = {"rope_parameters": "rope", "use_sliding_window": "sliding_window"}.get(field, field)
+    wanted = {"rope_parameters": "rope", "use_sliding_window": "sliding_window",
+              "first_k_dense_replace": "mlp_layer_types"}.get(field, field)  # fmt: skip
     with pytest.raises(ArchitectureError, match=rf"config\.json: .*{wanted}"):
         open_path(path)
 
@@ -174,3 +187,36 @@ def test_the_docs_list_every_family() -> None:
         f"| `{kind}` | `{family.architecture}` |" for kind, family in sorted(discovery.families().items())
     ]
     assert "\n".join(["|---|---|", *rows, ""]) in page
+
+
+def test_experts_in_mxfp4_are_those_of_floats(tmp_path: Path) -> None:
+    """A gpt-oss with packed experts computes what one with the same values as floats does."""
+    config, tensors, _ = about("gpt_oss")
+    config |= {"hidden_size": 32, "intermediate_size": 32}
+    shapes = {"gate_up_proj": (6, 64, 32), "down_proj": (6, 32, 32)}  # [experts, out, in], as packed
+    plain = {name: shape for name, shape in tensors.items() if not name.endswith("gate_up_proj_bias")}
+    plain |= {name: [6, 64] for name in tensors if name.endswith("gate_up_proj_bias")}
+    floats, packed = dict[str, np.ndarray[Any, Any]](), dict[str, np.ndarray[Any, Any]]()
+    for name in plain:
+        last = name.rpartition(".")[2]
+        if last not in shapes:
+            floats[name] = packed[name] = values(name, tuple(plain[name]))
+            continue
+        rng = np.random.default_rng(len(name))
+        blocks = rng.integers(0, 256, (*shapes[last][:2], 1, 16)).astype(np.uint8)
+        packed[f"{name}_blocks"], packed[f"{name}_scales"] = (
+            blocks,
+            np.full((*shapes[last][:2], 1), 122, np.uint8),
+        )
+        codes = np.stack([blocks & 15, blocks >> 4], -1).reshape(shapes[last])
+        table = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], np.float32)
+        numbers = np.where(codes & 8, -1, 1) * table[codes & 7] * np.float32(2.0**-5)
+        floats[name] = np.ascontiguousarray(numbers.swapaxes(1, 2).astype(np.float32))
+    got = []
+    for kind, held in (("floats", floats), ("packed", packed)):
+        told = config | ({"quantization_config": {"quant_method": "mxfp4"}} if kind == "packed" else {})
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "config.json").write_text(json.dumps(told))
+        save_file(held, tmp_path / kind / "model.safetensors", metadata={"format": "pt"})
+        got.append(logits(tmp_path / kind, "reference", [TOKENS.tolist()]))
+    assert nmse(got[1], got[0]) < 1e-12

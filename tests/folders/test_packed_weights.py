@@ -158,3 +158,38 @@ def test_parts_that_do_not_fit_are_refused() -> None:
             opened(method, {**good, part: one})
     with pytest.raises(WeightsError, match=r"wanted a matrix qzeros"):
         opened(method, {part: one for part, one in good.items() if part != "qzeros"})
+
+
+def mxfp4() -> tuple[dict[str, StoredTensor], Any]:
+    """The parts of two experts' matrices, as gpt-oss has them, and their values by the definition."""
+    floats = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+    pairs = RNG.integers(0, 256, (2, N_OUT, N_IN // 32, 16)).astype(np.uint8)
+    exponents = RNG.integers(110, 130, (2, N_OUT, N_IN // 32)).astype(np.uint8)
+    values = np.zeros((2, N_OUT, N_IN), np.float32)
+    for place in np.ndindex(pairs.shape):
+        *rows, block, byte = place
+        for half, code in enumerate((pairs[place] & 15, pairs[place] >> 4)):
+            number = floats[code & 7] * (-1 if code & 8 else 1)
+            values[(*rows, 32 * block + 2 * byte + half)] = number * 2.0 ** (
+                int(exponents[(*rows, block)]) - 127
+            )
+    parts = {"_blocks": stored("_blocks", pairs, "U8"), "_scales": stored("_scales", exponents, "U8")}
+    return parts, values
+
+
+def test_mxfp4_is_exact_in_blocks_of_ggml() -> None:
+    parts, values = mxfp4()
+    packing = read_packing(PATH, {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})
+    found = {f"a.experts.down_proj{end}": one for end, one in parts.items()}
+    (made,) = unpacked(PATH, packing, found).values()
+    assert (made.name, made.dtype, made.shape) == ("a.experts.down_proj", "mxfp4", values.shape)
+    assert np.array_equal(made.numpy(), values)
+
+
+def test_damaged_mxfp4_is_refused() -> None:
+    parts, _ = mxfp4()
+    packing = read_packing(PATH, {"quant_method": "mxfp4"})
+    for changed in ({"_scales": stored("_scales", np.zeros((2, 3), np.uint8), "U8")}, {"_scales": None}):
+        found = {f"a.w{end}": one for end, one in (parts | changed).items() if one is not None}
+        with pytest.raises(WeightsError, match=r"a\.w: wanted blocks U8 \[\.\., in / 32, 16\] and scales U8"):
+            unpacked(PATH, packing, found)

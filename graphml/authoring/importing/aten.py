@@ -182,6 +182,14 @@ BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
     "matmul": np.matmul,
     "__xor__": np.bitwise_xor,
 }
+
+
+def _norm_but(x: Array, dim: int) -> Array:
+    """The norm over all dimensions but one."""
+    others = tuple(i for i in range(x.ndim) if i != dim % x.ndim)
+    return np.sqrt((x**2).sum(others, keepdims=True))
+
+
 NUMBERS: Mapping[str, Callable[[Arguments], Any]] = {
     **{name: _unary(function) for name, function in UNARY.items()},
     **{name: _binary(function) for name, function in BINARY.items()},
@@ -234,6 +242,7 @@ NUMBERS: Mapping[str, Callable[[Arguments], Any]] = {
         )
         * (1 if a.get("weight") is None else a["weight"])
     ),
+    "_weight_norm": lambda a: a["g"] * a["v"] / _norm_but(a["v"], a.get("dim", 0)),
     "linear": _linear,
     "mm": lambda a: a["self"] @ a["mat2"],
     "bmm": lambda a: a["self"] @ a["mat2"],

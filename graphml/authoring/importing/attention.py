@@ -16,12 +16,12 @@ from graphml.authoring.importing.aten import softmax
 from graphml.authoring.importing.dependence import Dependence
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import op_name
+from graphml.authoring.importing.masks import reach
 from graphml.authoring.importing.region import Recognised, concrete, run, same
 from graphml.errors import ArchitectureError
 
 Array = NDArray[Any]
 T = 7
-HIDDEN = -1e4  # a score below it is not seen
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,8 @@ class _Runs:
         if len(rest) == 1:
             rest = [1, *rest]
         if len(rest) != 2:
-            raise ArchitectureError(
-                f"attention reads {role} of shape {list(self.shapes[role])}: wanted heads and widths"
-            )
+            told = f"attention reads a {role} of shape {list(self.shapes[role])}: wanted heads and widths"
+            raise ArchitectureError(f"{self.dependence.description.nodes[self.found.last].told}: {told}")
         return rest[0], rest[1]
 
     def __call__(self, q: Array, k: Array, v: Array) -> Array:
@@ -172,8 +171,8 @@ def _fitted(dependence: Dependence, node: TracedNode, found: _Found) -> Recognis
 
     n = min(T, wide)
     zero = weights(np.zeros((n, heads, width)), np.zeros((n, kv, width)))
+    window, chunk = reach(dependence, node, found.masks, found.causal, zero)
     bias = zero - zero[np.arange(n), np.arange(n)][:, None]
-    window, chunk = _reach(dependence, node, found, zero)
     scale = _scale(weights, n, (heads, kv, width), bias)
     cap = _cap(weights, (heads, kv, width), scale)
     slopes = _slopes(bias, n)
@@ -241,39 +240,6 @@ def alibi_slopes(heads: int, max_bias: float) -> Array:
     return np.array(
         [first ** (h + 1) if h < power else second ** (2 * (h - power) + 1) for h in range(heads)]
     )
-
-
-def _reach(dependence: Dependence, node: TracedNode, found: _Found, zero: Array) -> tuple[int, int]:
-    """Window and chunk: the first token that each one sees, 0 for all; at more tokens than were traced."""
-    n = dependence.description.length + 3
-    small = np.isfinite(zero[:, :, 0]) & (zero[:, :, 0] > HIDDEN)
-    size = len(small)
-    seen = np.tril(np.ones((n, n), bool)) if found.causal or not found.masks else np.ones((n, n), bool)
-    for name in found.masks:
-        mask = run(dependence, {}, name, n)
-        mask = mask.reshape(-1, *mask.shape[-2:])[0][:n, :n]
-        one = mask if mask.dtype == bool else mask > HIDDEN
-        if mask.dtype == bool and not np.all(one[:size, :size] | ~small):
-            one = ~one  # true for what is hidden
-        seen = seen & one
-    if not np.array_equal(small, seen[:size, :size]):
-        seen = seen & np.tril(np.ones((n, n), bool))  # made causal within the products
-        if not np.array_equal(small, seen[:size, :size]):
-            raise ArchitectureError(f"{node.told}: wanted each token to see itself and those before it")
-    starts = seen.argmax(1)
-    rows = np.arange(n)
-    if not all(seen[i, starts[i] : i + 1].all() and not seen[i, i + 1 :].any() for i in rows):
-        raise ArchitectureError(
-            f"{node.told}: wanted tokens to see those right before them; got another mask"
-        )
-    if not starts.any():
-        return 0, 0
-    first = int(np.flatnonzero(starts)[0])
-    if np.array_equal(starts, np.maximum(rows - first + 1, 0)):
-        return first, 0
-    if np.array_equal(starts, rows // first * first):
-        return 0, first
-    raise ArchitectureError(f"{node.told}: wanted a window or chunks of tokens; got another mask")
 
 
 def _check(runs: _Runs, node: TracedNode, numbers: dict[str, Any], sizes: tuple[int, int, int, int]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.authoring.importing.description import Description
 from graphml.authoring.importing.importing import import_description
 from graphml.authoring.importing.proof import LIMIT, Proof, prove, write_weights
 from graphml.authoring.importing.report import Report, report
@@ -52,7 +53,7 @@ def import_source(
         file.write_text(imported.text, encoding="utf-8")
         proof = prove(imported, file, folder)
         if not proof.holds:
-            raise ArchitectureError(f"{source}: {_wrong(proof)}")
+            raise ArchitectureError(f"{source}: {_wrong(proof, imported.dependence.description)}")
         if weights is not None:
             stored = Path(made) / "weights.gguf"
             write_weights(imported, stored, held=checkpoint(folder))
@@ -69,8 +70,14 @@ def checkpoint(folder: Path | None) -> dict[str, Callable[[], Array]]:
     return found
 
 
-def _wrong(proof: Proof) -> str:
+def _wrong(proof: Proof, description: Description) -> str:
     """The first thing that disagrees, in one line."""
+    for line in proof.lines:
+        if line.nmse > LIMIT and line.tokens in description.other_lengths:
+            return (
+                f"{description.other_lengths[line.tokens]}: the model's Python depends on the length of the "
+                f"text: {line.tokens} tokens are computed otherwise than {description.length}"
+            )
     for verdict, _ in proof.verdicts:
         if verdict.first is not None:
             return f"the file that was made disagrees with the traced module in {verdict.first.stage.name}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,8 @@ class Description:
     """A traced module from ids [1, T] to logits [1, T, V].
 
     values: of constants and of parameters that are not in the checkpoint under their names; samples: ids and
-    the logits that PyTorch computed for them. length: tokens of the text that was traced.
+    the logits that PyTorch computed for them. length: tokens of the text that was traced; other_lengths: for
+    which the model's Python may compute something else, each with the line that asks.
     """
 
     by: str
@@ -77,6 +78,20 @@ class Description:
     result: str
     values: Mapping[str, Array]
     samples: tuple[tuple[tuple[int, ...], Array], ...]
+    other_lengths: Mapping[int, str] = field(default_factory=dict)
+
+    def parameters_of(self, name: str) -> list[str]:
+        """The parameters that a value is computed from."""
+        found: list[str] = []
+        stack = [name]
+        while stack:
+            one = stack.pop()
+            leaf = self.inputs.get(one)
+            if leaf is None:
+                stack += self.nodes[one].operands
+            elif leaf.kind == "parameter" and one not in found:
+                found.append(one)
+        return found
 
 
 def _operands(value: Any) -> Iterator[str]:
@@ -143,6 +158,7 @@ def _built(found: Mapping[str, Any], values: dict[str, Array]) -> Description:
         found["result"],
         values,
         samples,
+        {int(size): str(told) for size, told in found.get("other_lengths", {}).items()},
     )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from graphml.authoring.importing.dependence import Dependence, classed
 from graphml.authoring.importing.description import Description, TracedNode
+from graphml.authoring.importing.document import document
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered, layered
 from graphml.authoring.importing.lengths import check_all_used, check_lengths
@@ -17,11 +18,11 @@ from graphml.authoring.importing.mapping import mapping
 from graphml.authoring.importing.metadata import check_rope, rope_factors, traced_keys
 from graphml.authoring.importing.naming import Named, names
 from graphml.authoring.importing.numbers import Fields
-from graphml.authoring.importing.places import Place, places, stored_as
+from graphml.authoring.importing.places import COMPUTED, Place, places, stored_as
 from graphml.authoring.importing.recognition import recognised
 from graphml.authoring.importing.region import Recognised
 from graphml.authoring.importing.walk import Walk
-from graphml.authoring.importing.writing import Writer, document
+from graphml.authoring.importing.writing import Writer
 from graphml.errors import ArchitectureError
 
 Array = NDArray[Any]
@@ -54,8 +55,8 @@ class Imported:
     @property
     def tied(self) -> bool:
         """Whether logits are products with the embedding."""
-        used = {one.name: one.parameter for one in self.tensors}
-        return used.get("output.weight") == used.get("token_embd.weight")
+        used = {one.name: one.parameter for one in self.tensors if one.change != COMPUTED}
+        return used.get("output.weight", "") == used.get("token_embd.weight")
 
 
 def import_description(description: Description, held: Mapping[str, Callable[[], Array]]) -> Imported:
@@ -67,7 +68,7 @@ def import_description(description: Description, held: Mapping[str, Callable[[],
     layers = layered(walk.result())
     if not any(one.op == "attend" for layer in layers.layers for one in layer):
         raise ArchitectureError("no layer has attention: `graphml import` knows no recurrent models")
-    named = names(layers, description.inputs)
+    named = names(layers, description)
     tensors = places(dependence, layers, named)
     writer = Writer(description, layers, named, Fields(description.config))
     functions = writer.functions()

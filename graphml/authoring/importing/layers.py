@@ -81,6 +81,13 @@ def layered(result: Expression) -> Layered:
             "no layers: wanted modules with numbers in their paths, such as those of a ModuleList"
         )
     layers = [[one for one in everything if layer_of(one) == number] for number in range(count)]
+    for number, layer in enumerate(layers):
+        attends = [one for one in layer if one.op == "attend"]
+        if len(attends) > 1:
+            raise ArchitectureError(
+                f"{attends[1].told}: layer {number} has {len(attends)} attentions: wanted one for its "
+                "cache, in modules that are called once"
+            )
     after_last = _descendants(everything, layers[-1])
     before = [one for one in everything if layer_of(one) is None and id(one) not in after_last]
     after = [one for one in everything if layer_of(one) is None and id(one) in after_last]

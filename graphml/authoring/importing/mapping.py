@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from graphml.authoring.importing.document import arguments
 from graphml.authoring.importing.places import Place, Stored, pattern
 from graphml.authoring.importing.writing import LAYER_EPS, Writer
 from graphml.errors import ArchitectureError
@@ -63,7 +64,11 @@ def _filled(entries: Sequence[str], indent: int) -> list[str]:
     """The entries in lines that are as full as they may be."""
     lines: list[str] = []
     for one in entries:
-        if lines and len(lines[-1]) + len(one) + 2 <= WIDE:
+        head, sign, rest = one.partition('": (')
+        if sign and len(one) + indent >= WIDE:
+            inner = [f"{' ' * (indent + 4)}{part}," for part in arguments(rest[:-1])]
+            lines += [f'{" " * indent}{head}": (', *inner, f"{' ' * indent}),"]
+        elif lines and lines[-1].strip() != ")," and len(lines[-1]) + len(one) + 2 <= WIDE:
             lines[-1] += f" {one},"
         else:
             lines.append(f"{' ' * indent}{one},")
@@ -271,8 +276,11 @@ def _rows(writer: Writer, place: Place) -> str:
     leaf = next(one for one in writer.description.inputs.values() if one.name == place.parameter)
     total = leaf.shape[-1] if place.change == "transposed" and len(leaf.shape) > 1 else leaf.shape[0]
     left = total - len(rows)
-    if np.array_equal(rows, np.arange(left, total)) and any(
-        writer.description.config.get(name) == len(rows) for name in SIZES["context_length"]
+    last = np.array_equal(rows, np.arange(left, total))
+    if (
+        place.name == "position_embd.weight"
+        and last
+        and any(writer.description.config.get(name) == len(rows) for name in SIZES["context_length"])
     ):
         length = f'c.size("context_length") + {left}'
         return f"rows(lambda c: (1, {length}, {left}, {length}))"

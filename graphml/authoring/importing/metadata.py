@@ -21,7 +21,8 @@ DEFAULT_CONTEXT = 4096
 def traced_keys(writer: Writer) -> dict[str, Any]:
     """GGUF's keys without the architecture's prefix."""
     found, (heads, kv, width) = writer.found, writer.sizes
-    tables = [one for one in found.before if one.op == "position_rows"]
+    everywhere = [*found.before, *(one for layer in found.layers for one in layer)]
+    tables = [one for one in everywhere if one.op == "position_rows"]
     length = writer.description.length
     keys: dict[str, Any] = {
         "context_length": min(

@@ -6,9 +6,11 @@ Knows expressions and the names that GGUF files share; nothing of text or files.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from graphml.authoring.importing.description import TracedInput
+from graphml.authoring.importing.aten_shapes import SHAPES
+from graphml.authoring.importing.description import Description
+from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered
 
@@ -18,7 +20,7 @@ THROUGH = ("reshape", "rope", "rms_norm", "layer_norm", "columns", "scale", "cla
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "sqr")
 
 
-def names(found: Layered, inputs: Mapping[str, TracedInput]) -> Named:
+def names(found: Layered, description: Description) -> Named:
     """Of the expressions of the first layer of each kind, and of those before and after the layers."""
     named: Named = {}
     for number in found.firsts:
@@ -26,11 +28,11 @@ def names(found: Layered, inputs: Mapping[str, TracedInput]) -> Named:
         _attention(layer, own)
         _feed_forward(layer, own)
         _norms(layer, own)
-        _others(layer, own, inputs)
+        _others(layer, own, description)
         named |= own
     ends: Named = {}
     _ends(found, ends)
-    _others([*found.before, *found.after], ends, inputs)
+    _others([*found.before, *found.after], ends, description)
     return named | ends
 
 
@@ -149,15 +151,14 @@ def _ends(found: Layered, named: Named) -> None:
             named.setdefault(id(one), "output_norm")
 
 
-def _others(among: Sequence[Expression], named: Named, inputs: Mapping[str, TracedInput]) -> None:
+def _others(among: Sequence[Expression], named: Named, description: Description) -> None:
     """Tensors of no known use: by the last names of their parameters or modules, without their layers."""
     taken = set(named.values())
     for one in among:
         if not one.weights or id(one) in named:
             continue
-        of = next(
-            (inputs[each.source].name for each in one.weights.values() if each.source in inputs), one.path
-        )
+        sources = [_source(description, each.source) for each in one.weights.values()]
+        of = next((each for each in sources if each), one.path)
         parts = of.removesuffix(".weight").removesuffix(".bias").split(".")
         inside = max((i + 1 for i, part in enumerate(parts) if part.isdigit()), default=0)
         path = parts[inside:] or [part for part in parts if not part.isdigit()]
@@ -167,3 +168,16 @@ def _others(among: Sequence[Expression], named: Named, inputs: Mapping[str, Trac
             name, i = f"{stem}_{i}", i + 1
         taken.add(name)
         named[id(one)] = name
+
+
+def _source(description: Description, name: str) -> str:
+    """The parameter that a tensor is, or, with the last op, is computed from; empty if it is not one."""
+    parameters = description.parameters_of(name)
+    if len(parameters) != 1:
+        return ""
+    while name in description.nodes and op_name(description.nodes[name]) in SHAPES:
+        name = next(iter(description.nodes[name].operands))
+    path, _, last = description.inputs[parameters[0]].name.rpartition(".")
+    if name in description.nodes and last not in ("weight", "bias"):
+        last = f"{op_name(description.nodes[name])}_{last}"
+    return f"{path}.{last}" if path else last

@@ -69,6 +69,15 @@ class Fields:
             )
         return literal(value)
 
+    def integer(self, value: int, role: str) -> str:
+        """The text of a number of tokens. role: the GGUF key that names its use."""
+        name = next(
+            (name for name, given in self.config.items() if given == value and role.split(".")[-1] in name),
+            "",
+        )
+        source = f'config.size("{name}")' if name else repr(value)
+        return self.add(role.replace(".", "_"), "int", f'keys.integer("{role}")', role, source, value)
+
     def scale(self, value: float, head_dim: int) -> str:
         """The text of what scores are multiplied with."""
         if near(value, head_dim**-0.5):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.authoring.importing.dependence import Dependence
+from graphml.authoring.importing.description import TracedInput
 from graphml.authoring.importing.evaluation import Evaluator, random_parameter
 from graphml.authoring.importing.expressions import Expression, Weight
 from graphml.authoring.importing.layers import Layered
@@ -34,13 +35,16 @@ CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "flat": lambda x: x.reshape(-1),
     "transposed": lambda x: np.swapaxes(x, -1, -2) if x.ndim > 1 else x,
 }
+COMPUTED = "computed"
+"""The change of a tensor that a plain module computes from its parameters: the GGUF holds the result."""
 
 
 @dataclass(frozen=True)
 class Place:
     """One tensor: our name with `{}` for the layer; the parameter of a layer that has it; what is done to it.
 
-    rows: which of its rows, of the parameter after the change; None for all. shape: the tensor's.
+    parameter: of a computed tensor the names of all that it is computed from. rows: which of its rows, of
+    the parameter after the change; None for all. shape: the tensor's.
     """
 
     name: str
@@ -65,7 +69,7 @@ def tensor_name(stem: str, role: str) -> str:
 def places(dependence: Dependence, found: Layered, named: Named) -> list[Place]:
     """All tensors, those of the first layer of each kind for all layers.
 
-    ArchitectureError for one that follows from no parameter.
+    ArchitectureError for one that is no parameter of the checkpoint, nor a known change of one.
     """
     listed: list[Place] = []
     groups = [("blk.{}.", found.layers[number]) for number in found.firsts]
@@ -85,7 +89,7 @@ def places(dependence: Dependence, found: Layered, named: Named) -> list[Place]:
 def _check_one_name(listed: Sequence[Place], own: Sequence[Place]) -> None:
     """Refuse a parameter with one use in some layers and another in others: it could have no one name."""
     names = {(pattern(one.parameter), one.rows): one.name for one in listed if "{}" in one.name}
-    for one in own:
+    for one in (each for each in own if each.change != COMPUTED):
         known = names.get((pattern(one.parameter), one.rows), one.name)
         if known != one.name:
             raise ArchitectureError(
@@ -103,25 +107,24 @@ def value_of(
     return found.reshape(weight.shape)
 
 
-def _ancestors(dependence: Dependence, name: str) -> list[str]:
-    """The parameters that a value is computed from."""
-    description = dependence.description
-    found, stack = [], [name]
-    while stack:
-        one = stack.pop()
-        leaf = description.inputs.get(one)
-        if leaf is None:
-            stack += description.nodes[one].operands
-        elif leaf.kind == "parameter" and one not in found:
-            found.append(one)
-    return found
-
-
 def _place(dependence: Dependence, one: Expression, name: str, weight: Weight) -> Place:
-    before = _ancestors(dependence, weight.source)
-    if len(before) != 1:
-        raise ArchitectureError(f"{one.told}: {name} is computed from {len(before)} parameters: wanted one")
-    leaf = dependence.description.inputs[before[0]]
+    description = dependence.description
+    before = [description.inputs[each] for each in description.parameters_of(weight.source)]
+    told = " and ".join(each.name for each in before)
+    if len(before) == 1:
+        change = _change(dependence, before[0], weight)
+        if change is not None:
+            return Place(name, before[0].name, change, weight.rows, weight.shape)
+    if not description.config:
+        return Place(name, told, COMPUTED, weight.rows, weight.shape)
+    raise ArchitectureError(
+        f"{one.told}: {name} is computed from {told or 'no parameter'} in a way that no change of tensors "
+        "does; the GGUF of a plain module could hold it (module:FILE.py:factory)"
+    )
+
+
+def _change(dependence: Dependence, leaf: TracedInput, weight: Weight) -> str | None:
+    """What is done to a parameter, by the name of the change; None if it is none of those that are known."""
     parameter = random_parameter(leaf)
     wanted = value_of(dependence, Weight(weight.source, _full(dependence, weight), weight.transposed))
     for change, function in CHANGES.items():
@@ -131,10 +134,8 @@ def _place(dependence: Dependence, one: Expression, name: str, weight: Weight) -
             and same(found.reshape(wanted.shape), wanted, 1e-12)
             and (found.ndim < 2 or found.shape == wanted.shape or 1 in wanted.shape)
         ):
-            return Place(name, leaf.name, change, weight.rows, weight.shape)
-    raise ArchitectureError(
-        f"{one.told}: {name} is computed from {leaf.name} in a way that no change of tensors does"
-    )
+            return change
+    return None
 
 
 def _full(dependence: Dependence, weight: Weight) -> tuple[int, ...]:

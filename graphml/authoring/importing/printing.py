@@ -140,8 +140,8 @@ def _experts(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[s
 
 
 CALLS: Mapping[str, Handler] = {
-    "embed": lambda of, inner, stem, numbers, owner: f'g.embed(weights["{stem}"], g.tokens)',
-    "position_rows": lambda of, inner, stem, numbers, owner: f'g.rows(weights["{stem}"], g.positions)',
+    "embed": lambda of, inner, stem, numbers, owner: f'g.embed({owner}["{stem}"], g.tokens)',
+    "position_rows": lambda of, inner, stem, numbers, owner: f'g.rows({owner}["{stem}"], g.positions)',
     "rms_norm": _norm,
     "layer_norm": _norm,
     "reshape": _reshape,

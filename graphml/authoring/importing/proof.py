@@ -28,7 +28,7 @@ from graphml.authoring.verify.search import verify as verify_model
 Array = NDArray[Any]
 LIMIT = 1e-8
 LARGEST = 1 << 28  # parameters that are replaced by random ones
-SHORT = 11
+SHORT, FAR = 11, 600  # tokens of texts that the traced module is evaluated on
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,23 @@ def prove(imported: Imported, arch: Path, folder: Path | None) -> Proof:
             context = imported.keys["context_length"]
             path = Path(made) / "random.gguf"
             write_weights(kept, path, random=True)
-            for count in sorted({min(SHORT, context), min(description.length + 5, context)}):
+            for count in sorted({min(SHORT, context), min(_beyond(kept) + 5, context)}):
                 verdicts.append(_by_parts(kept, arch, path, count, lines))
             folder = folder or path
         fused = ("", (), ()) if folder is None else _fused(folder, arch)
     return Proof(tuple(lines), tuple(verdicts), told, *fused)
+
+
+def _beyond(imported: Imported) -> int:
+    """The traced length, or the longest window or chunk, if that is longer and no more than `FAR`."""
+    spans = [
+        int(one.numbers[kind])
+        for layer in imported.layers.layers
+        for one in layer
+        if one.op == "attend"
+        for kind in ("window", "chunk")
+    ]
+    return max([imported.dependence.description.length, *(one for one in spans if one <= FAR)])
 
 
 def _fused(folder: Path, arch: Path) -> tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]:
@@ -129,9 +141,9 @@ def _compared(model: graphml.Model, ids: Sequence[int], wanted: Array, what: str
     for way, sizes in ways.items():
         if way != "at once" and n > 600:
             sizes = [n - 7, *([1] * 7)]
-        session = model.session(n_ctx=n + 1)
+        session = model.session(n_ctx=n)
         at, rows = 0, []
-        for size in sizes:
+        for size in (one for one in sizes if at < n):
             rows.append(np.atleast_2d(session.eval(list(ids[at : at + size]), all_logits=True)))
             at += size
         session.close()

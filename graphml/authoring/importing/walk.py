@@ -31,7 +31,11 @@ class Walk(Walked):
                 self.values[node.name] = self._value(node)
             except ValueError as error:
                 raise ArchitectureError(f"{node.told}: {error}") from None
-        return self.taken(self.dependence.description.result)
+        last = self.dependence.description.result
+        try:
+            return self.taken(last)
+        except ValueError as error:
+            raise ArchitectureError(f"{self.dependence.description.nodes[last].told}: {error}") from None
 
     def _order(self) -> list[TracedNode]:
         """What must be walked: recognised parts stand for all that is inside them."""

@@ -44,7 +44,9 @@ class Walked:
 
     def view(self, name: str) -> View:
         """A node's value."""
-        found = self.values[name]
+        found = self.values.get(name)
+        if found is None:
+            raise ValueError("spreads a parameter over tokens, or reads another value that is not of tokens")
         if isinstance(found, tuple):
             raise ValueError("several values where one is wanted")
         return found

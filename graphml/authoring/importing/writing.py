@@ -5,8 +5,6 @@ Equal models give equal bytes. Knows text; nothing of torch.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,7 +135,7 @@ class Writer:
         if of.numbers["max_bias"]:
             told["max_bias"] = literal(of.numbers["max_bias"])
         if of.numbers["chunk"]:
-            told["chunk"] = self.fields.number(of.numbers["chunk"], "attention.chunk_size")
+            told["chunk"] = self.fields.integer(of.numbers["chunk"], "attention.chunk_size")
         return told
 
     def _add_windows(self, windows: list[int]) -> None:
@@ -272,24 +270,3 @@ def _table(of: Expression) -> tuple[Any, ...]:
 
 def _indented(lines: list[str], by: int) -> list[str]:
     return ["    " * by + line for line in lines]
-
-
-def document(title: str, imports: Mapping[str, set[str]], body: list[str]) -> str:
-    """A whole file."""
-    groups: list[list[str]] = [[], [], []]
-    for module in sorted(imports):
-        group = 2 if module.startswith("graphml") else 0 if module == "__future__" else 1
-        names = sorted(imports[module], key=lambda name: (name != name.upper() or name[0] == "_", name))
-        groups[group].append(_import(module, names))
-    head = [
-        "from __future__ import annotations",
-        *(["\n" + "\n".join(groups[1])] if groups[1] else []),
-        "\n" + "\n".join(groups[2]),
-    ]
-    text = "\n".join([f'"""{title}', '"""', "", *head]) + "\n\n\n" + "\n\n\n".join(body) + "\n"
-    return re.sub(r"\n{4,}", "\n\n\n", text)
-
-
-def _import(module: str, names: list[str]) -> str:
-    line = f"from {module} import {', '.join(names)}"
-    return line if len(line) <= 100 else f"from {module} import (\n    " + ",\n    ".join(names) + ",\n)"

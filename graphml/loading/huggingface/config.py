@@ -117,25 +117,28 @@ class HfConfig:
 RMS_EPS, LAYER_EPS = "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"
 
 
-def decoder_keys(config: HfConfig, eps: str = RMS_EPS, field: str = "") -> dict[str, Value]:
+def decoder_keys(
+    config: HfConfig, eps: str = RMS_EPS, field: str = "", width: int | None = None
+) -> dict[str, Value]:
     """What nearly every decoder has: sizes, heads, epsilon of the norms.
 
-    eps: its GGUF key; field: of config.json, where it is none that the key stands for.
+    eps: its GGUF key; field: of config.json, where it is none that the key stands for; width: of
+    feed-forwards, where the field is not one number.
 
     Not rope, activation or windows: see `rope_keys`, `HfConfig.activation`, `window_keys`.
     """
-    width, heads = config.size("embedding_length"), config.size("attention.head_count")
-    if not width or not heads:
+    n_embd, heads = config.size("embedding_length"), config.size("attention.head_count")
+    if not n_embd or not heads:
         raise config.error(
-            f"hidden_size and num_attention_heads: wanted numbers above 0; got {width}, {heads}"
+            f"hidden_size and num_attention_heads: wanted numbers above 0; got {n_embd}, {heads}"
         )
-    head_dim = config.size("attention.key_length", width // heads)
+    head_dim = config.size("attention.key_length", n_embd // heads)
     keys: dict[str, Value] = {
         "context_length": config.size("context_length", 2048),
         "vocab_size": config.size("vocab_size"),
-        "embedding_length": width,
+        "embedding_length": n_embd,
         "block_count": config.size("block_count"),
-        "feed_forward_length": config.size("feed_forward_length", 4 * width),
+        "feed_forward_length": config.size("feed_forward_length", 4 * n_embd) if width is None else width,
         "attention.head_count": heads,
         "attention.head_count_kv": config.size("attention.head_count_kv", heads),
         "attention.key_length": head_dim,

@@ -11,7 +11,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
     "context_length": ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "seq_length",
                        "max_seq_len"),
     "vocab_size": ("vocab_size", "padded_vocab_size"),
-    "embedding_length": ("hidden_size", "n_embd", "d_model", "dim"),
+    "embedding_length": ("hidden_size", "n_embd", "n_embed", "d_model", "dim"),
     "block_count": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "feed_forward_length": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "d_ff"),
     "attention.head_count": ("num_attention_heads", "n_head", "n_heads"),

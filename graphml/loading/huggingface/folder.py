@@ -76,12 +76,16 @@ def open_folder(path: Path, families: Mapping[str, Family], given: Family | None
 
 
 def _language_model(whole: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the language model; of a larger model's own fields, those that are about it."""
+    """The fields of the language model; of a larger model's own fields, those that are about it.
+
+    The larger one has the output matrix, so it says whether that is the embedding.
+    """
     inner = whole.get("text_config")
     if not isinstance(inner, dict):
         return whole
-    shared = ("tie_word_embeddings", "quantization_config", "eos_token_id", "bos_token_id")
-    return {**{name: whole[name] for name in shared if name in whole}, **inner}
+    shared = ("quantization_config", "eos_token_id", "bos_token_id")
+    own = {name: whole[name] for name in ("tie_word_embeddings",) if whole.get(name) is not None}
+    return {**{name: whole[name] for name in shared if name in whole}, **inner, **own}
 
 
 def _family(path: Path, kind: Any, families: Mapping[str, Family]) -> Family:

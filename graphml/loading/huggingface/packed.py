@@ -1,4 +1,4 @@
-"""Matrices of quantised checkpoints, unpacked exactly: GPTQ and AWQ of 4 bits, FP8 with scales.
+"""Matrices of quantised checkpoints, unpacked exactly: GPTQ and AWQ of 4 bits, FP8 with scales, MXFP4.
 
 GPTQ and AWQ store 4-bit numbers q, a zero z and a float16 scale s for each group of inputs: s * (q - z). That
 is Q4_0 where every zero is 8, else Q8_0, both exact and without more memory than needed, as long as a block
@@ -27,11 +27,15 @@ PER_WORD, BLOCK = 8, 32  # numbers of 4 bits in an int32; elements of a block of
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where in its word the number of a column is
 DTYPES = {"F32": "<f4", "F16": "<f2", "I32": "<i4", "I64": "<i8", "BF16": "<u2"}
 PARTS = ("qweight", "qzeros", "scales", "g_idx")
+MXFP4_PARTS = ("_blocks", "_scales")
 FP8_SCALES = ("weight_scale_inv", "weight_scale")
 
 
 class Packing(NamedTuple):
-    """What `quantization_config` says. method: "gptq", "awq" or "fp8"; zero: added to GPTQ's stored zeros."""
+    """What `quantization_config` says.
+
+    method: "gptq", "awq", "fp8" or "mxfp4"; zero: added to GPTQ's stored zeros.
+    """
 
     method: str
     group: int
@@ -59,8 +63,10 @@ def read_packing(path: Path, told: Any) -> Packing | None:
     block = fields.get("weight_block_size") or (0, 0)
     if method == "fp8" and len(block) == 2 and all(type(one) is int and one >= 0 for one in block):
         return Packing(method, 0, block=(block[0], block[1]))
+    if method == "mxfp4":
+        return Packing(method, BLOCK)
     raise WeightsError(
-        f"{path}: quantization_config: wanted quant_method gptq, awq or fp8; got {method!r}. "
+        f"{path}: quantization_config: wanted quant_method gptq, awq, fp8 or mxfp4; got {method!r}. "
         "The unquantised model, with --quant, or a GGUF file of it can be read"
     )
 
@@ -72,7 +78,10 @@ def unpacked(path: Path, packing: Packing | None, found: Mapping[str, StoredTens
     for name, one in found.items():
         stem, _, last = name.rpartition(".")
         grouped = packing is not None and packing.method in ("gptq", "awq")
-        if (grouped and last in PARTS) or (packing and last in FP8_SCALES) or one.dtype.startswith("F8"):
+        end = last[-len(MXFP4_PARTS[0]) :]
+        if packing is not None and packing.method == "mxfp4" and end in MXFP4_PARTS:
+            parts.setdefault(name.removesuffix(end), {})[end] = one
+        elif (grouped and last in PARTS) or (packing and last in FP8_SCALES) or one.dtype.startswith("F8"):
             parts.setdefault(stem, {})[last] = one
         else:
             done[name] = plain(path, one)
@@ -99,6 +108,8 @@ def plain(path: Path, one: StoredTensor) -> Tensor:
 
 def _unpack(path: Path, packing: Packing | None, stem: str, of: Mapping[str, StoredTensor]) -> Tensor:
     name = f"{stem}.weight"
+    if set(of) & set(MXFP4_PARTS):
+        return _mxfp4(path, stem, of)
     if "weight" in of:
         return _fp8(path, name, of, packing.block if packing else (0, 0))
     for part in ("qweight", "qzeros", "scales"):
@@ -248,3 +259,32 @@ def _scales(path: Path, name: str, scale: StoredTensor) -> NDArray[np.float32]:
         raise WeightsError(f"{path}: {name[:200]}: wanted scales of floats; got {scale.dtype}")
     found: NDArray[np.float32] = _array(scale).astype(np.float32)
     return found
+
+
+def _mxfp4(path: Path, name: str, of: Mapping[str, StoredTensor]) -> Tensor:
+    """Bytes [.., out, in / 32, 16] of neighbouring numbers, exponents [.., out, in / 32]: blocks as in ggml.
+
+    There a block is its exponent and 16 bytes whose low nibbles are the first half.
+    """
+    found = [of.get(part) for part in MXFP4_PARTS]
+    pairs, exponents = found
+    if (
+        pairs is None
+        or exponents is None
+        or (pairs.dtype, exponents.dtype) != ("U8", "U8")
+        or pairs.shape != (*exponents.shape, BLOCK // 2)
+    ):
+        told = [f"{one.dtype} {list(one.shape)}" if one else "none" for one in found]
+        raise WeightsError(
+            f"{path}: {name[:200]}: wanted blocks U8 [.., in / 32, 16] and scales U8 [.., in / 32]; got "
+            f"{' and '.join(told)}"
+        )
+
+    def compute() -> Bytes:
+        packed = pairs.data.reshape(-1, BLOCK // 2)
+        numbers = np.stack([packed & 15, packed >> 4], -1).reshape(-1, 2, BLOCK // 2)
+        body = np.bitwise_or(numbers[:, 0], np.left_shift(numbers[:, 1], 4), dtype=np.uint8)
+        return np.concatenate([exponents.data.reshape(-1, 1), body], axis=1).reshape(-1)
+
+    shape = (*exponents.shape[:-1], exponents.shape[-1] * BLOCK)
+    return DeferredTensor.of(name, "mxfp4", shape, compute)

@@ -8,7 +8,7 @@ Ding et al. 2024 (arXiv:2402.13753) for longrope. Knows fields and numbers; noth
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,15 @@ LAYER_KINDS = ("full_attention", "sliding_attention")
 Fields = dict[str, Any]
 
 
-def rope_keys(config: HfConfig, keys: Mapping[str, Value], base: float = 10000.0) -> dict[str, Value]:
-    """The keys under `rope.`; tensors of factors are added to the config. base: where no field says it."""
+def rope_keys(
+    config: HfConfig, keys: Mapping[str, Value], base: float = 10000.0, known: Sequence[str] = ()
+) -> dict[str, Value]:
+    """The keys under `rope.`; tensors of factors are added to the config.
+
+    base: where no field says it; known: parameters that the family reads itself.
+    """
     full, local = _parameters(config, base)
+    full = {name: value for name, value in full.items() if name not in known}
     head_dim = int(str(keys["attention.key_length"]))
     part = full.pop("partial_rotary_factor", None)
     n_rot = head_dim if part is None else int(head_dim * config.checked_number("partial_rotary_factor", part))
@@ -56,7 +62,8 @@ def _parameters(config: HfConfig, base: float) -> tuple[Fields, Fields | None]:
 def _scaling(config: HfConfig, told: Fields, n_rot: int, base: float, n_ctx: int) -> dict[str, Value]:
     """The keys of a scaling; a parameter that is left over is refused."""
     kind = str(told.pop("rope_type", None) or told.get("type") or "default")
-    told.pop("type", None)
+    for name in ("type", "mrope_section", "mrope_interleaved"):  # of a text all axes have one position
+        told.pop(name, None)
     original = told.pop("original_max_position_embeddings", None)
     outer = config.get("original_max_position_embeddings")
     original = original or outer or n_ctx
@@ -73,7 +80,10 @@ def _scaling(config: HfConfig, told: Fields, n_rot: int, base: float, n_ctx: int
         high = config.checked_number("high_freq_factor", told.pop("high_freq_factor", None))
         config.tensors["rope_freqs.weight"] = _llama3(n_rot, base, factor, low, high, original)
     elif kind == "yarn":
+        exact = told.pop("truncate", True) is False
         found = _yarn(config, told, factor, original)
+        if exact:
+            found = _exact_yarn(config, found, n_rot, base)
     elif kind in ("longrope", "su"):
         found = _longrope(config, told, n_rot, n_ctx, original)
     elif kind not in ("default", "mrope"):
@@ -97,8 +107,6 @@ def _llama3(n_rot: int, base: float, factor: float, low: float, high: float, ori
 
 def _yarn(config: HfConfig, told: Fields, factor: float, original: int) -> dict[str, Value]:
     """GGUF's factor of the rotated heads is beside the one that ggml itself computes."""
-    if told.pop("truncate", True) is not True:
-        raise config.error("rope truncate is false: yarn whose bounds are not rounded is not known")
     own = 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
     stated, mscale, all_dim = (
         told.pop(name, None) for name in ("attention_factor", "mscale", "mscale_all_dim")
@@ -118,6 +126,22 @@ def _yarn(config: HfConfig, told: Fields, factor: float, original: int) -> dict[
         ),
         "rope.scaling.yarn_beta_slow": config.checked_number("beta_slow", told.pop("beta_slow", None) or 1.0),
     }
+
+
+def _exact_yarn(config: HfConfig, yarn: dict[str, Value], n_rot: int, base: float) -> dict[str, Value]:
+    """Yarn whose bounds are not rounded, as gpt-oss has it: what divides each frequency, [n_rot / 2]."""
+    factor, original, own, fast, slow = (
+        float(str(yarn[f"rope.scaling.{name}"]))
+        for name in ("factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow")
+    )
+    low, high = (
+        n_rot * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in (fast, slow)
+    )
+    low, high = max(low, 0.0), min(high, n_rot - 1.0)
+    slowed = np.clip((np.arange(n_rot // 2) - low) / max(high - low, 1e-3), 0.0, 1.0)
+    config.tensors["rope_freqs.weight"] = (1.0 / (slowed / factor + 1.0 - slowed)).astype(np.float32)
+    magnitude = 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
+    return {"rope.scaling.attn_factor": own * magnitude}
 
 
 def _longrope(config: HfConfig, told: Fields, n_rot: int, n_ctx: int, original: int) -> dict[str, Value]:

@@ -23,9 +23,11 @@ PREFIXES = (
     "model.language_model.", "language_model.model.", "language_model.", "model.", "transformer.",
     "backbone.", "gpt_neox.",
 )  # fmt: skip
-# Parts that see or hear: text alone is evaluated. And buffers, which are computed.
+# Parts that see or hear: text alone is evaluated. Layers that predict further tokens, where they stand apart.
+# And buffers, which are computed.
 LEFT_OUT = re.compile(
-    r"(model\.)?(vision_tower|multi_modal_projector|visual|vision_model|audio_tower)\..*|.*rotary_emb\.inv_freq"
+    r"(model\.)?(vision_tower|multi_modal_projector|visual|vision_model|audio_tower|mtp)\..*"
+    r"|.*rotary_emb\.inv_freq"
 )
 _NUMBER = re.compile(r"(?<=\.)\d{1,6}(?=\.|$)|^\d{1,6}(?=\.)")
 _MOST_EXPERTS = 1 << 16
@@ -58,8 +60,8 @@ def our_tensors(
                 "output."
             ):  # transformers shares the embedding, whatever the file has
                 continue
-            if len(numbers) > 1 and place.count("{}") == 1:
-                experts.setdefault(ours, {})[numbers[1]] = tensor
+            if len(numbers) == place.count("{}") + 1:
+                experts.setdefault(ours, {})[numbers[-1]] = tensor
                 continue
             if ours in made:
                 raise WeightsError(f"{config.path.parent}: {name[:200]!r} is a second tensor that is {ours}")
@@ -111,7 +113,7 @@ def _named(ours: str, tensor: Tensor) -> Tensor:
 
 
 def _stacked(path: Path, ours: str, of: Mapping[int, Tensor]) -> Tensor:
-    """The matrices of all experts as one tensor [experts, out, in]."""
+    """The matrices of all experts, or of other things that are numbered, as one tensor [experts, out, in]."""
     if sorted(of) != list(range(len(of))) or len(of) > _MOST_EXPERTS:
         raise WeightsError(f"{path}: {ours}: wanted experts 0 to {len(of) - 1}; got {sorted(of)[:20]}")
     parts: Sequence[Tensor] = [of[index] for index in range(len(of))]

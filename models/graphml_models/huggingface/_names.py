@@ -73,10 +73,10 @@ def windows(config: HfConfig, keys: Mapping[str, Value], period: int | None = No
     return {"attention.sliding_window": size, "attention.sliding_window_pattern": period} if size else {}
 
 
-def expert_keys(config: HfConfig) -> dict[str, Value]:
-    """Numbers of experts and their width."""
+def expert_keys(config: HfConfig, width: str = "expert_feed_forward_length") -> dict[str, Value]:
+    """Numbers of experts and their width; width: the GGUF key whose field has it."""
     return {
         "expert_count": config.size("expert_count"),
         "expert_used_count": config.size("expert_used_count"),
-        "expert_feed_forward_length": config.size("expert_feed_forward_length"),
+        "expert_feed_forward_length": config.size(width),
     }

@@ -15,12 +15,17 @@ from graphml_models.huggingface.glm4_moe import SHARED, routing_keys
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
-    """Latent attention: one head of keys, the latent and its rotated part, and experts."""
+    """Latent attention and experts."""
+    config.only("topk_method", "noaux_tc")
+    config.only("scoring_func", "sigmoid")
+    return {**latent_keys(config), **routing_keys(config)}
+
+
+def latent_keys(config: HfConfig) -> dict[str, Value]:
+    """Latent attention: one head of keys, the latent and its rotated part."""
     config.activation("silu")
     config.only("rope_interleave", True)
     config.only("moe_layer_freq", 1)
-    config.only("topk_method", "noaux_tc")
-    config.only("scoring_func", "sigmoid")
     config.get("num_nextn_predict_layers", "qk_head_dim", "head_dim")
     found = decoder_keys(config)
     rank, rotated = config.size("attention.kv_lora_rank"), config.size("qk_rope_head_dim")
@@ -35,15 +40,16 @@ def keys(config: HfConfig) -> dict[str, Value]:
     if config.get("q_lora_rank") is not None:
         found["attention.q_lora_rank"] = config.size("q_lora_rank")
     found |= rope_keys(config, found)
-    found |= {"attention.key_length": rank + rotated, **_magnitude(config, found), **routing_keys(config)}
-    return found
+    return found | {"attention.key_length": rank + rotated, **_magnitude(config, found)}
 
 
 def _magnitude(config: HfConfig, found: dict[str, Value]) -> dict[str, Value]:
     """Of yarn: heads are not multiplied, scores are, by a square that GGUF has a tenth of."""
+    told = config.get("rope_parameters", "rope_scaling")
+    if isinstance(told, dict) and told.get("truncate", True) is not True:
+        raise config.error("rope truncate is false: latent attention knows yarn with rounded bounds")
     if found.get("rope.scaling.type") != "yarn":
         return {}
-    told = config.get("rope_parameters", "rope_scaling")
     all_dim, own = told.get("mscale_all_dim"), told.get("mscale")
     if not all_dim or all_dim != own or told.get("attention_factor") is not None:
         raise config.error(f"rope: wanted mscale and mscale_all_dim, the same; got {own!r} and {all_dim!r}")

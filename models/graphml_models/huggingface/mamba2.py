@@ -10,20 +10,25 @@ from graphml.weights import Tensor
 from graphml_models.huggingface import mamba
 
 
-def grouped(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
-    """The norm before the output projection, a row for each group."""
-    groups = config.size("n_groups")
+def grouped(config: HfConfig, name: str, tensor: Tensor, field: str = "n_groups") -> Tensor:
+    """The norm before the output projection, a row for each group; field: of their number."""
+    groups = config.size(field)
     shape = (groups, tensor.n_elements // max(groups, 1))
     return calculated(tensor, name, lambda values: values, shape)
 
 
-def keys(config: HfConfig) -> dict[str, Value]:
-    """The sizes of heads, groups, state and convolution; dt must not be clamped, norms must be there."""
+def check_time_steps(config: HfConfig) -> None:
+    """Refuse dt that is clamped."""
     low, high = config.get("time_step_limit") or (0.0, math.inf)
     if isinstance(high, dict):  # transformers 5 writes infinity so, which JSON lacks
         high = math.inf if high.get("__float__") == "Infinity" else 0.0
     if (low, high) != (0.0, math.inf):
         raise config.error(f"time_step_limit: wanted 0 to infinity; got {str((low, high))[:60]}")
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """The sizes of heads, groups, state and convolution; dt must not be clamped, norms must be there."""
+    check_time_steps(config)
     config.only("rms_norm", True)
     config.only("use_bias", False)
     inner = config.size("expand") * config.size("embedding_length")

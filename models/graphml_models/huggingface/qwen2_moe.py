@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value
-from graphml.loading.huggingface.family import Family, To, as_float32
+from graphml.loading.huggingface.family import Family, Names, To, as_float32
 from graphml_models.huggingface import qwen2
 from graphml_models.huggingface._names import ATTENTION, EXPERTS, NORMS, TOP, expert_keys
+
+SHARED: Names = {
+    "layers.{}.mlp.shared_expert_gate": To("blk.{}.ffn_gate_inp_shexp", as_float32),
+    "layers.{}.mlp.shared_expert.gate_proj": "blk.{}.ffn_gate_shexp",
+    "layers.{}.mlp.shared_expert.up_proj": "blk.{}.ffn_up_shexp",
+    "layers.{}.mlp.shared_expert.down_proj": "blk.{}.ffn_down_shexp",
+}
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
@@ -22,11 +29,7 @@ FAMILY = Family(
     architecture="qwen2moe",
     keys=keys,
     names={
-        **TOP, **ATTENTION, **NORMS, **EXPERTS,
-        "layers.{}.mlp.shared_expert_gate": To("blk.{}.ffn_gate_inp_shexp", as_float32),
-        "layers.{}.mlp.shared_expert.gate_proj": "blk.{}.ffn_gate_shexp",
-        "layers.{}.mlp.shared_expert.up_proj": "blk.{}.ffn_up_shexp",
-        "layers.{}.mlp.shared_expert.down_proj": "blk.{}.ffn_down_shexp",
+        **TOP, **ATTENTION, **NORMS, **EXPERTS, **SHARED,
     },
     defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "norm_topk_prob": False, "num_experts": 60,
               "num_experts_per_tok": 4, "moe_intermediate_size": 1408,

@@ -1,4 +1,4 @@
-"""Five plain modules of different styles."""
+"""Plain modules of different styles."""
 
 import math
 
@@ -156,6 +156,40 @@ class BlockE(nn.Module):  # learned temperature per head, gated residual by toke
         return x + self.d(nn.functional.gelu(self.u(self.n2(x)), approximate="tanh"))
 
 
+class BlockF(nn.Module):  # a long window, positions in each layer, parameters that are computed
+    def __init__(self):
+        super().__init__()
+        self.n1, self.n2, self.pos = nn.LayerNorm(D), nn.LayerNorm(D), nn.Embedding(64, D)
+        self.q, self.k, self.v, self.o = [nn.Linear(D, D) for _ in range(4)]
+        self.log_temp = nn.Parameter(torch.randn(N) * 0.3)
+        self.u, self.d = nn.utils.parametrizations.weight_norm(nn.Linear(D, F)), nn.Linear(F, D)
+
+    def forward(self, x):
+        T = x.shape[1]
+        h = self.n1(x) + self.pos(torch.arange(T))
+        q, k, v = [f(h).view(1, T, N, H).transpose(1, 2) for f in (self.q, self.k, self.v)]
+        seen = causal(T) & ~torch.ones(T, T).tril(-40).bool()
+        q = q * self.log_temp.exp()[:, None, None]
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        x = x + self.o(y.transpose(1, 2).reshape(1, T, D))
+        return x + self.d(nn.functional.silu(self.u(self.n2(x))))
+
+
+class BlockG(BlockD):  # scores that far tokens lose
+    def forward(self, x):
+        T = x.shape[1]
+        q, k, v = [f(self.n1(x)).view(1, T, N, H).transpose(1, 2) for f in (self.q, self.k, self.v)]
+        apart = torch.arange(T)[:, None] - torch.arange(T)
+        bias = torch.where(apart > 100, -1.0, 0.0).masked_fill(apart < 0, float("-inf"))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        return x + self.o(y.transpose(1, 2).reshape(1, T, D))
+
+
+class BlockH(BlockE):  # Python that depends on the length of the text
+    def forward(self, x):
+        return super().forward(x) if x.shape[1] > 16 else x
+
+
 class Model(nn.Module):
     def __init__(self, block, pos=False, norm=Norm, scale=1.0):
         super().__init__()
@@ -198,3 +232,19 @@ def d():
 
 def e():
     return make(BlockE)
+
+
+def f():
+    return make(BlockF)
+
+
+def g():
+    return make(BlockG)
+
+
+def h():
+    return make(BlockH)
+
+
+def in_bfloat16():
+    return e().bfloat16()

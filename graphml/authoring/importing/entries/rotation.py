@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.authoring.importing.entry import Entry
-from graphml.authoring.importing.region import PRODUCTS, Recognised, Region, same
+from graphml.authoring.importing.region import PRODUCTS, Recognised, Region, run, same
+from graphml.errors import ArchitectureError
 
 Array = NDArray[Any]
 MOST_POSITIONS = 1024
+FAR = (1 << 14, 1 << 12, 1 << 10, 1 << 8)  # tokens of texts whose positions are looked at
 
 
 def looks(region: Region) -> bool:
@@ -45,7 +47,7 @@ def matches(region: Region) -> Recognised | None:
         return None
     for mode in ("neox", "norm"):
         found = _frequencies(rows, mode, n_rot)
-        if found is not None:
+        if found is not None and _holds_far(region, mode, found):
             frequencies, magnitude = found
             numbers = {"mode": mode, "n_rot": n_rot, "frequencies": frequencies, "magnitude": magnitude}
             return Recognised("rope", region.last, {"x": region.entry}, numbers=numbers)
@@ -83,6 +85,37 @@ def _frequencies(
     if np.any(found <= 0):
         return None
     return tuple(map(float, found)), float(f"{magnitude:.7g}")
+
+
+def _holds_far(region: Region, mode: str, found: tuple[tuple[float, ...], float]) -> bool:
+    """Whether the same frequencies turn tokens far behind the traced ones, as far as there are tables."""
+    (frequencies, magnitude), nodes = found, region.dependence.description.nodes
+    names = region.others(lambda one: region.dependence.is_positions(one) and bool(nodes[one].shape))
+    for count in FAR:
+        at = np.array([*range(8), *(1 << i for i in range(3, 20) if 1 << i < count), count - 1])
+        try:
+            given = {name: _chosen(region, name, count, at) for name in names}
+        except ArchitectureError:
+            continue  # a table of fewer positions
+        x = region.random(len(at), 2)
+        y = run(region.dependence, {region.entry: x, **given}, region.last, len(at))
+        axis = next(i for i, one in enumerate(region.shape) if isinstance(one, str))
+        (a, b), (p, q) = (
+            _halves(np.moveaxis(one, axis, 0).reshape(len(at), -1, x.shape[-1]), mode, 2 * len(frequencies))
+            for one in (x, y)
+        )
+        angles = at[:, None, None] * np.array(frequencies)
+        cos, sin = magnitude * np.cos(angles), magnitude * np.sin(angles)
+        return same(p, cos * a - sin * b, 1e-3) and same(q, cos * b + sin * a, 1e-3)
+    return True
+
+
+def _chosen(region: Region, name: str, count: int, at: Array) -> Array:
+    """The values of some of `count` positions; of a node without positions as they are."""
+    found = run(region.dependence, {}, name, count)
+    shape = region.dependence.description.nodes[name].shape or ()
+    axes = [i for i, one in enumerate(shape) if isinstance(one, str)]
+    return np.take(found, at, axes[0]) if axes else found
 
 
 def _wrapped(angle: Array) -> Array:

@@ -1,0 +1,146 @@
+"""What an attention's masks hide and add to scores: windows, chunks, ALiBi, beyond each number in them.
+
+A window that is longer than the traced text leaves no mark on it; its number is in the graph of the mask.
+Knows values of pairs of positions; nothing of queries and keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.authoring.importing.dependence import Dependence
+from graphml.authoring.importing.description import TracedNode
+from graphml.authoring.importing.evaluation import op_name
+from graphml.authoring.importing.region import run, same
+from graphml.errors import ArchitectureError
+from graphml.loading.huggingface.config_names import SIZES
+
+Array = NDArray[Any]
+HIDDEN = -1e4  # a score below it is not seen
+LARGEST, NO_DISTANCE = 4100, 1 << 20  # of the numbers in a mask: that can be looked at; that is no distance
+COUNTING = {
+    "lt", "le", "gt", "ge", "eq", "ne", "add", "sub", "rsub", "div", "floor_divide", "remainder", "fmod",
+    "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "triu", "tril", "bitwise_right_shift",
+}  # fmt: skip
+
+
+def reach(
+    dependence: Dependence, node: TracedNode, masks: Sequence[str], causal: bool, zero: Array
+) -> tuple[int, int]:
+    """Window and chunk: the first token that each one sees, 0 for all.
+
+    causal: whether the op hides later tokens without a mask; zero: scores of a few tokens [T, T, head]
+    without their queries and keys.
+    """
+    n = max(dependence.description.length, _largest(dependence, node, masks)) + 3
+    small = np.isfinite(zero[:, :, 0]) & (zero[:, :, 0] > HIDDEN)
+    size = len(small)
+    seen = np.tril(np.ones((n, n), bool)) if causal or not masks else np.ones((n, n), bool)
+    for name in masks:
+        mask = _values(dependence, name, n)
+        n = mask.shape[-1]
+        one = mask if mask.dtype == bool else mask > HIDDEN
+        if not (one == one[:1]).all():
+            raise ArchitectureError(f"{node.told}: wanted heads that see the same tokens")
+        one = one[0]
+        if mask.dtype == bool and not np.all(one[:size, :size] | ~small):
+            one = ~one  # true for what is hidden
+        seen = seen[:n, :n] & one
+    if not np.array_equal(small, seen[:size, :size]):
+        seen = seen & np.tril(np.ones((n, n), bool))  # made causal within the products
+        if not np.array_equal(small, seen[:size, :size]):
+            raise ArchitectureError(f"{node.told}: wanted each token to see itself and those before it")
+    found = _span(node, seen)
+    for name in masks:
+        _check_bias(node, _values(dependence, name, n), seen)
+    return found
+
+
+def _span(node: TracedNode, seen: Array) -> tuple[int, int]:
+    """Window and chunk of the tokens that each one sees."""
+    starts, rows = seen.argmax(1), np.arange(len(seen))
+    between = (rows[None] >= starts[:, None]) & (rows[None] <= rows[:, None])
+    if not np.array_equal(seen, between):
+        raise ArchitectureError(
+            f"{node.told}: wanted tokens to see those right before them; got another mask"
+        )
+    if not starts.any():
+        return 0, 0
+    first = int(np.flatnonzero(starts)[0])
+    if np.array_equal(starts, np.maximum(rows - first + 1, 0)):
+        return first, 0
+    if np.array_equal(starts, rows // first * first):
+        return 0, first
+    raise ArchitectureError(f"{node.told}: wanted a window or chunks of tokens; got another mask")
+
+
+def _check_bias(node: TracedNode, mask: Array, seen: Array) -> None:
+    """What is added to scores must grow with the distance by the same step everywhere, or be nothing."""
+    if mask.dtype == bool or len(seen) < 2:
+        return
+    rows = np.arange(len(seen))
+    distance = np.where(seen, rows[:, None] - rows, 0)
+    for one in np.broadcast_to(mask, (len(mask), *seen.shape)):
+        added = np.where(seen, one - np.diagonal(one)[:, None], 0.0)
+        if not same(added, distance * added[1, 0], 1e-5) and np.max(np.abs(added)) > 1e-9:
+            raise ArchitectureError(f"{node.told}: a bias that does not grow evenly with the distance")
+
+
+def _values(dependence: Dependence, name: str, n: int) -> Array:
+    """A mask's values [head, n, n]; if it has a table of fewer than n tokens, for those that were traced."""
+    for count in (n, dependence.description.length + 3, dependence.description.length):
+        try:
+            found = run(dependence, {}, name, count)
+        except ArchitectureError:
+            if count == dependence.description.length:
+                raise
+            continue
+        return found.reshape(-1, *found.shape[-2:])[:, :count, :count]
+    raise AssertionError("unreachable")
+
+
+def _largest(dependence: Dependence, node: TracedNode, masks: Sequence[str]) -> int:
+    """The largest number that positions meet on their way to a mask, below the model's own context."""
+    config = dependence.description.config
+    told = [config[name] for name in SIZES["context_length"] if isinstance(config.get(name), int)]
+    numbers = (each for name in masks for each in _numbers(dependence, name))
+    found = max((each for each in numbers if each < min(told, default=NO_DISTANCE)), default=0)
+    if found > max(LARGEST, dependence.description.length):
+        raise ArchitectureError(
+            f"{node.told}: its mask has the number {found}: windows that the model's code has as numbers are "
+            f"known up to {LARGEST} tokens"
+        )
+    return found
+
+
+def _numbers(dependence: Dependence, name: str) -> Iterator[int]:
+    """Whole parts of the numbers in the ops that lead to a value."""
+    nodes, stack, known = dependence.description.nodes, [name], set[str]()
+    while stack:
+        one = nodes.get(stack.pop())
+        if one is None or one.name in known:
+            continue
+        known.add(one.name)
+        stack += one.operands
+        if op_name(one) in COUNTING:
+            for value in one.args.values():
+                number = _number(dependence, value)
+                if number is not None and abs(number) < NO_DISTANCE:
+                    yield int(abs(number)) + 1
+
+
+def _number(dependence: Dependence, value: Any) -> float | None:
+    """The number that an argument is, or a constant of one element."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    name = value.get("node", "") if isinstance(value, dict) else ""
+    if name in dependence.kinds and dependence.is_constant(name):
+        held = np.asarray(run(dependence, {}, name, dependence.description.length))
+        return float(held.reshape(-1)[0]) if held.size == 1 and held.dtype != bool else None
+    return None

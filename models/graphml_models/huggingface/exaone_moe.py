@@ -1,0 +1,44 @@
+"""K-EXAONE: `ExaoneMoeForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family
+from graphml_models.huggingface._names import (
+    ATTENTION,
+    EXPERTS,
+    GATED,
+    HEAD_NORMS,
+    NORMS,
+    TOP,
+    llama_keys,
+    windows,
+)
+from graphml_models.huggingface.glm4_moe import SHARED, routing_keys
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of llama, with windows, whose layers alone have positions, and DeepSeek-V3's experts."""
+    found = {**llama_keys(config), **routing_keys(config)}
+    dense, count = int(str(found["leading_dense_block_count"])), int(str(found["block_count"]))
+    kinds = config.layered("mlp_layer_types", {"dense": False, "sparse": True}, count)
+    if kinds is not None and kinds != [i >= dense for i in range(count)]:
+        raise config.error(f"mlp_layer_types: wanted the first {dense} layers to be dense, and no others")
+    config.get("sliding_window_pattern", "num_nextn_predict_layers")  # layer_types spells the pattern out
+    if config.get("sliding_window") is None:
+        raise config.error("sliding_window: wanted a number of tokens: layers with a window have positions")
+    return found | windows(config, found)
+
+
+FAMILY = Family(
+    model_types=("exaone_moe",),
+    architecture="exaone-moe",
+    keys=keys,
+    names={
+        **TOP, **ATTENTION, **NORMS, **GATED, **HEAD_NORMS, **EXPERTS, **SHARED,
+        "layers.{}.mlp.e_score_correction_bias": "blk.{}.exp_probs_b.bias",
+    },
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "norm_topk_prob": True, "n_group": 1,
+              "topk_group": 1, "routed_scaling_factor": 2.5, "num_shared_experts": 1,
+              "first_k_dense_replace": 1, "sliding_window": 4096},
+)  # fmt: skip

@@ -1,0 +1,69 @@
+"""Gemma 3n, its language model: `Gemma3nForCausalLM`, and of `Gemma3nForConditionalGeneration`."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys, window_keys
+from graphml.loading.huggingface.family import Family, Names
+from graphml.loading.huggingface.rope import rope_keys
+from graphml_models.huggingface import gemma4
+
+STREAMS: Names = {
+    "altup_projections.{}": "altup_proj",
+    "altup_unembed_projections.{}": "altup_unembd_proj",
+    "layers.{}.altup.correct_output_scale": "blk.{}.altup_correct_scale.weight",
+    "layers.{}.altup.correction_coefs": "blk.{}.altup_correct_coef",
+    "layers.{}.altup.prediction_coefs": "blk.{}.altup_predict_coef",
+    "layers.{}.altup.modality_router": "blk.{}.altup_router",
+    "layers.{}.altup.router_norm": "blk.{}.altup_router_norm",
+    "layers.{}.laurel.linear_left": "blk.{}.laurel_l",
+    "layers.{}.laurel.linear_right": "blk.{}.laurel_r",
+    "layers.{}.laurel.post_laurel_norm": "blk.{}.laurel_post_norm",
+}
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """Several residual streams, layers that share caches, gates that keep their largest numbers."""
+    config.activation("gelu")
+    config.only("altup_correct_scale", True)
+    config.only("attn_logit_softcapping", 0.0)
+    widths = config.get("intermediate_size")
+    if isinstance(widths, list) and widths and all(type(one) is int for one in widths):
+        found = decoder_keys(config, width=max(widths))  # the tensors have the width of each
+    else:
+        found = decoder_keys(config)
+    count = int(str(found["block_count"]))
+    found |= window_keys(config, found) | rope_keys(config, found, base=1e6)
+    shares = config.get("activation_sparsity_pattern")
+    shares = [shares] * count if isinstance(shares, float) else shares
+    told = shares if isinstance(shares, list) else []
+    known = all(isinstance(one, int | float) and (one == 0.0 or 0.5 < one < 1.0) for one in told)
+    if not known or len(told) != count:
+        raise config.error(
+            f"activation_sparsity_pattern: wanted {count} shares, 0 or above 0.5; got {str(shares)[:60]}"
+        )
+    config.only("vocab_size_per_layer_input", config.size("vocab_size"))
+    return {
+        **found,
+        "altup.num_inputs": config.size("altup_num_inputs"),
+        "altup.active_idx": config.size("altup_active_idx"),
+        "activation_sparsity_scale": [NormalDist().inv_cdf(one) if one else 0.0 for one in told],
+        "attention.shared_kv_layers": config.size("num_kv_shared_layers"),
+        "embedding_length_per_layer_input": config.size("hidden_size_per_layer_input"),
+        "final_logit_softcapping": config.number("final_logit_softcapping", 0.0),
+    }
+
+
+FAMILY = Family(
+    model_types=("gemma3n_text",),
+    architecture="gemma3n",
+    keys=keys,
+    names={**gemma4.FAMILY.names, **STREAMS},
+    defaults={"hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6, "head_dim": 256,
+              "tie_word_embeddings": True, "sliding_window": 512, "vocab_size": 262400,
+              "num_attention_heads": 8, "num_key_value_heads": 2, "num_kv_shared_layers": 15,
+              "hidden_size_per_layer_input": 256, "final_logit_softcapping": 30.0, "altup_num_inputs": 4,
+              "altup_active_idx": 0, "rope_local_base_freq": 10000.0},
+    ignored=("altup_coef_clip", "laurel_rank", "altup_lr_multiplier", "query_pre_attn_scalar"),
+)  # fmt: skip

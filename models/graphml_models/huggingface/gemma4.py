@@ -1,0 +1,117 @@
+"""Gemma 4, its language model: `Gemma4ForCausalLM`, and of `Gemma4ForConditionalGeneration`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys, window_keys
+from graphml.loading.huggingface.family import Family, To, as_float32
+from graphml_models.huggingface._names import ATTENTION, GATED, HEAD_NORMS, TOP
+
+STILL = 1e30  # what divides the frequencies of pairs that do not rotate
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """Heads of two widths, layers that share caches, inputs of their own for layers, experts."""
+    config.activation("gelu")
+    config.only("use_bidirectional_attention", "vision")
+    config.get("use_double_wide_mlp")  # the tensors have the width
+    found = decoder_keys(config)
+    local, kv = int(str(found["attention.key_length"])), int(str(found["attention.head_count_kv"]))
+    found |= window_keys(config, found)
+    windowed = found["attention.sliding_window_pattern"]
+    assert isinstance(windowed, list)
+    wide, wide_kv = _full_heads(config, windowed, kv)
+    found |= {
+        "attention.head_count_kv": [kv if one else wide_kv for one in windowed],
+        "attention.key_length": wide,
+        "attention.value_length": wide,
+        "attention.key_length_swa": local,
+        "attention.value_length_swa": local,
+        "attention.shared_kv_layers": config.size("num_kv_shared_layers"),
+        "embedding_length_per_layer_input": config.size("hidden_size_per_layer_input"),
+        "final_logit_softcapping": config.number("final_logit_softcapping", 0.0),
+        **_ropes(config, local, wide),
+    }
+    config.only("vocab_size_per_layer_input", config.size("vocab_size"))
+    config.get("moe_intermediate_size")  # the tensors have the width
+    count, used = config.size("num_experts", 0), config.size("top_k_experts", 0)
+    if config.flag("enable_moe_block"):
+        found |= {"expert_count": count, "expert_used_count": used}
+    return found
+
+
+def _full_heads(config: HfConfig, windowed: list[Any], kv: int) -> tuple[int, int]:
+    """Width of heads, and heads of keys, of layers that see all."""
+    shares = config.flag("attention_k_eq_v")
+    width, count = config.get("global_head_dim"), config.get("num_global_key_value_heads")
+    told = config.get("per_layer_config")
+    if isinstance(told, dict) and told:
+        known = {str(i): told.get(str(i)) for i, one in enumerate(windowed) if not one}
+        first = next(iter(known.values()), None)
+        if known != told or not isinstance(first, dict) or any(one != first for one in known.values()):
+            raise config.error("per_layer_config: wanted the same fields for all layers without a window")
+        if set(first) - {"head_dim", "num_key_value_heads"}:
+            raise config.error(f"per_layer_config: wanted heads alone; got {sorted(first)}")
+        width = width or first.get("head_dim")
+        count = first.get("num_key_value_heads", count)
+        shares = shares or "num_key_value_heads" in first
+    width = 512 if width is None else width
+    count = kv if count is None or not shares else count
+    if type(width) is not int or type(count) is not int or width < 2 or count < 1:
+        raise config.error(f"global_head_dim: wanted a width of heads and a number; got {width}, {count}")
+    return width, count
+
+
+def _ropes(config: HfConfig, local: int, wide: int) -> dict[str, Value]:
+    """Of layers with a window plain; of others a part of the pairs rotates, over the whole width."""
+    told = config.get("rope_parameters") or {}
+    full, near = (dict(told.get(kind) or {}) for kind in ("full_attention", "sliding_attention"))
+    kind, part = full.pop("rope_type", "proportional"), full.pop("partial_rotary_factor", 0.25)
+    bases = full.pop("rope_theta", 1e6), near.pop("rope_theta", 1e4)
+    if kind != "proportional" or full or near.pop("rope_type", "default") != "default" or near:
+        raise config.error(f"rope_parameters: wanted proportional and default; got {str(told)[:100]}")
+    turning = int(config.checked_number("partial_rotary_factor", part) * wide // 2)
+    factors = np.where(np.arange(wide // 2) < turning, 1.0, STILL)
+    config.tensors["rope_freqs.weight"] = factors.astype(np.float32)
+    return {
+        "rope.dimension_count": wide,
+        "rope.dimension_count_swa": local,
+        "rope.freq_base": config.checked_number("rope_theta", bases[0]),
+        "rope.freq_base_swa": config.checked_number("rope_theta", bases[1]),
+    }
+
+
+FAMILY = Family(
+    model_types=("gemma4_text",),
+    architecture="gemma4",
+    keys=keys,
+    names={
+        **TOP, **ATTENTION, **GATED, **HEAD_NORMS,
+        "embed_tokens_per_layer": "per_layer_token_embd",
+        "per_layer_model_projection": "per_layer_model_proj",
+        "per_layer_projection_norm": "per_layer_proj_norm",
+        "layers.{}.input_layernorm": "blk.{}.attn_norm",
+        "layers.{}.post_attention_layernorm": "blk.{}.post_attention_norm",
+        "layers.{}.pre_feedforward_layernorm": "blk.{}.ffn_norm",
+        "layers.{}.post_feedforward_layernorm": "blk.{}.post_ffw_norm",
+        "layers.{}.per_layer_input_gate": "blk.{}.inp_gate",
+        "layers.{}.per_layer_projection": "blk.{}.proj",
+        "layers.{}.post_per_layer_input_norm": "blk.{}.post_norm",
+        "layers.{}.layer_scalar": "blk.{}.layer_output_scale.weight",
+        "layers.{}.router.proj": To("blk.{}.ffn_gate_inp", as_float32),
+        "layers.{}.router.scale": To("blk.{}.ffn_gate_inp.scale", as_float32),
+        "layers.{}.router.per_expert_scale": To("blk.{}.ffn_down_exps.scale", as_float32),
+        "layers.{}.experts.gate_up_proj": "blk.{}.ffn_gate_up_exps.weight",
+        "layers.{}.experts.down_proj": "blk.{}.ffn_down_exps.weight",
+        "layers.{}.post_feedforward_layernorm_1": "blk.{}.post_ffw_norm_1",
+        "layers.{}.post_feedforward_layernorm_2": "blk.{}.post_ffw_norm_2",
+        "layers.{}.pre_feedforward_layernorm_2": "blk.{}.pre_ffw_norm_2",
+    },
+    defaults={"hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6, "head_dim": 256,
+              "tie_word_embeddings": True, "sliding_window": 512, "vocab_size": 262144,
+              "num_attention_heads": 8, "num_key_value_heads": 4, "num_kv_shared_layers": 0,
+              "hidden_size_per_layer_input": 256, "attention_k_eq_v": False},
+)  # fmt: skip

@@ -1,0 +1,72 @@
+"""Granite 4: `GraniteMoeHybridForCausalLM`, with experts or without."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family, Names, To, column, minus_exp, rows, squeezed
+from graphml_models.huggingface import granite, granitemoe
+from graphml_models.huggingface.mamba2 import check_time_steps, grouped
+
+SHARED: Names = {
+    "layers.{}.shared_mlp.input_linear": (
+        To("blk.{}.ffn_gate_shexp", rows(lambda c: (1, 2, 0, 1))),
+        To("blk.{}.ffn_up_shexp", rows(lambda c: (1, 2, 1, 2))),
+    ),
+    "layers.{}.shared_mlp.output_linear": "blk.{}.ffn_down_shexp",
+}
+KINDS = {"mamba": False, "linear_attention": False, "attention": True, "full_attention": True}
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of Granite, with Mamba 2 in layers that have no heads of keys; experts where there are any."""
+    config.only("mamba_proj_bias", False)
+    config.only("normalization_function", "rmsnorm")
+    config.only("position_embedding_type", "rope", "nope")
+    positions = config.get("position_embedding_type") == "rope"
+    check_time_steps(config)
+    found = granite.keys(config)
+    count, kv = int(str(found["block_count"])), int(str(found["attention.head_count_kv"]))
+    attends = config.layered("layer_types", KINDS, count) or config.layered("layers_block_type", KINDS, count)
+    if attends is None:
+        raise config.error("layer_types: wanted a list, which says what layers have attention")
+    heads = config.size("mamba_n_heads")
+    inner = config.size("mamba_expand") * config.size("embedding_length")
+    width = config.get("mamba_d_head")
+    if width not in (None, "auto") and config.size("mamba_d_head") * heads != inner:
+        raise config.error("mamba_n_heads, mamba_d_head: wanted heads that fill mamba_expand * hidden_size")
+    experts = config.size("expert_count")
+    used = config.size("expert_used_count")
+    return {
+        **found,
+        "attention.head_count_kv": [kv if one else 0 for one in attends],
+        "rope.scaling.finetuned": positions,
+        "ssm.conv_kernel": config.size("mamba_d_conv"),
+        "ssm.inner_size": inner,
+        "ssm.state_size": config.size("mamba_d_state"),
+        "ssm.time_step_rank": heads,
+        "ssm.group_count": config.size("mamba_n_groups"),
+        **({"expert_count": experts, "expert_used_count": used} if experts else {}),
+    }
+
+
+FAMILY = Family(
+    model_types=("granitemoehybrid",),
+    architecture="granitehybrid",
+    keys=keys,
+    names={
+        **granitemoe.FAMILY.names, **SHARED,
+        "layers.{}.mamba.in_proj": "blk.{}.ssm_in",
+        "layers.{}.mamba.conv1d.weight": To("blk.{}.ssm_conv1d.weight", squeezed),
+        "layers.{}.mamba.conv1d.bias": "blk.{}.ssm_conv1d.bias",
+        "layers.{}.mamba.dt_bias": "blk.{}.ssm_dt.bias",
+        "layers.{}.mamba.A_log": To("blk.{}.ssm_a", minus_exp),
+        "layers.{}.mamba.D": To("blk.{}.ssm_d", column),
+        "layers.{}.mamba.norm": To("blk.{}.ssm_norm", lambda c, n, t: grouped(c, n, t, "mamba_n_groups")),
+        "layers.{}.mamba.out_proj": "blk.{}.ssm_out",
+    },
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "num_local_experts": 8, "num_experts_per_tok": 2,
+              "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4,
+              "mamba_expand": 2},
+    ignored=("mamba_chunk_size", "mamba_conv_bias", "init_method", "logits_to_keep",
+             "shared_intermediate_size"),
+)  # fmt: skip

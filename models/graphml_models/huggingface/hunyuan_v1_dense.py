@@ -1,0 +1,51 @@
+"""Hunyuan dense: `HunYuanDenseV1ForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
+from graphml.loading.huggingface.family import Family, Names
+from graphml.loading.huggingface.rope import rope_keys
+from graphml_models.huggingface._names import LLAMA
+
+HEAD_NORMS: Names = {
+    "layers.{}.self_attn.query_layernorm": "blk.{}.attn_q_norm",
+    "layers.{}.self_attn.key_layernorm": "blk.{}.attn_k_norm",
+}
+IGNORED = (
+    "add_classification_head", "anyres_pooling_size", "anyres_vit_max_image_size", "anyres_vit_two_views",
+    "class_num", "cla_share_factor", "eod_token_id", "eot_token_id", "mask_init_id", "norm_type", "pool_type",
+    "text_end_id", "text_start_id", "sep_id", "im_start_id", "im_end_id", "im_newline_id",
+)  # fmt: skip
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of llama, with norms of heads behind the rope, whose base an `alpha` stretches."""
+    config.activation("silu")
+    for name in ("use_cla", "position_embedding_xdrope", "use_mla"):
+        config.only(name, False)
+    for name in ("use_qk_norm", "use_rotary_pos_emb"):
+        config.only(name, True)
+    found = decoder_keys(config)
+    told = config.get("rope_parameters", "rope_scaling") or {}
+    if not isinstance(told, dict) or told.get("alpha") is None:
+        return found | rope_keys(config, found)
+    kind = told.get("rope_type", told.get("type"))
+    if kind != "dynamic":
+        raise config.error(f"rope: wanted alpha with the type dynamic; got {str(kind)[:40]!r}")
+    base = told.get("rope_theta", config.get("rope_theta"))
+    return {
+        **found,
+        "rope.dimension_count": int(str(found["attention.key_length"])),
+        "rope.freq_base": config.checked_number("rope_theta", 10000.0 if base is None else base),
+        "rope.scaling.alpha": config.checked_number("rope alpha", told["alpha"]),
+    }
+
+
+FAMILY = Family(
+    model_types=("hunyuan_v1_dense",),
+    architecture="hunyuan-dense",
+    keys=keys,
+    names={**LLAMA, **HEAD_NORMS},
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5},
+    ignored=(*IGNORED, "num_experts", "moe_topk", "attention_head_dim"),
+)

@@ -1,0 +1,69 @@
+"""Jamba: `JambaForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
+from graphml.loading.huggingface.family import Family, To, as_float32, minus_exp, squeezed
+from graphml_models.huggingface._names import ATTENTION, TOP
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """Mamba in layers that have no heads of keys; no positions."""
+    config.activation("silu")
+    config.only("mamba_proj_bias", False)
+    config.only("sliding_window")
+    found = decoder_keys(config)
+    count, kv = int(str(found["block_count"])), int(str(found["attention.head_count_kv"]))
+    period, offset = config.size("attn_layer_period"), config.size("attn_layer_offset")
+    if not 0 <= offset < period:
+        raise config.error(f"attn_layer_offset: wanted less than the period {period}; got {offset}")
+    config.get("expert_layer_period", "expert_layer_offset")  # a layer's tensors say whether it has experts
+    width, rank = config.size("embedding_length"), config.get("mamba_dt_rank")
+    return {
+        **found,
+        "attention.head_count_kv": [kv if i % period == offset else 0 for i in range(count)],
+        "expert_count": config.size("expert_count"),
+        "expert_used_count": config.size("expert_used_count"),
+        "ssm.conv_kernel": config.size("mamba_d_conv"),
+        "ssm.inner_size": config.size("mamba_expand") * width,
+        "ssm.state_size": config.size("mamba_d_state"),
+        "ssm.time_step_rank": -(-width // 16) if rank in (None, "auto") else config.size("mamba_dt_rank"),
+    }
+
+
+FAMILY = Family(
+    model_types=("jamba",),
+    architecture="jamba",
+    keys=keys,
+    names={
+        **TOP, **ATTENTION,
+        "final_layernorm": "output_norm",
+        "layers.{}.input_layernorm": "blk.{}.attn_norm",
+        "layers.{}.pre_ff_layernorm": "blk.{}.ffn_norm",
+        "layers.{}.mamba.in_proj": "blk.{}.ssm_in",
+        "layers.{}.mamba.conv1d.weight": To("blk.{}.ssm_conv1d.weight", squeezed),
+        "layers.{}.mamba.conv1d.bias": "blk.{}.ssm_conv1d.bias",
+        "layers.{}.mamba.x_proj": "blk.{}.ssm_x",
+        "layers.{}.mamba.dt_proj": "blk.{}.ssm_dt",
+        "layers.{}.mamba.dt_layernorm": "blk.{}.ssm_dt_norm",
+        "layers.{}.mamba.b_layernorm": "blk.{}.ssm_b_norm",
+        "layers.{}.mamba.c_layernorm": "blk.{}.ssm_c_norm",
+        "layers.{}.mamba.A_log": To("blk.{}.ssm_a", minus_exp),
+        "layers.{}.mamba.D": "blk.{}.ssm_d",
+        "layers.{}.mamba.out_proj": "blk.{}.ssm_out",
+        "layers.{}.feed_forward.gate_proj": "blk.{}.ffn_gate",
+        "layers.{}.feed_forward.up_proj": "blk.{}.ffn_up",
+        "layers.{}.feed_forward.down_proj": "blk.{}.ffn_down",
+        "layers.{}.feed_forward.router": To("blk.{}.ffn_gate_inp", as_float32),
+        "layers.{}.feed_forward.experts.{}.gate_proj": "blk.{}.ffn_gate_exps",
+        "layers.{}.feed_forward.experts.{}.up_proj": "blk.{}.ffn_up_exps",
+        "layers.{}.feed_forward.experts.{}.down_proj": "blk.{}.ffn_down_exps",
+        "layers.{}.feed_forward.experts.gate_up_proj": "blk.{}.ffn_gate_up_exps.weight",
+        "layers.{}.feed_forward.experts.down_proj": "blk.{}.ffn_down_exps.weight",
+    },
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "num_key_value_heads": 8, "num_experts": 16,
+              "num_experts_per_tok": 2, "attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16,
+              "mamba_d_conv": 4, "mamba_expand": 2},
+    ignored=("calc_logits_for_entire_prompt", "mamba_conv_bias", "mamba_inner_layernorms",
+             "num_logits_to_keep", "use_associative_scan", "use_mamba_kernels", "use_mambapy"),
+)  # fmt: skip

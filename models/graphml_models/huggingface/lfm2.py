@@ -1,0 +1,61 @@
+"""LFM2: `Lfm2ForCausalLM`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
+from graphml.loading.huggingface.family import Family, Names, To, squeezed
+from graphml.loading.huggingface.rope import rope_keys
+
+NAMES: Names = {
+    "embed_tokens": "token_embd",
+    "embedding_norm": "token_embd_norm",
+    "lm_head": "output",
+    "layers.{}.operator_norm": "blk.{}.attn_norm",
+    "layers.{}.ffn_norm": "blk.{}.ffn_norm",
+    "layers.{}.self_attn.q_proj": "blk.{}.attn_q",
+    "layers.{}.self_attn.k_proj": "blk.{}.attn_k",
+    "layers.{}.self_attn.v_proj": "blk.{}.attn_v",
+    "layers.{}.self_attn.out_proj": "blk.{}.attn_output",
+    "layers.{}.self_attn.q_layernorm": "blk.{}.attn_q_norm",
+    "layers.{}.self_attn.k_layernorm": "blk.{}.attn_k_norm",
+    "layers.{}.conv.in_proj": "blk.{}.shortconv.in_proj",
+    "layers.{}.conv.conv": To("blk.{}.shortconv.conv", squeezed),
+    "layers.{}.conv.out_proj": "blk.{}.shortconv.out_proj",
+    "layers.{}.feed_forward.w1": "blk.{}.ffn_gate",
+    "layers.{}.feed_forward.w2": "blk.{}.ffn_down",
+    "layers.{}.feed_forward.w3": "blk.{}.ffn_up",
+}
+# Widths, which the tensors have, and how weights were initialised.
+IGNORED = (
+    "block_auto_adjust_ff_dim", "block_dim", "block_ff_dim", "block_ffn_dim_multiplier",
+    "block_mlp_init_scale", "block_multiple_of", "block_norm_eps", "block_out_init_scale",
+    "block_use_swiglu", "block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init",
+    "use_pos_enc", "num_heads", "tie_embedding", "theta",
+)  # fmt: skip
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """Sizes, rope, and the layers with attention, which alone have heads of keys."""
+    config.only("conv_bias", False)
+    found = decoder_keys(config)
+    count = int(str(found["block_count"]))
+    attends = config.layered("layer_types", {"full_attention": True, "conv": False}, count)
+    if attends is None:
+        chosen = config.get("full_attn_idxs") or range(count)
+        attends = [i in chosen for i in range(count)]
+    config.get("full_attn_idxs")
+    heads = int(str(found["attention.head_count_kv"]))
+    found["attention.head_count_kv"] = [heads if one else 0 for one in attends]
+    found["shortconv.l_cache"] = config.size("conv_L_cache")
+    return found | rope_keys(config, found)
+
+
+FAMILY = Family(
+    model_types=("lfm2",),
+    architecture="lfm2",
+    keys=keys,
+    names=NAMES,
+    defaults={"norm_eps": 1e-5, "rope_theta": 1e6, "tie_word_embeddings": True, "conv_L_cache": 3,
+              "num_key_value_heads": 8, "num_attention_heads": 32},
+    ignored=IGNORED,
+)  # fmt: skip

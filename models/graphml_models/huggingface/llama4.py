@@ -1,0 +1,60 @@
+"""Llama 4, its language model: `Llama4ForCausalLM`, and of `Llama4ForConditionalGeneration`."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value
+from graphml.loading.huggingface.family import Family, To, as_float32
+from graphml_models.huggingface._names import ATTENTION, NORMS, TOP, llama_keys
+from graphml_models.huggingface.gpt_oss import outputs
+
+PERIOD = 4  # the last of so many layers has no positions
+PLAIN = 128  # with so many experts heads are not normed
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of llama, with chunks in layers that have positions, and factors of queries in the others."""
+    found = llama_keys(config)
+    count, experts = int(str(found["block_count"])), config.size("expert_count")
+    rotated = [(i + 1) % PERIOD != 0 for i in range(count)]
+    config.only("no_rope_layer_interval", PERIOD)
+    config.get("layer_types")
+    kinds = config.layered("no_rope_layers", {1: True, 0: False}, count)
+    chunked = config.layered("layer_types", {"chunked_attention": True, "full_attention": False}, count)
+    if any(one is not None and one != rotated for one in (kinds, chunked)):
+        raise config.error(f"no_rope_layers, layer_types: wanted every {PERIOD}th layer to be another kind")
+    if config.flag("use_qk_norm", True) != (experts != PLAIN):
+        raise config.error(f"use_qk_norm: wanted norms of heads, unless there are {PLAIN} experts")
+    config.only("attn_temperature_tuning", True, 4)
+    config.get("intermediate_size_mlp", "moe_layers", "interleave_moe_layer_step")  # the tensors say it
+    return {
+        **found,
+        "expert_count": experts,
+        "expert_used_count": config.size("expert_used_count"),
+        "attention.sliding_window": config.size("attention_chunk_size"),
+        "attention.sliding_window_pattern": PERIOD,
+        "attention.temperature_scale": config.number("attn_scale"),
+        "attention.temperature_length": config.size("floor_scale"),
+    }
+
+
+FAMILY = Family(
+    model_types=("llama4_text",),
+    architecture="llama4",
+    keys=keys,
+    names={
+        **TOP, **ATTENTION, **NORMS,
+        "layers.{}.feed_forward.gate_proj": "blk.{}.ffn_gate",
+        "layers.{}.feed_forward.up_proj": "blk.{}.ffn_up",
+        "layers.{}.feed_forward.down_proj": "blk.{}.ffn_down",
+        "layers.{}.feed_forward.router": To("blk.{}.ffn_gate_inp", as_float32),
+        "layers.{}.feed_forward.experts.gate_up_proj": To("blk.{}.ffn_gate_up_exps.weight", outputs(None)),
+        "layers.{}.feed_forward.experts.down_proj": To("blk.{}.ffn_down_exps.weight", outputs(None)),
+        "layers.{}.feed_forward.shared_expert.gate_proj": "blk.{}.ffn_gate_shexp",
+        "layers.{}.feed_forward.shared_expert.up_proj": "blk.{}.ffn_up_shexp",
+        "layers.{}.feed_forward.shared_expert.down_proj": "blk.{}.ffn_down_shexp",
+    },
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "head_dim": 128,
+              "num_key_value_heads": 8, "num_local_experts": 16, "num_experts_per_tok": 1,
+              "attention_chunk_size": 8192, "attn_scale": 0.1, "floor_scale": 8192},
+    ignored=("for_llm_compressor",),
+)  # fmt: skip

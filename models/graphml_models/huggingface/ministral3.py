@@ -1,0 +1,34 @@
+"""Ministral 3 and Mistral Small 4's kin: `Ministral3ForCausalLM`, whose far queries are scaled up."""
+
+from __future__ import annotations
+
+from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
+from graphml.loading.huggingface.family import Family
+from graphml.loading.huggingface.rope import rope_keys
+from graphml_models.huggingface._names import LLAMA, PAIRED, no_window
+
+SCALING, LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
+
+
+def keys(config: HfConfig) -> dict[str, Value]:
+    """As of llama, with yarn whose magnitude is in the heads, and a factor of queries that grows."""
+    config.activation("silu")
+    found = decoder_keys(config)
+    no_window(config, found)
+    told = config.get("rope_parameters", "rope_scaling") or {}
+    beta = told.get(SCALING) if isinstance(told, dict) else None
+    found |= rope_keys(config, found, known=(SCALING, "max_position_embeddings"))
+    if beta is None:
+        return found
+    if found.get("rope.scaling.type") != "yarn":
+        raise config.error(f"rope_parameters: wanted yarn with {LENGTH} beside {SCALING}")
+    return {**found, "attention.temperature_scale": config.checked_number(SCALING, beta)}
+
+
+FAMILY = Family(
+    model_types=("ministral3",),
+    architecture="mistral3",
+    keys=keys,
+    names={**LLAMA, **PAIRED},
+    defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "head_dim": 128, "num_key_value_heads": 8},
+)

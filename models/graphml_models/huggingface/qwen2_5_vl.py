@@ -1,0 +1,9 @@
+"""Language models of Qwen2-VL and Qwen2.5-VL, on text alone: Qwen 2."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphml_models.huggingface import qwen2
+
+FAMILY = replace(qwen2.FAMILY, model_types=("qwen2_vl_text", "qwen2_5_vl_text"), architecture="qwen2vl")
