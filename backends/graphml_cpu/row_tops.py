@@ -5,6 +5,8 @@ Knows one kernel and its tape; no sampler.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from graphml.ir.op import Array
@@ -29,7 +31,9 @@ class RowTops:
         self._tape = Tape([step], team.n_threads)
         self._maxima = np.zeros(0, np.float32)
 
-    def of(self, rows: Array, k: int) -> tuple[Array, Array, Array]:
+    def of(
+        self, rows: Array, k: int, masks: Mapping[int, Array] | None = None
+    ) -> tuple[Array, Array, Array]:
         """See `graphml.backend.TopRowsDevice`."""
         n_rows, n = rows.shape
         if rows.strides[1] != 4 or rows.dtype != np.float32:
@@ -38,11 +42,23 @@ class RowTops:
             self._maxima = np.zeros(n_rows * (n // ROW_BLOCK) + 1, np.float32)
         ids, tops = np.empty((n_rows, k), np.int32), np.empty((n_rows, k), np.float32)
         flaws = np.empty(n_rows, np.int32)
+        bits, addresses = _words(masks or {}, n_rows, n)
         values = {
-            "x": rows.ctypes.data, "maxima": self._maxima.ctypes.data, "ids": ids.ctypes.data,
+            "x": rows.ctypes.data, "masks": addresses.ctypes.data, "maxima": self._maxima.ctypes.data, "ids": ids.ctypes.data,
             "tops": tops.ctypes.data, "flaws": flaws.ctypes.data, "n": n, "k": k,
             "x_stride": rows.strides[0], "rows": n_rows,
         }  # fmt: skip
         self._block[:] = [values[name] for name in self._names]
         self._team.run(self._tape)
         return ids, tops, flaws != 0
+
+
+def _words(masks: Mapping[int, Array], n_rows: int, n: int) -> tuple[Array, Array]:
+    """The masks as whole int32, one after the other, with no bits past their ends; each row's address, or 0."""
+    words = np.zeros((len(masks), -(-n // 32)), np.int32)
+    addresses = np.zeros(n_rows, np.int64)
+    as_bytes = words.view(np.uint8)
+    for i, (row, bits) in enumerate(masks.items()):
+        as_bytes[i, : len(bits)] = bits[: as_bytes.shape[1]]
+        addresses[row] = words.ctypes.data + i * words.strides[0]
+    return words, addresses

@@ -5,6 +5,7 @@ Knows a program's outputs and samplers; nothing of plans, blocks or who waits.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from graphml.compiler.top_k_outputs import (
     TOP_K_IDS,
     TOP_K_LOGITS,
 )
+from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.evaluation import Floats, top_k_of
 from graphml.runtime.guidance import Waits
@@ -35,8 +37,9 @@ from graphml.sampling import (
     device_settings,
     top_k_enough,
 )
-from graphml.sampling.row_batches import TopRows, sample_rows
+from graphml.sampling.row_batches import One, TopRows, sample_rows
 from graphml.sampling.structured.forced_tokens import MOST, forced_tokens
+from graphml.sampling.structured.packed_masks import Bits
 from graphml.sampling.top_k_sampling import samples_without_row
 
 Sampled: TypeAlias = int | Exception | Waits | None
@@ -132,8 +135,13 @@ def sampled_rows(
     """
     found: dict[int, Sampled] = {}
     if top_rows is not None and OF_ROW not in outputs:
-        simple = [(row, one.request.params, one.numbers) for row, one in of.items() if _is_simple(one)]
-        found |= sample_rows(outputs["logits"], simple, top_rows) if simple else {}
+        simple, masks = list[One](), dict[int, Bits]()
+        for row, one in of.items():
+            if one.guidance is None and one.request.params.logprobs is None:
+                with contextlib.suppress(UsageError):  # a matcher's, raised again where its row is sampled
+                    masks |= _mask(row, one)
+                    simple.append((row, one.request.params, one.numbers))
+        found |= sample_rows(outputs["logits"], simple, top_rows, masks) if simple else {}
 
     def sample(row: int) -> Sampled:
         try:
@@ -149,9 +157,13 @@ def sampled_rows(
     return [found[row] for row in of]
 
 
-def _is_simple(sequence: Sequence) -> bool:
-    """Whether nothing but its params decides what is sampled of its row."""
-    return sequence.guidance is None and sequence.matcher is None and sequence.request.params.logprobs is None
+def _mask(row: int, sequence: Sequence) -> dict[int, Bits]:
+    """The tokens that may follow a sequence, by its row; empty where all may. UsageError as of `catch_up`."""
+    if sequence.matcher is None:
+        return {}
+    sequence.matcher.catch_up(sequence.ids, sequence.n_generated)
+    bits = sequence.matcher.needed_bits()
+    return {} if bits is None else {row: bits}
 
 
 def _is_apart(sequence: Sequence) -> bool:

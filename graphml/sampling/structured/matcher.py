@@ -102,6 +102,10 @@ class Matcher:
             self._bits = self._progress.bits()
         return self._bits
 
+    def needed_bits(self) -> Bits | None:
+        """The same; None where every token may come next, whatever the vocabulary's padding."""
+        return self.bits()
+
     def mask(self) -> Bools:
         """[n] the tokens that may come next; the caller's own."""
         return unpacked(self.bits(), self.n)

@@ -12,6 +12,7 @@ and of b float32 [n, rank], and its rank.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.frontend import inline
@@ -27,6 +28,7 @@ from graphml_cpu.simd import (
     load_i32,
     load_i64,
     load_partial,
+    prefetch_near,
     splat,
     store,
     store_f32,
@@ -184,19 +186,44 @@ def _transpose_panel(w: int, rank: int, left: int, decoded: int, panel: int) -> 
 
 
 @inline
-def _add_four(low: int, panel: int, rank: int, a: int, b: int, c: int, d: int, left: int) -> None:
-    """Add to W columns of four rows, at these addresses."""
-    s0, s1, s2, s3 = _load_some(a, left), _load_some(b, left), _load_some(c, left), _load_some(d, left)
+def _add_eight(low: int, panel: int, rank: int, at: Any, more: Any, left: int) -> None:
+    """Add to W columns of eight rows, at these addresses."""
+    s0, s1, s2, s3 = (
+        _load_some(at[0], left), _load_some(at[1], left), _load_some(at[2], left), _load_some(at[3], left)
+    )  # fmt: skip
+    s4, s5, s6, s7 = (
+        _load_some(more[0], left), _load_some(more[1], left), _load_some(more[2], left), _load_some(more[3], left)
+    )  # fmt: skip
     for column in range(rank):
-        weights, at = load(F32, panel + column * VECTOR_BYTES), low + column * 4
-        s0 = _add_column(at, weights, s0)
-        s1 = _add_column(at + rank * 4, weights, s1)
-        s2 = _add_column(at + rank * 8, weights, s2)
-        s3 = _add_column(at + rank * 12, weights, s3)
-    _store_some(a, s0, left)
-    _store_some(b, s1, left)
-    _store_some(c, s2, left)
-    _store_some(d, s3, left)
+        weights, by = load(F32, panel + column * VECTOR_BYTES), low + column * 4
+        s0, s1 = _add_column(by, weights, s0), _add_column(by + rank * 4, weights, s1)
+        s2, s3 = _add_column(by + rank * 8, weights, s2), _add_column(by + rank * 12, weights, s3)
+        s4, s5 = _add_column(by + rank * 16, weights, s4), _add_column(by + rank * 20, weights, s5)
+        s6, s7 = _add_column(by + rank * 24, weights, s6), _add_column(by + rank * 28, weights, s7)
+    _store_some(at[0], s0, left)
+    _store_some(at[1], s1, left)
+    _store_some(at[2], s2, left)
+    _store_some(at[3], s3, left)
+    _store_some(more[0], s4, left)
+    _store_some(more[1], s5, left)
+    _store_some(more[2], s6, left)
+    _store_some(more[3], s7, left)
+
+
+@inline
+def _add_four(low: int, panel: int, rank: int, at: Any, left: int) -> None:
+    """Add to W columns of four rows, at these addresses."""
+    s0, s1, s2, s3 = (
+        _load_some(at[0], left), _load_some(at[1], left), _load_some(at[2], left), _load_some(at[3], left)
+    )  # fmt: skip
+    for column in range(rank):
+        weights, by = load(F32, panel + column * VECTOR_BYTES), low + column * 4
+        s0, s1 = _add_column(by, weights, s0), _add_column(by + rank * 4, weights, s1)
+        s2, s3 = _add_column(by + rank * 8, weights, s2), _add_column(by + rank * 12, weights, s3)
+    _store_some(at[0], s0, left)
+    _store_some(at[1], s1, left)
+    _store_some(at[2], s2, left)
+    _store_some(at[3], s3, left)
 
 
 @inline
@@ -209,15 +236,27 @@ def _add_one(low: int, panel: int, rank: int, at: int, left: int) -> None:
 
 
 @inline
+def _four_of(chosen: int, at: int, row_bytes: int) -> Any:
+    """The addresses in four of the chosen rows."""
+    return (
+        at + load_i32(chosen) * row_bytes, at + load_i32(chosen + 4) * row_bytes,
+        at + load_i32(chosen + 8) * row_bytes, at + load_i32(chosen + 12) * row_bytes,
+    )  # fmt: skip
+
+
+@inline
 def _add_rows(low: int, panel: int, rank: int, chosen: int, count: int, n: int, at: int, left: int) -> None:
     """Add to W columns, at this address in the first row, of all chosen rows."""
-    whole = count - count % 4
-    for i in range(0, whole, 4):
-        row = chosen + i * 4
-        r0, r1 = at + load_i32(row) * n * 4, at + load_i32(row + 4) * n * 4
-        r2, r3 = at + load_i32(row + 8) * n * 4, at + load_i32(row + 12) * n * 4
-        _add_four(low + i * rank * 4, panel, rank, r0, r1, r2, r3, left)
-    for i in range(whole, count):
+    done = 0
+    while count - done >= 8:
+        row = chosen + done * 4
+        four, more = _four_of(row, at, n * 4), _four_of(row + 16, at, n * 4)
+        _add_eight(low + done * rank * 4, panel, rank, four, more, left)
+        done += 8
+    if count - done >= 4:
+        _add_four(low + done * rank * 4, panel, rank, _four_of(chosen + done * 4, at, n * 4), left)
+        done += 4
+    for i in range(done, count):
         _add_one(low + i * rank * 4, panel, rank, at + load_i32(chosen + i * 4) * n * 4, left)
 
 
@@ -245,6 +284,9 @@ def make_low_rank_up() -> Callable[..., None]:
                 entry, chosen = table + i * _ENTRY, lists + i * (rows + 1) * 4
                 own, listed = load_i64(entry + 24), load_i32(chosen)
                 if listed > 0:
+                    following = load_i64(entry + 16) + (first + WIDTH) * own * 4
+                    for line in range(0, own * VECTOR_BYTES, 64):
+                        prefetch_near(following + line)
                     _transpose_panel(load_i64(entry + 16) + first * own * 4, own, left, scratch, panel)
                     _add_rows(here, panel, own, chosen + 4, listed, n, at, left)
                 here += rows * own * 4
