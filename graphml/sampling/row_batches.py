@@ -20,7 +20,7 @@ from graphml.sampling.params import SamplingParams
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sorted_rows import SortedRows, by_numbers
 from graphml.sampling.structured.packed_masks import Bits
-from graphml.sampling.top_k_sampling import top_k_enough
+from graphml.sampling.top_k_sampling import masked_top_k_enough
 
 MOST_K = 64
 
@@ -45,7 +45,7 @@ One: TypeAlias = tuple[int, SamplingParams, PeekableRandom]
 @lru_cache(maxsize=64)
 def chain_of(params: SamplingParams) -> tuple[Filter, ...] | None:
     """The filters of a chain that is run over many rows at once; None for others."""
-    if params.rng != "graphml" or top_k_enough(params, MOST_K) is not Enough.ALWAYS:
+    if params.rng != "graphml" or masked_top_k_enough(params, MOST_K) is not Enough.ALWAYS:
         return None
     on = filters_on(params, CHAIN)
     return on if all(one.rows is not None for one in on) else None

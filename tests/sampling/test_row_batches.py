@@ -133,6 +133,7 @@ def test_which_chains_are_run_so() -> None:
     assert names == ["top_k", "top_p", "min_p", "temperature"]
     for fields in SETTINGS:
         assert chain_of(SamplingParams(**fields)) is not None
+        assert chain_of(SamplingParams(**fields, json_schema={"type": "object"})) is not None
     others: list[dict[str, Any]] = [
         {}, {"top_k": MOST_K + 1}, {"top_p": 0.9}, {**DEFAULTS, "repeat_penalty": 1.1},
         {**DEFAULTS, "typical_p": 0.5}, {**DEFAULTS, "rng": "llama.cpp"}, {**DEFAULTS, "logprobs": 1},
