@@ -168,7 +168,9 @@ class Places:
     def _make(self, argument: Constant | Table, thread: int) -> Array:
         if isinstance(argument, Constant):
             return np.ascontiguousarray(argument.make(self._weights))
-        rows = [[self._address(e, thread) if isinstance(e, Node) else e for e in row] for row in argument.rows]
+        rows = [
+            [self._address(e, thread) if isinstance(e, Node) else e for e in row] for row in argument.rows
+        ]
         return np.array(rows, np.int64)
 
 

@@ -32,9 +32,7 @@ class RowTops:
         self._maxima = np.zeros(0, np.float32)
         self._bits = np.zeros((0, 0), np.uint8)
 
-    def of(
-        self, rows: Array, k: int, masks: Mapping[int, Array] | None = None
-    ) -> tuple[Array, Array, Array]:
+    def of(self, rows: Array, k: int, masks: Mapping[int, Array] | None = None) -> tuple[Array, Array, Array]:
         """See `graphml.backend.TopRowsDevice`."""
         n_rows, n = rows.shape
         if rows.strides[1] != 4 or rows.dtype != np.float32:
@@ -45,8 +43,8 @@ class RowTops:
         flaws = np.empty(n_rows, np.int32)
         addresses = self._addresses_of(masks or {}, n_rows, n)
         values = {
-            "x": rows.ctypes.data, "masks": addresses.ctypes.data, "maxima": self._maxima.ctypes.data, "ids": ids.ctypes.data,
-            "tops": tops.ctypes.data, "flaws": flaws.ctypes.data, "n": n, "k": k,
+            "x": rows.ctypes.data, "masks": addresses.ctypes.data, "maxima": self._maxima.ctypes.data,
+            "ids": ids.ctypes.data, "tops": tops.ctypes.data, "flaws": flaws.ctypes.data, "n": n, "k": k,
             "x_stride": rows.strides[0], "rows": n_rows,
         }  # fmt: skip
         self._block[:] = [values[name] for name in self._names]

@@ -5,7 +5,6 @@ Knows a program's outputs and samplers; nothing of plans, blocks or who waits.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +38,7 @@ from graphml.sampling import (
 )
 from graphml.sampling.row_batches import One, TopRows, sample_rows
 from graphml.sampling.structured.forced_tokens import MOST, forced_tokens
+from graphml.sampling.structured.matcher import Matcher
 from graphml.sampling.structured.packed_masks import Bits
 from graphml.sampling.top_k_sampling import samples_without_row
 
@@ -137,10 +137,15 @@ def sampled_rows(
     if top_rows is not None and OF_ROW not in outputs:
         simple, masks = list[One](), dict[int, Bits]()
         for row, one in of.items():
-            if one.guidance is None and one.request.params.logprobs is None:
-                with contextlib.suppress(UsageError):  # a matcher's, raised again where its row is sampled
-                    masks |= _mask(row, one)
-                    simple.append((row, one.request.params, one.numbers))
+            if one.guidance is not None or one.request.params.logprobs is not None:
+                continue
+            try:
+                bits = None if one.matcher is None else _needed_bits(one, one.matcher)
+            except UsageError:
+                continue  # raised again where its row is sampled
+            if bits is not None:
+                masks[row] = bits
+            simple.append((row, one.request.params, one.numbers))
         found |= sample_rows(outputs["logits"], simple, top_rows, masks) if simple else {}
 
     def sample(row: int) -> Sampled:
@@ -157,13 +162,10 @@ def sampled_rows(
     return [found[row] for row in of]
 
 
-def _mask(row: int, sequence: Sequence) -> dict[int, Bits]:
-    """The tokens that may follow a sequence, by its row; empty where all may. UsageError as of `catch_up`."""
-    if sequence.matcher is None:
-        return {}
-    sequence.matcher.catch_up(sequence.ids, sequence.n_generated)
-    bits = sequence.matcher.needed_bits()
-    return {} if bits is None else {row: bits}
+def _needed_bits(sequence: Sequence, matcher: Matcher) -> Bits | None:
+    """The tokens that may follow a sequence; None where all may. UsageError as of `Matcher.catch_up`."""
+    matcher.catch_up(sequence.ids, sequence.n_generated)
+    return matcher.needed_bits()
 
 
 def _is_apart(sequence: Sequence) -> bool:

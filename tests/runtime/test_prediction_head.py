@@ -13,8 +13,8 @@ import graphml
 from graphml.api.engine_memory import n_blocks_for
 from graphml.errors import UsageError
 from graphml.runtime.drafting import StepTimes
-from graphml.runtime.model_graphs import HIDDEN
 from graphml.runtime.memory_needed import state_bytes
+from graphml.runtime.model_graphs import HIDDEN
 from graphml.runtime.prediction_head import head_cell_bytes, prediction_head
 from graphml.runtime.slots import make_slots
 from graphml.sampling import SamplingParams

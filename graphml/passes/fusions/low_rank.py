@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 
 from graphml.errors import ShapeError
-
 from graphml.ir.fused import fused_op
 from graphml.ir.language import Builder
 from graphml.ir.node import Node

@@ -52,7 +52,13 @@ def numbers(rows: int, n: int, k: int, *ranks: int) -> tuple[Floats, Floats, lis
 
 @pytest.mark.parametrize(
     "sizes",
-    [(1, 192, 576, 16), (9, 33, 70, 5), (32, 576, 64, 16, 16, 8, 32), (7, 5, 9, 40, 3), (3, 20, 8, 1, 2, 3, 4)],
+    [
+        (1, 192, 576, 16),
+        (9, 33, 70, 5),
+        (32, 576, 64, 16, 16, 8, 32),
+        (7, 5, 9, 40, 3),
+        (3, 20, 8, 1, 2, 3, 4),
+    ],
 )
 @pytest.mark.parametrize("both", [False, True])
 def test_rows_with_a_factor_get_what_their_adapters_add(sizes: tuple[int, ...], both: bool) -> None:

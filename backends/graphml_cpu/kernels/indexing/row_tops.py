@@ -109,9 +109,10 @@ def _least_of_tops(most: int, blocks: int, best: int, chosen: int, k: int) -> fl
 def make_row_tops() -> Callable[..., None]:
     """ids int32 and tops float32 [rows, k] = the k largest of x[row], the largest first, the first of equals.
 
-    x float32 [rows, n], rows `x_stride` bytes apart, 0 < k <= n; masks int64 [rows] = the address of each row's
-    bits, whole int32, without which an element counts as -inf; 0: all count as they are; maxima float32 [rows, n // ROW_BLOCK]; flaws
-    int32 [rows] = whether a row has a NaN, and its ids are of no use. A row belongs to one thread.
+    x float32 [rows, n], rows `x_stride` bytes apart, 0 < k <= n; masks int64 [rows] = the address of each
+    row's bits, whole int32, without which an element counts as -inf; 0: all count as they are; maxima float32
+    [rows, n // ROW_BLOCK]; flaws int32 [rows] = whether a row has a NaN, and its ids are of no use. A row
+    belongs to one thread.
     """
 
     def row_tops(

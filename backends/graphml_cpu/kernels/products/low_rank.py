@@ -37,7 +37,6 @@ from graphml_cpu.simd import (
     sum_lanes,
 )
 
-
 _ENTRY = 32
 
 
@@ -192,7 +191,8 @@ def _add_eight(low: int, panel: int, rank: int, at: Any, more: Any, left: int) -
         _load_some(at[0], left), _load_some(at[1], left), _load_some(at[2], left), _load_some(at[3], left)
     )  # fmt: skip
     s4, s5, s6, s7 = (
-        _load_some(more[0], left), _load_some(more[1], left), _load_some(more[2], left), _load_some(more[3], left)
+        _load_some(more[0], left), _load_some(more[1], left),
+        _load_some(more[2], left), _load_some(more[3], left),
     )  # fmt: skip
     for column in range(rank):
         weights, by = load(F32, panel + column * VECTOR_BYTES), low + column * 4
@@ -261,10 +261,10 @@ def _add_rows(low: int, panel: int, rank: int, chosen: int, count: int, n: int, 
 
 
 def make_low_rank_up() -> Callable[..., None]:
-    """y[row] = total[row] + b @ low[i] of each adapter that has the row as its i-th; other rows are the total's.
+    """y[row] = total[row] + b @ low[i] of each adapter that has the row as its i-th; others are the total's.
 
-    total and y float32 [rows, n], which may be the same memory; low and count as of `low_rank_down`. scratch:
-    this thread's own `low_rank_scratch_bytes`, for panels of the largest rank. Threads share the columns of y.
+    total and y float32 [rows, n], which may be the same memory; low and count as of `low_rank_down`; rank:
+    the largest; scratch: this thread's own `low_rank_scratch_bytes`. Threads share the columns of y.
     """
 
     def low_rank_up(
