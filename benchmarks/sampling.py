@@ -140,36 +140,36 @@ def time_masks(given: argparse.Namespace) -> None:
 
 def time_steps(given: argparse.Namespace) -> None:
     kinds = {
-        "free": SamplingParams(temperature=0.8, top_k=40, logit_bias={}),
+        "free": SamplingParams(temperature=0.8, top_k=40),
         "json": SamplingParams(temperature=0.8, top_k=40, json_schema=SCHEMA),
     }
-    with graphml.load(given.model, n_batch=max(64, given.sequences)) as model:
-        ends = {int(one): -100.0 for one in model.tokenizer.end_tokens}
-        kinds["free"] = SamplingParams(temperature=0.8, top_k=40, logit_bias=ends)
-        with model.engine(max_sequences=given.sequences, n_ctx=given.tokens + 64) as engine:
-            ratios, busy = [], {"free": [], "json": []}
-            spent = _counted()
-            for turn in range(given.rounds + 1):  # the first is a warm-up
-                found = {}
-                for kind in ("free", "json") if turn % 2 else ("json", "free"):
-                    spent.clear()
-                    with engine.timeline(1 << 16) as steps:
-                        handles = [
-                            engine.submit("A person, described:", kinds[kind], given.tokens, seed=i)
-                            for i in range(given.sequences)
-                        ]
-                        tokens = sum(len(handle.result().tokens) for handle in handles)
-                    full = [one for one in steps.steps if len(one.rows) == given.sequences]
-                    full = [one for one in full if all(rows.generates for rows in one.rows)]
-                    seconds = [one.end_s - one.begin_s for one in full]
-                    each = sum(seconds) / sum(rows.count for one in full for rows in one.rows)
-                    found[kind] = median(seconds), each, tokens
-                    if turn:
-                        busy[kind].append(1e3 * sum(median(some) for some in spent.values()))
+    with (
+        graphml.load(given.model, n_batch=max(64, given.sequences)) as model,
+        model.engine(max_sequences=given.sequences, n_ctx=given.tokens + 64) as engine,
+    ):
+        ratios, busy = [], {"free": [], "json": []}
+        spent = _counted()
+        for turn in range(given.rounds + 1):  # the first is a warm-up
+            found = {}
+            for kind in ("free", "json") if turn % 2 else ("json", "free"):
+                spent.clear()
+                with engine.timeline(1 << 16) as steps:
+                    handles = [
+                        engine.submit("A person, described:", kinds[kind], given.tokens, seed=i)
+                        for i in range(given.sequences)
+                    ]
+                    tokens = sum(len(handle.result().tokens) for handle in handles)
+                full = [one for one in steps.steps if len(one.rows) == given.sequences]
+                full = [one for one in full if all(rows.generates for rows in one.rows)]
+                seconds = [one.end_s - one.begin_s for one in full]
+                each = sum(seconds) / sum(rows.count for one in full for rows in one.rows)
+                found[kind] = median(seconds), each, tokens
                 if turn:
-                    ratios.append([found["json"][i] / found["free"][i] for i in range(2)])
-                    print("; ".join(f"{kind}: step {1e3 * s:.1f} ms, token {1e3 * each:.2f} ms, {n} tokens"
-                                    for kind, (s, each, n) in found.items()), flush=True)  # fmt: skip
+                    busy[kind].append(1e3 * sum(median(some) for some in spent.values()))
+            if turn:
+                ratios.append([found["json"][i] / found["free"][i] for i in range(2)])
+                print("; ".join(f"{kind}: step {1e3 * s:.1f} ms, token {1e3 * each:.2f} ms, {n} tokens"
+                                for kind, (s, each, n) in found.items()), flush=True)  # fmt: skip
     free, structured = median(busy["free"]), median(busy["json"])
     print(f"processor time of sampling, masks and handing out, ms a step: free {free:.2f}, "
           f"json {structured:.2f}, more: {structured - free:.2f}")  # fmt: skip

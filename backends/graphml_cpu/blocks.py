@@ -43,7 +43,7 @@ class Places:
     ) -> None:
         self.n_threads = n_threads
         self._plan, self._weights, self._constants, self._arena = plan, weights, constants, arena
-        self._made: dict[Constant | Table, Array] = {}
+        self._made: dict[tuple[Constant | Table, int], Array] = {}
         self._scratch: Array = zeros(n_threads * _PAGE).reshape(n_threads, _PAGE)
         self._states = {name: i for i, name in enumerate(graph.leaves("state"))}
         self._n_fixed = 0
@@ -150,9 +150,10 @@ class Places:
         if isinstance(argument, Workspace):
             return int(self._arena.ctypes.data) + self._plan.workspaces[argument.node]
         if isinstance(argument, Constant | Table):
-            if argument not in self._made:
-                self._made[argument] = self._make(argument)
-            return int(self._made[argument].ctypes.data)
+            key = argument, thread if isinstance(argument, Table) else 0
+            if key not in self._made:
+                self._made[key] = self._make(argument, thread)
+            return int(self._made[key].ctypes.data)
         if isinstance(argument, Part):
             return self._address(argument.node, thread) + part_offset(argument.node.type, argument.index)
         if not isinstance(argument, Node):
@@ -164,10 +165,12 @@ class Places:
         own = thread * one_copy_bytes(base) if replicated(base) else 0
         return int(self._arena.ctypes.data) + self._plan.offsets[base] + own + _offset(argument)
 
-    def _make(self, argument: Constant | Table) -> Array:
+    def _make(self, argument: Constant | Table, thread: int) -> Array:
         if isinstance(argument, Constant):
             return np.ascontiguousarray(argument.make(self._weights))
-        rows = [[self._address(e, 0) if isinstance(e, Node) else e for e in row] for row in argument.rows]
+        rows = [
+            [self._address(e, thread) if isinstance(e, Node) else e for e in row] for row in argument.rows
+        ]
         return np.array(rows, np.int64)
 
 

@@ -72,11 +72,13 @@ class CpuDevice:
         if self._row_tops is None:
             self._row_tops = RowTops(self.team)
 
-    def top_rows(self, rows: Array, k: int) -> tuple[Array, Array, Array]:
+    def top_rows(
+        self, rows: Array, k: int, masks: Mapping[int, Array] | None = None
+    ) -> tuple[Array, Array, Array]:
         """See `graphml.backend.TopRowsDevice`."""
         self.prepare_top_rows()
         assert self._row_tops is not None
-        return self._row_tops.of(rows, k)
+        return self._row_tops.of(rows, k, masks)
 
     def tune(self, graphs: Sequence[Graph], weights: Mapping[str, Array], progress: Progress) -> list[Tuned]:
         """See `graphml.backend.TunableDevice`."""

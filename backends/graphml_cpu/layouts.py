@@ -70,9 +70,17 @@ def glu_scratch_bytes(rows: int) -> int:
     return 2 * 4 * max(FEW_ROWS * GLU_COLUMNS, rows * GLU_PANEL_COLUMNS if rows > FEW_ROWS else 0)
 
 
-def low_rank_scratch_bytes(rank: int, rows: int) -> int:
-    """Scratch of one thread of `low_rank_up`, at the widest vectors: a transposed panel, a list of rows."""
-    return 64 * (16 + -(-rank // 16) * 16) + 4 * rows
+def low_rank_list_bytes(adapters: int, rows: int) -> int:
+    """The lists of the rows of each adapter, which each thread of `low_rank` makes."""
+    return 4 * adapters * (rows + 1)
+
+
+def low_rank_scratch_bytes(rank: int, adapters: int, rows: int) -> int:
+    """Scratch of one thread of `low_rank_up`, at the widest vectors: a transposed panel, the lists of rows.
+
+    rank: the largest of the adapters.
+    """
+    return 64 * (16 + -(-rank // 16) * 16) + low_rank_list_bytes(adapters, rows)
 
 
 PREFILL_BLOCK = 64

@@ -13,6 +13,7 @@ from graphml.errors import UsageError
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import free_memory, state_bytes
 from graphml.runtime.paged_cache import BLOCK_SIZE, MAX_CELLS
+from graphml.runtime.prediction_head import head_cell_bytes
 from graphml.runtime.window_blocks import WindowRoom
 
 DEFAULT_SHARE = 0.5
@@ -75,12 +76,14 @@ def n_blocks_for(
     """Blocks in so much memory beside checkpoints and windows, at most those that all sequences can fill.
 
     kv_memory: bytes (a whole number), or a share of what is free (a fraction up to 1.0), on a device with
-    memory of its own of what the weights leave; None: half of it.
+    memory of its own of what the weights leave; None: half of it. A file's layer for multi-token prediction
+    has cells beside those of each block.
     UsageError where not even one sequence of two blocks fits.
     """
     windows = {"S": max_sequences, **_cells(rooms)}
     fixed = state_bytes(executor, {"C": 0, **windows})
     block_bytes = state_bytes(executor, {"C": BLOCK_SIZE, **windows}) - fixed
+    block_bytes += BLOCK_SIZE * head_cell_bytes(executor)
     fixed += n_checkpoints * _of_a_sequence(executor) if n_checkpoints else 0
     most = min(max_sequences * -(-n_ctx // BLOCK_SIZE), MAX_CELLS // BLOCK_SIZE)
     given = _bytes(kv_memory, executor)

@@ -169,10 +169,13 @@ class TopRowsDevice(Protocol):
     def prepare_top_rows(self) -> None:
         """Compile what `top_rows` needs, so that no step waits for it."""
 
-    def top_rows(self, rows: Array, k: int) -> tuple[Array, Array, Array]:
+    def top_rows(
+        self, rows: Array, k: int, masks: Mapping[int, Array] | None = None
+    ) -> tuple[Array, Array, Array]:
         """Of rows, float32 [r, n], the k largest each: ids int32 and values float32 [r, k], largest first.
 
-        Equal ones by id. And bool [r]: whether a row has a NaN, whose ids mean nothing.
+        Equal ones by id. And bool [r]: whether a row has a NaN, whose ids mean nothing. masks: row -> uint8,
+        element i's bit i % 8 of byte i // 8; an element without a bit counts as -inf.
         """
 
 

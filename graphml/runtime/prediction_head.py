@@ -24,6 +24,7 @@ from graphml.loading.architecture import EMBEDDING, Architecture, Tensors
 from graphml.runtime.drafting import Proposal
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
+from graphml.runtime.memory_needed import state_bytes
 from graphml.runtime.model_graphs import HIDDEN, head_prefix
 from graphml.runtime.slots import Slot, make_slots
 from graphml.runtime.step_inputs import fill
@@ -61,6 +62,16 @@ def prediction_head(executor: Executor) -> PredictionHead:
             executor.head = PredictionHead(executor)
         head: PredictionHead = executor.head
         return head
+
+
+def head_cell_bytes(executor: Executor) -> int:
+    """Bytes of keys and values of the layer for one token; 0 where no layer can draft."""
+    if not has_head(executor) or isinstance(executor.device, PartsDevice):
+        return 0
+    own = prediction_head(executor).executor
+    empty = {"S": 1, "C": 0, **{group.symbol: 0 for group in own.cell_groups}}
+    one = empty | {"C": 1, **{group.symbol: 1 for group in own.cell_groups}}
+    return state_bytes(own, one) - state_bytes(own, empty)
 
 
 class PredictionHead:

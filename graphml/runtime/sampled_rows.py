@@ -20,6 +20,7 @@ from graphml.compiler.top_k_outputs import (
     TOP_K_IDS,
     TOP_K_LOGITS,
 )
+from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.evaluation import Floats, top_k_of
 from graphml.runtime.guidance import Waits
@@ -35,8 +36,10 @@ from graphml.sampling import (
     device_settings,
     top_k_enough,
 )
-from graphml.sampling.row_batches import TopRows, sample_rows
+from graphml.sampling.row_batches import One, TopRows, sample_rows
 from graphml.sampling.structured.forced_tokens import MOST, forced_tokens
+from graphml.sampling.structured.matcher import Matcher
+from graphml.sampling.structured.packed_masks import Bits
 from graphml.sampling.top_k_sampling import samples_without_row
 
 Sampled: TypeAlias = int | Exception | Waits | None
@@ -132,8 +135,18 @@ def sampled_rows(
     """
     found: dict[int, Sampled] = {}
     if top_rows is not None and OF_ROW not in outputs:
-        simple = [(row, one.request.params, one.numbers) for row, one in of.items() if _is_simple(one)]
-        found |= sample_rows(outputs["logits"], simple, top_rows) if simple else {}
+        simple, masks = list[One](), dict[int, Bits]()
+        for row, one in of.items():
+            if one.guidance is not None or one.request.params.logprobs is not None:
+                continue
+            try:
+                bits = None if one.matcher is None else _needed_bits(one, one.matcher)
+            except UsageError:
+                continue  # raised again where its row is sampled
+            if bits is not None:
+                masks[row] = bits
+            simple.append((row, one.request.params, one.numbers))
+        found |= sample_rows(outputs["logits"], simple, top_rows, masks) if simple else {}
 
     def sample(row: int) -> Sampled:
         try:
@@ -149,9 +162,10 @@ def sampled_rows(
     return [found[row] for row in of]
 
 
-def _is_simple(sequence: Sequence) -> bool:
-    """Whether nothing but its params decides what is sampled of its row."""
-    return sequence.guidance is None and sequence.matcher is None and sequence.request.params.logprobs is None
+def _needed_bits(sequence: Sequence, matcher: Matcher) -> Bits | None:
+    """The tokens that may follow a sequence; None where all may. UsageError as of `Matcher.catch_up`."""
+    matcher.catch_up(sequence.ids, sequence.n_generated)
+    return matcher.needed_bits()
 
 
 def _is_apart(sequence: Sequence) -> bool:

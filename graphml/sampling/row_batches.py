@@ -6,9 +6,9 @@ their filters. Knows no device and no request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,25 @@ from graphml.sampling.filter_order import CHAIN, filters_on
 from graphml.sampling.params import SamplingParams
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sorted_rows import SortedRows, by_numbers
-from graphml.sampling.top_k_sampling import top_k_enough
+from graphml.sampling.structured.packed_masks import Bits
+from graphml.sampling.top_k_sampling import masked_top_k_enough
 
 MOST_K = 64
-TopRows: TypeAlias = Callable[[Floats, int], tuple[Ids, Floats, NDArray[np.bool_]]]
-"""Rows float32 [r, n] and k -> the top k's ids and logits, [r, k], and which rows have a NaN."""
+
+
+class TopRows(Protocol):
+    """What `graphml.backend.TopRowsDevice` computes."""
+
+    def __call__(
+        self, rows: Floats, k: int, masks: Mapping[int, Bits] | None = None
+    ) -> tuple[Ids, Floats, NDArray[np.bool_]]:
+        """Rows float32 [r, n] and k -> the top k's ids and logits, [r, k], and which rows have a NaN.
+
+        masks: row -> the tokens that may come next; others count as -inf.
+        """
+        ...
+
+
 One: TypeAlias = tuple[int, SamplingParams, PeekableRandom]
 """A row's number, and the params and random numbers of its sequence."""
 
@@ -31,14 +45,16 @@ One: TypeAlias = tuple[int, SamplingParams, PeekableRandom]
 @lru_cache(maxsize=64)
 def chain_of(params: SamplingParams) -> tuple[Filter, ...] | None:
     """The filters of a chain that is run over many rows at once; None for others."""
-    if params.rng != "graphml" or top_k_enough(params, MOST_K) is not Enough.ALWAYS:
+    if params.rng != "graphml" or masked_top_k_enough(params, MOST_K) is not Enough.ALWAYS:
         return None
     on = filters_on(params, CHAIN)
     return on if all(one.rows is not None for one in on) else None
 
 
-def sample_rows(logits: Floats, given: Sequence[One], top_rows: TopRows) -> dict[int, int]:
-    """Row -> token of those whose chains can; logits float32 [rows, n_vocab].
+def sample_rows(
+    logits: Floats, given: Sequence[One], top_rows: TopRows, masks: Mapping[int, Bits] | None = None
+) -> dict[int, int]:
+    """Row -> token of those whose chains can; logits float32 [rows, n_vocab]; masks as of `TopRows`.
 
     Rows that are no numbers, or without any token left, are left to others, with their random numbers.
     """
@@ -51,7 +67,7 @@ def sample_rows(logits: Floats, given: Sequence[One], top_rows: TopRows) -> dict
             groups.setdefault((chain, k), []).append(one)
     if not groups:
         return {}
-    ids, tops, has_nan = top_rows(logits, max(k for _, k in groups))
+    ids, tops, has_nan = top_rows(logits, max(k for _, k in groups), masks)
     usable = np.isfinite(tops[:, 0]) & ~has_nan
     found: dict[int, int] = {}
     for (chain, k), group in groups.items():

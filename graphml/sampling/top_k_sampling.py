@@ -43,10 +43,14 @@ class _Stated:
         return given is not None and given.get("top_k", 0.0) <= 0.0 and given.get("top_p", 1.0) >= 1.0
 
 
-@lru_cache(maxsize=64)
 def _stated(params: SamplingParams, filters: tuple[Filter, ...]) -> _Stated:
     if params.structured or params.logprobs is not None:
         return _Stated(None, None)
+    return _of_filters(params, filters)
+
+
+@lru_cache(maxsize=64)
+def _of_filters(params: SamplingParams, filters: tuple[Filter, ...]) -> _Stated:
     on = filter_order.filters_on(params, filters)
     need = on[0].needs if on else None
     if not isinstance(need, NeedsTopK) or any(one.adjusts or one.needs in _MORE for one in on):
@@ -70,6 +74,12 @@ def top_k_enough(params: SamplingParams, k: int) -> Enough:
     """Whether the k largest logits of a row are enough to sample: as the first filter that is on states."""
     first = _stated(params, filter_order.CHAIN).first
     return Enough.NEVER if first is None else first.enough(params, k)
+
+
+def masked_top_k_enough(params: SamplingParams, k: int) -> Enough:
+    """The same of a row in which a structure's mask was applied."""
+    first = _of_filters(params, filter_order.CHAIN).first
+    return Enough.NEVER if first is None or params.logprobs is not None else first.enough(params, k)
 
 
 def samples_without_row(params: SamplingParams, k: int, always: bool = False) -> bool:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import graphml
+from graphml.api.engine_memory import n_blocks_for
 from graphml.errors import UsageError
 from graphml.runtime.drafting import StepTimes
+from graphml.runtime.memory_needed import state_bytes
 from graphml.runtime.model_graphs import HIDDEN
-from graphml.runtime.prediction_head import prediction_head
+from graphml.runtime.prediction_head import head_cell_bytes, prediction_head
 from graphml.runtime.slots import make_slots
 from graphml.sampling import SamplingParams
 from tests import tiny_model
@@ -256,3 +258,14 @@ def test_a_text_that_changed_is_read_anew(paths: dict[str, Path], monkeypatch: p
         monkeypatch.setattr("graphml.runtime.prediction_head.LEAST_PROBABILITY", 1.1)
         drafter.saw(9, rows[9:10])
         assert drafter.propose(ids[:11], 3).ids == []  # not likely enough
+
+
+def test_the_cells_of_the_layer_are_a_part_of_an_engines_memory(paths: dict[str, Path]) -> None:
+    sizes = []
+    for arch in (paths["arch"], None):
+        with graphml.load(paths["random"], "cpu", arch=arch, threads=1, n_batch=32) as model:
+            executor = model.executor
+            one = state_bytes(executor, {"S": 1, "C": 32}) - state_bytes(executor, {"S": 1, "C": 0})
+            sizes.append((head_cell_bytes(executor), n_blocks_for(executor, 12 * one, 4, 4096)))
+            layer = one // 32 // LAYERS
+    assert sizes == [(layer, 12 * LAYERS // (LAYERS + 1)), (0, 12)]

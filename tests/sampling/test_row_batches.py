@@ -16,6 +16,7 @@ from graphml.sampling.filter_order import CHAIN
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.row_batches import MOST_K, TopRows, chain_of, sample_rows
 from graphml.sampling.sampler import make_sampler
+from graphml.sampling.structured.packed_masks import masked_row, packed
 
 DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 SETTINGS: list[dict[str, Any]] = [
@@ -87,6 +88,35 @@ def test_tokens_are_those_of_each_row_alone(top_rows: TopRows, n: int, mixed: bo
             assert found == dict(enumerate(wanted))
 
 
+@pytest.mark.parametrize("n", [40, 5003])
+def test_tokens_behind_masks_are_those_of_each_masked_row_alone(top_rows: TopRows, n: int) -> None:
+    rows = rows_of(n, 24)
+    random = np.random.default_rng(5)
+    shares = [0.002, 0.05, 0.5, 0.99]
+    allowed = {row: random.random(n) < shares[row % 4] for row in range(24) if row % 5}
+    for row, mask in allowed.items():
+        if row % 3 == 0:
+            mask[n - 9 :] = False
+        mask[n // 2 + random.integers(n // 2 - 9)] = True  # where no row has -inf
+    # Shorter than the rows where nothing behind is allowed, as the bits of a vocabulary with padding are.
+    masks = {row: packed(mask[: n - 9] if row % 3 == 0 else mask) for row, mask in allowed.items()}
+    for first, fields in enumerate(SETTINGS):
+        params = SamplingParams(**fields)
+        numbers = [PeekableRandom(first * 24 + i) for i in range(len(rows))]
+        alone = [one.copy() for one in numbers]
+        given = [(i, params, one) for i, one in enumerate(numbers)]
+        found = sample_rows(rows, given, top_rows, masks)
+        hidden = [masked_row(row, masks[i]) if i in masks else row for i, row in enumerate(rows)]
+        wanted = [make_sampler(params).sample(row, [], own) for row, own in zip(hidden, alone, strict=True)]
+        assert found == dict(enumerate(wanted))
+
+
+def test_a_row_with_nothing_allowed_is_left_to_others(top_rows: TopRows) -> None:
+    given = [(i, SamplingParams(**DEFAULTS), PeekableRandom(i)) for i in range(2)]
+    masks = {0: np.zeros(75, np.uint8)}
+    assert list(sample_rows(rows_of(600, 2), given, top_rows, masks)) == [1]
+
+
 def test_rows_that_are_no_numbers_keep_their_random_numbers(top_rows: TopRows) -> None:
     rows = rows_of(600, 4)
     rows[0, 3], rows[1, 599], rows[2] = np.nan, np.inf, -np.inf
@@ -103,6 +133,7 @@ def test_which_chains_are_run_so() -> None:
     assert names == ["top_k", "top_p", "min_p", "temperature"]
     for fields in SETTINGS:
         assert chain_of(SamplingParams(**fields)) is not None
+        assert chain_of(SamplingParams(**fields, json_schema={"type": "object"})) is not None
     others: list[dict[str, Any]] = [
         {}, {"top_k": MOST_K + 1}, {"top_p": 0.9}, {**DEFAULTS, "repeat_penalty": 1.1},
         {**DEFAULTS, "typical_p": 0.5}, {**DEFAULTS, "rng": "llama.cpp"}, {**DEFAULTS, "logprobs": 1},

@@ -5,8 +5,18 @@ from __future__ import annotations
 from graphml.ir.node import Node
 from graphml.ir.shape import bounds, max_elements
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.layouts import low_rank_scratch_bytes
-from graphml_cpu.lowering.step import Argument, Lowering, Scratch, Step, Workspace, leading, one_symbol, width
+from graphml_cpu.layouts import low_rank_list_bytes, low_rank_scratch_bytes
+from graphml_cpu.lowering.step import (
+    Argument,
+    Lowering,
+    Scratch,
+    Step,
+    Table,
+    Workspace,
+    leading,
+    one_symbol,
+    width,
+)
 
 _MODULE = "graphml_cpu.kernels.products.low_rank"
 
@@ -16,26 +26,34 @@ def _refuses(node: Node) -> str | None:
     return one_symbol(node) or (f"{other.name} is {other.dtype.name}" if other else None)
 
 
+def _ranks(node: Node) -> list[int]:
+    """Of each adapter."""
+    return [bounds(a.shape)[0] for a in node.inputs[2::3]]
+
+
 def _workspace(node: Node, threads: int) -> int:
-    """`rank` numbers for each row."""
-    n_rows, rank = max_elements(node.shape[:-1]), bounds(node.inputs[2].shape)[0]
-    return 4 * n_rows * rank
+    """As many numbers as all ranks for each row."""
+    return 4 * max_elements(node.shape[:-1]) * sum(_ranks(node))
 
 
 def _lower(node: Node, threads: int) -> list[Step]:
-    total, x, a, factors, b = node.inputs
-    n_rows, rank = max_elements(node.shape[:-1]), bounds(a.shape)[0]
-    shared: dict[str, Argument] = {"factors": factors, "low": Workspace(node), "rank": rank}
+    total, x, *rest = node.inputs
+    ranks, factors = _ranks(node), tuple(rest[1::3])
+    n_rows, count = max_elements(node.shape[:-1]), len(ranks)
+    entries = zip(factors, rest[0::3], rest[2::3], ranks, strict=True)
+    shared: dict[str, Argument] = {
+        "table": Table(tuple(entries)), "count": count, "low": Workspace(node), "rows": leading(node),
+    }  # fmt: skip
     down: dict[str, Argument] = {
-        **shared, "x": x, "a": a, "k": width(x), "scratch": Scratch(4 * n_rows), "rows": leading(node),
+        **shared, "x": x, "k": width(x), "scratch": Scratch(low_rank_list_bytes(count, n_rows)),
     }  # fmt: skip
     up: dict[str, Argument] = {
-        **shared, "total": total, "b": b, "y": node, "n": width(node),
-        "scratch": Scratch(low_rank_scratch_bytes(rank, n_rows)), "rows": leading(node),
+        **shared, "total": total, "y": node, "n": width(node), "rank": max(ranks),
+        "scratch": Scratch(low_rank_scratch_bytes(max(ranks), count, n_rows)),
     }  # fmt: skip
     return [
-        Step(KernelRef("low_rank_down", _MODULE, "make_low_rank_down"), down, writes=("low",)),
-        Step(KernelRef("low_rank_up", _MODULE, "make_low_rank_up"), up, writes=("y",)),
+        Step(KernelRef("low_rank_down", _MODULE, "make_low_rank_down"), down, writes=("low",), reads=factors),
+        Step(KernelRef("low_rank_up", _MODULE, "make_low_rank_up"), up, writes=("y",), reads=factors),
     ]
 
 

@@ -53,7 +53,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of addresses of weights and of numbers, int64 each: what one kernel call works at in turn."""
+    """Rows of addresses and of numbers, int64 each: what one kernel call works at in turn.
+
+    Values of the graph, other than weights, are `reads` of the step, too.
+    """
 
     rows: tuple[tuple[Node | int, ...], ...]
 
@@ -66,7 +69,8 @@ class Step:
     """One kernel call. `writes` names the arguments that the kernel writes; it reads all others.
 
     split: always shared among the threads, even where the node's value is made by each for itself. parts:
-    into how many parts each thread's share is cut, if another number than usual.
+    into how many parts each thread's share is cut, if another number than usual. reads: what is read besides,
+    through addresses in a table.
     """
 
     kernel: KernelRef
@@ -74,6 +78,7 @@ class Step:
     writes: tuple[str, ...] = ("out",)
     split: bool = False
     parts: int | None = None
+    reads: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

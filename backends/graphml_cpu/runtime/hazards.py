@@ -141,4 +141,6 @@ def _touched(step: Step, places: Regions) -> Touched:
         region = places.region(argument)
         if region is not None:
             (writes if name in step.writes else reads).append(region)
+    through_tables = (places.region(node) for node in step.reads)
+    reads += [region for region in through_tables if region is not None]
     return reads, writes

@@ -1,13 +1,18 @@
-"""`low_rank`: what an adapter adds to a product, in the rows that it has a part in (LoRA, Hu et al. 2021)."""
+"""`low_rank`: what adapters add to a product, in the rows that they have a part in (LoRA, Hu et al. 2021)."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from typing import Final
+
 import numpy as np
 
+from graphml.errors import ShapeError
 from graphml.ir.fused import fused_op
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.ir.op import Array, Sample
+from graphml.ir.op import Array, Pattern, Sample, Term
 from graphml.ir.ops.elementwise import add, mul
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.ops.linear import mul_mat
@@ -16,9 +21,16 @@ from graphml.passes.fusion import Fusion
 from graphml.passes.rewrite import Match, Refusal
 
 
-def _decompose(g: Builder, total: Node, x: Node, a: Node, factors: Node, b: Node) -> Node:
-    """Total [T, N], x [T, K], a [r, K], factors [T, 1], b [N, r] -> total + factors * (b @ a @ x), [T, N]."""
-    return g.add(total, g.mul_mat(b, g.mul(g.mul_mat(a, x), factors)))
+def _decompose(g: Builder, total: Node, x: Node, *pairs: Node) -> Node:
+    """Total [T, N], x [T, K], a [r, K], factors [T, 1], b [N, r] -> total + factors * (b @ a @ x), [T, N].
+
+    Any number of a, factors, b, whose parts are added in turn; the ranks may differ.
+    """
+    if not pairs or len(pairs) % 3:
+        raise ShapeError(f"wanted a, factors, b of each adapter; got {list(pairs)}")
+    for a, factors, b in zip(pairs[0::3], pairs[1::3], pairs[2::3], strict=True):
+        total = g.add(total, g.mul_mat(b, g.mul(g.mul_mat(a, x), factors)))
+    return total
 
 
 def _some(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -30,10 +42,12 @@ def _some(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 def _samples() -> list[Sample]:
     sizes = ((33, 64, 4), (64, 96, 16), (70, 7, 19))
-    return [
+    alone = [
         Sample((f32(ROWS, n), f32(ROWS, k), f32(r, k), f32(ROWS, 1), f32(n, r)), fill={3: _some})
         for n, k, r in sizes
     ]
+    first, second = ((f32(r, 40), f32(ROWS, 1), f32(33, r)) for r in (5, 16))
+    return [*alone, Sample((f32(ROWS, 33), f32(ROWS, 40), *first, *second, *first), fill={3: _some})]
 
 
 # A row of the total is read just before it is written; rows with a factor of 0 may be left out.
@@ -58,5 +72,33 @@ FUSION = Fusion(
     find=lambda total, x, a, factors, b: add(total, mul_mat(b, mul(mul_mat(a, x), factors))),
     replace=low_rank,
     when=_fits,
+    attributes=lambda match: {},
+)
+
+MOST_JOINED: Final = 16
+"""Adapters of one node: as many as the requests of an engine may have at a time."""
+
+
+def _in_turn(count: int) -> Callable[..., Pattern]:
+    """The pattern of so many adapters of one product, each added to the sum before it."""
+    triples = [(f"a_{i}", f"factors_{i}", f"b_{i}") for i in range(count)]
+    names = ["total", "x", *(name for triple in triples for name in triple)]
+
+    def find(*given: str) -> Pattern:
+        total: Term | str = "total"
+        for triple in triples:
+            total = low_rank(total, "x", *triple)
+        assert isinstance(total, Term)
+        return total
+
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    find.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
+    return find
+
+
+JOINED = Fusion(
+    "low_rank_joined",
+    find=tuple(_in_turn(count) for count in range(2, MOST_JOINED + 1)),
+    replace=low_rank,
     attributes=lambda match: {},
 )

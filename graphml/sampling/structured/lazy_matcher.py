@@ -131,6 +131,12 @@ class LazyMatcher(Matcher):
         """The tokens that may come next."""
         return super().bits() if self._inner is None else self._inner.bits()
 
+    def needed_bits(self) -> Bits | None:
+        """The tokens that may come next; None while all may."""
+        if self._inner is None and not self._triggers.behind:
+            return None
+        return self.bits()
+
     def masked(self, row: Floats) -> NextLogits:
         """A row of logits with -inf for what may not come next; the row itself while all may."""
         if self._inner is not None:

@@ -96,7 +96,8 @@ class LlguidanceProgress:
 
     def forced_bytes(self) -> bytes:
         """The only bytes by which the text can go on."""
-        return b"" if self.may_end() else bytes(self._matcher.compute_ff_bytes())
+        found = bytes(self._matcher.compute_ff_bytes())
+        return b"" if found and self.may_end() else found
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""

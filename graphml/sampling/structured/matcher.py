@@ -102,6 +102,10 @@ class Matcher:
             self._bits = self._progress.bits()
         return self._bits
 
+    def needed_bits(self) -> Bits | None:
+        """The same; None where every token may come next, whatever the vocabulary's padding."""
+        return self.bits()
+
     def mask(self) -> Bools:
         """[n] the tokens that may come next; the caller's own."""
         return unpacked(self.bits(), self.n)
@@ -116,7 +120,10 @@ class Matcher:
         They are those of the tokenizer, but for the last, which may be the begin of a longer one.
         """
         found: list[int] = []
-        for token in self._vocabulary.ids_of(self._progress.forced_bytes())[:-1][:most]:
+        text = self._progress.forced_bytes()
+        if not text:
+            return found
+        for token in self._vocabulary.ids_of(text)[:-1][:most]:
             if not self.allows(token):
                 break
             self.accept(token)
@@ -127,7 +134,10 @@ class Matcher:
         """Whether this token may come next."""
         if token in self._vocabulary.end_tokens:
             return self.may_end()
-        return 0 <= token < self.n and self._progress.allows(token)
+        if not 0 <= token < self.n:
+            return False
+        bits = self._bits  # asked for already, in the step that the token was sampled in
+        return self._progress.allows(token) if bits is None else bool(bits[token >> 3] >> (token & 7) & 1)
 
     def may_end(self) -> bool:
         """Whether the text may end here."""
