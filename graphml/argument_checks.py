@@ -20,6 +20,8 @@ def whole_number(value: object) -> int | None:
 
     A truth value is none, nor is 2.0.
     """
+    if type(value) is int:  # of each token of a text: looking for a protocol takes 40 times as long
+        return value
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
     try:
