@@ -12,11 +12,12 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from graphml.bench.latencies import Answer
+from graphml.bench.timed_response import BrokenResponseError, TimedResponse, timed_post
 from graphml.errors import UsageError
 
 WORDS = re.findall(
@@ -71,14 +72,14 @@ class FailedRequestError(Exception):
 
 
 def send(address: str, load: ServerLoad) -> Outcome:
-    """Send a load to a server and wait for all answers. UsageError where httpx2 is not installed."""
+    """Send a load to a server and wait for all answers."""
     return asyncio.run(_all(address.rstrip("/"), load))
 
 
 def messages(load: ServerLoad, number: int) -> list[dict[str, str]]:
-    """The chat of a request of this number: the same words for the same load."""
+    """The chat of a request of this number: the same words for the same load, others for more clients."""
     shared = random.Random(load.seed).choices(WORDS, k=load.n_shared)
-    own = random.Random(f"{load.seed} {number}").choices(WORDS, k=load.n_prompt)
+    own = random.Random(f"{load.seed} {load.clients} {number}").choices(WORDS, k=load.n_prompt)
     system = [{"role": "system", "content": " ".join(shared)}] if shared else []
     return [*system, {"role": "user", "content": f"{number}: " + " ".join(own)}]
 
@@ -92,15 +93,25 @@ def http_client(load: ServerLoad) -> Any:
 
 
 async def _all(address: str, load: ServerLoad) -> Outcome:
-    found = Outcome()
-    async with http_client(load) as client:
-        begin = time.perf_counter()
-        await asyncio.gather(*(_client(client, address, load, which, found) for which in range(load.clients)))
-        found.seconds = time.perf_counter() - begin
+    found, ended = Outcome(), list[tuple[float, TimedResponse]]()
+    begin = time.perf_counter()
+    await asyncio.gather(*(_client(address, load, which, found, ended) for which in range(load.clients)))
+    found.seconds = time.perf_counter() - begin
+    for one in ended:  # nothing is read before, which would take time from the servers
+        try:
+            answer, tokens = _answer(*one)
+        except (FailedRequestError, BrokenResponseError) as error:
+            found.errors[str(error)] += 1
+        else:
+            found.answers.append(answer)
+            found.tokens += tokens
     return found
 
 
-async def _client(client: Any, address: str, load: ServerLoad, which: int, found: Outcome) -> None:
+async def _client(
+    address: str, load: ServerLoad, which: int, found: Outcome, ended: list[tuple[float, TimedResponse]]
+) -> None:
+    headers = {"Authorization": f"Bearer {load.api_key}"} if load.api_key else {}
     for request in range(load.requests):
         body = {
             "model": load.model,
@@ -112,44 +123,39 @@ async def _client(client: Any, address: str, load: ServerLoad, which: int, found
             "ignore_eos": True,  # of llama-server and vLLM; others answer as long as they like
         }
         try:
-            answer, tokens = await _answer(client, address, body)
-        except FailedRequestError as error:
-            found.errors[str(error)] += 1
-        except _http().HTTPError as error:
+            path = f"{address}/v1/chat/completions"
+            ended.append(await timed_post(path, json.dumps(body).encode(), headers, MOST_S))
+        except OSError as error:
             found.errors[type(error).__name__] += 1
-        else:
-            found.answers.append(answer)
-            found.tokens += tokens
 
 
-async def _answer(client: Any, address: str, body: dict[str, Any]) -> tuple[Answer, int]:
+def _answer(begin: float, response: TimedResponse) -> tuple[Answer, int]:
     """An answer's times, and how many tokens it has by the server's count, else as many as came pieces."""
     times: list[float] = []
     usage: dict[str, Any] = {}
-    begin, ended = time.perf_counter(), False
-    async with client.stream("POST", f"{address}/v1/chat/completions", json=body) as response:
-        if response.status_code != 200:
-            await response.aread()
-            raise FailedRequestError(f"status {response.status_code}")
-        async for chunk in _chunks(response):
-            if "error" in chunk:
-                raise FailedRequestError("an error in the stream")
-            usage = chunk.get("usage") or usage
-            for choice in chunk.get("choices", ()):
-                ended = ended or choice.get("finish_reason") is not None
-                delta = choice.get("delta", {})
-                if any(delta.get(name) for name in ("content", "reasoning_content", "tool_calls")):
-                    times.append(time.perf_counter())
-    if not ended or not times:
+    done = False
+    status, lines = response.lines()
+    if status != 200:
+        raise FailedRequestError(f"status {status}")
+    for when, chunk in _chunks(lines):
+        if "error" in chunk:
+            raise FailedRequestError("an error in the stream")
+        usage = chunk.get("usage") or usage
+        for choice in chunk.get("choices", ()):
+            done = done or choice.get("finish_reason") is not None
+            delta = choice.get("delta", {})
+            if any(delta.get(name) for name in ("content", "reasoning_content", "tool_calls")):
+                times.append(when)
+    if not done or not times:
         raise FailedRequestError("an answer without an end" if times else "an answer without text")
     details = usage.get("prompt_tokens_details") or {}
     n_prompt, n_cached = usage.get("prompt_tokens", 0), details.get("cached_tokens") or 0
     return Answer(begin, tuple(times), n_prompt, n_cached), usage.get("completion_tokens", len(times))
 
 
-async def _chunks(response: Any) -> AsyncIterator[dict[str, Any]]:
+def _chunks(lines: Iterable[tuple[float, str]]) -> Iterator[tuple[float, dict[str, Any]]]:
     """The objects of a stream of events."""
-    async for line in response.aiter_lines():
+    for when, line in lines:
         if line.startswith("data:") and (data := line[5:].strip()) != "[DONE]":
             try:
                 chunk = json.loads(data)
@@ -157,7 +163,7 @@ async def _chunks(response: Any) -> AsyncIterator[dict[str, Any]]:
                 raise FailedRequestError("an event that is no JSON") from None
             if not isinstance(chunk, dict):
                 raise FailedRequestError("an event that is no object")
-            yield chunk
+            yield when, chunk
         elif line.startswith("error:"):  # llama-server's name for one
             raise FailedRequestError("an error in the stream")
 

@@ -160,7 +160,7 @@ class StepLoop:
                 n_decoding = sum(one.n_behind <= 1 for one in self.scheduler.running)
                 if self.prefixes is not None:
                     self.prefixes.load()
-                budget = self._budget.rows(n_decoding)
+                budget = self._budget.rows(n_decoding, self.scheduler.n_prompts)
                 plan = self.scheduler.schedule(budget)
                 if self.prefixes is not None:
                     self.prefixes.save()

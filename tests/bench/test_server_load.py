@@ -59,7 +59,7 @@ def test_a_refusal_and_a_silent_port_are_errors() -> None:
     with served(Script([ANSWER], key="k")) as address:
         assert send(address, ServerLoad(1, 1)).errors == {"status 401": 1}
         assert send(address, ServerLoad(1, 1, api_key="k")).errors == {}
-    assert send(address, ServerLoad(1, 1)).errors == {"ConnectError": 1}
+    assert send(address, ServerLoad(1, 1)).errors == {"ConnectionRefusedError": 1}
 
 
 def test_prompts_share_their_beginning_and_nothing_else() -> None:
