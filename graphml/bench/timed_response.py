@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 
@@ -99,10 +99,15 @@ def _lines(pieces: Iterator[tuple[float, bytes]]) -> Iterator[tuple[float, str]]
 
 
 async def timed_post(
-    address: str, body: bytes, headers: dict[str, str], seconds: float
+    address: str,
+    body: bytes,
+    headers: dict[str, str],
+    seconds: float,
+    begun: Callable[[TimedResponse], None] = lambda response: None,
 ) -> tuple[float, TimedResponse]:
     """Send a request on a connection of its own and wait for its end; when it was sent, and the response.
 
+    begun: gets the response before it has come.
     OSError where there is no connection, TimeoutError after so many seconds without a byte.
     """
     parts = urlsplit(address)
@@ -121,6 +126,7 @@ async def timed_post(
         parts.port or (443 if secure else 80),
         ssl=ssl.create_default_context() if secure else None,
     )
+    begun(response)
     try:
         while not response.ended.done():
             n_parts = len(response.parts)
