@@ -111,18 +111,19 @@ async def timed_post(
     OSError where there is no connection, TimeoutError after so many seconds without a byte.
     """
     parts = urlsplit(address)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    name = parts.hostname or ""
+    host = f"[{name}]" if ":" in name else name
     every = {
         "Host": host if parts.port is None else f"{host}:{parts.port}", "Content-Type": "application/json",
         "Content-Length": str(len(body)), "Connection": "close", **headers,
     }  # fmt: skip
-    head = "".join(f"{name}: {value}\r\n" for name, value in every.items())
+    head = "".join(f"{one}: {value}\r\n" for one, value in every.items())
     request = f"POST {parts.path or '/'} HTTP/1.1\r\n{head}\r\n".encode() + body
     secure = parts.scheme == "https"
     begin = time.perf_counter()
     transport, response = await asyncio.get_running_loop().create_connection(
         lambda: TimedResponse(request),
-        parts.hostname,
+        name,
         parts.port or (443 if secure else 80),
         ssl=ssl.create_default_context() if secure else None,
     )
