@@ -19,6 +19,7 @@ from graphml.api.engine_stats import EngineStats
 from graphml.api.engine_store import AnyPath, opened_store
 from graphml.api.open_loops import opened
 from graphml.api.prefix_files import PrefixFiles, prefix_files
+from graphml.api.reader_wakes import Wakes
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
 from graphml.api.text_rows import rows_of_texts
@@ -79,7 +80,8 @@ class Engine:
         if blocks is not None:
             self._loop.prefixes = StoredPrefixes(self._loop.scheduler, runner.parts, blocks, self._loop.wake)
         self._orders = itertools.count()
-        self._counts = Counts()
+        self._counts, self._wakes = Counts(), Wakes()
+        self._loop.wake_readers = self._wakes.now
         opened(self, self._loop)
 
     def submit(
@@ -123,7 +125,7 @@ class Engine:
             deadline=deadline, full=full, lora=lora, salt=salt,
         )  # fmt: skip
         negative = self._requests.negative(request, guidance_scale, negative_prompt, lora, salt)
-        stream = TokenStream(request.n)
+        stream = TokenStream(request.n, self._wakes)
         members = self._members(request, negative, guidance_scale, seed, stream)
         sequences = tuple(one for one, _ in members)
         self._prepare(sequences)

@@ -162,7 +162,8 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
 
         kv_memory: bytes of keys and values (a whole number), or a share of the free memory (up to 1.0); None:
         half of it, and no more than all sequences can fill. max_sequences: run at a time; None: 8. More wait.
-        target_itl_ms: milliseconds between two tokens of a sequence, while others' prompts are computed.
+        target_itl_ms: milliseconds between two tokens of a sequence, while others' prompts are computed; up
+        to twice as many while many prompts wait.
         prefix_cache: ids that an earlier request held are not computed again. store: a folder where these are
         kept on disk, for later processes too; store_bytes: most bytes of it, None: 8 GiB. deterministic: a
         request's logits are the same bits whatever runs beside it; a UsageError unless the model was opened

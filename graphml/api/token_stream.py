@@ -10,13 +10,15 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import TypeVar
 
+from graphml.api.reader_wakes import Reader, TaskReader, ThreadReader, Wakes
 from graphml.api.tokens import Token
 from graphml.sampling.logprobs import TokenLogprobs
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Reader)
 
 
 @dataclass(frozen=True)
@@ -72,34 +74,36 @@ class TokenStream:
 
     One thread writes. There is no lock: lists are appended to and references stored at once, and a reader
     that was interrupted while it held a lock would stop the writer. A reader registers, reads, then waits.
+    wakes: calls readers; they are woken when all streams of a step are written.
     """
 
-    def __init__(self, n_sequences: int) -> None:
+    def __init__(self, n_sequences: int, wakes: Wakes) -> None:
+        self._wakes = wakes
         self._tokens: list[Token] = []
         self._results: list[Result | None] = [None] * n_sequences
         self.progress: list[tuple[int, int]] = []
         self._error: BaseException | None = None
-        self._wakers: list[Callable[[], None]] = []
+        self._readers: list[Reader] = []
 
     def put(self, token: Token) -> None:
         """One more token."""
         self._tokens.append(token)
-        self._wake()
+        self._call_readers()
 
     def note_progress(self, index: int, count: int) -> None:
         """So many ids of a sequence's prompt are computed; readers of `progress` see it."""
         self.progress.append((index, count))
-        self._wake()
+        self._call_readers()
 
     def end(self, index: int, result: Result) -> None:
         """A sequence has ended."""
         self._results[index] = result
-        self._wake()
+        self._call_readers()
 
     def fail(self, error: BaseException) -> None:
         """The request has failed; readers get the error behind the tokens that were before it."""
         self._error = self._error or error
-        self._wake()
+        self._call_readers()
 
     @property
     def done(self) -> bool:
@@ -109,10 +113,10 @@ class TokenStream:
     def wait(self, timeout: float | None = None) -> list[Result]:
         """The results of all sequences, once they have ended; raises what the request failed with."""
         end = None if timeout is None else time.monotonic() + timeout
-        with self._waking() as woken:
+        with self._reading(ThreadReader(at_end=True)) as reader:
             while not self.done:
                 try:
-                    woken.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
+                    reader.woken.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
                 except Empty:
                     raise TimeoutError(f"the request has not ended within {timeout} s") from None
         self._check()
@@ -120,7 +124,7 @@ class TokenStream:
 
     def __iter__(self) -> Iterator[Token]:
         position = 0
-        with self._waking() as woken:
+        with self._reading(ThreadReader()) as reader:
             while True:
                 done = self.done
                 while position < len(self._tokens):
@@ -128,7 +132,7 @@ class TokenStream:
                     position += 1
                 if done:
                     break
-                woken.get()
+                reader.woken.get()
         self._check()
 
     async def __aiter__(self) -> AsyncIterator[Token]:
@@ -145,43 +149,31 @@ class TokenStream:
         """What a list has and gets, until nothing more is wanted of it."""
         import asyncio  # 8 MB with its TLS, which only streams in an event loop need
 
-        loop, woken, position = asyncio.get_running_loop(), asyncio.Event(), 0
-
-        def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(woken.set)
-
-        self._wakers.append(wake)
-        try:
+        position = 0
+        with self._reading(TaskReader(asyncio.get_running_loop())) as reader:
             while True:
-                woken.clear()
-                last = ended()
-                while position < len(growing):
+                last, seen = ended(), len(growing)
+                while position < seen:
                     yield growing[position]
                     position += 1
                 if last:
                     break
-                await woken.wait()
-        finally:
-            self._wakers.remove(wake)
+                if seen == len(growing) and not ended():  # nothing came while others had the loop
+                    await reader.wait()
 
     @contextlib.contextmanager
-    def _waking(self) -> Iterator[SimpleQueue[None]]:
-        """Within, something is put into the queue after each change."""
-        woken: SimpleQueue[None] = SimpleQueue()
-
-        def wake() -> None:
-            woken.put(None)
-
-        self._wakers.append(wake)
+    def _reading(self, reader: R) -> Iterator[R]:
+        """Within, a reader is called after each change."""
+        self._readers.append(reader)
         try:
-            yield woken
+            yield reader
         finally:
-            self._wakers.remove(wake)
+            self._readers.remove(reader)
 
-    def _wake(self) -> None:
-        for wake in list(self._wakers):
-            wake()
+    def _call_readers(self) -> None:
+        for reader in list(self._readers):
+            if not reader.at_end or self.done:
+                self._wakes.later(reader)
 
     def _check(self) -> None:
         if self._error is not None:

@@ -181,6 +181,11 @@ class ServerOptions:
     clients: tuple[int, ...] = _numbers((1, 8, 32), "Clients at a time, of --server.", "--clients", least=1)
     requests: int = option(4, "Chats of each client, one after another.", "--requests", range=Whole(1))
     shared: int = option(0, "Words that all prompts begin with.", "--shared-prefix", range=Whole(0))
+    long_prompt: int = option(
+        0, "Words of one more chat, for one token, that comes while all clients get theirs.",
+        "--long-prompt", range=Whole(0),
+    )  # fmt: skip
+    idle: int = option(0, "Connections that stay open and ask nothing.", "--idle", range=Whole(0))
     faults: int = option(
         0, "Send so many requests, of which a third leaves, and look whether others are right.", "--faults",
         range=Whole(0),

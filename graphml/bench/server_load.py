@@ -7,16 +7,19 @@ it was, the server says. Knows addresses, requests and clocks; nothing of rows.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from graphml.bench.latencies import Answer
+from graphml.bench.timed_response import BrokenResponseError, TimedResponse, timed_post
 from graphml.errors import UsageError
 
 WORDS = re.findall(
@@ -29,6 +32,8 @@ WORDS = re.findall(
     world still own see men work long here get both between life being under never day same another know
     """,
 )
+BEGUN = 4
+"""Parts of a response behind which its tokens come: its head is one."""
 MOST_S = 600.0
 """Seconds without a byte after which an answer has failed."""
 
@@ -38,7 +43,8 @@ class ServerLoad:
     """What arrives. clients: each sends `requests` chats, one after another.
 
     n_prompt: words of a chat that no other has, behind n_shared words that all begin with. n_gen: most tokens
-    of an answer. seed: of the words. api_key: sent as a bearer token.
+    of an answer. seed: of the words. api_key: sent as a bearer token. n_long: words of one more chat, for one
+    token, which comes when all clients get theirs; 0: none. n_idle: connections that ask for nothing.
     """
 
     clients: int
@@ -49,16 +55,22 @@ class ServerLoad:
     seed: int = 0
     model: str = "default"
     api_key: str = ""
+    n_long: int = 0
+    n_idle: int = 0
 
 
 @dataclass
 class Outcome:
-    """What came of a load. tokens: of all whole answers; errors: by kind; seconds: of the whole load."""
+    """What came of a load. tokens: of all whole answers; errors: by kind; seconds: of the whole load.
+
+    long: the answer to the long prompt.
+    """
 
     answers: list[Answer] = field(default_factory=list)
     tokens: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+    long: Answer | None = None
 
     @property
     def tokens_per_s(self) -> float:
@@ -71,14 +83,14 @@ class FailedRequestError(Exception):
 
 
 def send(address: str, load: ServerLoad) -> Outcome:
-    """Send a load to a server and wait for all answers. UsageError where httpx2 is not installed."""
+    """Send a load to a server and wait for all answers."""
     return asyncio.run(_all(address.rstrip("/"), load))
 
 
 def messages(load: ServerLoad, number: int) -> list[dict[str, str]]:
-    """The chat of a request of this number: the same words for the same load."""
+    """The chat of a request of this number: the same words for the same load, others for more clients."""
     shared = random.Random(load.seed).choices(WORDS, k=load.n_shared)
-    own = random.Random(f"{load.seed} {number}").choices(WORDS, k=load.n_prompt)
+    own = random.Random(f"{load.seed} {load.clients} {number}").choices(WORDS, k=load.n_prompt)
     system = [{"role": "system", "content": " ".join(shared)}] if shared else []
     return [*system, {"role": "user", "content": f"{number}: " + " ".join(own)}]
 
@@ -92,64 +104,119 @@ def http_client(load: ServerLoad) -> Any:
 
 
 async def _all(address: str, load: ServerLoad) -> Outcome:
-    found = Outcome()
-    async with http_client(load) as client:
+    found, run = Outcome(), _Run(address, load)
+    async with idle_connections(address, load.n_idle):
         begin = time.perf_counter()
-        await asyncio.gather(*(_client(client, address, load, which, found) for which in range(load.clients)))
+        beside = asyncio.ensure_future(run.long()) if load.n_long else None
+        await asyncio.gather(*(run.client(which) for which in range(load.clients)))
         found.seconds = time.perf_counter() - begin
+        if beside is not None:
+            await beside
+    found.errors = run.errors
+    for one in run.ended:  # nothing is read before, which would take time from the servers
+        if (answer := _read(one, found)) is not None:
+            found.answers.append(answer[0])
+            found.tokens += answer[1]
+    for one in run.long_ended:
+        found.long = (_read(one, found) or (None, 0))[0]
     return found
 
 
-async def _client(client: Any, address: str, load: ServerLoad, which: int, found: Outcome) -> None:
-    for request in range(load.requests):
+class _Run:
+    """The requests of a load, and their responses as they came."""
+
+    def __init__(self, address: str, load: ServerLoad) -> None:
+        self._path, self._load = f"{address}/v1/chat/completions", load
+        self._begun: list[TimedResponse] = []
+        self.ended: list[tuple[float, TimedResponse]] = []
+        self.long_ended: list[tuple[float, TimedResponse]] = []
+        self.errors: Counter[str] = Counter()
+
+    async def client(self, which: int) -> None:
+        """One chat after another."""
+        load = self._load
+        for request in range(load.requests):
+            await self._ask(messages(load, which * load.requests + request), load.n_gen, self.ended)
+
+    async def long(self) -> None:
+        """The long chat, when all clients get their answers."""
+        load = self._load
+        while len(self._begun) < load.clients or any(len(one.parts) < BEGUN for one in self._begun):
+            await asyncio.sleep(0.01)
+        long = replace(load, n_prompt=load.n_long, seed=load.seed + 1)
+        await self._ask(messages(long, load.clients * load.requests), 1, self.long_ended)
+
+    async def _ask(
+        self, chat: list[dict[str, str]], n_gen: int, ended: list[tuple[float, TimedResponse]]
+    ) -> None:
+        key = self._load.api_key
         body = {
-            "model": load.model,
-            "messages": messages(load, which * load.requests + request),
-            "max_tokens": load.n_gen,
+            "model": self._load.model,
+            "messages": chat,
+            "max_tokens": n_gen,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
             "ignore_eos": True,  # of llama-server and vLLM; others answer as long as they like
         }
+        raw, headers = json.dumps(body).encode(), {"Authorization": f"Bearer {key}"} if key else {}
         try:
-            answer, tokens = await _answer(client, address, body)
-        except FailedRequestError as error:
-            found.errors[str(error)] += 1
-        except _http().HTTPError as error:
-            found.errors[type(error).__name__] += 1
-        else:
-            found.answers.append(answer)
-            found.tokens += tokens
+            ended.append(await timed_post(self._path, raw, headers, MOST_S, self._begun.append))
+        except OSError as error:
+            self.errors[type(error).__name__] += 1
 
 
-async def _answer(client: Any, address: str, body: dict[str, Any]) -> tuple[Answer, int]:
+@contextlib.asynccontextmanager
+async def idle_connections(address: str, count: int) -> AsyncIterator[None]:
+    """Within, so many connections are open; OSError where the server or the system refuses one."""
+    parts, opened = urlsplit(address), list[asyncio.StreamWriter]()
+    secure = parts.scheme == "https"
+    try:
+        for _ in range(count):
+            port = parts.port or (443 if secure else 80)
+            opened.append((await asyncio.open_connection(parts.hostname, port, ssl=secure or None))[1])
+        yield
+    finally:
+        for one in opened:
+            one.close()
+
+
+def _read(one: tuple[float, TimedResponse], found: Outcome) -> tuple[Answer, int] | None:
+    """An answer and its tokens; None, and an error more, where it is none."""
+    try:
+        return _answer(*one)
+    except (FailedRequestError, BrokenResponseError) as error:
+        found.errors[str(error)] += 1
+        return None
+
+
+def _answer(begin: float, response: TimedResponse) -> tuple[Answer, int]:
     """An answer's times, and how many tokens it has by the server's count, else as many as came pieces."""
     times: list[float] = []
     usage: dict[str, Any] = {}
-    begin, ended = time.perf_counter(), False
-    async with client.stream("POST", f"{address}/v1/chat/completions", json=body) as response:
-        if response.status_code != 200:
-            await response.aread()
-            raise FailedRequestError(f"status {response.status_code}")
-        async for chunk in _chunks(response):
-            if "error" in chunk:
-                raise FailedRequestError("an error in the stream")
-            usage = chunk.get("usage") or usage
-            for choice in chunk.get("choices", ()):
-                ended = ended or choice.get("finish_reason") is not None
-                delta = choice.get("delta", {})
-                if any(delta.get(name) for name in ("content", "reasoning_content", "tool_calls")):
-                    times.append(time.perf_counter())
-    if not ended or not times:
+    done = False
+    status, lines = response.lines()
+    if status != 200:
+        raise FailedRequestError(f"status {status}")
+    for when, chunk in _chunks(lines):
+        if "error" in chunk:
+            raise FailedRequestError("an error in the stream")
+        usage = chunk.get("usage") or usage
+        for choice in chunk.get("choices", ()):
+            done = done or choice.get("finish_reason") is not None
+            delta = choice.get("delta", {})
+            if any(delta.get(name) for name in ("content", "reasoning_content", "tool_calls")):
+                times.append(when)
+    if not done or not times:
         raise FailedRequestError("an answer without an end" if times else "an answer without text")
     details = usage.get("prompt_tokens_details") or {}
     n_prompt, n_cached = usage.get("prompt_tokens", 0), details.get("cached_tokens") or 0
     return Answer(begin, tuple(times), n_prompt, n_cached), usage.get("completion_tokens", len(times))
 
 
-async def _chunks(response: Any) -> AsyncIterator[dict[str, Any]]:
+def _chunks(lines: Iterable[tuple[float, str]]) -> Iterator[tuple[float, dict[str, Any]]]:
     """The objects of a stream of events."""
-    async for line in response.aiter_lines():
+    for when, line in lines:
         if line.startswith("data:") and (data := line[5:].strip()) != "[DONE]":
             try:
                 chunk = json.loads(data)
@@ -157,7 +224,7 @@ async def _chunks(response: Any) -> AsyncIterator[dict[str, Any]]:
                 raise FailedRequestError("an event that is no JSON") from None
             if not isinstance(chunk, dict):
                 raise FailedRequestError("an event that is no object")
-            yield chunk
+            yield when, chunk
         elif line.startswith("error:"):  # llama-server's name for one
             raise FailedRequestError("an error in the stream")
 

@@ -31,6 +31,7 @@ class ServerRow:
     of those. ratio: the median of the rounds' ratios to the first server. ttft_ms, itl_ms: percentiles (p50,
     p95, p99) over the answers, and over the gaps between their pieces, of all rounds. n_prompt: tokens of
     prompts by the server's count, n_cached of them found computed. errors: by kind.
+    long_ms: to the long prompt's first token, the median of the rounds; 0: there was none.
     """
 
     server: str
@@ -49,6 +50,7 @@ class ServerRow:
     n_prompt: int
     n_cached: int
     errors: dict[str, int]
+    long_ms: float
     samples_ts: tuple[float, ...]
 
 
@@ -87,6 +89,7 @@ def _row(
         if base.tokens_per_s
     ]
     answers = [one for outcome in outcomes for one in outcome.answers]
+    long = [one.long.ttft_s * 1e3 for one in outcomes if one.long is not None]
     return ServerRow(
         server=server, load={**dataclasses.asdict(load), "api_key": ""}, test_time=now,
         n_requests=len(outcomes) * load.clients * load.requests, n_answers=len(answers),
@@ -94,6 +97,7 @@ def _row(
         noisy=q3 - q1 > NOISY * middle, ratio=median(ratios) if ratios else 0.0, ttft_ms=ttft_ms(answers),
         itl_ms=itl_ms(answers), n_prompt=sum(one.n_prompt for one in answers),
         n_cached=sum(one.n_cached for one in answers),
+        long_ms=median(long) if long else 0.0,
         errors=dict(sum((one.errors for one in outcomes), Counter())), samples_ts=tuple(rates),
     )  # fmt: skip
 
@@ -117,6 +121,7 @@ _COLUMNS: tuple[tuple[str, int, Callable[[ServerRow], str]], ...] = (
     ("TTFT ms p50 / p95 / p99", 26, lambda row: three(row.ttft_ms)),
     ("ITL ms p50 / p95 / p99", 24, lambda row: three(row.itl_ms)),
     ("found", 5, lambda row: f"{row.n_cached / row.n_prompt:.0%}" if row.n_prompt else ""),
+    ("long ms", 7, lambda row: f"{row.long_ms:.0f}" if row.long_ms else ""),
     ("errors", -10, _errors),
 )  # fmt: skip
 

@@ -56,7 +56,16 @@ def run_servers(
     n_gen = _one("-n", lengths.n_gen, asked, N_GEN, least=2)
     key = key_of(servers.api_key or "")
     loads = [
-        ServerLoad(count, servers.requests, n_prompt, n_gen, servers.shared, api_key=key)
+        ServerLoad(
+            count,
+            servers.requests,
+            n_prompt,
+            n_gen,
+            servers.shared,
+            api_key=key,
+            n_long=servers.long_prompt,
+            n_idle=servers.idle,
+        )
         for count in servers.clients
     ]
     if servers.faults:

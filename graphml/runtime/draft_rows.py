@@ -24,6 +24,8 @@ def with_drafts(rows: list[Rows], pool: BlockPool, n_ctx: int, as_proposed: bool
         for one in rows:
             one.sequence.draft = []
         return rows
+    if not any(one.sequence.draft for one in rows):
+        return rows
     made = []
     for one in rows:
         sequence = one.sequence

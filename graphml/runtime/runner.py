@@ -205,9 +205,11 @@ class Runner:
 
         after: a submitted plan of as many rows, the tokens of which this one computes, whatever they are.
         """
+        if not self._runs_ahead:
+            return None
         sequences = [one.sequence for one in plan.rows]
         samples = all(samples_ahead(one.request.params) and one.drafts is None for one in sequences)
-        if not self._runs_ahead or not samples or plan.sources or plan.texts or any(map(_waits, plan.rows)):
+        if not samples or plan.sources or plan.texts or any(map(_waits, plan.rows)):
             return None
         executor = self._executor
         with executor.lock:

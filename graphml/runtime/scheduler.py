@@ -141,6 +141,12 @@ class Scheduler:
         return self._queues.expired(now)
 
     @property
+    def n_prompts(self) -> int:
+        """Sequences that are at their prompts, and those that wait and might run."""
+        reading = sum(one.n_behind > 1 for one in self.running)
+        return reading + min(len(self.waiting), len(self._queues.slots))
+
+    @property
     def has_slot(self) -> bool:
         """Whether one more sequence may run."""
         return bool(self._queues.slots)

@@ -59,6 +59,8 @@ class StepLoop:
         self.timeline: Timeline | None = None
         self.speculation = Speculation()
         self._between = BetweenSteps()
+        self.wake_readers: Callable[[], None] = lambda: None
+        """Called when listeners have been told of a step, and the next one is planned or none follows."""
         self._wants_rows = False  # a token could not be sampled without its whole row
 
     def add(self, members: Iterable[tuple[Sequence, Listener]]) -> None:
@@ -130,6 +132,7 @@ class StepLoop:
             self._end_all(lambda one: one.listener.ended("cancel"))
         finally:
             self._let_go(keep=self._failure is None)
+            self.wake_readers()
 
     def _let_go(self, keep: bool) -> None:
         if self.prefixes is not None:
@@ -157,12 +160,13 @@ class StepLoop:
                 n_decoding = sum(one.n_behind <= 1 for one in self.scheduler.running)
                 if self.prefixes is not None:
                     self.prefixes.load()
-                budget = self._budget.rows(n_decoding)
+                budget = self._budget.rows(n_decoding, self.scheduler.n_prompts)
                 plan = self.scheduler.schedule(budget)
                 if self.prefixes is not None:
                     self.prefixes.save()
                 if self.timeline is not None and plan is not None:
                     self.timeline.planned(plan, budget, self._clock())
+            self.wake_readers()
             if plan is not None:
                 return plan
             self._woken.get()  # nothing runs or waits
@@ -209,6 +213,7 @@ class StepLoop:
             with self.lock:
                 if self.timeline is not None:
                     self.timeline.planned(after.plan, after.plan.n_rows, self._clock())
+        self.wake_readers()
         of = {row: one for row, one in plan.sampled.items() if any(one is kept.sequence for kept in rows)}
         computed = runner.finish(begun, of)
         self._hand_out(StepPlan(tuple(rows)), computed)

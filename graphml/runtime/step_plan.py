@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import cached_property
 
 from graphml.ir.op import Array
 from graphml.runtime.sequence import Sequence
@@ -71,47 +72,47 @@ class StepPlan:
     sources: tuple[Sequence, ...] = ()
     texts: tuple[Sequence, ...] = ()
 
-    @property
+    @cached_property
     def n_rows(self) -> int:
         """Ids computed."""
         return sum(rows.count for rows in self.rows)
 
-    @property
+    @cached_property
     def n_source_ids(self) -> int:
         """Ids that the encoder reads."""
         return sum(len(one.request.source) for one in self.sources)
 
-    @property
+    @cached_property
     def text_rows(self) -> tuple[Rows, ...]:
         """All ids of each text."""
         return tuple(Rows(one, 0, len(one.ids)) for one in self.texts)
 
-    @property
+    @cached_property
     def all_rows(self) -> tuple[Rows, ...]:
         """Those of texts, too."""
         return (*self.rows, *self.text_rows)
 
-    @property
+    @cached_property
     def n_ids(self) -> int:
         """Ids that are computed or read, of whatever kind."""
         return self.n_rows + self.n_source_ids + sum(len(one.ids) for one in self.texts)
 
-    @property
+    @cached_property
     def n_outputs(self) -> int:
         """Rows that give logits."""
         return sum(rows.n_outputs for rows in self.rows)
 
-    @property
+    @cached_property
     def sampled(self) -> dict[int, Sequence]:
         """Output row -> the sequence whose latest id it is: what follows that is sampled from the row."""
         return {row: rows.sequence for row, rows in self._output_rows}
 
-    @property
+    @cached_property
     def drafted(self) -> dict[int, Rows]:
         """The same rows, of sequences with a draft; a row for each id of it follows."""
         return {row: rows for row, rows in self._output_rows if rows.n_drafted}
 
-    @property
+    @cached_property
     def _output_rows(self) -> list[tuple[int, Rows]]:
         ends = itertools.accumulate(rows.n_outputs for rows in self.rows)
         with_ends = zip(ends, self.rows, strict=True)

@@ -74,6 +74,10 @@ def sample_rows(
         members = [one for one in group if usable[one[0]]]
         if members:
             rows = [row for row, _, _ in members]
+            if k == 1:  # whatever the chain does
+                _numbers(members)
+                found |= zip(rows, ids[rows, 0].tolist(), strict=True)
+                continue
             of = SortedRows(ids[rows, :k], tops[rows, :k], np.full(len(rows), k, np.int64))
             found |= zip(rows, _sampled(chain, of, members), strict=True)
     return found
@@ -84,5 +88,9 @@ def _sampled(chain: Sequence[Filter], rows: SortedRows, members: Sequence[One]) 
     for one in chain:
         assert one.rows is not None
         rows = one.rows(params, rows)
-    numbers = [0.0 if one.greedy else random.random() for _, one, random in members]
-    return by_numbers(rows, numbers)
+    return by_numbers(rows, _numbers(members))
+
+
+def _numbers(members: Sequence[One]) -> list[float]:
+    """The next random number of each; greedy ones use none."""
+    return [0.0 if one.greedy else random.random() for _, one, random in members]

@@ -7,8 +7,9 @@ generator is closed, and with it what computes them. Knows ASGI; nothing of what
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+import math
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -51,54 +52,56 @@ class EventStream:
     ) -> None:
         self._events, self._ping, self._timeout = events, ping, timeout
         self._cancel, self._anthropic = cancel, anthropic
+        self._sends, self._since = False, 0.0  # whether something is being sent, and since when
         self.headers: list[tuple[bytes, bytes]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them all, or as many as the client wants."""
-        sending, gone = asyncio.ensure_future(self._send_all(send)), asyncio.ensure_future(_left(receive))
+        self._since = time.monotonic()
+        running = [
+            asyncio.ensure_future(one) for one in (self._send_all(send), _left(receive), self._watch(send))
+        ]
         try:
-            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._cancel()
-            for one in (sending, gone):
+            for one in running:
                 one.cancel()
-            await asyncio.gather(sending, gone, return_exceptions=True)
+            await asyncio.gather(*running, return_exceptions=True)
             await self._events.aclose()
 
     async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS + self.headers})
         try:
-            async for chunk in self._with_pings():
-                body = {"type": "http.response.body", "body": chunk, "more_body": True}
-                await asyncio.wait_for(send(body), self._timeout)
-        except (asyncio.CancelledError, TimeoutError, OSError):
+            async for chunk in self._events:
+                await self._give(send, chunk)
+        except (asyncio.CancelledError, OSError):
             raise
         except Exception as error:
             body = as_api_error(error).body(self._anthropic)
-            data = event(body, "error" if self._anthropic else None)
-            await send({"type": "http.response.body", "body": data, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+            await self._give(send, event(body, "error" if self._anthropic else None))
+        await self._give(send, b"", more=False)
 
-    async def _with_pings(self) -> AsyncIterator[bytes]:
-        if self._ping <= 0:
-            async for chunk in self._events:
-                yield chunk
-            return
-        following: asyncio.Task[bytes] | None = None
-        try:
-            while True:
-                following = asyncio.ensure_future(anext(self._events))
-                while not (await asyncio.wait({following}, timeout=self._ping))[0]:
-                    yield PING
-                try:
-                    yield following.result()
-                except StopAsyncIteration:
-                    return
-        finally:
-            if following is not None and not following.done():
-                following.cancel()
-                with contextlib.suppress(BaseException):
-                    await following
+    async def _give(self, send: Send, chunk: bytes, more: bool = True) -> None:
+        self._sends, self._since = True, time.monotonic()
+        await send({"type": "http.response.body", "body": chunk, "more_body": more})
+        self._sends = False
+
+    async def _watch(self, send: Send) -> None:
+        """Send comments in silence; return where the client does not take what is sent.
+
+        It looks now and then: a timer of each event would take longer than the event.
+        """
+        pings = self._ping if self._ping > 0 else math.inf
+        while True:
+            limit = self._timeout if self._sends else pings
+            left = self._since + limit - time.monotonic()
+            if left <= 0 and self._sends:
+                return
+            if left <= 0:
+                await asyncio.wait_for(self._give(send, PING), self._timeout)
+            else:
+                await asyncio.sleep(min(left, self._timeout, pings))
 
 
 async def _left(receive: Receive) -> None:

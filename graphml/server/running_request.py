@@ -117,7 +117,9 @@ class Generation:
 
     def _with_space(self, token: Token) -> Token:
         """A token with the space before an answer's first word, which belongs to a text that goes on."""
-        known = self._spaced.setdefault(token.index, self._leads([token.id]))
+        known = self._spaced.get(token.index)
+        if known is None:
+            known = self._spaced[token.index] = self._leads([token.id])
         if not known or not token.piece:
             return token
         self._spaced[token.index] = False

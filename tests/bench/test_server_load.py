@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from graphml.bench.server_load import ServerLoad, messages, send
+from graphml.bench.server_load import ServerLoad, idle_connections, messages, send
 from graphml.bench.server_rows import measure_servers
 from tests.cli.test_bench import bench
 from tests.server.scripted_server import Script, chunk, served
@@ -59,7 +60,7 @@ def test_a_refusal_and_a_silent_port_are_errors() -> None:
     with served(Script([ANSWER], key="k")) as address:
         assert send(address, ServerLoad(1, 1)).errors == {"status 401": 1}
         assert send(address, ServerLoad(1, 1, api_key="k")).errors == {}
-    assert send(address, ServerLoad(1, 1)).errors == {"ConnectError": 1}
+    assert send(address, ServerLoad(1, 1)).errors == {"ConnectionRefusedError": 1}
 
 
 def test_prompts_share_their_beginning_and_nothing_else() -> None:
@@ -100,3 +101,39 @@ def test_the_command_prints_a_row_for_each_number_of_clients(tmp_path: Path) -> 
         (2, 2, ""),
     ]
     assert told.stderr.count(" 20 / 5 |") == 2
+
+
+def test_a_long_prompt_comes_while_all_clients_get_their_answers() -> None:
+    class Waiting(Script):
+        """Every chat is answered slowly but the long one's, which asks for one token."""
+
+        async def chat(self, request: Any) -> Any:
+            long = (await request.json())["max_tokens"] == 1
+            order.append("long" if long else "chat")
+            self.answers.append(ANSWER if long else [*ANSWER[:3], *[ANSWER[3]] * 60, *ANSWER[4:]])
+            return await super().chat(request)
+
+    order: list[str] = []
+    with served(Waiting()) as address:
+        found = send(address, ServerLoad(2, 1, n_prompt=6, n_gen=5, n_long=300))
+    assert order == ["chat", "chat", "long"]
+    assert (len(found.answers), found.tokens, found.errors) == (2, 10, {})
+    assert found.long is not None
+    assert found.long.ttft_s > 0
+
+
+def test_idle_connections_are_open_while_answers_come() -> None:
+    script = Script([ANSWER])
+    with served(script) as address:
+        assert send(address, ServerLoad(1, 1, n_idle=20)).errors == {}
+    with served(script) as address:
+        asyncio.run(_count_open(address))
+
+
+async def _count_open(address: str) -> None:
+    async with idle_connections(address, 20):
+        port = int(address.rpartition(":")[2])
+        table = Path("/proc/net/tcp")
+        if table.exists():
+            ends = [line.split()[2] for line in table.read_text().splitlines()[1:] if line.split()[3] == "01"]
+            assert sum(end.endswith(f":{port:04X}") for end in ends) == 20

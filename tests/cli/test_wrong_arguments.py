@@ -188,6 +188,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--clients": ("x", "0", ""),
     "--requests": (*NO_NUMBER, "0"),
     "--shared-prefix": (*NO_NUMBER, "-1"),
+    "--long-prompt": (*NO_NUMBER, "-1"),
+    "--idle": (*NO_NUMBER, "-1"),
     "--faults": (*NO_NUMBER, "-1"),
 }
 ANY = {"--begins-with", "--prompt", "--system", "--text", "--query", "--python", "--dry-sequence-breaker"}
