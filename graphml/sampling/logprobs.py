@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,8 @@ class TokenLogprobs:
     """How likely a token was: `logprob`, natural logarithms; rank: 1 for the most likely token of all.
 
     entropy: of the whole distribution, in nats. top: the most likely tokens, as many as were asked for.
-    bytes: of the token; empty without a vocabulary. drafted: whether an engine has computed it as a draft.
+    bytes: of the token; empty without a vocabulary. drafted: whether an engine has computed it as a draft,
+    which says nothing of how likely it was: equal ones may differ in it.
     """
 
     id: int
@@ -42,7 +43,7 @@ class TokenLogprobs:
     rank: int
     entropy: float
     top: tuple[ScoredToken, ...] = ()
-    drafted: bool = False
+    drafted: bool = field(default=False, compare=False)
 
 
 def log_sums(rows: Floats) -> NDArray[np.float64]:

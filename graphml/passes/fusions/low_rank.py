@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,9 @@ from graphml.ir.ops.linear import mul_mat
 from graphml.ir.ops.rules import ROWS, f32
 from graphml.passes.fusion import Fusion
 from graphml.passes.rewrite import Match, Refusal
+
+MOST_JOINED: Final = 16
+"""Adapters of one node: as many as the requests of an engine may have at a time."""
 
 
 def _decompose(g: Builder, total: Node, x: Node, *pairs: Node) -> Node:
@@ -47,7 +51,11 @@ def _samples() -> list[Sample]:
         for n, k, r in sizes
     ]
     first, second = ((f32(r, 40), f32(ROWS, 1), f32(33, r)) for r in (5, 16))
-    return [*alone, Sample((f32(ROWS, 33), f32(ROWS, 40), *first, *second, *first), fill={3: _some})]
+    several = [[(first, second)[i % 2] for i in range(count)] for count in range(2, MOST_JOINED + 1)]
+    return [
+        *alone,
+        *(Sample((f32(ROWS, 33), f32(ROWS, 40), *chain(*triples)), fill={3: _some}) for triples in several),
+    ]
 
 
 # A row of the total is read just before it is written; rows with a factor of 0 may be left out.
@@ -74,9 +82,6 @@ FUSION = Fusion(
     when=_fits,
     attributes=lambda match: {},
 )
-
-MOST_JOINED: Final = 16
-"""Adapters of one node: as many as the requests of an engine may have at a time."""
 
 
 def _in_turn(count: int) -> Callable[..., Pattern]:
