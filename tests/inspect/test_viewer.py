@@ -359,7 +359,7 @@ def test_a_part_of_a_graph_is_drawn_with_the_names_that_come_in(chromium: Any, t
         viewer.find("layers.1.swiglu")
 
 
-@pytest.mark.parametrize("model", list(MODELS)[::8])
+@pytest.mark.parametrize("model", list(MODELS)[::16])
 def test_architectures_are_drawn_whole(chromium: Any, tmp_path: Path, model: str) -> None:
     found = describe_model(samples.executor(model), 24)
     found["view"] = {"pass": "build"}

@@ -116,7 +116,7 @@ def test_a_pattern_with_another_reader_inside_is_refused_with_the_reason(
             other = Node(other.op, (inside,), other.type, other.name, other.attributes)
             graph = Graph((*recipe.graph.nodes, other), {**recipe.graph.outputs, "extra": other})
         fused, counts = fused_by(verify(graph), name)
-        if counts.applied:  # shorter patterns of the same fusion end at the node that others read, or behind it
+        if counts.applied:  # shorter patterns of the fusion end at the node that others read, or behind it
             assert inside.name in {node.name for node in fused.nodes}
             assert_same_meaning(graph, verify(fused), recipe)
             continue
