@@ -151,7 +151,9 @@ def test_a_window_in_a_table_that_a_module_holds_is_seen(
     description = described("plain-d", folder / f"table-{by}", held)
     assert import_description(description, {}).keys["attention.sliding_window"] == window
     monkeypatch.setattr(masks, "LARGEST", 100)
-    with pytest.raises(ArchitectureError, match=r"in blocks\.0 .*a table with a window of more than 100 tokens"):
+    with pytest.raises(
+        ArchitectureError, match=r"in blocks\.0 .*a table with a window of more than 100 tokens"
+    ):
         import_description(description, {})
 
 

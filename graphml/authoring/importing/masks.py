@@ -60,7 +60,7 @@ def reach(
     found = _span(node, seen)
     if not any(found) and any(len(table) > n and len(np.unique(table[-1])) == 2 for table in tables):
         raise ArchitectureError(
-            f"{node.told}: its mask is a table with a window of more than {LARGEST} tokens, which is not known"
+            f"{node.told}: its mask is a table with a window of more than {LARGEST} tokens: too long to know"
         )
     for name in masks:
         _check_bias(node, _values(dependence, name, n), seen)
