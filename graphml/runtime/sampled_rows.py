@@ -20,7 +20,6 @@ from graphml.compiler.top_k_outputs import (
     TOP_K_IDS,
     TOP_K_LOGITS,
 )
-from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.evaluation import Floats, top_k_of
 from graphml.runtime.guidance import Waits
@@ -141,8 +140,8 @@ def sampled_rows(
                 continue
             try:
                 bits = None if one.matcher is None else _needed_bits(one, one.matcher)
-            except UsageError:
-                continue  # raised again where its row is sampled
+            except Exception:  # a structure's: raised again where its row is sampled
+                continue
             if bits is not None:
                 masks[row] = bits
             simple.append((row, one.request.params, one.numbers))
@@ -163,7 +162,7 @@ def sampled_rows(
 
 
 def _needed_bits(sequence: Sequence, matcher: Matcher) -> Bits | None:
-    """The tokens that may follow a sequence; None where all may. UsageError as of `Matcher.catch_up`."""
+    """The tokens that may follow a sequence; None where all may."""
     matcher.catch_up(sequence.ids, sequence.n_generated)
     return matcher.needed_bits()
 

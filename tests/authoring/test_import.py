@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import graphml
+from graphml.authoring.importing.aten import NUMBERS
 from graphml.authoring.importing.command import checkpoint
 from graphml.authoring.importing.dependence import classed
 from graphml.authoring.importing.evaluation import Evaluator, random_parameter
@@ -333,3 +334,10 @@ def test_layers_of_too_many_kinds_are_refused(folder: Path, monkeypatch: pytest.
         ArchitectureError, match="layer 3 computes otherwise than layer 0; layers of more than"
     ):
         import_description(described("cohere2", folder / "many"), checkpoint(folder / "cohere2"))
+
+
+@pytest.mark.parametrize(("dim", "axis"), [(0, 1), (1, 0), (-1, None)])
+def test_weight_norm_is_of_all_dimensions_but_one_or_of_all(dim: int, axis: int | None) -> None:
+    v, g = np.arange(12.0).reshape(3, 4) + 1, np.array(2.0)
+    wanted = 2 * v / np.linalg.norm(v, axis=axis, keepdims=True)
+    np.testing.assert_allclose(NUMBERS["_weight_norm"]({"v": v, "g": g, "dim": dim}), wanted)

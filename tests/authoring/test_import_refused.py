@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from graphml.authoring.importing import masks
 from graphml.authoring.importing.command import checkpoint
 from graphml.authoring.importing.importing import import_description
 from graphml.errors import ArchitectureError
@@ -115,6 +117,43 @@ def test_a_window_that_is_too_long_to_look_at_is_refused(number: int, why: str, 
         assert import_description(description, {}).keys["attention.sliding_window"] == number
         return
     with pytest.raises(ArchitectureError, match=f"attention.* in blocks\\.0 .*{why}"):
+        import_description(description, {})
+
+
+@pytest.mark.parametrize("by", ["slice", "index"])
+def test_a_window_in_a_table_that_a_module_holds_is_seen(
+    by: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it is longer than the traced text, and no number in the graph says it."""
+    size, window = 350, 300
+    distance = np.arange(size)[:, None] - np.arange(size)
+    seen = (distance >= 0) & (distance < window)
+
+    def held(found: dict[str, Any]) -> None:
+        found["inputs"]["b_seen"] = {"kind": "constant", "name": "seen", "shape": [size, size]}
+        found["constants"]["seen"] = ["bool", [size, size], seen.reshape(-1).tolist()]
+        nodes = {one["name"]: one for one in found["nodes"]}
+        length = {"node": next(name for name, one in nodes.items() if "sym_size" in one["op"])}
+        for mask in [one for one in found["nodes"] if one["op"] == "aten.__and__.Tensor"]:
+            at = {"node": nodes[mask["args"]["other"]["node"]]["args"]["self"]["node"]}  # distances
+            at = nodes[at["node"]]["args"]["other"]  # positions
+            if by == "slice":
+                first = {"self": {"node": "b_seen"}, "dim": 0, "start": 0, "end": length}
+                second, op = {"dim": 1, "start": 0, "end": length}, "aten.slice.Tensor"
+            else:
+                first = {"self": {"node": "b_seen"}, "indices": [at]}
+                second, op = {"indices": [None, at]}, "aten.index.Tensor"
+            rows = {**mask, "name": f"{mask['name']}_rows", "op": op, "args": first}
+            rows["shape"] = [mask["shape"][0], size]
+            found["nodes"].insert(found["nodes"].index(mask), rows)
+            mask |= {"op": op, "args": {"self": {"node": rows["name"]}, **second}}
+
+    description = described("plain-d", folder / f"table-{by}", held)
+    assert import_description(description, {}).keys["attention.sliding_window"] == window
+    monkeypatch.setattr(masks, "LARGEST", 100)
+    with pytest.raises(
+        ArchitectureError, match=r"in blocks\.0 .*a table with a window of more than 100 tokens"
+    ):
         import_description(description, {})
 
 

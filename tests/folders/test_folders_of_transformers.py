@@ -14,7 +14,7 @@ import graphml
 from graphml.errors import ArchitectureError, UsageError, WeightsError
 from graphml.loading import discovery
 from graphml.loading.open_file import open_path
-from tests.folder_records import FOLDER, RECORDS, TOKENS, about, values, write_folder
+from tests.folder_records import FOLDER, LLAMA3, RECORDS, TOKENS, YARN, about, values, write_folder
 from tests.golden import Floats, nmse
 
 LIMIT = 1e-8
@@ -74,7 +74,8 @@ def test_it_is_on_the_cpu(name: str, tmp_path: Path) -> None:
      ("hunyuan_v1_dense", "rope_parameters", {"rope_type": "yarn", "alpha": 50.0}),
      ("gemma4", "use_bidirectional_attention", "all"), ("granitemoehybrid", "time_step_limit", [0.0, 1.0]),
      ("gemma3n", "activation_sparsity_pattern", [0.0, 0.95, 0.5, 0.0]),
-     ("lfm2", "conv_bias", True), ("ernie4_5_moe", "moe_layer_interval", 2)],
+     ("lfm2", "conv_bias", True), ("ernie4_5_moe", "moe_layer_interval", 2), ("lfm2", "tie_embedding", False),
+     ("falcon_h1", "rope_parameters", LLAMA3), ("gemma4", "rope_parameters", LLAMA3)],
 )  # fmt: skip
 def test_fields_that_change_the_mathematics_are_refused(
     name: str, field: str, value: object, tmp_path: Path
@@ -85,6 +86,15 @@ def test_fields_that_change_the_mathematics_are_refused(
               "first_k_dense_replace": "mlp_layer_types"}.get(field, field)  # fmt: skip
     with pytest.raises(ArchitectureError, match=rf"config\.json: .*{wanted}"):
         open_path(path)
+
+
+def test_yarn_has_exact_bounds_wherever_transformers_does_not_truncate(tmp_path: Path) -> None:
+    found = {}
+    for truncate in (False, None, True):
+        told = {**YARN, "truncate": truncate}
+        with open_path(folder(tmp_path / str(truncate), "llama", rope_parameters=told)) as file:
+            found[truncate] = "rope_freqs.weight" in file.tensors
+    assert found == {False: True, None: True, True: False}
 
 
 def test_the_style_of_transformers_4_says_the_same(tmp_path: Path) -> None:

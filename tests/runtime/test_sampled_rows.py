@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graphml_cpu import BACKEND
 
 import graphml
+from graphml.backend import TopRowsDevice
 from graphml.errors import WeightsError
 from graphml.ir.op import Array
 from graphml.runtime import runner
@@ -17,6 +19,7 @@ from graphml.runtime.request import Request
 from graphml.runtime.sampled_rows import sampled_rows
 from graphml.runtime.sequence import Sequence
 from graphml.sampling import SamplingParams
+from graphml.sampling.structured.matcher import Matcher
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 PARAMS = {
@@ -64,6 +67,30 @@ def test_requests_sample_what_sessions_do(model: graphml.Model, monkeypatch: pyt
         engine.submit(prompt, PARAMS["top_k"], max_tokens=5).result()
     assert len(seen) == 10
     assert sum(one.n_rows_read for one in seen) == (0 if model.executor.has_top_k else 10)
+
+
+class Broken(Matcher):
+    """A structure with a mistake of its own."""
+
+    def __init__(self) -> None:
+        """It needs no vocabulary."""
+
+    def catch_up(self, ids: Any, n: int) -> None:
+        raise ValueError("a mistake in a structure")
+
+
+def test_any_error_of_a_structure_fails_its_own_request() -> None:
+    row = np.arange(8, dtype=np.float32)
+    params = SamplingParams(temperature=0)
+    sequences = [Sequence(Request(np.array([1], np.int32), params), order) for order in (0, 1)]
+    sequences[0].matcher = Broken()
+    device = BACKEND.open(1)
+    assert isinstance(device, TopRowsDevice)
+    of = dict(enumerate(sequences))
+    error, token = sampled_rows({"logits": np.stack([row, row])}, of, 8, Path(), device.top_rows)
+    device.close()
+    assert isinstance(error, ValueError)
+    assert token == 7
 
 
 def test_a_row_that_is_no_numbers_fails_its_own_request() -> None:

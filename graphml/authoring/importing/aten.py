@@ -185,8 +185,8 @@ BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
 
 
 def _norm_but(x: Array, dim: int) -> Array:
-    """The norm over all dimensions but one."""
-    others = tuple(i for i in range(x.ndim) if i != dim % x.ndim)
+    """The norm over all dimensions but one; over all where dim is -1."""
+    others = tuple(i for i in range(x.ndim) if i != dim)
     return np.sqrt((x**2).sum(others, keepdims=True))
 
 

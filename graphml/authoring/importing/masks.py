@@ -1,6 +1,7 @@
 """What an attention's masks hide and add to scores: windows, chunks, ALiBi, beyond each number in them.
 
-A window that is longer than the traced text leaves no mark on it; its number is in the graph of the mask.
+A window that is longer than the traced text leaves no mark on it; its number is in the graph of the mask, or
+the mask is a table that a module holds, of which all is looked at.
 Knows values of pairs of positions; nothing of queries and keys.
 """
 
@@ -36,7 +37,9 @@ def reach(
     causal: whether the op hides later tokens without a mask; zero: scores of a few tokens [T, T, head]
     without their queries and keys.
     """
-    n = max(dependence.description.length, _largest(dependence, node, masks)) + 3
+    tables = [table for name in masks for table in _tables(dependence, name)]
+    rows = max((len(table) for table in tables), default=0)
+    n = max(dependence.description.length, _largest(dependence, node, masks), min(rows, LARGEST)) + 3
     small = np.isfinite(zero[:, :, 0]) & (zero[:, :, 0] > HIDDEN)
     size = len(small)
     seen = np.tril(np.ones((n, n), bool)) if causal or not masks else np.ones((n, n), bool)
@@ -55,6 +58,10 @@ def reach(
         if not np.array_equal(small, seen[:size, :size]):
             raise ArchitectureError(f"{node.told}: wanted each token to see itself and those before it")
     found = _span(node, seen)
+    if not any(found) and any(len(table) > n and len(np.unique(table[-1])) == 2 for table in tables):
+        raise ArchitectureError(
+            f"{node.told}: its mask is a table with a window of more than {LARGEST} tokens: too long to know"
+        )
     for name in masks:
         _check_bias(node, _values(dependence, name, n), seen)
     return found
@@ -91,12 +98,14 @@ def _check_bias(node: TracedNode, mask: Array, seen: Array) -> None:
 
 
 def _values(dependence: Dependence, name: str, n: int) -> Array:
-    """A mask's values [head, n, n]; if it has a table of fewer than n tokens, for those that were traced."""
-    for count in (n, dependence.description.length + 3, dependence.description.length):
+    """A mask's values [head, n, n]; if it has a table of fewer than n tokens, of as many as there are."""
+    traced = dependence.description.length
+    rows = min((len(table) for table in _tables(dependence, name)), default=0)
+    for count in (n, *([rows] if traced < rows < n else []), traced + 3, traced):
         try:
             found = run(dependence, {}, name, count)
         except ArchitectureError:
-            if count == dependence.description.length:
+            if count == traced:
                 raise
             continue
         return found.reshape(-1, *found.shape[-2:])[:, :count, :count]
@@ -117,15 +126,30 @@ def _largest(dependence: Dependence, node: TracedNode, masks: Sequence[str]) -> 
     return found
 
 
+def _tables(dependence: Dependence, name: str) -> list[Array]:
+    """The tables on the way to a mask that have numbers for pairs of positions: of each the last [n, n]."""
+    inputs, values = dependence.description.inputs, dependence.description.values
+    leaves = [inputs[one] for one in _before(dependence, name) if one in inputs]
+    held = [values[one.name] for one in leaves if one.kind == "constant"]
+    square = [one for one in held if one.ndim > 1 and 1 < one.shape[-1] == one.shape[-2]]
+    return [one.reshape(-1, *one.shape[-2:])[-1] for one in square]
+
+
+def _before(dependence: Dependence, name: str) -> list[str]:
+    """A value and all that lead to it."""
+    nodes, stack, known = dependence.description.nodes, [name], dict[str, None]()
+    while stack:
+        one = stack.pop()
+        if one not in known:
+            known[one] = None
+            stack += nodes[one].operands if one in nodes else []
+    return list(known)
+
+
 def _numbers(dependence: Dependence, name: str) -> Iterator[int]:
     """Whole parts of the numbers in the ops that lead to a value."""
-    nodes, stack, known = dependence.description.nodes, [name], set[str]()
-    while stack:
-        one = nodes.get(stack.pop())
-        if one is None or one.name in known:
-            continue
-        known.add(one.name)
-        stack += one.operands
+    nodes = dependence.description.nodes
+    for one in (nodes[each] for each in _before(dependence, name) if each in nodes):
         if op_name(one) in COUNTING:
             for value in one.args.values():
                 number = _number(dependence, value)

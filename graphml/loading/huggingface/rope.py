@@ -80,7 +80,7 @@ def _scaling(config: HfConfig, told: Fields, n_rot: int, base: float, n_ctx: int
         high = config.checked_number("high_freq_factor", told.pop("high_freq_factor", None))
         config.tensors["rope_freqs.weight"] = _llama3(n_rot, base, factor, low, high, original)
     elif kind == "yarn":
-        exact = told.pop("truncate", True) is False
+        exact = not told.pop("truncate", True)
         found = _yarn(config, told, factor, original)
         if exact:
             found = _exact_yarn(config, found, n_rot, base)

@@ -29,11 +29,11 @@ def keys(config: HfConfig) -> dict[str, Value]:
         raise config.error("mamba_n_heads, mamba_d_head: wanted heads that fill mamba_d_ssm")
     if config.flag("tie_word_embeddings") and factor("embedding")(config) != factor("lm_head")(config):
         raise config.error("tie_word_embeddings: wanted one factor for the embedding and the logits")
-    if any(one.startswith("rope_freqs") for one in config.tensors):
-        raise config.error("rope: wanted no factors of its frequencies")
+    found |= rope_keys(config, found)
+    if any(one.startswith("rope_f") for one in config.tensors):
+        raise config.error("rope_parameters: wanted no factors of its frequencies")
     return {
         **found,
-        **rope_keys(config, found),
         "ssm.conv_kernel": config.size("mamba_d_conv"),
         "ssm.inner_size": inner,
         "ssm.state_size": config.size("mamba_d_state"),

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys, window_keys
 from graphml.loading.huggingface.family import Family, To, as_float32
+from graphml.loading.huggingface.rope import LAYER_KINDS
 from graphml_models.huggingface._names import ATTENTION, GATED, HEAD_NORMS, TOP
 
 STILL = 1e30  # what divides the frequencies of pairs that do not rotate
@@ -68,6 +69,8 @@ def _full_heads(config: HfConfig, windowed: list[Any], kv: int) -> tuple[int, in
 def _ropes(config: HfConfig, local: int, wide: int) -> dict[str, Value]:
     """Of layers with a window plain; of others a part of the pairs rotates, over the whole width."""
     told = config.get("rope_parameters") or {}
+    if not isinstance(told, dict) or set(told) - set(LAYER_KINDS):
+        raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {str(told)[:100]}")
     full, near = (dict(told.get(kind) or {}) for kind in ("full_attention", "sliding_attention"))
     kind, part = full.pop("rope_type", "proportional"), full.pop("partial_rotary_factor", 0.25)
     bases = full.pop("rope_theta", 1e6), near.pop("rope_theta", 1e4)

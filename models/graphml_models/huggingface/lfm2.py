@@ -30,13 +30,14 @@ IGNORED = (
     "block_auto_adjust_ff_dim", "block_dim", "block_ff_dim", "block_ffn_dim_multiplier",
     "block_mlp_init_scale", "block_multiple_of", "block_norm_eps", "block_out_init_scale",
     "block_use_swiglu", "block_use_xavier_init", "conv_dim", "conv_dim_out", "conv_use_xavier_init",
-    "use_pos_enc", "num_heads", "tie_embedding", "theta",
+    "use_pos_enc", "num_heads", "theta",
 )  # fmt: skip
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """Sizes, rope, and the layers with attention, which alone have heads of keys."""
     config.only("conv_bias", False)
+    config.only("tie_embedding", config.flag("tie_word_embeddings"))  # transformers reads the former
     found = decoder_keys(config)
     count = int(str(found["block_count"]))
     attends = config.layered("layer_types", {"full_attention": True, "conv": False}, count)
