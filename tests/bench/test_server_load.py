@@ -122,6 +122,14 @@ def test_a_long_prompt_comes_while_all_clients_get_their_answers() -> None:
     assert found.long.ttft_s > 0
 
 
+def test_a_long_prompt_waits_for_no_client_that_has_failed() -> None:
+    load = ServerLoad(2, 1, n_long=50)
+    with served(Script(key="k")) as address:
+        assert send(address, load).errors == {"status 401": 3}
+    found = send(address, load)
+    assert (found.errors, found.long) == ({"ConnectionRefusedError": 3}, None)
+
+
 def test_idle_connections_are_open_while_answers_come() -> None:
     script = Script([ANSWER])
     with served(script) as address:
