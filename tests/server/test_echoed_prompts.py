@@ -27,7 +27,7 @@ def joined(parts: list[Any], name: str) -> list[Any]:
 
 
 def test_offsets_count_characters_of_which_tokens_are_parts() -> None:
-    pieces = ["a".encode(), b"\xc3", b"\xa9", "b東".encode(), b"\xff", b"c"]
+    pieces = [b"a", b"\xc3", b"\xa9", "b東".encode(), b"\xff", b"c"]
     assert in_lists([None] * 6, pieces, 3)["text_offset"] == [3, 4, 4, 5, 7, 8]
 
 
