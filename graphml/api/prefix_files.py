@@ -96,12 +96,14 @@ class PrefixFiles:
 
     def _parts(self, file: TensorFile, count: int) -> PrefixParts:
         """What a file has of so many ids."""
+        if self._rows.keys() != {CELLS} and count % BLOCK_SIZE:
+            raise UsageError(f"{file.path.name}: wanted whole blocks of {BLOCK_SIZE} ids; it has {count} ids")
+        sizes = {CELLS: count, **self._moved.window_cells(count)}
         every: dict[str, list[Rows]] = {}
         for kind, rows in self._rows.items():
             if kind != STATES:
-                size = count if kind == CELLS else None
                 arrays = {
-                    name: file.array(_name(kind, name), (size, *row.shape[1:]), row.dtype)
+                    name: file.array(_name(kind, name), (sizes[kind], *row.shape[1:]), row.dtype)
                     for name, row in rows.items()
                 }
                 every[kind] = _blocks(arrays)

@@ -139,9 +139,9 @@ class _Run:
             await self._ask(messages(load, which * load.requests + request), load.n_gen, self.ended)
 
     async def long(self) -> None:
-        """The long chat, when all clients get their answers."""
+        """The long chat, when all clients get their answers, or got none."""
         load = self._load
-        while len(self._begun) < load.clients or any(len(one.parts) < BEGUN for one in self._begun):
+        while len(self._begun) + self.errors.total() < load.clients or any(map(_waits, self._begun)):
             await asyncio.sleep(0.01)
         long = replace(load, n_prompt=load.n_long, seed=load.seed + 1)
         await self._ask(messages(long, load.clients * load.requests), 1, self.long_ended)
@@ -164,6 +164,11 @@ class _Run:
             ended.append(await timed_post(self._path, raw, headers, MOST_S, self._begun.append))
         except OSError as error:
             self.errors[type(error).__name__] += 1
+
+
+def _waits(one: TimedResponse) -> bool:
+    """Whether its tokens do not come yet."""
+    return len(one.parts) < BEGUN and not one.ended.done()
 
 
 @contextlib.asynccontextmanager

@@ -19,6 +19,10 @@ class BetweenSteps:
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
 
+    def __bool__(self) -> bool:
+        """Whether any waits."""
+        return not self._calls.empty()
+
     def ask(self, call: Callable[[], T]) -> Future[T]:
         """Have a call made; any thread."""
         future: Future[T] = Future()

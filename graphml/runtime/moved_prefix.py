@@ -57,6 +57,11 @@ class MovedPrefix:
         self._checkpoints = loop.scheduler.checkpoints if STATES in kinds else None
         self._has_cells = CELLS in kinds
 
+    def window_cells(self, n_ids: int) -> dict[str, int]:
+        """By the name of each window's group, the cells that a prefix of so many ids, whole blocks, has."""
+        size = self._pool.block_size
+        return {one.group.name: n_ids - one.first_block(n_ids) * size for one in self._pool.windows}
+
     def read(self, ids: Array, extra: bytes) -> PrefixParts:
         """The parts of the first of `ids`, as many as a prompt could go on from."""
         held, states = self._loop.between_steps(partial(self._begin_read, ids, extra))

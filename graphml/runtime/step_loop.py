@@ -131,8 +131,8 @@ class StepLoop:
         else:
             self._end_all(lambda one: one.listener.ended("cancel"))
         finally:
+            self.wake_readers()  # before a store is written, which takes time and may fail
             self._let_go(keep=self._failure is None)
-            self.wake_readers()
 
     def _let_go(self, keep: bool) -> None:
         if self.prefixes is not None:
@@ -204,7 +204,7 @@ class StepLoop:
             self._delivery.drop_expired(self._clock())
             fed = tokens or (None,) * len(plan.rows)
             rows = [one for one, token in zip(plan.rows, fed, strict=True) if _counts(one, token)]
-            whole = len(rows) == len(plan.rows) and not self._closing
+            whole = len(rows) == len(plan.rows) and not self._closing and not self._between
             following = self.scheduler.follow(plan) if whole else None
             if self.prefixes is not None:
                 self.prefixes.save()

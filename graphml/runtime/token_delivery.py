@@ -107,9 +107,7 @@ class TokenDelivery:
                 if i == len(further):
                     sequence.draft = []
                 accept(sequence, pool)
-                sequence.was_drafted = i < len(
-                    further
-                )  # behind what was right of the draft is one token more
+                sequence.was_drafted = i < len(further)  # the last is behind what was right of the draft
                 self._continue(one, token)
             if sequence.status is Status.RUNNING:
                 give_back(sequence, pool)

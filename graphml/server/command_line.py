@@ -84,7 +84,7 @@ FLAGS: Final = (
     Flag("--cors-origins", "cors", help="Origins whose pages may ask, with commas, or localhost."),
     Flag("--ssl-key-file", "ssl_key", help="PEM file of the private key."),
     Flag("--ssl-cert-file", "ssl_certificate", help="PEM file of the certificate."),
-    Flag("-to --timeout", "timeout", float, "Seconds until a client that does not read is left."),
+    Flag("-to --timeout", "timeout", float, "Seconds until a client that does not read is left; 0: never."),
     Flag("--shutdown-timeout", "drain", float, "Seconds in which requests may end after SIGTERM."),
     Flag("--sse-ping-interval", "ping", float, "Seconds of silence until a comment is sent; -1: never."),
     Flag("--sleep-idle-seconds", "sleep_idle", float, "Seconds until an idle server says that it sleeps."),

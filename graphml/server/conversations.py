@@ -72,11 +72,11 @@ def _offered(given: ChatCompletion) -> tuple[list[dict[str, Any]] | None, Any]:
         raise wrong_field(
             "tool_choice", f"wanted tools of the request in allowed_tools; got {wrong[0]!r:.40}"
         )
-    return [known[one] for one in names] or None, mode if names else "auto"
+    return [known[one] for one in dict.fromkeys(names)] or None, mode
 
 
 def _tool_name(tool: Any) -> str | None:
-    function = tool.get("function") if isinstance(tool, dict) else None
+    function = tool.get("function", tool) if isinstance(tool, dict) else None
     name = function.get("name") if isinstance(function, dict) else None
     return name if isinstance(name, str) else None
 

@@ -30,5 +30,9 @@ class EchoedPrompt:
         return b"".join(self.pieces).decode("utf-8", "replace")
 
     def scores(self, every: Sequence[TokenLogprobs | None]) -> list[TokenLogprobs | None]:
-        """Those of its pieces, of all ids of the prompt; None for one that nothing is before."""
-        return list(every[self._begin : self._begin + len(self.pieces)])
+        """Those of its pieces, of all ids of the prompt; none without any.
+
+        None for one that nothing is before, or that was not computed since the request ended before.
+        """
+        known = every[self._begin : self._begin + len(self.pieces)]
+        return [*known, *[None] * (len(self.pieces) - len(known))] if every else []

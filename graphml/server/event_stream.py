@@ -37,9 +37,9 @@ def event(data: Any, name: str | None = None) -> bytes:
 class EventStream:
     """An ASGI response that sends what a generator yields.
 
-    ping: seconds of silence after which a comment is sent, below 0 for never. timeout: seconds in which the
-    client must take what is sent. cancel: ends what computes the events; called at the end, even where the
-    generator has not begun to read it. anthropic: the shape of an error in mid-stream.
+    ping: seconds of silence after which a comment is sent. timeout: seconds in which the client must take
+    what is sent. Neither counts where it is 0 or less. cancel: ends what computes the events; called at the
+    end, even where the generator has not begun to read it. anthropic: the shape of an error in mid-stream.
     """
 
     def __init__(
@@ -50,7 +50,8 @@ class EventStream:
         cancel: Callable[[], None],
         anthropic: bool = False,
     ) -> None:
-        self._events, self._ping, self._timeout = events, ping, timeout
+        self._events, self._ping = events, ping if ping > 0 else math.inf
+        self._timeout = timeout if timeout > 0 else math.inf
         self._cancel, self._anthropic = cancel, anthropic
         self._sends, self._since = False, 0.0  # whether something is being sent, and since when
         self.headers: list[tuple[bytes, bytes]] = []
@@ -92,16 +93,15 @@ class EventStream:
 
         It looks now and then: a timer of each event would take longer than the event.
         """
-        pings = self._ping if self._ping > 0 else math.inf
         while True:
-            limit = self._timeout if self._sends else pings
+            limit = self._timeout if self._sends else self._ping
             left = self._since + limit - time.monotonic()
             if left <= 0 and self._sends:
                 return
             if left <= 0:
                 await asyncio.wait_for(self._give(send, PING), self._timeout)
             else:
-                await asyncio.sleep(min(left, self._timeout, pings))
+                await asyncio.sleep(min(left, self._timeout, self._ping))
 
 
 async def _left(receive: Receive) -> None:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from graphml.api.request_handle import ranked
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
+from graphml.sampling.logprobs import TokenLogprobs
 from graphml.server.api_errors import wrong_field
 from graphml.server.echoed_prompts import EchoedPrompt
 from graphml.server.event_stream import DONE, EventStream, event, unless_left
@@ -105,35 +106,42 @@ def _told(one: Generation) -> list[tuple[Result, int]]:
 async def _events(
     service: Service, given: Completion, generations: list[Generation], shown: dict[str, Any]
 ) -> AsyncGenerator[bytes, None]:
-    begin, begun = time.monotonic(), set[int]()
+    begin, each = time.monotonic(), generations[0].settings.n
     counts: dict[int, int] = {}
     held: dict[int, list[Token]] = {}
     told_chars: dict[int, int] = {}
+
+    def part(index: int, text: str, pieces: list[bytes], found: list[TokenLogprobs | None]) -> dict[str, Any]:
+        """The next text of an answer, and the scores of its tokens, if there are any."""
+        at = told_chars.get(index, 0)
+        told_chars[index] = at + len(text)
+        scores = in_lists(found, pieces, at) if found else None
+        return {**shown, "choices": [choice(index, text, None, scores)]}
+
+    def echo(index: int) -> bytes:
+        number = index // each
+        prompt = EchoedPrompt(service.tokenizer, generations[number].ids, given.prompt, number)
+        scores = prompt.scores(generations[number].sequences[0].prompt_scores or [])
+        return event(part(index, prompt.text, prompt.pieces, scores))
+
     async for index, token in merged(generations):
+        if given.echo and index not in counts:
+            yield echo(index)
         counts[index] = counts.get(index, 0) + 1
-        number = index // generations[0].settings.n
-        text, echoed = token.piece, EchoedPrompt(service.tokenizer, [], None, 0)
         held.setdefault(index, []).append(token)
-        if index not in begun:
-            begun.add(index)
-            if given.echo:
-                echoed = EchoedPrompt(service.tokenizer, generations[number].ids, given.prompt, number)
-                text = echoed.text + text
-        if not text:
+        if not token.piece:
             continue
         scored = [one for one in held.pop(index) if one.logprobs is not None]
-        raw = [*echoed.pieces, *(service.tokenizer.piece_bytes(one.id) for one in scored)]
-        of_prompt = echoed.scores(generations[number].sequences[0].prompt_scores or [])
-        found = [*of_prompt, *(one.logprobs for one in scored)]
-        scores = in_lists(found, raw, told_chars.get(index, 0)) if scored else None
-        told_chars[index] = told_chars.get(index, 0) + len(text)
-        chunk = {**shown, "choices": [choice(index, text, None, scores)]}
+        pieces = [service.tokenizer.piece_bytes(one.id) for one in scored]
+        chunk = part(index, token.piece, pieces, [one.logprobs for one in scored])
         if given.timings_per_token:
-            chunk["timings"] = running_timings(generations[number], counts[index], begin)
+            chunk["timings"] = running_timings(generations[index // each], counts[index], begin)
         yield event(chunk)
     results = [result for one in generations for result in one.results()]
     told = given.stream_options is not None and given.stream_options.include_usage
     for index, result in enumerate(results):
+        if given.echo and index not in counts:  # an answer of no tokens
+            yield echo(index)
         last = {**shown, "choices": [choice(index, "", reason(result.stop_reason))]}
         yield event(last if told else {**last, "timings": timings(result)})
     if told:

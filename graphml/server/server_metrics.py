@@ -195,7 +195,7 @@ def own_bytes() -> int | None:
     except (OSError, UnicodeDecodeError):
         return None
     values = dict(line.split(":", 1) for line in lines if line.startswith(("RssAnon", "VmSwap")))
-    return sum(int(value.split()[0]) for value in values.values()) << 10
+    return sum(int(value.split()[0]) for value in values.values()) << 10 if values else None
 
 
 def memory_metric() -> str:

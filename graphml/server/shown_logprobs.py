@@ -5,6 +5,7 @@ A probability of 0 is -9999 there, as JSON has no infinite numbers. Knows values
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -37,15 +38,15 @@ def entries(given: Iterable[TokenLogprobs | None], after_sampling: bool = False)
 def in_lists(given: Sequence[TokenLogprobs | None], ids: Sequence[bytes], begin: int) -> dict[str, Any]:
     """OpenAI's form for completions: lists of all tokens. ids: each token's bytes; begin: the first's place.
 
-    text_offset counts characters of the answer's text.
+    text_offset counts characters of the answer's text; parts of one have the same place.
     """
-    texts = [raw.decode("utf-8", "replace") for raw in ids]
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     offsets: list[int] = []
-    for text in texts:
+    for raw in ids:
         offsets.append(begin)
-        begin += len(text)
+        begin += len(decoder.decode(raw))
     return {
-        "tokens": texts,
+        "tokens": [raw.decode("utf-8", "replace") for raw in ids],
         "token_logprobs": [None if one is None else max(LEAST, one.logprob) for one in given],
         "top_logprobs": [None if one is None else _best(one) for one in given],
         "text_offset": offsets,

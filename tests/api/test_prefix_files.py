@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import graphml
 from graphml.errors import UsageError
+from graphml.runtime.tensor_file import TensorFile, write_tensors
 from tests.sample_models import MODELS, write_model
 
 IDS = [i * 7 % 80 for i in range(150)]
@@ -46,6 +51,41 @@ def test_a_prefix_goes_on_in_another_engine(path: Path, tmp_path: Path) -> None:
         assert asked(engine) == (FOUND, tokens)
         assert files.restore(file, extra)[0] == ids  # beside what is there
         assert files.forget([*IDS, *tokens], extra) >= n_saved
+        assert asked(engine) == (0, tokens)
+        assert engine.stats().blocks_used == 0
+
+
+def altered(file: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A copy with other arrays, whose hashes are right."""
+    with TensorFile(file) as one:
+        about, arrays = one.about, load_file(file)
+    change(arrays)
+    write_tensors(found := file.with_name("altered"), about, arrays)
+    return found
+
+
+def without_an_id(arrays: dict[str, Any]) -> None:
+    arrays.update({name: one[:-1] for name, one in arrays.items() if name.startswith(("tokens", "cells/"))})
+
+
+def with_longer_windows(arrays: dict[str, Any]) -> None:
+    for name, one in arrays.items():
+        if not name.startswith(("tokens", "cells/", "states/")):
+            arrays[name] = np.concatenate([one, *[one[:32]] * 9])
+
+
+def test_files_of_other_sizes_are_refused(path: Path, tmp_path: Path) -> None:
+    file, extra = tmp_path / "prefix", b""
+    with opened(path) as model, model.engine(max_sequences=2, n_ctx=256) as engine:
+        files, (_, tokens) = engine.prefix_files(), asked(engine)
+        files.save([*IDS, *tokens], extra, file)
+        files.forget([*IDS, *tokens], extra)
+        with pytest.raises(UsageError, match="whole blocks of 32"):
+            files.restore(altered(file, without_an_id), extra)
+        longer = altered(file, with_longer_windows)
+        if longer.stat().st_size > file.stat().st_size:
+            with pytest.raises(UsageError, match="wanted float32"):
+                files.restore(longer, extra)
         assert asked(engine) == (0, tokens)
         assert engine.stats().blocks_used == 0
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from graphml.bench.server_load import ServerLoad, idle_connections, messages, send
+from graphml.bench.server_load import ServerLoad, messages, send
 from graphml.bench.server_rows import measure_servers
 from tests.cli.test_bench import bench
 from tests.server.scripted_server import Script, chunk, served
@@ -122,18 +121,31 @@ def test_a_long_prompt_comes_while_all_clients_get_their_answers() -> None:
     assert found.long.ttft_s > 0
 
 
+def test_a_long_prompt_waits_for_no_client_that_has_failed() -> None:
+    load = ServerLoad(2, 1, n_long=50)
+    with served(Script(key="k")) as address:
+        assert send(address, load).errors == {"status 401": 3}
+    found = send(address, load)
+    assert (found.errors, found.long) == ({"ConnectionRefusedError": 3}, None)
+
+
 def test_idle_connections_are_open_while_answers_come() -> None:
-    script = Script([ANSWER])
-    with served(script) as address:
-        assert send(address, ServerLoad(1, 1, n_idle=20)).errors == {}
-    with served(script) as address:
-        asyncio.run(_count_open(address))
+    class Counting(Script):
+        async def chat(self, request: Any) -> Any:
+            counts.append(_n_open(request.url.port))
+            return await super().chat(request)
+
+    counts: list[int] = []
+    with served(Counting([ANSWER] * 2)) as address:
+        for n_idle in (0, 20):
+            assert send(address, ServerLoad(1, 1, n_idle=n_idle)).errors == {}
+    assert counts == ([1, 21] if TABLE.exists() else [0, 0])
 
 
-async def _count_open(address: str) -> None:
-    async with idle_connections(address, 20):
-        port = int(address.rpartition(":")[2])
-        table = Path("/proc/net/tcp")
-        if table.exists():
-            ends = [line.split()[2] for line in table.read_text().splitlines()[1:] if line.split()[3] == "01"]
-            assert sum(end.endswith(f":{port:04X}") for end in ends) == 20
+TABLE = Path("/proc/net/tcp")
+
+
+def _n_open(port: int) -> int:
+    """Connections to a port that clients of this machine have open; 0 where the system does not tell."""
+    lines = TABLE.read_text().splitlines()[1:] if TABLE.exists() else []
+    return sum(one[2].endswith(f":{port:04X}") and one[3] == "01" for one in map(str.split, lines))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -80,3 +81,17 @@ def test_an_event_whose_time_is_up_is_not_behind_a_long_silence() -> None:
     """The time to take it counts from when it was sent, not from the event before."""
     got = _sent(_slow([b"data: 1\n\n", b"data: 2\n\n", DONE], 0.3), -1.0, 0.2)
     assert got[1:] == [b"data: 1\n\n", b"data: 2\n\n", DONE, b""]
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, math.nan])
+def test_without_a_time_nobody_looks_at_the_clock(timeout: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep, naps = asyncio.sleep, list[float]()
+
+    async def counted(seconds: float) -> None:
+        naps.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", counted)
+    chunks = [b"data: 1\n\n", b"data: 2\n\n", DONE]
+    assert _sent(_slow(chunks, 0.05), -1.0, timeout)[1:] == [*chunks, b""]
+    assert len(naps) < 10

@@ -20,6 +20,7 @@ from graphml.errors import UsageError
 from graphml.server.command_line import BY_NAME, parsed
 from graphml.server.ignored_flags import ALONE, WITH_VALUE
 from graphml.server.key_limits import KeyLimits
+from graphml.server.server_metrics import memory_metric, own_bytes
 from tests.server.running_server import STORIES
 
 
@@ -90,6 +91,12 @@ def test_a_log_that_cannot_be_written_and_a_hangup_stop_nobody() -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_memory_that_the_system_does_not_tell_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "Name:\tgraphml\nThreads:\t1\n")
+    assert own_bytes() is None
+    assert memory_metric() == ""
 
 
 FLAGS = (

@@ -61,6 +61,20 @@ def test_only_allowed_tools_are_called(gpt: openai.OpenAI) -> None:
     assert [one.name for one in response.output if one.type == "function_call"] == ["wait"]
 
 
+def test_allowed_tools_count_once_and_required_ones_are_there(gpt: openai.OpenAI) -> None:
+    tools: Any = [{"type": "function", "function": {"name": name, "parameters": NOTHING}} for name in NAMES]
+    asked: dict[str, Any] = {"model": "any", "messages": USER, "tools": tools, "max_tokens": 60, "seed": 1}
+    choice: dict[str, Any] = {"type": "allowed_tools", "allowed_tools": {"mode": "required"}}
+    choice["allowed_tools"]["tools"] = [tools[1], tools[1]]
+    found = gpt.chat.completions.create(**asked, tool_choice=choice, parallel_tool_calls=False)
+    assert [one.function.name for one in found.choices[0].message.tool_calls or ()] == ["stop"]
+    choice["allowed_tools"]["tools"] = []
+    with pytest.raises(openai.BadRequestError, match="required wants tools"):
+        gpt.chat.completions.create(**asked, tool_choice=choice)
+    choice["allowed_tools"]["mode"] = "auto"
+    assert not gpt.chat.completions.create(**asked, tool_choice=choice).choices[0].message.tool_calls
+
+
 def test_one_call_at_a_time_where_no_more_are_wanted(claude: anthropic.Anthropic) -> None:
     tools: Any = [{"name": name, "input_schema": {"type": "object"}} for name in NAMES[:2]]
     choice: dict[str, Any] = {"type": "any", "disable_parallel_tool_use": True}
