@@ -38,11 +38,15 @@ class PrefixParts:
 
 
 class _Held(NamedTuple):
-    """Blocks that hold the first `n_ids` of some ids, the last maybe partly; prefix: of the full ones."""
+    """Blocks that hold the first `n_ids` of some ids, the last maybe partly; prefix: of the full ones.
+
+    states: where the states behind them are, if the model has any.
+    """
 
     blocks: list[int]
     prefix: Prefix
     n_ids: int
+    states: int | None = None
 
 
 class MovedPrefix:
@@ -113,9 +117,9 @@ class MovedPrefix:
         pool, prefix = self._pool, Prefix.empty(extra)
         if self._checkpoints is not None:
             one = self._checkpoints.longest(ids, extra, prefix, pool)
-            n = 0 if one is None else one.n
+            n, at = (0, None) if one is None else (one.n, one.at)
             blocks = pool.match(ids[:n], prefix)[0] if self._has_cells else []
-            return _Held(blocks, prefix, n)
+            return _Held(blocks, prefix, n, at)
         return self._with_begun(*pool.match(ids, prefix), ids, prefix)
 
     def _with_begun(self, blocks: list[int], prefixes: list[Prefix], ids: Array, prefix: Prefix) -> _Held:
@@ -128,10 +132,8 @@ class MovedPrefix:
     def _begin_read(self, ids: Array, extra: bytes) -> tuple[_Held, Rows | None]:
         """Hold what is found, so that it stays; states are copied at once, as nobody can hold them."""
         found, states = self._found(ids, extra), None
-        if self._checkpoints is not None and found.n_ids:
-            one = self._checkpoints.longest(ids, extra, Prefix.empty(extra), self._pool)
-            assert one is not None
-            (states,) = self._cells.read(STATES, [one.at])
+        if found.states is not None:
+            (states,) = self._cells.read(STATES, [found.states])
         self._pool.share(found.blocks)
         for window in self._pool.windows:
             window.hold(found.blocks)

@@ -60,11 +60,11 @@ class Sequence:
     n_dropped: ids that a full context has made it forget; draft: ids that the next step tries behind the
     others, from `drafts`; was_drafted: whether the token that is handed out was one of these; moved: whether
     cells of its blocks were moved since they were computed, so that nobody else can use them; copies: whether
-    its next step begins with copies to its blocks, which hold
-    nothing until then. prompt_scores: what is known of the prompt's log-probabilities, where they are
-    wanted, of all sequences of a request; scores: of tokens that were sampled and not handed out yet. pooled:
-    the rows of a text, float32 [rows, d], once they are computed. guidance: what it shares with the sequence
-    of a (negative) prompt. waits_for: why it was not admitted when that was last considered; see `Scheduler`.
+    its next step begins with copies to its blocks, which hold nothing until then. prompt_scores: what is
+    known of the prompt's log-probabilities, where they are wanted, of all sequences of a request; scores: of
+    tokens that were sampled and not handed out yet. pooled: the rows of a text, float32 [rows, d], once they
+    are computed. guidance: what it shares with the sequence of a (negative) prompt. waits_for: why it was not
+    admitted when that was last considered; see `Scheduler`.
     """
 
     request: Request

@@ -48,8 +48,6 @@ class EngineAccess:
         self.generates = model.executor.architecture.output == "logits" and not options.embeddings_only
         self.engine: Engine | None = None
         self.draining = False
-        self.memory = ""
-        """The memory that metrics report of a server that sleeps."""
         self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
         self.last_used = time.monotonic()
         self._queued, self._claimed = 0, Counter[str | None]()

@@ -214,8 +214,6 @@ async def metrics(service: Service, request: Request) -> Response:
     found = service.access.metrics
     access = service.access
     shares = [(place, use, access.running_of(owner)) for place, owner, use in service.keys.uses()]
-    if not (access.sleeping and access.memory):
-        access.memory = memory_metric()
-    text = found.text(access.stats()) + key_metrics(shares) + access.memory
+    text = found.text(access.stats()) + key_metrics(shares) + memory_metric()
     headers = {"Process-Start-Time-Unix": str(int(found.began))}
     return Response(text, 200, headers, "text/plain; version=0.0.4")

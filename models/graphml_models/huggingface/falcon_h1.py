@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from graphml.loading.huggingface.config import HfConfig, Value, decoder_keys
-from graphml.loading.huggingface.family import Change, Family, To, calculated, column, minus_exp, squeezed
+from graphml.loading.huggingface.family import Change, Family, To, calculated
 from graphml.loading.huggingface.rope import rope_keys
 from graphml.weights import Tensor
-from graphml_models.huggingface.mamba2 import check_time_steps, grouped
+from graphml_models.huggingface.mamba2 import MIXER, check_time_steps
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
@@ -93,12 +93,7 @@ FAMILY = Family(
         "layers.{}.self_attn.v_proj": To("blk.{}.attn_v", times(factor("attention_in"))),
         "layers.{}.self_attn.o_proj": To("blk.{}.attn_output", times(factor("attention_out"))),
         "layers.{}.mamba.in_proj": To("blk.{}.ssm_in", inputs),
-        "layers.{}.mamba.conv1d.weight": To("blk.{}.ssm_conv1d.weight", squeezed),
-        "layers.{}.mamba.conv1d.bias": "blk.{}.ssm_conv1d.bias",
-        "layers.{}.mamba.dt_bias": "blk.{}.ssm_dt.bias",
-        "layers.{}.mamba.A_log": To("blk.{}.ssm_a", minus_exp),
-        "layers.{}.mamba.D": To("blk.{}.ssm_d", column),
-        "layers.{}.mamba.norm": To("blk.{}.ssm_norm", lambda c, n, t: grouped(c, n, t, "mamba_n_groups")),
+        **MIXER,
         "layers.{}.mamba.out_proj": To("blk.{}.ssm_out", times(factor("ssm_out"))),
         "layers.{}.feed_forward.gate_proj": To(
             "blk.{}.ffn_gate", times(lambda c: listed(c, "mlp_multipliers", 2)[0])

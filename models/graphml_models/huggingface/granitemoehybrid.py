@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value
-from graphml.loading.huggingface.family import Family, Names, To, column, minus_exp, rows, squeezed
+from graphml.loading.huggingface.family import Family, Names, To, rows
 from graphml_models.huggingface import granite, granitemoe
-from graphml_models.huggingface.mamba2 import check_time_steps, grouped
+from graphml_models.huggingface.mamba2 import MIXER, check_time_steps
 
 SHARED: Names = {
     "layers.{}.shared_mlp.input_linear": (
@@ -56,12 +56,7 @@ FAMILY = Family(
     names={
         **granitemoe.FAMILY.names, **SHARED,
         "layers.{}.mamba.in_proj": "blk.{}.ssm_in",
-        "layers.{}.mamba.conv1d.weight": To("blk.{}.ssm_conv1d.weight", squeezed),
-        "layers.{}.mamba.conv1d.bias": "blk.{}.ssm_conv1d.bias",
-        "layers.{}.mamba.dt_bias": "blk.{}.ssm_dt.bias",
-        "layers.{}.mamba.A_log": To("blk.{}.ssm_a", minus_exp),
-        "layers.{}.mamba.D": To("blk.{}.ssm_d", column),
-        "layers.{}.mamba.norm": To("blk.{}.ssm_norm", lambda c, n, t: grouped(c, n, t, "mamba_n_groups")),
+        **MIXER,
         "layers.{}.mamba.out_proj": "blk.{}.ssm_out",
     },
     defaults={"hidden_act": "silu", "rms_norm_eps": 1e-6, "num_local_experts": 8, "num_experts_per_tok": 2,

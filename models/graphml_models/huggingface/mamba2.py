@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 
 from graphml.loading.huggingface.config import HfConfig, Value
-from graphml.loading.huggingface.family import Family, To, calculated, column
+from graphml.loading.huggingface.family import (
+    Family,
+    Names,
+    To,
+    calculated,
+    column,
+    minus_exp,
+    squeezed,
+)
 from graphml.weights import Tensor
 from graphml_models.huggingface import mamba
 
@@ -15,6 +23,17 @@ def grouped(config: HfConfig, name: str, tensor: Tensor, field: str = "n_groups"
     groups = config.size(field)
     shape = (groups, tensor.n_elements // max(groups, 1))
     return calculated(tensor, name, lambda values: values, shape)
+
+
+MIXER: Names = {
+    "layers.{}.mamba.conv1d.weight": To("blk.{}.ssm_conv1d.weight", squeezed),
+    "layers.{}.mamba.conv1d.bias": "blk.{}.ssm_conv1d.bias",
+    "layers.{}.mamba.dt_bias": "blk.{}.ssm_dt.bias",
+    "layers.{}.mamba.A_log": To("blk.{}.ssm_a", minus_exp),
+    "layers.{}.mamba.D": To("blk.{}.ssm_d", column),
+    "layers.{}.mamba.norm": To("blk.{}.ssm_norm", lambda c, n, t: grouped(c, n, t, "mamba_n_groups")),
+}
+"""Of models that have Mamba 2 beside attention: what is between the projections."""
 
 
 def check_time_steps(config: HfConfig) -> None:

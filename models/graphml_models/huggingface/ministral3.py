@@ -1,4 +1,4 @@
-"""Ministral 3 and Mistral Small 4's kin: `Ministral3ForCausalLM`, whose far queries are scaled up."""
+"""Ministral 3: `Ministral3ForCausalLM`, whose far queries are scaled up."""
 
 from __future__ import annotations
 
