@@ -106,6 +106,8 @@ RECORDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                             "laurel_rank": 12, "activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.9],
                             "global_head_dim": None}),
     "gemma4": ("Gemma4", {**GEMMA4, "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 2}),
+    "gemma4-full": ("Gemma4", {**GEMMA4, "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 2,
+                               "layer_types": ["full_attention"] * 4}),
     "gemma4-experts": ("Gemma4", {**GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
                                   "num_global_key_value_heads": 1, "enable_moe_block": True,
                                   "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 16}),

@@ -21,6 +21,8 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.get("use_double_wide_mlp")  # the tensors have the width
     found = decoder_keys(config)
     local, kv = int(str(found["attention.key_length"])), int(str(found["attention.head_count_kv"]))
+    none = [False] * int(str(found["block_count"]))
+    found |= {"attention.sliding_window": 0, "attention.sliding_window_pattern": none}
     found |= window_keys(config, found)
     windowed = found["attention.sliding_window_pattern"]
     assert isinstance(windowed, list)

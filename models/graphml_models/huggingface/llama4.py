@@ -6,9 +6,9 @@ from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Family, To, as_float32
 from graphml_models.huggingface._names import ATTENTION, NORMS, TOP, llama_keys
 from graphml_models.huggingface.gpt_oss import outputs
+from graphml_models.llama4 import PLAIN
 
 PERIOD = 4  # the last of so many layers has no positions
-PLAIN = 128  # with so many experts heads are not normed
 
 
 def keys(config: HfConfig) -> dict[str, Value]:

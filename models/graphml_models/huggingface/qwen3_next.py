@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from graphml.loading.huggingface.config import HfConfig, Value
 from graphml.loading.huggingface.family import Family, To, squeezed
-from graphml_models.huggingface import _delta_net
-from graphml_models.huggingface._names import EXPERTS, expert_keys
+from graphml_models.huggingface import _delta_net, qwen3_5_moe
+from graphml_models.huggingface._names import EXPERTS
 from graphml_models.huggingface.qwen2_moe import SHARED
 
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """Delta nets and attention by turns, experts in every layer and a shared one."""
-    config.only("norm_topk_prob", True)
     config.only("decoder_sparse_step", 1)
     config.only("mlp_only_layers", [])
-    shared = config.size("expert_shared_feed_forward_length")
-    return {**_delta_net.keys(config), **expert_keys(config), "expert_shared_feed_forward_length": shared}
+    return qwen3_5_moe.keys(config)
 
 
 FAMILY = Family(
