@@ -1,7 +1,7 @@
-"""What an attention's masks hide and add to scores: windows, chunks, ALiBi, beyond each number in them.
+"""What an attention's masks hide and add to scores: windows, chunks, ALiBi.
 
-A window that is longer than the traced text leaves no mark on it; its number is in the graph of the mask, or
-the mask is a table that a module holds, of which all is looked at.
+A window that is longer than the traced text hides nothing in it. So masks are computed for a text longer than
+each number in their graph; of a mask that a module holds as a table, all is looked at.
 Knows values of pairs of positions; nothing of queries and keys.
 """
 
@@ -22,7 +22,9 @@ from graphml.loading.huggingface.config_names import SIZES
 
 Array = NDArray[Any]
 HIDDEN = -1e4  # a score below it is not seen
-LARGEST, NO_DISTANCE = 4100, 1 << 20  # of the numbers in a mask: that can be looked at; that is no distance
+LARGEST = 4100  # tokens of a mask that can be looked at
+NO_DISTANCE = 1 << 20  # numbers from here on are no distances
+DIVIDING = {"div", "floor_divide", "bitwise_right_shift"}
 COUNTING = {
     "lt", "le", "gt", "ge", "eq", "ne", "add", "sub", "rsub", "div", "floor_divide", "remainder", "fmod",
     "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "triu", "tril", "bitwise_right_shift",
@@ -98,7 +100,7 @@ def _check_bias(node: TracedNode, mask: Array, seen: Array) -> None:
 
 
 def _values(dependence: Dependence, name: str, n: int) -> Array:
-    """A mask's values [head, n, n]; if it has a table of fewer than n tokens, of as many as there are."""
+    """A mask's values [head, n, n], or of fewer tokens: as many as its smallest table has, or were traced."""
     traced = dependence.description.length
     rows = min((len(table) for table in _tables(dependence, name)), default=0)
     for count in (n, *([rows] if traced < rows < n else []), traced + 3, traced):
@@ -113,15 +115,21 @@ def _values(dependence: Dependence, name: str, n: int) -> Array:
 
 
 def _largest(dependence: Dependence, node: TracedNode, masks: Sequence[str]) -> int:
-    """The largest number that positions meet on their way to a mask, below the model's own context."""
+    """The largest distance told by the numbers on the way to a mask, below the model's own context.
+
+    A number beside positions that were divided is as many times as far.
+    """
     config = dependence.description.config
     told = [config[name] for name in SIZES["context_length"] if isinstance(config.get(name), int)]
-    numbers = (each for name in masks for each in _numbers(dependence, name))
-    found = max((each for each in numbers if each < min(told, default=NO_DISTANCE)), default=0)
+    numbers = {each for name in masks for each in _numbers(dependence, name)}
+    parts = {number for number, divides in numbers if divides}
+    plain = {number for number, divides in numbers if not divides}
+    distances = plain | parts | {one * (part - 1) for one in plain for part in parts}
+    found = max((each for each in distances if each < min(told, default=NO_DISTANCE)), default=0)
     if found > max(LARGEST, dependence.description.length):
         raise ArchitectureError(
-            f"{node.told}: its mask has the number {found}: windows that the model's code has as numbers are "
-            f"known up to {LARGEST} tokens"
+            f"{node.told}: its mask has numbers for a distance of {found - 1} tokens: windows that the "
+            f"model's code has as numbers are known up to {LARGEST} tokens"
         )
     return found
 
@@ -146,15 +154,17 @@ def _before(dependence: Dependence, name: str) -> list[str]:
     return list(known)
 
 
-def _numbers(dependence: Dependence, name: str) -> Iterator[int]:
-    """Whole parts of the numbers in the ops that lead to a value."""
+def _numbers(dependence: Dependence, name: str) -> Iterator[tuple[int, bool]]:
+    """One more than each number in the ops that lead to a value, and whether positions are divided by it."""
     nodes = dependence.description.nodes
     for one in (nodes[each] for each in _before(dependence, name) if each in nodes):
-        if op_name(one) in COUNTING:
+        if (op := op_name(one)) in COUNTING:
             for value in one.args.values():
                 number = _number(dependence, value)
+                if number is not None and op == "bitwise_right_shift" and 0 <= number < 20:
+                    number = 1 << int(number)
                 if number is not None and abs(number) < NO_DISTANCE:
-                    yield int(abs(number)) + 1
+                    yield int(abs(number)) + 1, op in DIVIDING
 
 
 def _number(dependence: Dependence, value: Any) -> float | None:
