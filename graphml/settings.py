@@ -174,3 +174,12 @@ def colours() -> bool:
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a child process: ours with `changes`."""
     return {**os.environ, **changes}
+
+
+def llama_variables() -> dict[str, str]:
+    """`LLAMA_ARG_NAME` and `LLAMA_API_KEY`: flags of `graphml serve`, by llama-server's names."""
+    return {
+        name: text
+        for name, text in os.environ.items()
+        if name.startswith("LLAMA_ARG_") or name == "LLAMA_API_KEY"
+    }

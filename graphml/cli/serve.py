@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 
 import typer
 
+import graphml
+from graphml import settings
 from graphml.api.load_model import load_model
 from graphml.cli.console import Bars, write
 from graphml.errors import UsageError
@@ -29,19 +32,22 @@ from graphml.server.api_keys import keys_in
 from graphml.server.chat_templates import NAMED
 from graphml.server.command_line import Parsed, help_text, parsed
 from graphml.server.draft_names import draft_flags
+from graphml.server.flag_variables import with_variables
+from graphml.server.ignored_flags import PRINTING
 from graphml.server.server_options import DEFAULT_SAMPLING, Limits, ServerOptions
 from graphml.server.told_lines import tell
 
 DEFAULT_PARALLEL = 8
 SAME_OF_LOAD = (
     "arch", "backend", "swa_full", "deterministic", "offline", "rope_scaling", "rope_freq_base",
-    "rope_freq_scale",
-    "draft_model", "yarn_orig_ctx", "yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast",
+    "rope_freq_scale", "draft_model", "control_layers",
+    "yarn_orig_ctx", "yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast",
 )  # fmt: skip
 SAME_OF_SERVER = (
     "port", "n_predict", "cache_prompt", "ignore_eos", "seed", "slots", "props", "metrics", "page",
     "reranking", "reasoning", "reasoning_format", "unsafe_bind", "salt_by_key", "log_requests", "verbose",
     "otlp_endpoint", "prefix", "timeout", "ping", "sleep_idle", "drain", "keep", "pooling",
+    "embd_normalize",
 )  # fmt: skip
 RENAMED = {"embeddings": "embeddings_only", "shift": "context_shift", "prefill": "prefill_assistant"}
 LISTED = {"host": "hosts", "alias": "aliases", "tags": "tags", "cors": "cors_origins"}
@@ -50,9 +56,9 @@ PATHS = ("ssl_key", "ssl_certificate", "slot_save_path", "models_dir")
 
 def serve(context: typer.Context) -> None:
     """Serve a model to clients of OpenAI's, Anthropic's and llama-server's protocols."""
-    given = parsed(context.args)
-    if given.values.get("help"):
-        write(help_text() + "\n")
+    given = with_variables(parsed(context.args), settings.llama_variables())
+    if (text := _printed(given)) is not None:
+        write(text + "\n")
         return
     try:
         from graphml.server.serving import serve_until_stopped
@@ -68,6 +74,15 @@ def serve(context: typer.Context) -> None:
     with model:
         serve_until_stopped(model, options, lambda path: load_model(path, opening))
     end_process()
+
+
+def _printed(given: Parsed) -> str | None:
+    """What a command line wants printed, instead of a server."""
+    if given.values.get("help"):
+        return help_text()
+    if given.values.get("version"):
+        return f"graphml {graphml.__version__}"
+    return next((PRINTING[one] for one in given.ignored if one in PRINTING), None)
 
 
 def end_process() -> None:
@@ -139,8 +154,16 @@ def server_options(given: Parsed) -> ServerOptions:
     if values.get("ctx", 0) > 0:
         shared = values.get("unified", "parallel" not in values)
         stated["n_ctx"] = values["ctx"] if shared else max(1, values["ctx"] // parallel)
+    if values.get("ctx_per_slot", 0) > 0:
+        stated["n_ctx"] = min(values["ctx_per_slot"], stated.get("n_ctx", values["ctx_per_slot"]))
     if "variables" in values:
         stated["template_variables"] = _json_object("--chat-template-kwargs", values["variables"])
+    if (effort := values.get("reasoning_effort", "default")) != "default":
+        stated.setdefault("template_variables", {}).setdefault("reasoning_effort", effort)
+    if values.get("reasoning_budget", -1) == 0:
+        stated["reasoning"] = "off"
+    elif values.get("reasoning_budget", -1) > 0:
+        given.ignored.append("--reasoning-budget")
     if "api_key_file" in values:
         stated["api_key_file"] = path = Path(values["api_key_file"])
         stated["file_keys"] = keys_in(path)
@@ -200,16 +223,31 @@ def _json_object(flag: str, text: str) -> dict[str, Any]:
 def _path(given: Parsed, opening: LoadOptions, bars: Bars) -> Path:
     """The model's file, downloaded if it must be."""
     values = given.values
-    named = [one for one in (given.model, values.get("model"), values.get("hf")) if one is not None]
+    if "docker_repo" in values:
+        raise UsageError("--docker-repo: Docker Hub is not read; wanted a file, or a model of the hub (-hf)")
+    url = values.get("model_url") and reference_of(values["model_url"])
+    named = [one for one in (given.model, values.get("model"), values.get("hf"), url) if one is not None]
     if len(named) > 1:
         raise UsageError(f"serve: wanted one model, got {' and '.join(map(repr, named))}")
 
     def progress(done: int, total: int | None) -> None:
         bars.report("download", done, total or 0)
 
+    if url is not None:
+        return fetch.fetch_hub(url, progress=progress, offline=opening.offline)
     if "hf" not in values:
         return fetch.resolve(named[0] if named else None, progress, opening.offline)
     reference = values["hf"]
     if "hf_file" in values:
         reference = f"{reference.split(':')[0]}:{values['hf_file']}"
     return fetch.fetch_hub(reference, progress=progress, offline=opening.offline)
+
+
+def reference_of(url: str) -> str:
+    """A file's address on the Hugging Face hub as a reference of it; UsageError for one of elsewhere."""
+    found = re.fullmatch(
+        r"https?://huggingface\.co/([^/]+/[^/]+)/(?:resolve|blob)/[^/]+/([^?]+)(?:\?.*)?", url
+    )
+    if found is None:
+        raise UsageError(f"--model-url: wanted a file's address on huggingface.co, got {url!r:.80}")
+    return f"{found[1]}:{found[2]}"

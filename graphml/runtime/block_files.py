@@ -72,6 +72,11 @@ class BlockFiles:
         """Of the arrays of the largest part."""
         return max(map(self.part_bytes, self._rows))
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Those of parts that are stored."""
+        return tuple(self._rows)
+
     def stores(self, kind: str) -> bool:
         """Whether parts of a kind are stored."""
         return kind in self._rows
@@ -121,6 +126,15 @@ class BlockFiles:
         """A part was used: it is removed later. Nothing, where the folder cannot be written."""
         with contextlib.suppress(OSError):
             os.utime(self._path(part))
+
+    def remove(self, part: Part) -> None:
+        """Remove a part, if it is there. OSError where the folder cannot be written."""
+        path = self._path(part)
+        self._held.discard(path.stem)
+        with contextlib.suppress(FileNotFoundError):
+            size = path.stat().st_size
+            path.unlink()
+            self._n_bytes -= size
 
     def _about(self, part: Part) -> dict[str, Any]:
         about = {"model": self._model, "parent": part.content.parent.lineage.hex()}

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
@@ -21,6 +22,8 @@ from graphml.runtime.block_files import BlockFiles
 LOG = logging.getLogger(__name__)
 MAX_WAITING_BYTES = 64 << 20
 Rows = dict[str, Array]
+FORGOTTEN: Final[Rows] = {}
+"""In place of rows: the part is removed."""
 
 
 class BlockStore:
@@ -34,6 +37,7 @@ class BlockStore:
         self._changed = threading.Condition()
         self._reads: deque[tuple[Sequence[Part], Callable[[list[Rows]], None]]] = deque()
         self._writes: deque[tuple[Part, Rows | None]] = deque()
+        self._forgotten: Counter[tuple[str, bytes]] = Counter()
         self._waiting_bytes = 0
         self._waiting: set[tuple[str, bytes]] = set()
         self._closing = False
@@ -51,17 +55,22 @@ class BlockStore:
         """The size of a part of a kind."""
         return self._files.part_bytes(kind)
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Those of parts that are stored."""
+        return self._files.kinds
+
     def stores(self, kind: str) -> bool:
         """Whether parts of a kind are stored."""
         return self._files.stores(kind)
 
     def has(self, part: Part) -> bool:
         """Whether such a part for tokens of that hash may be read."""
-        return self._files.has(part)
+        return self._files.has(part) and not self._forgotten[_key(part)]
 
     def wants(self, part: Part) -> bool:
         """Whether `write` would write this part."""
-        known = _key(part) in self._waiting or self._files.has(part)
+        known = _key(part) in self._waiting or self.has(part)
         return self._writable and self._files.stores(part.kind) and not known
 
     def read(self, parts: Sequence[Part], arrived: Callable[[list[Rows]], None]) -> None:
@@ -92,6 +101,17 @@ class BlockStore:
         with self._changed:
             self._writes.append((part, None))
             self._begin()
+
+    def forget(self, parts: Iterable[Part]) -> None:
+        """Remove parts; they are found no more, from now on."""
+        with self._changed:
+            for part in parts:
+                key = _key(part)
+                if key in self._waiting or self._files.has(part):
+                    self._waiting.discard(key)  # the same may be written again, behind this
+                    self._forgotten[key] += 1
+                    self._writes.append((part, FORGOTTEN))
+                    self._begin()
 
     def close(self) -> None:
         """Write what waits, and end the thread."""
@@ -143,6 +163,8 @@ class BlockStore:
         try:
             if rows is None:
                 self._files.used(part)
+            elif rows is FORGOTTEN:
+                self._files.remove(part)
             elif self._writable:
                 self._files.write(part, rows)
         except Exception as error:
@@ -151,6 +173,9 @@ class BlockStore:
         if rows is None:
             return
         with self._changed:
+            if rows is FORGOTTEN:
+                self._forgotten -= Counter([_key(part)])
+                return
             self._waiting.discard(_key(part))
             self._waiting_bytes -= sum(array.nbytes for array in rows.values())
             self._changed.notify_all()

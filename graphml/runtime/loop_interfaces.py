@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from graphml.ir.op import Array
 from graphml.runtime.computed_plan import BegunPlan, Computed
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import StepPlan
@@ -31,6 +32,9 @@ class Prefixes(Protocol):
 
     def save(self) -> None:
         """After it, before the step is computed."""
+
+    def forget(self, ids: Array, extra: bytes) -> None:
+        """Have them no more."""
 
     def close(self, keep: bool = True) -> None:
         """No step follows."""

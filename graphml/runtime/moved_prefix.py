@@ -97,9 +97,10 @@ class MovedPrefix:
         return self._loop.between_steps(found)
 
     def forget(self, ids: Array, extra: bytes) -> int:
-        """Give up the parts of the first of `ids`, but for blocks that run; how many ids."""
+        """Give up the parts of the first of `ids`, but for blocks that run, here and in the store."""
 
         def forget() -> int:
+            self._save()
             pool, prefix = self._pool, Prefix.empty(extra)
             n_states = 0 if self._checkpoints is None else self._checkpoints.forget(ids, extra)
             whole, prefixes = pool.longest(ids, prefix)
@@ -108,6 +109,8 @@ class MovedPrefix:
             free = [block for block in counts if not pool.is_held(block)]
             for block in free:
                 pool.forget(block)
+            if self._loop.prefixes is not None:
+                self._loop.prefixes.forget(ids, extra)
             return sum(counts[block] for block in free) if self._has_cells else n_states
 
         return self._loop.between_steps(forget)

@@ -94,6 +94,13 @@ class StoredPrefixes:
                 self._note_evicted()
                 self._write(evicted, wait=False)
 
+    def forget(self, ids: Array, extra: bytes) -> None:
+        """Remove what the store has of some ids, and do not write what was evicted since `save`."""
+        with self._goes_on_without():
+            contents = list(self._pool.following(ids, Prefix.empty(extra)))
+            self._note_evicted()
+            self._store.forget(Part(kind, one) for kind in self._store.kinds for one in contents)
+
     def close(self, keep: bool = True) -> None:
         """End the store's thread; keep: parts that are not in the store yet are written first."""
         with self._goes_on_without():

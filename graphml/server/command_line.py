@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from graphml.errors import UsageError
 from graphml.server.ignored_flags import ALONE, WITH_VALUE
+from graphml.server.preset_flags import PRESETS
 from graphml.similar_names import did_you_mean
 
 Reader = Callable[[str], Any]
@@ -27,7 +28,7 @@ def _switch(text: str) -> bool:
 class Flag:
     """A flag: its names, the value's name, what reads it (None for a switch), and what it is for.
 
-    value: of a switch. repeated: it may be given again; values are collected.
+    value: of a switch. repeated: it may be given again; values are collected. n_values: a tuple of so many.
     """
 
     names: str
@@ -36,18 +37,22 @@ class Flag:
     help: str = ""
     value: Any = True
     repeated: bool = False
+    n_values: int = 1
 
 
 FLAGS: Final = (
     Flag("-m --model", "model", help="A GGUF file, as the argument MODEL."),
     Flag("-hf -hfr --hf-repo --hf", "hf", help="A model of the Hugging Face hub, USER/REPO:QUANT."),
     Flag("-hff --hf-file", "hf_file", help="The file of that repository."),
+    Flag("-mu --model-url", "model_url", help="The address of a file on huggingface.co."),
+    Flag("-dr --docker-repo", "docker_repo", help="Refused: Docker Hub is not read."),
     Flag("--offline", "offline", None, "Ask no server for models."),
     Flag("--arch", "arch", help="A Python file with the architecture."),
     Flag("--backend", "backend", help="What computes: cpu, or another installed backend."),
     Flag("-t --threads", "threads", int, "Threads of the CPU backend."),
     Flag("-c --ctx-size --ctx", "ctx", int, "Tokens of context, of all slots together unless -kvu."),
     Flag("-np --parallel", "parallel", int, "Slots: requests that are computed at a time."),
+    Flag("--kv-unified-per-slot", "ctx_per_slot", int, "Tokens of context of each slot, at most."),
     Flag("-kvu --kv-unified", "unified", None, "Each slot may use all of the context."),
     Flag("-no-kvu --no-kv-unified", "unified", None, "Slots share the context out.", value=False),
     Flag("-b --batch-size --batch", "batch", int, "Most tokens of a step."),
@@ -73,7 +78,8 @@ FLAGS: Final = (
     Flag("--lora-init-without-apply", "lora_off", None, "Adapters wait for POST /lora-adapters."),
     Flag("--control-vector", "control_vector", help="A control vector.", repeated=True),
     Flag("--control-vector-scaled", "control_vector_scaled", help="FILE:SCALE.", repeated=True),
-    Flag("--host", "host", help="Address to listen at; several with commas."),
+    Flag("--control-vector-layer-range", "control_layers", int, "FIRST LAST: their layers.", n_values=2),
+    Flag("--host", "host", help="Address, or path of a UNIX socket (.sock); several with commas."),
     Flag("--port", "port", int, "Port to listen at; 0: a free one."),
     Flag("--api-prefix", "prefix", help="What comes before each path."),
     Flag("--allow-no-key", "unsafe_bind", None, "Listen beyond this machine without a key."),
@@ -101,6 +107,7 @@ FLAGS: Final = (
     Flag("--embedding --embeddings", "embeddings", None, "Embed texts alone."),
     Flag("--rerank --reranking", "reranking", None, "POST /rerank answers."),
     Flag("--pooling", "pooling", help="none, mean, cls, last or rank."),
+    Flag("--embd-normalize", "embd_normalize", int, "Norm of embeddings: -1 none, 0, 1, 2, ..."),
     Flag("-n --predict --n-predict", "n_predict", int, "Most tokens of an answer; -1: until the model ends."),
     Flag("--keep", "keep", int, "First tokens that a context shift keeps; -1: the prompt."),
     Flag("--context-shift", "shift", None, "A full context forgets its older half."),
@@ -112,6 +119,8 @@ FLAGS: Final = (
     Flag("--chat-template-kwargs", "variables", help="Variables of the template as JSON."),
     Flag("--reasoning-format", "reasoning_format", help="none, deepseek, deepseek-legacy or auto."),
     Flag("-rea --reasoning", "reasoning", help="on, off or auto."),
+    Flag("--reasoning-budget", "reasoning_budget", int, "0: no reasoning; other limits are not kept."),
+    Flag("--reasoning-effort", "reasoning_effort", help="The template's variable of this name, or default."),
     Flag("--prefill-assistant", "prefill", None, "A begun answer is continued (the default)."),
     Flag("--no-prefill-assistant", "prefill", None, "It is not.", value=False),
     Flag("-v --verbose --log-verbose", "verbose", None, "Answers say what the prompt was."),
@@ -150,12 +159,14 @@ FLAGS: Final = (
     Flag("--mirostat-lr", "mirostat_eta", float, "Mirostat's learning rate."),
     Flag("--mirostat-ent", "mirostat_tau", float, "Mirostat's surprise."),
     Flag("-md --model-draft --spec-draft-model", "draft_model", help="A smaller model that drafts tokens."),
+    Flag("-hfd -hfrd --hf-repo-draft --spec-draft-hf", "draft_model", help="The same, of the hub."),
     Flag("--spec-type", "spec_type", help="Drafts by: none, draft-simple, draft-mtp, ngram-simple or auto."),
     Flag("--spec-draft-n-max", "spec_draft_n_max", int, "Most tokens of a draft."),
     Flag("--spec-draft-n-min", "spec_draft_n_min", int, "Shorter drafts are not tried."),
     Flag("-l --logit-bias", "logit_bias", help="ID+X or ID-X.", repeated=True),
     Flag("--grammar", "grammar", help="A GBNF grammar."),
     Flag("-j --json-schema", "json_schema", help="A JSON schema."),
+    Flag("--version", "version", None, "The version."),
     Flag("-h --help --usage", "help", None, "This text."),
 )  # fmt: skip
 BY_NAME: Final = {name: flag for flag in FLAGS for name in flag.names.split()}
@@ -184,6 +195,9 @@ def parsed(arguments: Sequence[str]) -> Parsed:
         if name.startswith("--") and "=" in name:
             name, _, inline = name.partition("=")
         name = name if name in BY_NAME else name.replace("_", "-") if name.startswith("--") else name
+        if name in PRESETS:
+            left = [*PRESETS[name].split(), *left]
+            continue
         if name in WITH_VALUE or name in ALONE:
             found.ignored.append(name)
             if name in WITH_VALUE and inline is None:
@@ -195,7 +209,10 @@ def parsed(arguments: Sequence[str]) -> Parsed:
         if flag.read is None:
             found.values[flag.into] = flag.value
             continue
-        value = _read(name, flag.read, _value(name, left) if inline is None else inline)
+        texts = [_value(name, left) if inline is None else inline]
+        texts += [_value(name, left) for _ in range(flag.n_values - 1)]
+        values = tuple(_read(name, flag.read, text) for text in texts)
+        value = values[0] if flag.n_values == 1 else values
         if flag.repeated:
             found.values.setdefault(flag.into, []).append(value)
         else:

@@ -102,7 +102,9 @@ def _variables(service: Service, given: ChatCompletion) -> dict[str, Any]:
     found = {**dates, **service.options.template_variables, **asked}
     # "auto" is on, as in llama-server.
     found.setdefault("enable_thinking", service.options.reasoning != "off")
-    if given.reasoning_effort is not None:
+    if given.reasoning_effort == "none":
+        found["enable_thinking"] = False
+    elif given.reasoning_effort is not None:
         found["reasoning_effort"] = given.reasoning_effort
     return found
 

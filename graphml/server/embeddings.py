@@ -25,7 +25,6 @@ from graphml.server.service import Service
 from graphml.server.text_limits import check_fits
 
 Floats = NDArray[np.float32]
-EUCLIDEAN = 2
 
 
 async def embeddings(service: Service, request: Request) -> Response:
@@ -40,9 +39,7 @@ async def embeddings(service: Service, request: Request) -> Response:
         if rows and given.dimensions > rows[0].shape[1]:
             raise wrong_field("dimensions", f"at most {rows[0].shape[1]} are wanted, got {given.dimensions}")
         rows = [one[:, : given.dimensions] for one in rows]
-    rows = [
-        _normalized(one, EUCLIDEAN if given.embd_normalize is None else given.embd_normalize) for one in rows
-    ]
+    rows = [_normalized(one, _norm(service, given)) for one in rows]
     count = sum(map(len, every))
     data = [
         {"object": "embedding", "index": i, "embedding": _written(row[0], given.encoding_format)}
@@ -57,8 +54,7 @@ async def llama_embeddings(service: Service, request: Request) -> Response:
     given = await body_of(service, request, Embeddings)
     _, rows = await _embedded(service, given, request.scope.get("graphml.key"))
     if _pooling(service) != "none":
-        kind = EUCLIDEAN if given.embd_normalize is None else given.embd_normalize
-        rows = [_normalized(one, kind) for one in rows]
+        rows = [_normalized(one, _norm(service, given)) for one in rows]
     return json_response([{"index": i, "embedding": one.tolist()} for i, one in enumerate(rows)])
 
 
@@ -107,6 +103,10 @@ def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats
     rows: list[Floats] = embeds.embed_ids(every, pooling)
     service.access.metrics.embedded(sum(map(len, every)), time.monotonic() - begin)
     return rows
+
+
+def _norm(service: Service, given: Embeddings) -> int:
+    return service.options.embd_normalize if given.embd_normalize is None else given.embd_normalize
 
 
 def _normalized(rows: Floats, kind: int) -> Floats:

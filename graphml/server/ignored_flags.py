@@ -1,6 +1,6 @@
 """Flags of llama-server that have no meaning here; a command line that has them works all the same.
 
-Knows their names, and which take a value.
+Knows their names, and which take a value; of those that only print, what prints it here.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ _WITH_VALUE: Final = """
 --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch --prio-batch --poll-batch -fa
 --flash-attn -dt --defrag-thold --rpc -lm --load-mode -lzm --lazy-mode -dev --device -ot
 --override-tensor -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -sm --split-mode -ts --tensor-split -mg
---main-gpu -fit --fit -fitt --fit-target -fitc --fit-ctx --control-vector-layer-range -hft
+--main-gpu -fit --fit -fitt --fit-target -fitc --fit-ctx -hft
 --hf-token --log-file --log-colors -lv --verbosity --log-verbosity --spec-draft-type-k -ctkd
 --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft -lcs --lookup-cache-static -lcd
---lookup-cache-dynamic --kv-unified-per-slot -ctxcp --ctx-checkpoints --swa-checkpoints -cms
+--lookup-cache-dynamic -ctxcp --ctx-checkpoints --swa-checkpoints -cms
 --checkpoint-min-step -cram --cache-ram -mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device
 --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens --video-fps --video-timestamp-interval
---video-ffmpeg-dir --embd-normalize --path --cors-methods --cors-headers --ui-config --webui-config
+--video-ffmpeg-dir --path --cors-methods --cors-headers --ui-config --webui-config
 --ui-config-file --webui-config-file --tools --tools-runtime --mcp-servers-config --mcp-servers-json
 --threads-http --cache-reuse --media-path --models-preset --models-max
---reasoning-effort --reasoning-budget --reasoning-budget-message -sps --slot-prompt-similarity
---log-prompts-dir --spec-draft-hf -hfd -hfrd --hf-repo-draft --spec-draft-threads -td
+--reasoning-budget-message -sps --slot-prompt-similarity
+--log-prompts-dir --spec-draft-threads -td
 --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft --spec-draft-cpu-mask -Cd
 --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft --spec-draft-cpu-strict
 --cpu-strict-draft --spec-draft-prio --prio-draft --spec-draft-poll --poll-draft
@@ -52,5 +52,12 @@ _ALONE: Final = """
 --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling
 --no-spec-draft-backend-sampling --mlock --mmap --no-mmap --direct-io --no-direct-io --verbose-prompt
 """
+PRINTING: Final = {
+    "--list-devices": "`graphml doctor` lists backends and their devices",
+    "-cl": "`graphml models` lists models that are here",
+    "--cache-list": "`graphml models` lists models that are here",
+    "--completion-bash": "`graphml --show-completion` prints completions for a shell",
+}
+"""Flags that print something and serve nothing."""
 WITH_VALUE: Final = frozenset(_WITH_VALUE.split())
-ALONE: Final = frozenset(_ALONE.split())
+ALONE: Final = frozenset(_ALONE.split()) | PRINTING.keys()

@@ -6,29 +6,28 @@ Knows that protocol, and turns it into a conversation; see https://platform.open
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from graphml.sampling.logprobs import TokenLogprobs
 from graphml.server.answers import Answering, answering
+from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.conversations import conversation_of
-from graphml.server.event_stream import EventStream, event
+from graphml.server.event_stream import EventStream
 from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import progress_timings, running_timings
 from graphml.server.openai_chat import ended
 from graphml.server.request_body import body_of
+from graphml.server.response_events import Entries, ResponseEvents
+from graphml.server.response_items import input_items, output_items
 from graphml.server.responses_input import Responses, as_chat
 from graphml.server.service import Service, new_id, timings
-from graphml.text.answers import (
-    Answer,
-    ContentDelta,
-    ReasoningDelta,
-    ToolCallBegin,
-    ToolCallDelta,
-    ToolCallEnd,
-)
+from graphml.server.shown_logprobs import entries
+from graphml.server.stored_responses import Stored
+from graphml.text.answers import ContentDelta, Event
 
 
 async def responses(service: Service, request: Request) -> Response | EventStream:
@@ -36,32 +35,104 @@ async def responses(service: Service, request: Request) -> Response | EventStrea
     given = await body_of(service, request, Responses)
     key = request.scope.get("graphml.key")
     before: list[Any] = []
+    listed: list[dict[str, Any]] = []
     if given.previous_response_id:
-        before = service.responses.get(key, given.previous_response_id)[1]
+        found = service.responses.get(key, given.previous_response_id)
+        before, listed = found.messages, [*found.items, *found.response["output"]]
     chat, messages = as_chat(given, before)
     made = await answering(service, request, chat)
     shown = _shown(service, given)
 
     def keep(response: dict[str, Any]) -> None:
         if given.store is not False:
-            service.responses.put(key, response, [*messages, made.readers[0].answer.message()])
+            after = [*messages, made.readers[0].answer.message()]
+            items = [*listed, *input_items(given.input)]
+            service.responses.put(key, Stored(response, after, items))
 
     if given.stream:
-        writer = _Writer(service, given, made, shown)
-        return service.stream(request, writer.events(keep), made.cancel)
-    if not await ended(request, made.finished(), made.cancel):
+        return service.stream(request, _events(given, made, shown, keep), made.cancel)
+    scores = Entries()
+
+    async def finished() -> None:
+        scored = _Scored()
+        async for _, token, told in made.events():
+            scores.extend(scored.pushed(None if token is None else token.logprobs, told))
+
+    if not await ended(request, finished(), made.cancel):
         return gone()
-    items = _items(made.readers[0].answer)
-    found = {**_whole(made, shown, items), "timings": timings(made.results[0])}
-    keep(found)
-    return json_response(found)
+    items = output_items(made.readers[0].answer, scores)
+    response = {**_whole(made, shown, items), "timings": timings(made.results[0])}
+    keep(response)
+    return json_response(response)
 
 
-async def stored_response(service: Service, request: Request) -> Response:
-    """`GET /v1/responses/ID`."""
-    return json_response(
-        service.responses.get(request.scope.get("graphml.key"), request.path_params["id"])[0]
-    )
+class _Scored:
+    """Entries of the tokens of a text; those of reasoning and calls are left out."""
+
+    def __init__(self) -> None:
+        self._held: list[TokenLogprobs | None] = []
+
+    def pushed(self, logprobs: TokenLogprobs | None, told: list[Event]) -> Entries:
+        """The next token's, and what became certain with it: entries of the text that is told now."""
+        self._held.append(logprobs)
+        if not any(getattr(one, "text", True) for one in told):
+            return []
+        held, self._held = self._held, []
+        return entries(held) if any(isinstance(one, ContentDelta) for one in told) else []
+
+
+async def stored_response(service: Service, request: Request) -> Response | EventStream:
+    """`GET /v1/responses/ID`, as an object, or with `stream=true` as its events."""
+    response, streamed = _stored(service, request).response, request.query_params.get("stream", "false")
+    after = _whole_number(request, "starting_after", -1, -1)
+    if streamed not in ("true", "false"):
+        raise wrong_field("stream", f"wanted true or false, got {streamed!r:.40}")
+    if streamed == "false":
+        return json_response(response)
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        for number, one in enumerate(ResponseEvents().replayed(response)):
+            if number > after:
+                yield one
+
+    return service.stream(request, events(), lambda: None)
+
+
+async def listed_items(service: Service, request: Request) -> Response:
+    """`GET /v1/responses/ID/input_items`: what the model was given, the latest first."""
+    items, order = list(_stored(service, request).items), request.query_params.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise wrong_field("order", f"wanted asc or desc, got {order!r:.40}")
+    if order == "desc":
+        items.reverse()
+    limit, after = _whole_number(request, "limit", 20, 1, 100), request.query_params.get("after")
+    ids = [one["id"] for one in items]
+    if after is not None:
+        if after not in ids:
+            raise wrong_field("after", "there is no item of this id")
+        items = items[ids.index(after) + 1 :]
+    some = items[:limit]
+    ends = {"first_id": some[0]["id"], "last_id": some[-1]["id"]} if some else {"first_id": "", "last_id": ""}
+    return json_response({"object": "list", "data": some, **ends, "has_more": len(items) > limit})
+
+
+async def cancel_response(service: Service, request: Request) -> Response:
+    """`POST /v1/responses/ID/cancel`: refused, as no response goes on without its client."""
+    _stored(service, request)
+    raise ApiError(400, "Cannot cancel a synchronous response: it ends with its connection")
+
+
+def _stored(service: Service, request: Request) -> Stored:
+    return service.responses.get(request.scope.get("graphml.key"), request.path_params["id"])
+
+
+def _whole_number(request: Request, name: str, default: int, least: int, most: int = 2**31) -> int:
+    """A parameter of the query; ApiError 400 for what is none, or beyond its range."""
+    text = request.query_params.get(name, str(default))
+    number = int(text) if text.removeprefix("-").isdecimal() and len(text) < 12 else None
+    if number is None or not least <= number <= most:
+        raise wrong_field(name, f"wanted a whole number from {least} to {most}, got {text!r:.40}")
+    return number
 
 
 async def delete_response(service: Service, request: Request) -> Response:
@@ -91,32 +162,6 @@ def _shown(service: Service, given: Responses) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _message(id: str, text: str | None, status: str = "completed") -> dict[str, Any]:
-    content = [] if text is None else [_part(text)]
-    return {"type": "message", "id": id, "role": "assistant", "status": status, "content": content}
-
-
-def _reasoning(id: str, text: str | None, status: str = "completed") -> dict[str, Any]:
-    content = [] if text is None else [{"type": "reasoning_text", "text": text}]
-    return {"type": "reasoning", "id": id, "summary": [], "content": content, "status": status}
-
-
-def _call(id: str, call_id: str, name: str, arguments: str, status: str = "completed") -> dict[str, Any]:
-    return {"type": "function_call", "id": id, "call_id": call_id, "name": name, "arguments": arguments,
-            "status": status}  # fmt: skip
-
-
-def _items(answer: Answer) -> list[dict[str, Any]]:
-    found = [_reasoning(new_id("rs_"), answer.reasoning)] if answer.reasoning else []
-    if answer.content or not answer.tool_calls:
-        found.append(_message(new_id("msg_"), answer.content))
-    return found + [_call(new_id("fc_"), one.id, one.name, one.arguments) for one in answer.tool_calls]
-
-
 def _whole(made: Answering, shown: dict[str, Any], items: list[dict[str, Any]]) -> dict[str, Any]:
     """The response at its end."""
     result, cut = made.results[0], made.reason(0) == "length"
@@ -132,100 +177,25 @@ def _whole(made: Answering, shown: dict[str, Any], items: list[dict[str, Any]]) 
     return {**shown, **done, **more, "output": items, "usage": counts}
 
 
-class _Writer:
-    """Writes the events of one response, each with its number."""
-
-    def __init__(self, service: Service, given: Responses, made: Answering, shown: dict[str, Any]) -> None:
-        self._service, self._given, self._made, self._shown = service, given, made, shown
-        self._number, self._items = 0, list[dict[str, Any]]()
-        self._open: dict[str, Any] = {}  # the item that is being written
-
-    def _send(self, kind: str, **data: Any) -> bytes:
-        self._number += 1
-        return event({"type": kind, "sequence_number": self._number - 1, **data}, kind)
-
-    async def events(self, keep: Any) -> AsyncGenerator[bytes, None]:
-        """All of them."""
-        begin, count = time.monotonic(), 0
-        yield self._send("response.created", response=self._shown)
-        yield self._send("response.in_progress", response=self._shown)
-        if self._given.return_progress:
-            async for told in self._made.one.prompt_progress():
-                more = {"prompt_progress": told, "timings": progress_timings(told)}
-                yield self._send("response.in_progress", response=self._shown, **more)
-        async for _, token, found in self._made.events():
-            count += token is not None
-            timed = {}
-            if self._given.timings_per_token:
-                timed = {"timings": running_timings(self._made.one, count, begin)}
-            for one in found:
-                for written in self._written(one, timed):
-                    yield written
-        for written in self._closed():
-            yield written
-        if not self._items:
-            for written in self._begun(_message(new_id("msg_"), None, "in_progress")):
-                yield written
-            for written in self._closed():
-                yield written
-        whole = _whole(self._made, self._shown, self._items)
-        keep(whole)
-        kind = f"response.{whole['status']}"
-        yield self._send(kind, response=whole, timings=timings(self._made.results[0]))
-
-    def _written(self, one: Any, timed: dict[str, Any]) -> list[bytes]:
-        found: list[bytes] = []
-        if isinstance(one, ContentDelta | ReasoningDelta):
-            text = isinstance(one, ContentDelta)
-            if self._open.get("type") != ("message" if text else "reasoning"):
-                found += self._closed()
-                made = _message if text else _reasoning
-                found += self._begun(made(new_id("msg_" if text else "rs_"), None, "in_progress"))
-            self._open["so_far"] += one.text
-            kind = "response.output_text.delta" if text else "response.reasoning_text.delta"
-            logprobs: dict[str, Any] = {"logprobs": []} if text else {}
-            place = {**self._place(), "content_index": 0}
-            found.append(self._send(kind, **place, delta=one.text, **logprobs, **timed))
-        elif isinstance(one, ToolCallBegin):
-            found += self._closed()
-            found += self._begun(_call(new_id("fc_"), one.id, one.name, "", "in_progress"))
-        elif isinstance(one, ToolCallDelta):
-            self._open["so_far"] += one.text
-            kind = "response.function_call_arguments.delta"
-            found.append(self._send(kind, **self._place(), delta=one.text))
-        elif isinstance(one, ToolCallEnd):
-            found += self._closed()
-        return found
-
-    def _place(self) -> dict[str, Any]:
-        return {"item_id": self._open["item"]["id"], "output_index": len(self._items)}
-
-    def _begun(self, item: dict[str, Any]) -> list[bytes]:
-        self._open = {"type": item["type"], "item": item, "so_far": ""}
-        found = [self._send("response.output_item.added", output_index=len(self._items), item=item)]
-        if item["type"] == "message":
-            place = {**self._place(), "content_index": 0}
-            found.append(self._send("response.content_part.added", **place, part=_part("")))
-        return found
-
-    def _closed(self) -> list[bytes]:
-        """End the item that is being written, if there is one."""
-        if not self._open:
-            return []
-        item, text, place = self._open["item"], self._open["so_far"], self._place()
-        found: list[bytes] = []
-        if item["type"] == "message":
-            done, at = _message(item["id"], text), {**place, "content_index": 0}
-            found.append(self._send("response.output_text.done", **at, text=text, logprobs=[]))
-            found.append(self._send("response.content_part.done", **at, part=_part(text)))
-        elif item["type"] == "reasoning":
-            done = _reasoning(item["id"], text)
-            found.append(self._send("response.reasoning_text.done", **place, content_index=0, text=text))
-        else:
-            done = _call(item["id"], item["call_id"], item["name"], text)
-            kind = "response.function_call_arguments.done"
-            found.append(self._send(kind, **place, name=item["name"], arguments=text))
-        found.append(self._send("response.output_item.done", output_index=len(self._items), item=done))
-        self._items.append(done)
-        self._open = {}
-        return found
+async def _events(
+    given: Responses, made: Answering, shown: dict[str, Any], keep: Callable[[dict[str, Any]], None]
+) -> AsyncGenerator[bytes, None]:
+    begin, count, writer, scored = time.monotonic(), 0, ResponseEvents(), _Scored()
+    for one in writer.begun(shown):
+        yield one
+    if given.return_progress:
+        async for told in made.one.prompt_progress():
+            more = {"prompt_progress": told, "timings": progress_timings(told)}
+            yield writer.send("response.in_progress", response=shown, **more)
+    async for _, token, found in made.events():
+        count += token is not None
+        scores = scored.pushed(None if token is None else token.logprobs, found)
+        timed = {"timings": running_timings(made.one, count, begin)} if given.timings_per_token else {}
+        for part in found:
+            for one in writer.written(part, scores if isinstance(part, ContentDelta) else [], timed):
+                yield one
+    for one in writer.closed() or ([] if writer.items else writer.empty_message()):
+        yield one
+    whole = _whole(made, shown, writer.items)
+    keep(whole)
+    yield writer.send(f"response.{whole['status']}", response=whole, timings=timings(made.results[0]))

@@ -27,7 +27,7 @@ def openapi_document(
 ) -> dict[str, Any]:
     """routes: method, path and what it is for; bodies: by path, what a body is decoded as.
 
-    queries: by path, the parameters behind its question mark: name -> schema.
+    queries: by method and path, the parameters behind the question mark: name -> schema.
     """
     template = "#/components/schemas/{name}"
     kinds = list(dict.fromkeys(bodies.values()))
@@ -47,9 +47,10 @@ def openapi_document(
                 **codes["AnthropicError" if path.startswith(ANTHROPIC) else "Error"],
             },
         }  # fmt: skip
+        queried = queries.get(f"{method} {path}", {})
         asked = [
             {"name": name, "in": "query", "required": False, "schema": schema}
-            for name, schema in queries.get(path, {}).items()
+            for name, schema in queried.items()
         ]
         names = [(found[1], found[2]) for found in PARAMETER.finditer(path)]
         if names or asked:
@@ -60,7 +61,7 @@ def openapi_document(
             ]  # fmt: skip
         if path in bodies:
             content = {"application/json": {"schema": reference_of[bodies[path]]}}
-            needed = "action" not in queries.get(path, {})  # some actions read none
+            needed = "action" not in queried  # some actions read none
             operation["requestBody"] = {"required": needed, "content": content}
         paths.setdefault(PARAMETER.sub(r"{\1}", path), {})[method.lower()] = operation
     error = {

@@ -95,7 +95,9 @@ class RequestLog:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"X-Request-Id", id.encode())]
+                # Anthropic's clients look for the second.
+                named = [(name, id.encode()) for name in (b"X-Request-Id", b"Request-Id")]
+                message["headers"] = [*message.get("headers", ()), *named]
             await send(message)
 
         try:

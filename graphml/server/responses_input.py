@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml.server.api_errors import wrong_field
-from graphml.server.request_fields import AtLeastOne, ChatCompletion, Sampling
+from graphml.server.request_fields import AtLeastOne, ChatCompletion, Count, Sampling
 
 
 class Responses(Sampling, kw_only=True):
@@ -25,10 +25,22 @@ class Responses(Sampling, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    include: list[str] | None = None
+    top_logprobs: Count | None = None
+    background: bool | None = None
+    conversation: str | dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None
+
+
+LOGPROBS = "message.output_text.logprobs"
+"""What `include` names where log-probabilities are wanted."""
 
 
 def as_chat(given: Responses, before: list[Any]) -> tuple[ChatCompletion, list[Any]]:
     """The request as a chat completion; and its messages without instructions, for later ones."""
+    for name in ("background", "conversation", "prompt"):
+        if getattr(given, name):
+            raise wrong_field(name, "it is not supported")
     items = [{"role": "user", "content": given.input}] if isinstance(given.input, str) else given.input
     messages = [*before, *_messages(items)]
     system = [{"role": "system", "content": given.instructions}] if given.instructions else []
@@ -36,12 +48,17 @@ def as_chat(given: Responses, before: list[Any]) -> tuple[ChatCompletion, list[A
         messages=[*system, *messages], max_tokens=given.max_output_tokens,
         response_format=_response_format(given.text), tools=_tools(given.tools),
         tool_choice=_tool_choice(given.tool_choice), parallel_tool_calls=given.parallel_tool_calls,
-        reasoning_effort=(given.reasoning or {}).get("effort"),
+        reasoning_effort=(given.reasoning or {}).get("effort"), **_logprobs(given),
     )  # fmt: skip
     for name in Sampling.__struct_fields__:
         if getattr(chat, name) is None:
             setattr(chat, name, getattr(given, name))
     return chat, messages
+
+
+def _logprobs(given: Responses) -> dict[str, Any]:
+    wanted = LOGPROBS in (given.include or ())
+    return {"logprobs": True, "top_logprobs": given.top_logprobs} if wanted else {}
 
 
 def _messages(items: list[Any]) -> list[Any]:

@@ -74,6 +74,8 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/responses /responses", openai_responses.responses),
     ("POST", "/v1/responses/input_tokens /responses/input_tokens", openai_responses.input_tokens),
     ("GET", "/v1/responses/{id}", openai_responses.stored_response),
+    ("GET", "/v1/responses/{id}/input_items", openai_responses.listed_items),
+    ("POST", "/v1/responses/{id}/cancel", openai_responses.cancel_response),
     ("DELETE", "/v1/responses/{id}", openai_responses.delete_response),
     ("POST", "/v1/messages", anthropic_messages.messages),
     ("POST", "/v1/messages/count_tokens", anthropic_messages.count_tokens),
@@ -116,11 +118,18 @@ BODIES: dict[Handler, type[Struct]] = {
 
 
 QUERIES: dict[str, dict[str, Any]] = {
-    "/slots/{slot:int}": {"action": {"enum": list(ACTIONS)}},
-    "/slots": {"fail_on_no_slot": {"type": "string"}},
-    "/v1/stream": {"conv_id": {"type": "string"}, "from": {"type": "integer", "minimum": 0}},
-}
-"""Parameters behind the question mark of a path."""
+    "GET /v1/responses/{id}": {
+        "stream": {"type": "boolean"}, "starting_after": {"type": "integer", "minimum": -1},
+    },
+    "GET /v1/responses/{id}/input_items": {
+        "order": {"enum": ["asc", "desc"]}, "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+        "after": {"type": "string"},
+    },
+    "POST /slots/{slot:int}": {"action": {"enum": list(ACTIONS)}},
+    "GET /slots": {"fail_on_no_slot": {"type": "string"}},
+    "GET /v1/stream": {"conv_id": {"type": "string"}, "from": {"type": "integer", "minimum": 0}},
+}  # fmt: skip
+"""Parameters behind the question mark, by method and path."""
 
 
 async def openapi(service: Service, request: Request) -> Any:

@@ -86,6 +86,7 @@ class ServerOptions:
     embeddings_only: bool = False
     reranking: bool = False
     pooling: str | None = None
+    embd_normalize: int = 2
     template_variables: dict[str, Any] = field(default_factory=dict)
     reasoning: str = "auto"
     reasoning_format: str = "deepseek"
@@ -119,4 +120,9 @@ class ServerOptions:
     @property
     def loopback(self) -> bool:
         """Whether it listens to this machine alone."""
-        return all(one in ("127.0.0.1", "::1", "localhost") for one in self.hosts)
+        return all(one in ("127.0.0.1", "::1", "localhost") or is_path(one) for one in self.hosts)
+
+
+def is_path(host: str) -> bool:
+    """Whether an address is the path of a UNIX socket, as llama-server tells them apart."""
+    return host.endswith(".sock")

@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import uvicorn
 
@@ -22,7 +23,7 @@ from graphml.server.request_log import Ended
 from graphml.server.served_models import Loader, ServedModels
 from graphml.server.server_app import server_app
 from graphml.server.server_metrics import own_bytes
-from graphml.server.server_options import ServerOptions
+from graphml.server.server_options import ServerOptions, is_path
 from graphml.server.service import Service
 from graphml.server.told_lines import tell
 from graphml.server.trace_export import TraceExport
@@ -48,6 +49,8 @@ def serve_until_stopped(model: Model, options: ServerOptions, load: Loader | Non
         models.current.model.close()
         if traces is not None:
             traces.close()
+        for path in filter(is_path, options.hosts):
+            Path(path).unlink(missing_ok=True)
 
 
 async def _serve(models: ServedModels, sockets: list[socket.socket], told: Sequence[Ended]) -> None:
@@ -84,6 +87,8 @@ class _Server(uvicorn.Server):
 
 
 def _socket(host: str, port: int) -> socket.socket:
+    if is_path(host):
+        return _unix_socket(Path(host))
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -99,11 +104,26 @@ def _socket(host: str, port: int) -> socket.socket:
     return made
 
 
+def _unix_socket(path: Path) -> socket.socket:
+    try:
+        if path.is_socket():
+            path.unlink()  # of a process that was killed
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.bind(str(path))
+        made.listen(BACKLOG)
+    except OSError as error:
+        raise UsageError(f"--host {path}: cannot be listened at: {error.strerror or error}") from None
+    return made
+
+
 def _ready_line(service: Service, sockets: list[socket.socket]) -> str:
     options, access = service.options, service.access
     scheme = "http" if options.ssl_certificate is None else "https"
     where = []
     for one in sockets:
+        if one.family == socket.AF_UNIX:
+            where.append(f"unix://{one.getsockname()}")
+            continue
         host, port = one.getsockname()[:2]
         where.append(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{options.prefix}")
     what = f"{options.parallel} slots of {access.n_ctx} tokens" if access.engine else "embeddings"

@@ -55,6 +55,25 @@ def test_a_prefix_goes_on_in_another_engine(path: Path, tmp_path: Path) -> None:
         assert engine.stats().blocks_used == 0
 
 
+@pytest.mark.parametrize("stored", [False, True], ids=["in memory", "in the store"])
+def test_a_forgotten_prefix_is_in_no_store(path: Path, tmp_path: Path, stored: bool) -> None:
+    """Nor is it written there because it is given up."""
+    how: dict[str, Any] = {"max_sequences": 2, "n_ctx": 256, "store": tmp_path / "store"}
+    with opened(path) as model:
+        if stored:
+            with model.engine(**how) as engine:
+                asked(engine)
+            with model.engine(**how) as engine:
+                assert asked(engine)[0] == FOUND
+        with model.engine(**how) as engine:
+            tokens = asked(engine)[1]
+            engine.prefix_files().forget([*IDS, *tokens], b"")
+            assert asked(engine, IDS[:40])[0] == 0
+            engine.prefix_files().forget(IDS[:40], b"")
+        with model.engine(**how) as engine:
+            assert asked(engine) == (0, tokens)
+
+
 def altered(file: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """A copy with other arrays, whose hashes are right."""
     with TensorFile(file) as one:

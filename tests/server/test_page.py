@@ -157,6 +157,19 @@ def test_tokens_show_their_alternatives_and_the_cached_prompt(chromium: Any) -> 
         assert lights[0] != lights[1]
 
 
+def test_the_end_of_an_answer_is_in_sight(chromium: Any) -> None:
+    """With what is told below it, too, once it has ended."""
+    script = Script([[*(token("line\n", -0.1) for _ in range(80)), *END]])
+    with opened(chromium, script) as page:
+        page.click("#show-settings")
+        page.check("#set-show_tokens")
+        page.keyboard.press("Escape")
+        say(page, "one")
+        page.wait_for_selector(".prompt summary")
+        left = "(box) => box.scrollHeight - box.scrollTop - box.clientHeight"
+        assert page.locator("#messages").evaluate(left) < 2
+
+
 def test_a_tool_call_waits_for_its_result(chromium: Any) -> None:
     called = [{"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": ""}}]
     more = [{"index": 0, "function": {"arguments": '{"city": "Bern"}'}}]

@@ -43,9 +43,7 @@ export class Chat {
       this.frame = 0;
       const box = byId("messages"), i = this.messages.length - 1;
       if (!this.running || this.running.conversation !== this.store.current || !box.lastElementChild) return;
-      const below = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
-      box.lastElementChild.replaceWith(messageElement(this.messages[i], i, this, { tokens: this.settings.values.show_tokens, busy: true, last: true }));
-      if (below) box.scrollTop = box.scrollHeight;
+      atEnd(box, () => box.lastElementChild.replaceWith(messageElement(this.messages[i], i, this, { tokens: this.settings.values.show_tokens, busy: true, last: true })));
     });
   }
 
@@ -135,7 +133,7 @@ export class Chat {
     this.running = null;
     if (message.tokens) await this.findPrompt(message, messages);
     this.store.save();
-    if (conversation === this.store.current) this.draw();
+    if (conversation === this.store.current) atEnd(byId("messages"), () => this.draw());
     tell("The answer has ended.");
   }
 
@@ -163,6 +161,13 @@ export class Chat {
       delete message.prompt;
     }
   }
+}
+
+// Who sees the end of what is scrolled sees it after a change, too.
+function atEnd(box, change) {
+  const below = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+  change();
+  if (below) box.scrollTop = box.scrollHeight;
 }
 
 function addToCall(calls, { index = 0, id, function: called = {} }) {

@@ -1,0 +1,127 @@
+"""Events of `/v1/responses`: those of an answer while it is made, and of one that was kept.
+
+Knows their forms and order; nothing of how answers are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from graphml.server.event_stream import event
+from graphml.server.response_items import call_item, message_item, reasoning_item, text_part
+from graphml.server.service import new_id
+from graphml.text.answers import (
+    ContentDelta,
+    Event,
+    ReasoningDelta,
+    ToolCallBegin,
+    ToolCallDelta,
+    ToolCallEnd,
+)
+
+Entries = list[dict[str, Any]]
+
+
+class ResponseEvents:
+    """Writes the events of one response, each with its number; `items` are those that have ended."""
+
+    def __init__(self) -> None:
+        self.items = list[dict[str, Any]]()
+        self._number = 0
+        self._open: dict[str, Any] = {}  # the item that is being written
+        self._text, self._logprobs = "", Entries()
+
+    def send(self, kind: str, **data: Any) -> bytes:
+        """An event of this kind."""
+        self._number += 1
+        return event({"type": kind, "sequence_number": self._number - 1, **data}, kind)
+
+    def begun(self, shown: dict[str, Any]) -> list[bytes]:
+        """The events before any item. shown: the response as it is then."""
+        return [self.send(f"response.{one}", response=shown) for one in ("created", "in_progress")]
+
+    def written(self, one: Event, logprobs: Entries, more: dict[str, Any]) -> list[bytes]:
+        """A part of the answer. logprobs: entries of a text's tokens; more: what its event has besides."""
+        found: list[bytes] = []
+        if isinstance(one, ContentDelta | ReasoningDelta):
+            kind = "message" if isinstance(one, ContentDelta) else "reasoning"
+            if self._open.get("type") != kind:
+                made, prefix = (message_item, "msg_") if kind == "message" else (reasoning_item, "rs_")
+                found += self.closed() + self._item_begun(made(new_id(prefix), None, "in_progress"))
+            found.append(self._delta(one.text, logprobs, more))
+        elif isinstance(one, ToolCallBegin):
+            found += self.closed()
+            found += self._item_begun(call_item(new_id("fc_"), one.id, one.name, "", "in_progress"))
+        elif isinstance(one, ToolCallDelta):
+            found.append(self._delta(one.text, [], {}))
+        elif isinstance(one, ToolCallEnd):
+            found += self.closed()
+        return found
+
+    def closed(self) -> list[bytes]:
+        """End the item that is being written, if there is one."""
+        if not self._open:
+            return []
+        item, text, place = self._open, self._text, self._place()
+        found: list[bytes] = []
+        if item["type"] == "message":
+            done, at, scores = message_item(item["id"], text, logprobs=self._logprobs), place, self._logprobs
+            found.append(self.send("response.output_text.done", **at, text=text, logprobs=scores))
+            found.append(self.send("response.content_part.done", **at, part=text_part(text, scores)))
+        elif item["type"] == "reasoning":
+            done = reasoning_item(item["id"], text)
+            found.append(self.send("response.reasoning_text.done", **place, text=text))
+        else:
+            done = call_item(item["id"], item["call_id"], item["name"], text)
+            kind = "response.function_call_arguments.done"
+            found.append(self.send(kind, **place, name=item["name"], arguments=text))
+        found.append(self.send("response.output_item.done", output_index=len(self.items), item=done))
+        self.items.append(done)
+        self._open = {}
+        return found
+
+    def empty_message(self) -> list[bytes]:
+        """A message without a text, of an answer that has nothing."""
+        return self._item_begun(message_item(new_id("msg_"), None, "in_progress")) + self.closed()
+
+    def replayed(self, response: dict[str, Any]) -> Iterator[bytes]:
+        """All events of a response that has ended, each text in one."""
+        before = {**response, "status": "in_progress", "output": [], "incomplete_details": None}
+        yield from self.begun({name: one for name, one in before.items() if name not in ENDS})
+        for item in response["output"]:
+            kind, id = item["type"], item["id"]
+            if kind == "function_call":
+                begun = call_item(id, item["call_id"], item["name"], "", "in_progress")
+                yield from self._item_begun(begun)
+                yield self._delta(item["arguments"], [], {})
+            else:
+                part, made = item["content"][0], message_item if kind == "message" else reasoning_item
+                yield from self._item_begun(made(id, None, "in_progress"))
+                yield self._delta(part["text"], part.get("logprobs", []), {})
+            yield from self.closed()
+        yield self.send(f"response.{response['status']}", response=response)
+
+    def _place(self) -> dict[str, Any]:
+        place = {"item_id": self._open["id"], "output_index": len(self.items)}
+        return place if self._open["type"] == "function_call" else {**place, "content_index": 0}
+
+    def _item_begun(self, item: dict[str, Any]) -> list[bytes]:
+        self._open, self._text, self._logprobs = item, "", Entries()
+        found = [self.send("response.output_item.added", output_index=len(self.items), item=item)]
+        if item["type"] == "message":
+            found.append(self.send("response.content_part.added", **self._place(), part=text_part("")))
+        return found
+
+    def _delta(self, text: str, logprobs: Entries, more: dict[str, Any]) -> bytes:
+        self._text += text
+        self._logprobs = [*self._logprobs, *logprobs]
+        if self._open["type"] == "message":
+            more = {"logprobs": logprobs, **more}
+        names = {"message": "output_text", "reasoning": "reasoning_text"}
+        kind = names.get(self._open["type"], "function_call_arguments")
+        return self.send(f"response.{kind}.delta", **self._place(), delta=text, **more)
+
+
+ENDS = ("usage", "completed_at", "timings")
+"""What a response has only at its end."""
