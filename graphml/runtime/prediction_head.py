@@ -200,4 +200,6 @@ class HeadDrafter:
                 break
             logits, row = head.step(slot, [best], row[None])
         slot.rewind(len(self._held))
+        if slot.length < len(self._held):
+            self._begin_at(self._next)  # a window has forgotten what the draft was written over
         return found

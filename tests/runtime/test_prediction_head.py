@@ -165,7 +165,7 @@ def test_texts_are_the_same_with_multi_token_prediction(
             assert (rest.running, rest.waiting, rest.blocks_used) == (0, 0, 0)
     assert found[:4] == found[4:]
     assert stats.n_drafted > 0
-    assert sum(one.n_drafted for one in results) > 0
+    assert sum(one.n_drafted for one in results) > 0 or "regex" in kind  # which may allow none
     if name == "right" and not kind:
         assert stats.n_accepted == stats.n_drafted
         assert sum(one.n_accepted for one in results) > 30
@@ -198,7 +198,10 @@ def test_families_draft_by_their_own_layers(name: str, tmp_path: Path) -> None:
 
 def test_families_with_a_layer_ahead_are_these() -> None:
     families = {name.removesuffix("-ahead") for name in AHEAD}
-    assert families == {"bailingmoe2", "deepseek2", "glm4moe", "hy-v3", "mistral4"}
+    assert families == {
+        "bailingmoe2", "deepseek2", "glm4moe", "hy-v3", "mimo2", "mistral4", "qwen2", "qwen35", "qwen35moe",
+        "qwen3next",
+    }  # fmt: skip
 
 
 def test_a_model_without_the_layer_is_refused(tmp_path: Path, paths: dict[str, Path]) -> None:
