@@ -114,5 +114,9 @@ def sample(name: str) -> list[SampleModel]:
     dense = dense_layers(1)
     own = {key.removeprefix("blk.1."): shape for key, shape in dense["top"].items()}
     gone = tuple(key.removeprefix("blk.1.") for key in dense["without"])
-    by_layer = {"attention.head_count": [2, 4, 4], "attention.head_count_kv": [1, 2, 2], PATTERN: [0, 1, 1]}
+    by_layer: Metadata = {
+        "attention.head_count": [2, 4, 4],
+        "attention.head_count_kv": [1, 2, 2],
+        PATTERN: [0, 1, 1],
+    }
     return [model, _ahead.sample(name, model, keys=by_layer, other=own, without=gone)]
