@@ -16,7 +16,7 @@ from graphml_models import _ahead, _delta_net, llama
 from graphml_models._delta_net import GATED_HEADS, KEYS, TENSORS, attention, delta_net
 from graphml_models._hybrid import RECURRENT, hybrid
 from graphml_models._rope import read_sections
-from graphml_models._samples import SECTIONS
+from graphml_models._samples import SECTIONS, Metadata
 
 
 @dataclass(frozen=True)
@@ -52,5 +52,5 @@ def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests."""
     keys = {**KEYS, **SECTIONS, "full_attention_interval": 2}
     plain = hybrid(name, TENSORS, layer=GATED_HEADS, metadata=keys, without=("ffn_norm.weight",))
-    listed = {RECURRENT: [True, False, False]}
+    listed: Metadata = {RECURRENT: [1, 0, 0]}
     return [plain, _ahead.sample(name, plain, keys=listed)]
