@@ -54,7 +54,10 @@ def check_head(executor: Executor) -> None:
         return
     why = "a file with a layer for multi-token prediction (nextn tensors) behind the others"
     if executor.architecture.ahead is None:
-        why = f"an architecture of which that layer is known, not {executor.architecture.name}"
+        why = (
+            "a model of an architecture with a layer for multi-token prediction that graphml reads, which "
+            f"{executor.architecture.name} is not"
+        )
     raise UsageError(f"spec_type: mtp wants {why}; got {executor.file.path}")
 
 

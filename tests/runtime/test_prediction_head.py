@@ -207,7 +207,7 @@ def test_families_with_a_layer_ahead_are_these() -> None:
 def test_a_model_without_the_layer_is_refused(tmp_path: Path, paths: dict[str, Path]) -> None:
     params = SamplingParams(spec_type="mtp")
     path = tiny_model.write(tmp_path / "tiny.gguf")
-    unknown = "an architecture of which that layer is known, not llama"
+    unknown = "a layer for multi-token prediction that graphml reads, which llama is not"
     for arch, why in ((None, unknown), (paths["arch"], "nextn")):
         with graphml.load(path, "cpu", arch=arch, threads=1) as model, model.session() as session:
             with pytest.raises(UsageError, match=f"spec_type: mtp wants .*{why}"):
