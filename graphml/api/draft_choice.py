@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from graphml.api.draft_model import DraftModel
 from graphml.errors import UsageError
-from graphml.runtime.draft_steps import check_drafts
+from graphml.runtime.draft_steps import check_drafts, takes_drafts
 from graphml.runtime.drafting import Drafter, Drafts, NgramDrafter
 from graphml.runtime.executor import Executor
 from graphml.runtime.prediction_head import check_head, prediction_head
@@ -21,7 +21,7 @@ def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | N
     """
     kind = params.spec_type
     if kind == "auto":
-        kind = "none" if draft is None or executor.recurrent else "draft"
+        kind = "draft" if draft is not None and takes_drafts(executor) else "none"
     if kind == "none":
         return kind
     if params.spec_draft_n_min > params.spec_draft_n_max:

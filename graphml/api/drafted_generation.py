@@ -16,7 +16,7 @@ from graphml.api.session_sampling import SampledFrom, sampled, sampled_from_know
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.draft_steps import draft_program, drafted_logits
-from graphml.runtime.drafting import DRAFT_ROWS, Drafts, StepTimes, draft_lengths
+from graphml.runtime.drafting import DRAFT_ROWS, MOST_AGAIN, Drafts, StepTimes, draft_lengths
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.model_graphs import HIDDEN
 from graphml.sampling import NextLogits, SamplingParams
@@ -54,6 +54,7 @@ class SessionDrafts:
         self._rows: Floats = np.empty((0, 0), np.float32)  # behind the draft's ids, first to last
         self._draft: list[int] = []
         self._at = 0  # tokens held when the latest was sampled
+        self._n_rows = min(DRAFT_ROWS, session._executor.n_batch)
         if drafts.reads_hidden:
             _show_hidden(session, True)
             session._probe.watch = self._saw
@@ -75,34 +76,43 @@ class SessionDrafts:
             self._draft, self._rows = draft[n:], rows[n:]
         elif held.latest.next_logits.known or held.latest.n_evaluated != len(held) - 1:
             return sampled(session, params)
-        elif found := self._proposed(session, params, most):
-            n_rows = 1 + len(found)
+        else:
+            held.rolled_back()  # recurrent states go back to before a draft that was wrong
+            again = len(held) - 1 - held.latest.n_evaluated
+            found = self._proposed(session, params, most, again) if again <= MOST_AGAIN else []
+            if not found and not 0 < again < self._n_rows:
+                token = sampled(session, params)
+                self._times.measured(again + 1, time.perf_counter() - begin)
+                return token
+            n_rows = again + 1 + len(found)
             evaluation = session.evaluation()
             ids = np.concatenate([evaluation.waiting, np.array(found, np.int32)])
             probe = session._probe
             logits = drafted_logits(session._executor, evaluation.slot, ids, probe.options, probe.take)
-            held.evaluated(held.latest, NextLogits(logits[0]))
+            held.evaluated(held.latest, NextLogits(logits[again]))
             session.meter.n_drafted += len(found)
-            self._draft, self._rows = found, logits[1:]
-        else:
-            token, n_rows = sampled(session, params), 1
-            self._times.measured(n_rows, time.perf_counter() - begin)
-            return token
+            self._draft, self._rows = found, logits[again + 1 :]
         chosen = sampled_from_known(session, params)
         assert chosen is not None  # its whole row is known
         if n_rows:
             self._times.measured(n_rows, time.perf_counter() - begin)
         return chosen
 
-    def _proposed(self, session: Drafting, params: SamplingParams, most: int) -> list[int]:
-        room = min(DRAFT_ROWS, session._executor.n_batch, session.n_ctx - len(session._held)) - 1
+    def _proposed(self, session: Drafting, params: SamplingParams, most: int, again: int) -> list[int]:
+        executor = session._executor
+        room = min(self._n_rows - again, session.n_ctx - len(session._held)) - 1
         matcher = session._structured.matcher(params, session.generated)
         found = self._drafts.propose(session._held.history(), min(room, most), matcher)
         if not found:
             return []
-        (count,) = draft_lengths(1, [(len(found), self._drafts.rate)], self._times.of)
+        offer = len(found), self._drafts.rate
+        n_again = again if executor.recurrent else None
+        (count,) = draft_lengths(1, [offer], self._times.of, room + again + 1, n_again)
         self._drafts.used(count)
-        return found[:count] if count >= self._drafts.n_min else []
+        if not count or count < self._drafts.n_min:
+            return []
+        with executor.lock:
+            return found[:count] if session.slot().keep_before_draft() else []
 
     def _saw(self, outputs: Mapping[str, Array]) -> None:
         rows = outputs[HIDDEN]

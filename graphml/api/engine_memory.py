@@ -13,7 +13,7 @@ from graphml.errors import UsageError
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import free_memory, state_bytes
 from graphml.runtime.paged_cache import BLOCK_SIZE, MAX_CELLS
-from graphml.runtime.prediction_head import head_cell_bytes
+from graphml.runtime.prediction_head import HEAD_CELLS, head_cell_bytes
 from graphml.runtime.window_blocks import WindowRoom
 
 DEFAULT_SHARE = 0.5
@@ -83,7 +83,8 @@ def n_blocks_for(
     windows = {"S": max_sequences, **_cells(rooms)}
     fixed = state_bytes(executor, {"C": 0, **windows})
     block_bytes = state_bytes(executor, {"C": BLOCK_SIZE, **windows}) - fixed
-    block_bytes += BLOCK_SIZE * head_cell_bytes(executor)
+    ahead = BLOCK_SIZE * head_cell_bytes(executor)
+    block_bytes, fixed = block_bytes + HEAD_CELLS * ahead // 4, fixed + max_sequences * ahead
     fixed += n_checkpoints * _of_a_sequence(executor) if n_checkpoints else 0
     most = min(max_sequences * -(-n_ctx // BLOCK_SIZE), MAX_CELLS // BLOCK_SIZE)
     given = _bytes(kv_memory, executor)

@@ -83,4 +83,5 @@ def engine_parts(
     scheduler = Scheduler(pool, count, n_ctx, recurrent=executor.recurrent, checkpoints=checkpoints)
     loop = StepLoop(runner, scheduler, StepBudget(target_itl_s, executor.n_batch))
     loop.speculation.most = min(DRAFT_ROWS, executor.n_batch)
+    loop.speculation.recurrent = executor.recurrent
     return EngineParts(loop, runner, n_ctx)

@@ -185,6 +185,11 @@ class Checkpoints:
         marks.planned = Checkpoint(at, end, ids, extra, not stops)
         return marks.planned.at
 
+    def room(self, sequence: Sequence) -> int:
+        """Ids behind its next one that a step may try, so that one ends where a checkpoint may be wanted."""
+        behind = sequence.n_computed + 1
+        return max(0, (behind // self._size + 1) * self._size - behind - 1)
+
     def _is_due(self, sequence: Sequence, end: int) -> bool:
         """Whether the checkpoint that follows a sequence moves to `end`."""
         return end >= self._marks[sequence].latest + (self._apart if end < len(sequence.ids) else self._size)

@@ -22,12 +22,20 @@ from graphml.runtime.step_inputs import fill, write_factors
 from graphml.runtime.step_plan import StepPlan
 
 
+def takes_drafts(executor: Executor) -> bool:
+    """Whether what a model has read of a wrong draft can be taken back.
+
+    Recurrent states read some ids again, for which windows would have to keep more than they do.
+    """
+    return not (executor.recurrent and executor.cell_groups)
+
+
 def check_drafts(executor: Executor) -> None:
-    """UsageError for a model that takes no drafts: what its states have read cannot be taken back."""
-    if executor.recurrent:
+    """UsageError for a model that takes no drafts."""
+    if not takes_drafts(executor):
         raise UsageError(
-            f"spec_type: {executor.architecture.name} has recurrent states, from which rejected ids cannot "
-            "be taken back; wanted none"
+            f"spec_type: {executor.architecture.name} has recurrent states and windows, from which rejected "
+            "ids cannot be taken back; wanted none, or a model opened with swa_full"
         )
 
 
@@ -48,10 +56,14 @@ def drafted_logits(
     with executor.lock:
         program = draft_program(executor, options, cache.n_program(1)).program
         executor.n_steps += 1
+        slot.restore_states()
         try:
             dims = fill(program.inputs, {slot.sequence: ids}, cache, "all")
             write_factors(program.inputs, options, len(ids))
+            right = [] if cache.states is None else cache.states.begin({slot.sequence: length})
             outputs = program.run(dims, slot.state)
+            if cache.states is not None:
+                cache.states.end(right, cache.lengths)
             take(outputs)
             found: Floats = outputs["logits"][: len(ids)].copy()
         except BaseException as error:

@@ -20,6 +20,8 @@ from graphml.sampling.structured.matcher import Matcher
 DRAFT_ROWS = 16
 """Rows of a step with drafts, of all its sequences together. A product of so many rows gives each the bits
 of a row alone, and costs little more than it (docs/decisions/0041); beyond, neither is so."""
+MOST_AGAIN = 8
+"""Rows that recurrent states read again beside a draft; behind more, a step has no draft."""
 _MEMORY = 0.8  # what an earlier draft counts beside the next one
 _SURE = 6  # ids in common from which on an n-gram is another kind of evidence than a shorter one
 _STALE = 256  # steps after which a time that was not measured again is forgotten
@@ -201,27 +203,35 @@ class StepTimes:
 
 
 def draft_lengths(
-    n_rows: int, drafts: Sequence[tuple[int, float]], seconds: Callable[[int], float], most: int = DRAFT_ROWS
+    n_rows: int,
+    drafts: Sequence[tuple[int, float]],
+    seconds: Callable[[int], float],
+    most: int = DRAFT_ROWS,
+    n_again: int | None = None,
 ) -> list[int]:
     """How many ids of each draft are computed, so that the tokens expected in a second are most.
 
     n_rows: rows of the step without drafts, each of which gives a token. drafts: of each, how many ids there
     are, and the share of right ones. seconds: of a step of some number of rows. An id counts only where all
     before it are right (Leviathan et al. 2023, arXiv:2211.17192), so the next row goes where that is
-    most likely. At most `most` rows in all.
+    most likely. At most `most` rows in all. n_again: rows beside those, which recurrent states read again; a
+    draft that is wrong costs more of them, in the step after. None: there are no such states.
     """
     lengths, best = [0] * len(drafts), [0] * len(drafts)
     gains = [rate for _, rate in drafts]
-    tokens = float(n_rows)
-    speed = _LEAST_GAIN * tokens / seconds(n_rows)
-    for rows in range(n_rows + 1, most + 1):
+    tokens, first = float(n_rows), n_rows + (n_again or 0)
+    speed, lost = _LEAST_GAIN * tokens / seconds(first), 0.0
+    a_row = 0.0 if n_again is None else seconds(first + 1) - seconds(first)
+    for rows in range(first + 1, most + 1):
         open_ = [i for i, (count, _) in enumerate(drafts) if lengths[i] < count]
         if not open_:
             break
         chosen = max(open_, key=gains.__getitem__)
-        tokens += gains[chosen]
-        gains[chosen] *= drafts[chosen][1]
+        rate = drafts[chosen][1]
         lengths[chosen] += 1
-        if tokens / seconds(rows) > speed:
-            speed, best = tokens / seconds(rows), list(lengths)
+        tokens += gains[chosen]
+        lost += a_row * lengths[chosen] * gains[chosen] * (1 - rate) / max(rate, 1e-9)
+        gains[chosen] *= rate
+        if tokens / (seconds(rows) + lost) > speed:
+            speed, best = tokens / (seconds(rows) + lost), list(lengths)
     return best

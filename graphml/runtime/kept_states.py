@@ -69,10 +69,18 @@ class KeptStates:
         copies = self._copies[sequence]
         if n in [0, *[one.n for one in copies]] or self.read[sequence] != n or not most:
             return None
-        if len(copies) >= most:
-            self._copies[sequence] = copies = copies[1:]
-        used = {one.at for one in copies}
-        return Kept(n, min(set(range(most)) - used))
+        own = [one for one in copies if one.at < most]
+        if len(own) >= most:
+            earliest = own.pop(0)
+            self._copies[sequence] = tuple([one for one in copies if one is not earliest])
+        return Kept(n, min(set(range(most)) - {one.at for one in own}))
+
+    def to_keep_in(self, at: int, sequence: int, n: int) -> Kept | None:
+        """The same for one place that `to_keep` does not use, whose copy is forgotten; None: there is one."""
+        if n in [0, *[one.n for one in self._copies[sequence]]] or self.read[sequence] != n:
+            return None
+        self._copies[sequence] = tuple([one for one in self._copies[sequence] if one.at != at])
+        return Kept(n, at)
 
     def kept(self, sequence: int, copy: Kept) -> None:
         """The copy is made."""

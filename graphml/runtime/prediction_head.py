@@ -26,6 +26,8 @@ from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import state_bytes
 from graphml.runtime.model_graphs import HIDDEN, head_prefix
+from graphml.runtime.paged_cache import BLOCK_SIZE
+from graphml.runtime.slot_arrays import copy_slot
 from graphml.runtime.slots import Slot, make_slots
 from graphml.runtime.step_inputs import fill
 
@@ -33,6 +35,8 @@ LEAST_PROBABILITY = 0.4
 """A draft ends where its most likely token is less likely, as with draft models."""
 MOST_ROWS = 2048
 """Hidden rows that wait to be read; of a longer prompt the head reads the latest."""
+HEAD_CELLS = 5
+"""Cells of a sequence for each four tokens of it: they are made again and copied as it grows."""
 _COMPARED = 16  # ids that tell whether a sequence still is what was read of it
 
 
@@ -50,7 +54,10 @@ def check_head(executor: Executor) -> None:
         return
     why = "a file with a layer for multi-token prediction (nextn tensors) behind the others"
     if executor.architecture.ahead is None:
-        why = f"an architecture of which that layer is known, not {executor.architecture.name}"
+        why = (
+            "a model of an architecture with a layer for multi-token prediction that graphml reads, which "
+            f"{executor.architecture.name} is not"
+        )
     raise UsageError(f"spec_type: mtp wants {why}; got {executor.file.path}")
 
 
@@ -65,13 +72,21 @@ def prediction_head(executor: Executor) -> PredictionHead:
 
 
 def head_cell_bytes(executor: Executor) -> int:
-    """Bytes of keys and values of the layer for one token; 0 where no layer can draft."""
+    """Bytes of keys and values of the layer for one token; 0 where no layer can draft.
+
+    A sequence has cells for at most `cells_for` as many tokens as it holds.
+    """
     if not has_head(executor) or isinstance(executor.device, PartsDevice):
         return 0
     own = prediction_head(executor).executor
     empty = {"S": 1, "C": 0, **{group.symbol: 0 for group in own.cell_groups}}
     one = empty | {"C": 1, **{group.symbol: 1 for group in own.cell_groups}}
     return state_bytes(own, one) - state_bytes(own, empty)
+
+
+def cells_for(n_tokens: int) -> int:
+    """Cells that are made for so many tokens of a sequence: some more, in whole blocks."""
+    return -(-n_tokens * HEAD_CELLS // (4 * BLOCK_SIZE)) * BLOCK_SIZE
 
 
 class PredictionHead:
@@ -173,6 +188,17 @@ class HeadDrafter:
         self._slot = None
         self._begin_at(0)
 
+    def _slot_for(self, n_tokens: int) -> Slot:
+        """A slot of so many tokens, with what is held. Devices allocate it whole, so it grows with a text."""
+        executor, slot = self._head.executor, self._slot
+        if slot is not None and n_tokens <= slot.cache.n_ctx:
+            return slot
+        size = max(n_tokens, min(cells_for(n_tokens), self._n_ctx))
+        (made,) = make_slots(executor, executor.options, size)
+        if slot is not None and slot.length:
+            copy_slot(executor, slot, made, executor.options)
+        return made
+
     def _begin_at(self, token: int) -> None:
         """Hold nothing; the next pair is that of this token."""
         if self._slot is not None:
@@ -181,10 +207,8 @@ class HeadDrafter:
 
     def _drafted(self, ids: list[int], rows: Floats, count: int) -> list[int]:
         """Read the pairs of these ids, then go on from its own predictions, which are not kept."""
-        if self._slot is None:
-            executor = self._head.executor
-            (self._slot,) = make_slots(executor, executor.options, self._n_ctx)
-        head, slot, size = self._head, self._slot, self._head.executor.n_batch
+        slot = self._slot = self._slot_for(len(self._held) + len(ids) + count)
+        head, size = self._head, self._head.executor.n_batch
         for first in range(0, len(ids), size):
             logits, row = head.step(slot, ids[first : first + size], rows[first : first + size])
         self._held += ids
@@ -200,4 +224,6 @@ class HeadDrafter:
                 break
             logits, row = head.step(slot, [best], row[None])
         slot.rewind(len(self._held))
+        if slot.length < len(self._held):
+            self._begin_at(self._next)  # a window has forgotten what the draft was written over
         return found

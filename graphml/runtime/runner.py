@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphml.backend import TopRowsDevice
+from graphml.backend import RowCopies, TopRowsDevice
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.row_copies import row_copies
@@ -101,6 +101,7 @@ class Runner:
         except MemoryError as error:
             of = f"an engine's keys, values and states of {n_blocks * BLOCK_SIZE} tokens"
             raise out_of_memory(of, error, "give a smaller kv_memory, or a smaller type (kv)") from None
+        self._undrafted: RowCopies | None = None  # see `prepare_drafts`
         self.parts = StateParts(self._state, leaves, of_source, by_group, self._copies)
 
     @property
@@ -114,20 +115,30 @@ class Runner:
         return self._executor.programs.compiled(size, n_outputs, options, self.max_sequences)
 
     def _program_of(self, plan: StepPlan, options: CompileOptions | None) -> Compiled:
-        if plan.n_outputs > self.max_sequences and any(one.n_drafted for one in plan.rows):
+        drafts = any(one.n_drafted or one.n_again for one in plan.rows)
+        if drafts and self.max_sequences < plan.n_rows <= min(DRAFT_ROWS, self.n_rows):
             return draft_program(self._executor, options, self.max_sequences)
         return self._program(plan.n_rows, options, plan.n_outputs)
 
     def prepare_drafts(self, hidden: bool = False) -> None:
         """Have the program of steps with more output rows than sequences; from any thread.
 
-        hidden: and those of other steps, with hidden rows as outputs.
+        And memory for recurrent states as they were before a draft. hidden: and the programs of other steps,
+        with hidden rows as outputs.
         """
         options = replace(self._executor.options, hidden=True) if hidden else None
         if self.max_sequences < DRAFT_ROWS:
             draft_program(self._executor, options, self.max_sequences)
         for n_rows in self._sizes_of_steps if hidden else ():
             self._program(n_rows, options)
+        names = self._names.sequences
+        with self._executor.lock:
+            if names and self._undrafted is None:
+                try:
+                    self._undrafted = row_copies(self._state, names, self.max_sequences)
+                except MemoryError as error:
+                    of = f"copies of the recurrent states of {self.max_sequences} sequences, for drafts"
+                    raise out_of_memory(of, error, "give spec_type none, or fewer sequences") from None
 
     def prepare_adapters(self, sequences: list[Sequence]) -> None:
         """Have programs with the adapters of a request's sequences, which are going to run; from any thread.
@@ -170,6 +181,7 @@ class Runner:
     def _computed(self, plan: StepPlan, logits: bool) -> Computed:
         executor, start = self._executor, time.perf_counter()
         self._restore(plan)
+        self._before_drafts(plan)
         self._move(plan)  # before texts: a block that cells move from may be one of theirs now
         pooled = pooled_texts(executor, plan, self._state, self.max_sequences, self._inputs.fill)
         if not plan.rows:
@@ -240,6 +252,17 @@ class Runner:
         for rows in plan.rows:
             if rows.restore is not None and self._copies is not None:
                 self._copies.restore(rows.restore, rows.sequence.slot)
+
+    def _before_drafts(self, plan: StepPlan) -> None:
+        """States go back to before a draft that was wrong, or are kept before one that is tried."""
+        if self._undrafted is None:
+            return
+        for rows in plan.rows:
+            slot = rows.sequence.slot
+            if rows.n_again:
+                self._undrafted.restore(slot, slot)
+            elif rows.n_drafted:
+                self._undrafted.keep(slot, slot)
 
     def _keep(self, plan: StepPlan) -> None:
         for rows in plan.rows:

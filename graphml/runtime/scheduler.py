@@ -17,7 +17,7 @@ from graphml.errors import UsageError
 from graphml.runtime.admission import Admission
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
-from graphml.runtime.draft_rows import with_drafts
+from graphml.runtime.draft_rows import computed, with_drafts, with_states_again
 from graphml.runtime.following_plan import following_plan
 from graphml.runtime.guidance import newest_idle
 from graphml.runtime.moved_blocks import shift
@@ -58,6 +58,7 @@ class Scheduler:
         self.sources = self._queues.sources
         self._chunks = PromptChunks(self._queues, prompt_cap)
         self.admission = Admission(self._queues, self._chunks, recurrent)
+        self._recurrent = recurrent
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.running)
@@ -86,7 +87,7 @@ class Scheduler:
         self._chunks.begin_step()
         chosen: set[Sequence] = set()
         alone = len(self.running) + len(self.waiting) == 1
-        budget -= sum(one.n_behind <= 1 for one in self.running)
+        budget -= sum((one.n_behind <= 1) + one.n_again for one in self.running)
         for sequence in self._queues.order.sort(self.running):
             if sequence.status is not Status.RUNNING:
                 continue  # preempted by one before it
@@ -109,7 +110,8 @@ class Scheduler:
             self._preempt(idle, preempted)
         for one in rows:
             self._queues.order.serve(one.sequence.request, one.count)
-        rows = with_drafts(rows, self.pool, self.n_ctx, as_proposed=not admitted)
+        rows = with_drafts(rows, self.pool, self.n_ctx, not admitted, self.checkpoints)
+        rows = with_states_again(rows)
         made = StepPlan(tuple(rows), tuple(preempted), tuple(sources), tuple(texts))
         return made if rows or preempted or texts else None
 
@@ -127,8 +129,8 @@ class Scheduler:
         """The step was run: its rows are computed, for sequences that still run; drafts: see `draft_rows`."""
         self.sources.read(plan.sources)
         for rows in plan.rows:
-            if rows.sequence.status is Status.RUNNING and rows.sequence.n_computed == rows.start:
-                rows.sequence.advance(rows.count - rows.n_drafted, self.pool)
+            if rows.sequence.status is Status.RUNNING and rows.sequence.n_computed == rows.first_new:
+                computed(rows, self.pool, self._recurrent)
                 if self.checkpoints is not None:
                     self.checkpoints.made(rows.sequence)
 

@@ -58,13 +58,14 @@ class Sequence:
     slot: its row of per-sequence state while it runs, else -1. numbers: its random generator, by `seed`, and
     what its samplers keep. matcher: of what its text must follow; it catches up before a token is sampled.
     n_dropped: ids that a full context has made it forget; draft: ids that the next step tries behind the
-    others, from `drafts`; was_drafted: whether the token that is handed out was one of these; moved: whether
-    cells of its blocks were moved since they were computed, so that nobody else can use them; copies: whether
-    its next step begins with copies to its blocks, which hold nothing until then. prompt_scores: what is
-    known of the prompt's log-probabilities, where they are wanted, of all sequences of a request; scores: of
-    tokens that were sampled and not handed out yet. pooled: the rows of a text, float32 [rows, d], once they
-    are computed. guidance: what it shares with the sequence of a (negative) prompt. waits_for: why it was not
-    admitted when that was last considered; see `Scheduler`.
+    others, from `drafts`; was_drafted: whether the token that is handed out was one of these; n_again: of the
+    ids that are computed, the last ones that its recurrent states have to read again, since a draft behind
+    them was wrong; moved: whether cells of its blocks were moved since they were computed, so that nobody
+    else can use them; copies: whether its next step begins with copies to its blocks, which hold nothing
+    until then. prompt_scores: what is known of the prompt's log-probabilities, where they are wanted, of all
+    sequences of a request; scores: of tokens that were sampled and not handed out yet. pooled: the rows of a
+    text, float32 [rows, d], once they are computed. guidance: what it shares with the sequence of a
+    (negative) prompt. waits_for: why it was not admitted when that was last considered; see `Scheduler`.
     """
 
     request: Request
@@ -92,6 +93,7 @@ class Sequence:
     drafts: Drafts | None = None
     draft: list[int] = field(default_factory=list)
     was_drafted: bool = False
+    n_again: int = 0
     pooled: Array | None = None
     guidance: Guidance | None = None
     numbers: PeekableRandom = field(init=False)
@@ -205,3 +207,4 @@ class Sequence:
         pool.release(self.blocks)
         self.blocks, self.moved, self.copies = [], False, False
         self.prefix, self.n_committed, self.n_computed = Prefix.empty(self.request.extra), 0, 0
+        self.n_again = 0

@@ -7,7 +7,7 @@ Knows slots, states and arrays; nothing of ids, sampling or files' formats.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -66,6 +66,22 @@ def fill_slot(
                 write_rows(slot.state, part.rows, {name: arrays.array(part.prefix + name, shape, dtype)})
         if slot.cache.states is not None:
             slot.cache.states.end([slot.sequence], slot.cache.lengths)
+
+
+class _Held:
+    """See `Arrays`."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._arrays = arrays
+
+    def array(self, name: str, shape: tuple[int | None, ...], dtype: np.dtype[Any] | str) -> Array:
+        return self._arrays[name]
+
+
+def copy_slot(executor: Executor, slot: Slot, made: Slot, options: CompileOptions) -> None:
+    """Have an empty slot, of no fewer tokens, hold what another one holds."""
+    held = _Held(slot_arrays(executor, slot, options))
+    fill_slot(executor, made, options, held, slot.length, slot.source_length)
 
 
 def array_names(executor: Executor, slot: Slot, options: CompileOptions) -> set[str]:

@@ -33,7 +33,7 @@ COPIES_BYTES = 256 << 20  # of all sequences of a cache
 class StateCopies:
     """Copies of the recurrent states of a cache's sequences: `most` of each, made when the first is kept.
 
-    Where there is no memory for them there are none.
+    And one behind those, of before the latest draft. Where there is no memory for them there are none.
     """
 
     def __init__(self, state: State, leaves: Sequence[Node], n_sequences: int) -> None:
@@ -41,22 +41,25 @@ class StateCopies:
         self.most = min(MOST_COPIES, COPIES_BYTES // max(one * n_sequences, 1)) if leaves else 0
         self._state, self._names, self._n_sequences = state, [node.name for node in leaves], n_sequences
         self._copies: RowCopies | None = None
+        self._none = not leaves
 
     def keep(self, sequence: int, at: int) -> bool:
         """Copy the states of a sequence to its copy `at`; whether there is memory for it."""
+        if self._none:
+            return False
         if self._copies is None:
             try:
-                self._copies = row_copies(self._state, self._names, self.most * self._n_sequences)
+                self._copies = row_copies(self._state, self._names, (self.most + 1) * self._n_sequences)
             except (MemoryError, BackendError):
-                self.most = 0
+                self.most, self._none = 0, True
                 return False
-        self._copies.keep(sequence, sequence * self.most + at)
+        self._copies.keep(sequence, sequence * (self.most + 1) + at)
         return True
 
     def restore(self, sequence: int, at: int) -> None:
         """Copy its copy `at` to the states of a sequence."""
         assert self._copies is not None
-        self._copies.restore(sequence * self.most + at, sequence)
+        self._copies.restore(sequence * (self.most + 1) + at, sequence)
 
 
 @dataclass
@@ -116,6 +119,23 @@ class Slot:
         copy = states.to_keep(self.sequence, self.length, self.copies.most)
         if copy is not None and self.copies.keep(self.sequence, copy.at):
             states.kept(self.sequence, copy)
+
+    def keep_before_draft(self) -> bool:
+        """Keep a copy of the recurrent states, of which there is one, to go back to where a draft is wrong.
+
+        Whether a draft can be taken back: there was memory, or there are no such states.
+        """
+        states, copies = self.cache.states, self.copies
+        if states is None or copies is None:
+            return states is None
+        self.restore_states()
+        copy = states.to_keep_in(copies.most, self.sequence, self.length)
+        if copy is None:
+            return True
+        if not copies.keep(self.sequence, copy.at):
+            return False
+        states.kept(self.sequence, copy)
+        return True
 
     def forget_source(self) -> None:
         """Forget the source text, if there is one."""

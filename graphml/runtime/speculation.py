@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence as ManyOf
 
 from graphml.runtime.computed_plan import Computed
-from graphml.runtime.drafting import DRAFT_ROWS, Drafts, StepTimes, draft_lengths
+from graphml.runtime.drafting import DRAFT_ROWS, MOST_AGAIN, Drafts, StepTimes, draft_lengths
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import StepPlan
 
 
 class Speculation:
-    """most: rows of a step with drafts.
+    """most: rows of a step with drafts; recurrent: states read ids again where a draft was wrong.
 
     n_drafts, n_drafted, n_accepted: drafts of all sequences so far, ids of them, and those ids sampled.
     """
 
     def __init__(self) -> None:
-        self._times, self.most = StepTimes(), DRAFT_ROWS
+        self._times, self.most, self.recurrent = StepTimes(), DRAFT_ROWS, False
         self.n_drafts = self.n_drafted = self.n_accepted = 0
 
     def propose(self, running: ManyOf[Sequence]) -> dict[Sequence, Exception]:
@@ -30,11 +30,12 @@ class Speculation:
         raised for a sequence, by its matcher or by who drafts for it.
         """
         failed: dict[Sequence, Exception] = {}
-        room = self.most - len(running)
+        n_again = sum(one.n_again for one in running)
+        room = self.most - len(running) - n_again
         who: list[tuple[Sequence, Drafts]] = []
         for one in running:
             one.draft = []
-            if one.drafts is not None:
+            if one.drafts is not None and one.n_again <= MOST_AGAIN:
                 who.append((one, one.drafts))
         if not who or room <= 0 or any(one.n_behind != 1 for one in running):
             return failed
@@ -48,7 +49,8 @@ class Speculation:
         if not any(one.draft for one, _ in who):
             return failed
         offers = [(len(one.draft), drafts.rate) for one, drafts in who]
-        lengths = draft_lengths(len(running), offers, self._times.of, self.most)
+        again = n_again if self.recurrent else None
+        lengths = draft_lengths(len(running), offers, self._times.of, self.most, again)
         for (one, drafts), count in zip(who, lengths, strict=True):
             drafts.used(count)
             one.draft = one.draft[:count] if count >= drafts.n_min else []
@@ -56,7 +58,8 @@ class Speculation:
 
     def counted(self, plan: StepPlan, computed: Computed) -> None:
         """A plan was computed."""
-        if plan.n_rows == plan.n_outputs <= DRAFT_ROWS and not plan.sources:
+        n_again = sum(rows.n_again for rows in plan.rows)
+        if plan.n_rows == plan.n_outputs + n_again <= DRAFT_ROWS and not plan.sources:
             self._times.measured(plan.n_rows, computed.seconds)
         for rows in plan.drafted.values():
             n_accepted = len(computed.further.get(rows.sequence, ()))

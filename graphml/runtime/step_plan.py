@@ -30,7 +30,8 @@ class Rows:
     """`count` ids of a sequence from position `start` on; the last `n_outputs` of them give logits.
 
     The first `n_scored` of those say how likely the prompt is, and no token is sampled from them. The last
-    `n_drafted` are a draft: they count as far as they are what is sampled.
+    `n_drafted` are a draft: they count as far as they are what is sampled. The first `n_again` are computed
+    already: the recurrent states read them again, from where they were before a draft that was wrong.
 
     Before all rows of the step: restore: the copy that the sequence's recurrent states are; moves of cells,
     in order; states_of: the slot whose recurrent states are copied to the sequence's, or None. keep: where
@@ -47,6 +48,12 @@ class Rows:
     moves: tuple[Move, ...] = ()
     states_of: int | None = None
     n_drafted: int = 0
+    n_again: int = 0
+
+    @property
+    def first_new(self) -> int:
+        """The position of the first row that is not computed already."""
+        return self.start + self.n_again
 
     @property
     def first_scored(self) -> int:

@@ -145,7 +145,8 @@ class Timeline:
 
     def _rows(self, rows: Rows) -> SequenceRows:
         one = rows.sequence
-        generates = rows.count - rows.n_drafted == 1 and rows.start + one.n_dropped >= one.request.n_prompt
+        n_new = rows.count - rows.n_again - rows.n_drafted
+        generates = n_new == 1 and rows.first_new + one.n_dropped >= one.request.n_prompt
         found = 0 if one.order in self._ran else rows.start
         given = one.order, rows.start, rows.count, generates, rows.samples, found
         return SequenceRows(*given, rows.n_drafted)

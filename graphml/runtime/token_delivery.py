@@ -77,8 +77,8 @@ class TokenDelivery:
                 rows.sequence.draft = []  # none of it is right
         for rows in done:
             one = self._members.get(rows.sequence)
-            of_prompt = rows.start < rows.sequence.request.n_prompt
-            if one is not None and of_prompt and (rows.count > 1 or not rows.n_outputs):
+            of_prompt = rows.first_new < rows.sequence.request.n_prompt
+            if one is not None and of_prompt and (rows.count - rows.n_again > 1 or not rows.n_outputs):
                 one.tell_progress()
         for sequence, token in tokens.items():
             one = self._members.get(leader_of(sequence))  # None where one of its request has failed
@@ -110,7 +110,7 @@ class TokenDelivery:
                 sequence.was_drafted = i < len(further)  # the last is behind what was right of the draft
                 self._continue(one, token)
             if sequence.status is Status.RUNNING:
-                give_back(sequence, pool)
+                give_back(sequence, pool, was_right=len(further) == rows.n_drafted)
 
     def _continue(self, one: LoopMember, token: int | Exception) -> None:
         """Hand out what follows a sequence that has caught up, and end it where that ends it."""

@@ -11,7 +11,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import SampleModel, Tensors
 from graphml_models import llama
-from graphml_models._samples import N_EMBD, N_VOCAB, Shapes
+from graphml_models._samples import N_EMBD, N_VOCAB, Metadata, Shapes
 from graphml_models.llama import Attention, C, FeedForward
 
 
@@ -36,16 +36,25 @@ def build(
     x_TD = layer.linear(g.concat(e_TD, h_TD), "nextn.eh_proj", "joined")
     with g.scope("layers.0"):
         x_TD = llama.block(g, config, layer, table, x_TD, attention, feed_forward, ffn_norm)
-    norm = layer.get("nextn.shared_head_norm") or weights["output_norm"]
+    own_norm = layer.get("nextn.shared_head_norm") or layer.get("layer_output_norm")
+    norm = own_norm or weights["output_norm"]
     x_TD = g.rms_norm(x_TD, norm, eps, "output_norm")
     own = layer.get("nextn.shared_head_head") is not None
     return layer.logits(x_TD, of="nextn.shared_head_head") if own else weights.logits(x_TD)
 
 
-def sample(name: str, model: SampleModel, shared: bool = True) -> SampleModel:
+def sample(
+    name: str,
+    model: SampleModel,
+    shared: bool = True,
+    keys: Metadata | None = None,
+    other: Shapes | None = None,
+    without: tuple[str, ...] = (),
+) -> SampleModel:
     """A sample of two layers with the last one's tensors once more, as the layer that predicts further.
 
-    shared: it has the model's embedding and output matrix, not its own.
+    shared: it has the model's embedding and output matrix, not its own. keys: metadata besides; other:
+    tensors of the layer that are not those of the last one; without: those that it has not.
     """
     shapes: Shapes = {
         "eh_proj": (N_EMBD, 2 * N_EMBD),
@@ -54,7 +63,10 @@ def sample(name: str, model: SampleModel, shared: bool = True) -> SampleModel:
     if not shared:
         shapes |= {"embed_tokens": (N_VOCAB, N_EMBD), "shared_head_head": (N_VOCAB, N_EMBD)}
     last = {key: shape for key, shape in model.tensors.items() if key.startswith("blk.1.")}
-    tensors = {key.replace("blk.1.", "blk.2."): shape for key, shape in last.items()}
+    last |= {f"blk.1.{key}": shape for key, shape in (other or {}).items()}
+    gone = {f"blk.1.{key}" for key in without}
+    tensors = {key.replace("blk.1.", "blk.2."): shape for key, shape in last.items() if key not in gone}
     tensors |= {f"blk.2.nextn.{key}.weight": shape for key, shape in shapes.items()}
-    keys = {f"{name}.block_count": 3, f"{name}.nextn_predict_layers": 1}
-    return SampleModel("ahead", {**model.metadata, **keys}, {**model.tensors, **tensors})
+    found: Metadata = {"block_count": 3, "nextn_predict_layers": 1, **(keys or {})}
+    metadata = {**model.metadata, **{f"{name}.{key}": value for key, value in found.items()}}
+    return SampleModel("ahead", metadata, {**model.tensors, **tensors})

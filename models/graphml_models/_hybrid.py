@@ -9,7 +9,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed, max_elements
 from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models._config import MAX_LAYERS, Heads
+from graphml_models._config import MAX_LAYERS, N_AHEAD, Heads, by_layer
 from graphml_models._samples import HEAD_NORMS, SPLIT_QKV, Metadata, Shapes, transformer
 
 INTERVAL, RECURRENT = "full_attention_interval", "attention.recurrent_layers"
@@ -19,7 +19,7 @@ def read_attending(keys: Keys, interval: int) -> tuple[bool, ...]:
     """Which layers have attention: those the file does not call recurrent, or else of so many the last."""
     n_layer = _n_layer(keys)
     if keys.has(RECURRENT):
-        return tuple(not recurrent for recurrent in keys.integers(RECURRENT, n_layer))
+        return tuple(not recurrent for recurrent in by_layer(keys, RECURRENT, n_layer))
     interval = keys.integer(INTERVAL, interval)
     if interval < 1:
         raise keys.unsupported(INTERVAL, "at least 1")
@@ -29,15 +29,16 @@ def read_attending(keys: Keys, interval: int) -> tuple[bool, ...]:
 def read_heads(keys: Keys) -> tuple[Heads, tuple[bool, ...]]:
     """Numbers of heads, and the layers that have any of keys, and thus attention."""
     key, n_layer = "attention.head_count_kv", _n_layer(keys)
-    counts = keys.integers(key, n_layer)
+    counts = by_layer(keys, key, n_layer)
     if len({count for count in counts if count}) > 1:
         raise keys.unsupported(key, "0 or one and the same number in each layer")
-    heads = Heads(max(keys.integers("attention.head_count", n_layer)), max(counts))
+    heads = Heads(max(by_layer(keys, "attention.head_count", n_layer)), max(counts))
     return heads, tuple(map(bool, counts))
 
 
 def _n_layer(keys: Keys) -> int:
-    return max(1, min(keys.integer("block_count"), MAX_LAYERS))  # the reader of all else refuses others
+    n_layer = keys.integer("block_count") - keys.integer(N_AHEAD, 0)
+    return max(1, min(n_layer, MAX_LAYERS))  # the reader of all else refuses others
 
 
 def convolution(g: Builder, layer: Layer, name: str, x_TC: Node, n_conv: int, what: str = "conv") -> Node:

@@ -3,14 +3,16 @@
 from functools import partial
 
 from graphml.loading.architecture import SampleModel
-from graphml_models import llama
+from graphml_models import _ahead, llama
 from graphml_models._config import Config as Config
 from graphml_models._samples import transformer
 
 attention, feed_forward = partial(llama.attention, mode="neox"), partial(llama.feed_forward, scaled=False)
 build = partial(llama.build, attention=attention, feed_forward=feed_forward)
+ahead = partial(_ahead.build, attention=attention, feed_forward=feed_forward)  # of MiMo (arXiv:2505.07608)
 
 
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests."""
-    return [transformer(name, biases=("attn_q", "attn_k", "attn_v"), tied=True)]
+    model = transformer(name, biases=("attn_q", "attn_k", "attn_v"), tied=True)
+    return [model, _ahead.sample(name, model)]

@@ -12,11 +12,11 @@ from typing import Self
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models import _delta_net, llama
+from graphml_models import _ahead, _delta_net, llama
 from graphml_models._delta_net import GATED_HEADS, KEYS, TENSORS, attention, delta_net
-from graphml_models._hybrid import hybrid
+from graphml_models._hybrid import RECURRENT, hybrid
 from graphml_models._rope import read_sections
-from graphml_models._samples import SECTIONS
+from graphml_models._samples import SECTIONS, Metadata
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,12 @@ def inputs(layer: Layer, x_TD: Node) -> tuple[Node, Node, Node, Node]:
 
 
 build = partial(llama.build, attention=mixer, project=_delta_net.out, ffn_norm="post_attention_norm")
+ahead = partial(_ahead.build, attention=attention, ffn_norm="post_attention_norm")
 
 
 def sample(name: str) -> list[SampleModel]:
-    """A tiny model for tests."""
+    """Tiny models for tests."""
     keys = {**KEYS, **SECTIONS, "full_attention_interval": 2}
-    return [hybrid(name, TENSORS, layer=GATED_HEADS, metadata=keys, without=("ffn_norm.weight",))]
+    plain = hybrid(name, TENSORS, layer=GATED_HEADS, metadata=keys, without=("ffn_norm.weight",))
+    listed: Metadata = {RECURRENT: [1, 0, 0]}
+    return [plain, _ahead.sample(name, plain, keys=listed)]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Self
 
 from graphml.loading.architecture import Keys, SampleModel
-from graphml_models import qwen3next, qwen35
+from graphml_models import _ahead, qwen3next, qwen35
 from graphml_models._delta_net import GATED_HEADS, KEYS, TENSORS
 from graphml_models._hybrid import hybrid
 from graphml_models._rope import read_sections
@@ -26,12 +26,14 @@ class Config(qwen3next.Config):
 
 
 build = partial(qwen35.build, feed_forward=qwen3next.feed_forward)
+ahead = qwen3next.ahead
 
 
 def sample(name: str) -> list[SampleModel]:
-    """A tiny model for tests, gate and up of its experts in one tensor."""
+    """Tiny models for tests, gate and up of their experts in one tensor."""
     both = {"ffn_gate_up_exps.weight": (5, 192, 64), "ffn_gate_inp_shexp.weight": (64,)}
     keys = {**KEYS, **SECTIONS, "full_attention_interval": 2}
     gone = ("ffn_norm.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight")
     layer = {**GATED_HEADS, **shared_expert(), **both}
-    return [hybrid(name, TENSORS, n_expert=5, layer=layer, metadata=keys, without=gone)]
+    plain = hybrid(name, TENSORS, n_expert=5, layer=layer, metadata=keys, without=gone)
+    return [plain, _ahead.sample(name, plain)]

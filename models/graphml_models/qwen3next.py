@@ -13,7 +13,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
 from graphml.loading.architecture import Keys, Layer, SampleModel
-from graphml_models import _delta_net, llama, qwen2moe
+from graphml_models import _ahead, _delta_net, llama, qwen2moe
 from graphml_models._delta_net import GATED_HEADS, KEYS, TENSORS, DeltaNet, attention, delta_net
 from graphml_models._hybrid import hybrid
 from graphml_models._routing import Routing, choose
@@ -78,6 +78,8 @@ build = partial(
     ffn_norm="post_attention_norm",
 )
 
+ahead = partial(_ahead.build, attention=attention, feed_forward=feed_forward, ffn_norm="post_attention_norm")
+
 
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests, one of them as older files were."""
@@ -88,8 +90,9 @@ def sample(name: str) -> list[SampleModel]:
         tensor: shape for tensor, shape in fused.items() if not tensor.startswith("attn")
     }
     layer = {**GATED_HEADS, **shared_expert(), "ffn_gate_inp_shexp.weight": (64,)}
-    return [
+    plain, old = (
         hybrid(name, memory, name=kind, n_expert=5, layer=layer, without=("ffn_norm.weight",),
                metadata={**KEYS, "full_attention_interval": 2})
         for kind, memory in (("plain", fused), ("older", older))
-    ]  # fmt: skip
+    )  # fmt: skip
+    return [plain, old, _ahead.sample(name, plain)]

@@ -14,7 +14,6 @@ from graphml.errors import UsageError
 from graphml.runtime.drafting import DRAFT_ROWS, Proposal, StepTimes
 from graphml.sampling import SamplingParams
 from tests import tiny_model
-from tests.sample_models import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 ONCE = [1, 403, 407, 261]
@@ -190,18 +189,7 @@ def test_a_grammar_cuts_drafts(tmp_path: Path) -> None:
         assert drafted
 
 
-def test_recurrent_models_and_batches_refuse_drafts(model: graphml.Model, tmp_path: Path) -> None:
-    name = next(one for one in MODELS if one.startswith("mamba"))
-    with (
-        graphml.load(
-            write_model(tmp_path / "model.gguf", *MODELS[name]), "cpu", threads=1, n_batch=32
-        ) as recurrent,
-        recurrent.engine(max_sequences=2) as engine,
-        recurrent.session() as session,
-    ):
-        for ask in (engine.submit, session.generate):
-            with pytest.raises(UsageError, match=r"spec_type.*recurrent"):
-                ask([1, 2], params({}))
+def test_batches_and_sessions_that_capture_refuse_drafts(model: graphml.Model) -> None:
     with model.batch(2) as batch, pytest.raises(UsageError, match=r"spec_type.*batch"):
         list(batch.generate([[1], [2]], params({}), 2))
     with model.session(capture="logits") as probed, pytest.raises(UsageError, match=r"spec_type.*captures"):

@@ -50,11 +50,13 @@ class Runner:
         self.sources: dict[int, tuple[bytes, int]] = {}  # by cell
         self.states: dict[int, tuple[int, ...]] = {}  # by slot
         self.copies: dict[int, tuple[int, ...]] = {}
+        self.undrafted: dict[int, tuple[int, ...]] = {}  # by slot: states before a draft
         self.cells = [0] * (self.pool.n_blocks * SIZE)
         self.of_windows = [[0] * (window.n_blocks * SIZE) for window in self.pool.windows]
         self.max_tokens: dict[Sequence, int] = {}
         self.finished: list[Sequence] = []
         self.n_steps = self.n_sources = self.n_drafted = self.n_accepted = self.n_texts = 0
+        self.n_again = 0
         self.expected: dict[Sequence, list[int]] = {}
 
     def move(self, rows: Rows) -> None:
@@ -105,8 +107,10 @@ class Runner:
             for i, cell in enumerate(source_cells(one)):
                 assert self.sources[cell] == (source.tobytes(), i)
             assert one.status is Status.RUNNING
-            assert rows.start == one.n_computed
-            assert 0 < rows.count - rows.n_drafted <= one.n_behind
+            assert rows.first_new == one.n_computed
+            assert 0 < rows.count - rows.n_again - rows.n_drafted <= one.n_behind
+            assert not rows.n_drafted or rows.keep is None
+            self.n_again += rows.n_again
             assert rows.n_drafted == len(one.draft) if rows.n_drafted else rows.n_outputs <= 1
             ids = [*one.ids, *one.draft]
             for position in range(rows.start, rows.start + rows.count):
@@ -132,9 +136,9 @@ class Runner:
             assert not one.n_behind
             self.go_on(one)
             self.n_drafted += rows.n_drafted
-            self.go_on_with_draft(one, one.draft[: rows.n_drafted])
+            self.go_on_with_draft(one, one.draft[: rows.n_drafted], len(one.ids) + rows.n_drafted)
 
-    def go_on_with_draft(self, one: Sequence, draft: list[int]) -> None:
+    def go_on_with_draft(self, one: Sequence, draft: list[int], length: int) -> None:
         """A token is sampled behind each id of a draft that is right; what is wrong is given back."""
         for drafted in draft:
             if one.status is not Status.RUNNING or one.ids[-1] != drafted:
@@ -145,7 +149,7 @@ class Runner:
             self.n_accepted += 1
             self.go_on(one)
         if one.status is Status.RUNNING and draft:
-            give_back(one, self.pool)
+            give_back(one, self.pool, was_right=len(one.ids) == length)
             assert len(one.blocks) <= -(-len(one.ids) // SIZE)
 
     def go_on(self, one: Sequence) -> None:
@@ -213,9 +217,13 @@ class Runner:
     def advance_state(self, rows: Rows) -> None:
         """The states that a sequence's rows read are those of exactly the ids before them."""
         one = rows.sequence
+        if rows.n_again:
+            self.states[one.slot] = self.undrafted[one.slot]
+        elif rows.n_drafted:
+            self.undrafted[one.slot] = self.states[one.slot]
         before = self.states.get(one.slot, ()) if rows.start else ()
         assert before == tuple(one.ids[: rows.start])
-        self.states[one.slot] = tuple(one.ids[: rows.start + rows.count])
+        self.states[one.slot] = tuple([*one.ids, *one.draft][: rows.start + rows.count])
 
     def check(self) -> None:
         """Blocks are held by running sequences alone, each as often as it is in their tables."""
@@ -240,6 +248,7 @@ class Runner:
         assert [sources[block] for block in range(pool.n_blocks)] == pool._references
         for one in self.scheduler.waiting:
             assert not one.blocks
+            assert not one.n_again
             assert not one.source_blocks
             assert one.slot == -1
         if self.checkpoints is not None:

@@ -15,7 +15,7 @@ from graphml.errors import UsageError
 from graphml.runtime.drafting import StepTimes
 from graphml.runtime.memory_needed import state_bytes
 from graphml.runtime.model_graphs import HIDDEN
-from graphml.runtime.prediction_head import head_cell_bytes, prediction_head
+from graphml.runtime.prediction_head import HEAD_CELLS, head_cell_bytes, prediction_head
 from graphml.runtime.slots import make_slots
 from graphml.sampling import SamplingParams
 from tests import tiny_model
@@ -165,7 +165,7 @@ def test_texts_are_the_same_with_multi_token_prediction(
             assert (rest.running, rest.waiting, rest.blocks_used) == (0, 0, 0)
     assert found[:4] == found[4:]
     assert stats.n_drafted > 0
-    assert sum(one.n_drafted for one in results) > 0
+    assert sum(one.n_drafted for one in results) > 0 or "regex" in kind  # which may allow none
     if name == "right" and not kind:
         assert stats.n_accepted == stats.n_drafted
         assert sum(one.n_accepted for one in results) > 30
@@ -198,13 +198,16 @@ def test_families_draft_by_their_own_layers(name: str, tmp_path: Path) -> None:
 
 def test_families_with_a_layer_ahead_are_these() -> None:
     families = {name.removesuffix("-ahead") for name in AHEAD}
-    assert families == {"bailingmoe2", "deepseek2", "glm4moe", "hy-v3", "mistral4"}
+    assert families == {
+        "bailingmoe2", "deepseek2", "glm4moe", "hy-v3", "mimo2", "mistral4", "qwen2", "qwen35", "qwen35moe",
+        "qwen3next",
+    }  # fmt: skip
 
 
 def test_a_model_without_the_layer_is_refused(tmp_path: Path, paths: dict[str, Path]) -> None:
     params = SamplingParams(spec_type="mtp")
     path = tiny_model.write(tmp_path / "tiny.gguf")
-    unknown = "an architecture of which that layer is known, not llama"
+    unknown = "a layer for multi-token prediction that graphml reads, which llama is not"
     for arch, why in ((None, unknown), (paths["arch"], "nextn")):
         with graphml.load(path, "cpu", arch=arch, threads=1) as model, model.session() as session:
             with pytest.raises(UsageError, match=f"spec_type: mtp wants .*{why}"):
@@ -268,4 +271,25 @@ def test_the_cells_of_the_layer_are_a_part_of_an_engines_memory(paths: dict[str,
             one = state_bytes(executor, {"S": 1, "C": 32}) - state_bytes(executor, {"S": 1, "C": 0})
             sizes.append((head_cell_bytes(executor), n_blocks_for(executor, 12 * one, 4, 4096)))
             layer = one // 32 // LAYERS
-    assert sizes == [(layer, 12 * LAYERS // (LAYERS + 1)), (0, 12)]
+    room = 12 * LAYERS - 4  # in blocks of a layer: without those at the ends of four sequences
+    assert sizes == [(layer, int(room / (LAYERS + HEAD_CELLS / 4))), (0, 12)]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_the_cells_of_the_layer_grow_with_the_text(paths: dict[str, Path], backend: str) -> None:
+    """A device allocates them whole, so those of a long context are not made before they are needed."""
+    with graphml.load(paths["random"], backend, arch=paths["arch"], n_batch=32) as model:
+        head, rows = prediction_head(model.executor), np.random.default_rng(1)
+        one = head_cell_bytes(model.executor)
+        grown, whole = head.drafter(400, model.n_vocab), head.drafter(400, model.n_vocab)
+        whole._slot = whole._slot_for(400)
+        ids, sizes = rows.integers(0, 200, 400).tolist(), set()
+        hidden = rows.standard_normal((400, WIDTH), np.float32)
+        for end in (20, 21, 60, 200, 201, 395):
+            for one_of in (grown, whole):
+                one_of.saw(one_of._next, hidden[one_of._next : end])
+            assert grown.propose(ids[: end + 1], 3).ids == whole.propose(ids[: end + 1], 3).ids != []
+            assert grown._slot is not None
+            sizes.add(grown._slot.state.n_bytes)
+            assert (end + 2) * one <= grown._slot.state.n_bytes <= one * min(416, 32 + (end + 3) * 5 // 4)
+        assert len(sizes) == 4
