@@ -38,7 +38,5 @@ FILTER = Filter(
     apply=lambda params, candidates, _: typical(candidates, params.typical_p, params.min_keep),
     needs=Needs.ROW,
     place=70,
-    entries=(
-        Entry("typical", {"p": "typical_p", "min_keep": "min_keep"}, apply=_in_llama_cpp),
-    ),
+    entries=(Entry("typical", {"p": "typical_p", "min_keep": "min_keep"}, apply=_in_llama_cpp),),
 )
