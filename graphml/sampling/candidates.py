@@ -22,6 +22,8 @@ Indices: TypeAlias = NDArray[np.int64]
 FIRST_LOOK = 256
 _TINY = np.float32(np.finfo(np.float32).smallest_subnormal)
 _MINUS_INF = np.float32(-np.inf).view(np.int32)
+ADDED_IN_ORDER = 16384
+"""So many float32 numbers at most are added one after the other."""
 _SAMPLED = 16
 """Of so many scores one is looked at to guess how low the kept ones reach."""
 _SLACK = 1e-5
@@ -103,11 +105,21 @@ def softmax(candidates: Candidates) -> Floats:
     """Return the probabilities, float32 [n], in the candidates' order."""
     logits = candidates.logits
     highest = logits[0] if candidates.is_sorted else logits.max()
-    with np.errstate(over="ignore"):  # two ends of float32's range
+    with np.errstate(over="ignore", invalid="ignore"):  # two ends of float32's range; only counts as sorted
         weights: Floats = logits - highest
         np.exp(weights, out=weights)
-    weights /= weights.sum(dtype=np.float32)
+        weights /= sum_in_order(weights)
     return weights
+
+
+def sum_in_order(values: Floats) -> np.float32:
+    """The float32 sum of values, float32 [n]; of not many one after the other, as llama.cpp adds them.
+
+    So what hangs on the last bits falls alike. Of many that would take longer than all the rest.
+    """
+    if len(values) > ADDED_IN_ORDER:
+        return np.float32(values.sum(dtype=np.float32))
+    return np.float32(np.cumsum(values, dtype=np.float32)[-1]) if len(values) else np.float32(0)
 
 
 def entropy_of(probabilities: Floats) -> float:
@@ -115,7 +127,7 @@ def entropy_of(probabilities: Floats) -> float:
     surprise = np.maximum(probabilities, _TINY)
     np.log(surprise, out=surprise)
     surprise *= probabilities
-    return float(-np.sum(surprise, dtype=np.float32))
+    return float(-sum_in_order(surprise))
 
 
 def forbidden(logits: Floats, refused: NDArray[np.bool_]) -> Floats:

@@ -215,3 +215,30 @@ def test_texts_come_from_the_vocabulary() -> None:
     found = one.draw(np.zeros(PAIRS.n_vocab, np.float32)).logits
     assert found[PAIRS.encode("b")[0]] == -math.inf
     assert found[PAIRS.texts.index("ab")] == -math.inf
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"type": "dry", "multiplier": 1.0, "allowed_length": -1, "last_n": 8, "breaker_ids": []},
+        {"type": "temp_ext", "temp": 1.0, "delta": 1.0, "exponent": -1.0},
+        {"type": "temp_ext", "temp": 0.0, "delta": 1.0, "exponent": 100.0},
+        {"type": "temp", "temp": 1e-40},
+        {"type": "penalties", "last_n": 8, "repeat": -1.0},
+    ],
+    ids=["no history", "no entropy", "colder than float32", "cold", "forbidden tokens stay so"],
+)
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+def test_values_at_the_ends_of_what_numbers_hold_leave_the_highest_logit(
+    entry: dict[str, Any], scale: float
+) -> None:
+    row = np.array([-math.inf, 0.0, 2.0, 1.0], np.float32) * np.float32(scale)
+    row[0] = -math.inf
+    drawn = chain([entry, {"type": "greedy"}], n_vocab=4)
+    if entry["type"] == "penalties":
+        drawn.accept(0)
+    left = drawn.draw(row)
+    assert left.token == 2 or entry.get("exponent") == -1.0
+    assert left.logits[list(left.ids).index(0)] == -math.inf
+    assert not np.isnan(left.logits).any()

@@ -12,6 +12,7 @@ import pytest
 
 from graphml.errors import UsageError
 from graphml.sampling import json_schema
+from graphml.sampling.structured import schema_evaluation
 from graphml.sampling.structured.schema_evaluation import Evaluation
 from graphml.sampling.structured.type_schemas import schema_of_type
 
@@ -191,6 +192,29 @@ def test_hostile_schemas_are_refused() -> None:
         json_schema(powers)
     with pytest.raises(UsageError, match="json_schema"):
         json_schema({"type": "object", "x-guidance": {"whitespace_pattern": "("}, "not": {"format": "email"}})
+
+
+def test_ten_required_properties_come_in_any_order() -> None:
+    names = [f"p{i}" for i in range(10)]
+    found = json_schema({"type": "object", "properties": {one: {} for one in names}, "required": names})
+    assert found.accepts(json.dumps(dict.fromkeys(reversed(names), 1)))
+    assert not found.accepts(json.dumps(dict.fromkeys(reversed(names[1:]), 1)))
+
+
+def test_a_long_list_of_values_is_compared_with_the_other_keywords_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = []
+    canonical = schema_evaluation._canonical
+    monkeypatch.setattr(schema_evaluation, "_canonical", lambda v: counted.append(v) or canonical(v))
+    values = [f"v{i}" for i in range(1000)]
+    assert json_schema({"enum": values, "not": {"const": "v3"}, "minLength": 2}).accepts('"v999"')
+    assert len(counted) <= 4 * len(values)
+
+
+def test_an_error_of_an_expression_has_it_and_the_reason() -> None:
+    with pytest.raises(UsageError, match=r"\(\?!a\)b.*look-around"):
+        json_schema({"type": "string", "pattern": "(?!a)b"})
 
 
 @dataclass

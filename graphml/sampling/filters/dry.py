@@ -64,7 +64,7 @@ def dry(
     breakers: Breakers,
 ) -> Candidates:
     """Lower tokens that would repeat what the window, the end of the history, has before."""
-    if len(window) <= allowed_length:
+    if len(window) <= max(allowed_length, 0):
         return candidates
     limit = limit_of(window, breakers)
     if limit < allowed_length:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from graphml.sampling.candidates import Candidates, entropy_of, softmax
 from graphml.sampling.filter import Entry, Filter, Needs
 from graphml.sampling.filters.temperature import masked_temperature, temperature
@@ -24,7 +26,8 @@ def dynamic_temperature(candidates: Candidates, value: float, spread: float, exp
 def _value(candidates: Candidates, value: float, spread: float, exponent: float) -> float:
     relative = max(0.0, entropy_of(softmax(candidates))) / math.log(len(candidates))
     low, high = max(0.0, value - spread), value + spread
-    return low + (high - low) * float(relative**exponent)
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        return float(np.float32(low + (high - low) * np.float64(relative) ** exponent))
 
 
 def _apply(params: SamplingParams, candidates: Candidates, _: Moment) -> Candidates:

@@ -13,8 +13,10 @@ from graphml.sampling.filters.top_k import top_k
 def mirostat_v2(candidates: Candidates, mu: float) -> Candidates:
     """Keep tokens with a surprise of at most mu bits, at least one, highest logit first."""
     with np.errstate(divide="ignore"):
-        count = int(np.count_nonzero(-np.log2(softmax(candidates)) <= mu))
-    return top_k(candidates, max(1, count))
+        expected = -np.log2(softmax(candidates)) <= mu
+    if candidates.is_sorted:  # it may only count as sorted: those before the first surprise stay
+        return candidates.head(max(1, len(expected) if expected.all() else int(np.argmin(expected))))
+    return top_k(candidates, max(1, int(np.count_nonzero(expected))))
 
 
 FILTER = Filter(

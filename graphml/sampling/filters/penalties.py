@@ -36,7 +36,7 @@ def penalties(
         seen = in_float32_range(np.where(seen <= 0, seen * factor, seen / factor), finite)
         taken = in_float32_range(counts * np.float32(frequency), True)
         taken = in_float32_range(taken + np.float32(presence), True)
-        logits[at] = in_float32_range(seen - taken, finite)
+        logits[at] = np.where(finite, in_float32_range(seen - taken, finite), logits[at])
     return candidates.with_logits(logits, is_sorted=False)
 
 

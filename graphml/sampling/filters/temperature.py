@@ -41,8 +41,10 @@ def _rows(params: Sequence[SamplingParams], rows: SortedRows) -> SortedRows:
 def masked_temperature(candidates: Candidates, value: float) -> Candidates:
     """The same as in llama.cpp: at 0 or below all but the highest logit become -inf; none is removed."""
     if value > 0.0:
-        with np.errstate(over="ignore"):
-            return candidates.with_logits(candidates.logits / np.float32(value), candidates.is_sorted)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            scaled = candidates.logits / np.float32(value)
+        if np.isfinite(scaled.max()):  # else so cold that it is the greedy choice
+            return candidates.with_logits(scaled, candidates.is_sorted)
     logits = np.full_like(candidates.logits, -np.inf)
     highest = int(np.argmax(candidates.logits))
     logits[highest] = candidates.logits[highest]

@@ -35,7 +35,7 @@ def _rows(params: Sequence[SamplingParams], rows: SortedRows) -> SortedRows:
         return rows.heads(np.array([len(one) for one in each]))
     weights = rows.logits[:, :count] - rows.logits[:, :1]
     np.exp(weights, out=weights)
-    weights /= weights.sum(axis=1, dtype=np.float32, keepdims=True)
+    weights /= np.cumsum(weights, axis=1, dtype=np.float32)[:, -1:]  # summed as `softmax` does
     running = np.cumsum(weights, axis=1, dtype=np.float32)
     needed = (running < column([one.top_p for one in params])).sum(axis=1) + 1
     return rows.heads(np.maximum(needed, [one.min_keep for one in params]))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, entropy_of, shortest_prefix, softmax
+from graphml.sampling.candidates import ADDED_IN_ORDER, Candidates, entropy_of, shortest_prefix, softmax
 from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.moment import Moment
+from graphml.sampling.params import SamplingParams
 
 
 def typical(candidates: Candidates, p: float, min_keep: int) -> Candidates:
@@ -23,6 +25,12 @@ def typical(candidates: Candidates, p: float, min_keep: int) -> Candidates:
     return candidates.take(kept, is_sorted=False)
 
 
+def _in_llama_cpp(params: SamplingParams, candidates: Candidates, _: Moment) -> Candidates:
+    """It sorts first, so that sums of probabilities begin with the highest; of many that counts less."""
+    few = len(candidates) <= ADDED_IN_ORDER
+    return typical(candidates.by_logit() if few else candidates, params.typical_p, params.min_keep)
+
+
 FILTER = Filter(
     name="typical",
     params_read=("typical_p", "min_keep"),
@@ -30,5 +38,5 @@ FILTER = Filter(
     apply=lambda params, candidates, _: typical(candidates, params.typical_p, params.min_keep),
     needs=Needs.ROW,
     place=70,
-    entries=(Entry("typical", {"p": "typical_p", "min_keep": "min_keep"}),),
+    entries=(Entry("typical", {"p": "typical_p", "min_keep": "min_keep"}, apply=_in_llama_cpp),),
 )

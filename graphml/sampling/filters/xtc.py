@@ -37,13 +37,12 @@ def _apply(params: SamplingParams, candidates: Candidates, moment: Moment) -> Ca
 
 
 def _in_llama_cpp(params: SamplingParams, candidates: Candidates, moment: Moment) -> Candidates:
-    """Where it fires, it sorts: then those to remove are the first."""
+    """Where it fires, it sorts: then those to remove are the first. What counts as sorted stays as it is."""
     if not _fires(params, candidates, moment):
         return candidates
-    if candidates.is_sorted:  # it may only count as sorted
-        return xtc(candidates, params.xtc_threshold, params.min_keep)
-    found = candidates.by_logit()
-    n_removed = int(np.count_nonzero(softmax(found) >= np.float32(params.xtc_threshold))) - 1
+    found = candidates if candidates.is_sorted else candidates.by_logit()
+    likely = softmax(found) >= np.float32(params.xtc_threshold)
+    n_removed = (len(likely) if likely.all() else int(np.argmin(likely))) - 1
     stays = n_removed <= 0 or len(found) - n_removed < params.min_keep
     return found if stays else Candidates(found.ids[n_removed:], found.logits[n_removed:], is_sorted=True)
 

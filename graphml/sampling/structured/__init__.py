@@ -49,7 +49,7 @@ def json_schema(schema: Any, vocab: AnyTokens | None = None, order: str = "any")
     """A matcher of the JSON texts that are valid under a schema, at the begin of a text.
 
     schema: a dict or bool, as json.loads gives it. order: "any": an object's properties in any order, where
-    the schema allows that (at most 7 required at one place, no patterns beside names); "schema": in the
+    the schema allows that (at most 10 required at one place, no patterns beside names); "schema": in the
     schema's order, as texts are generated, which repeats no name. Space between the parts is free.
     UsageError, with the place or the reason, for what is no schema or is not supported.
     """

@@ -1,7 +1,7 @@
 """A Lark grammar of a JSON schema in which the properties of an object come in any order.
 
 llguidance's own translation wants the schema's order. Here an object is a rule for each set of required
-properties that have come, so at most seven may be required; the parts without named properties stay
+properties that have come, so at most ten may be required; the parts without named properties stay
 llguidance's. Knows schemas and llguidance's notation of Lark; compiles nothing. What it cannot translate is
 UnsupportedSchemaError.
 """
@@ -25,7 +25,7 @@ from graphml.sampling.structured.schema_words import (
     referred,
 )
 
-MAX_REQUIRED: Final = 7
+MAX_REQUIRED: Final = 10
 MAX_RULES: Final = 20_000
 MAX_LEVELS: Final = 60
 _OF_OBJECTS: Final = {

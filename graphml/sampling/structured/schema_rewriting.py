@@ -83,10 +83,15 @@ class _Rewriting:
         found = next((one for one in lists if "enum" in one or "const" in one), None)
         if found is None:
             return None
-        values = found["enum"] if "enum" in found else [found["const"]]
+        word = "enum" if "enum" in found else "const"
+        values = found["enum"] if word == "enum" else [found["const"]]
+        besides = {  # each value is in its list: asked again, n values would take n * n comparisons
+            key: [_without(one, word) if one is found else one for one in value] if key == "allOf" else value
+            for key, value in (_without(schema, word) if found is schema else schema).items()
+        }
         try:
             evaluation = Evaluation(self._root)
-            kept = [one for one in values if evaluation.valid(schema, one)]
+            kept = [one for one in values if evaluation.valid(besides, one)]
         except UnsupportedSchemaError:
             return None
         return {"enum": kept} if kept else False
@@ -150,6 +155,10 @@ class _Rewriting:
         else:
             made["patternProperties"] = {_pattern_of(words): rest}
         return made
+
+
+def _without(schema: Mapping[str, Any], word: str) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != word}
 
 
 def _pattern_of(words: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ def schema_structure(
     found = _compiled(checked, vocabulary, options)
     if not found.error:
         return found
-    why = found.error.strip().splitlines()[0]
+    why = _in_one_line(found.error)
     try:
         simpler = rewritten_schema(checked)
     except UnsupportedSchemaError as error:
@@ -57,7 +57,7 @@ def schema_structure(
         raise UsageError("json_schema: no value is valid under it")
     again = _compiled(simpler, vocabulary, options)
     if again.error:
-        raise UsageError(f"json_schema: {again.error.strip().splitlines()[0]}")
+        raise UsageError(f"json_schema: {_in_one_line(again.error)}")
     return again
 
 
@@ -85,6 +85,15 @@ def _compiled(
     except ValueError as error:  # its own reader of JSON: of what is nested too deep
         raise UsageError(f"json_schema: {error}") from None
     return LlguidanceStructure(grammar, vocabulary)
+
+
+def _in_one_line(error: str) -> str:
+    """Its first line; of an expression that is wrong the expression and the reason, which are below."""
+    first, *below = (line.strip() for line in error.strip().splitlines())
+    if not first.endswith(":") or not below:
+        return first
+    reason = next((line.removeprefix("error: ") for line in below if line.startswith("error: ")), below[-1])
+    return f"{first.removesuffix(':')} in {below[0]!r:.80}: {reason}"
 
 
 def _without_unknown_formats(schema: Schema) -> Schema:
