@@ -26,24 +26,31 @@ _MOST_NODES = 1024
 _NODES = Path("/sys/devices/system/node/online")
 
 
-def fresh(n_bytes: int, large: bool) -> NDArray[np.uint8]:
+LARGE_BYTES = 2 << 20
+
+
+def fresh(n_bytes: int, large: bool, small_head: int = 0) -> NDArray[np.uint8]:
     """uint8 zeros [n_bytes] on pages of their own; what is never touched takes no memory.
 
     large: ask for pages of 2 MB (madvise HUGEPAGE), where the system has them: for what will be used as a
     whole. The pages are the process's own: of Python's default, shared ones, none would be large.
+    small_head: bytes at the beginning, whole small pages of at most one large one, which stay on small pages:
+    arrays that are filled beside each other would else want a large page each at one time.
     Raises MemoryError where the system refuses; a caller knows what for, and says so (`out_of_memory`).
     """
-    size = max(n_bytes, 1)
+    size = max(n_bytes, 1) + (2 * LARGE_BYTES if small_head else 0)
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
     try:
         pages = mmap.mmap(-1, size, **private)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise MemoryError(f"the system refuses {n_bytes:,} bytes ({reason})") from None
+    found = np.frombuffer(pages, np.uint8)
+    boundary = -found.ctypes.data % LARGE_BYTES + LARGE_BYTES if small_head else 0
     if large and hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
-            pages.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(pages, np.uint8)[:n_bytes]
+            pages.madvise(mmap.MADV_HUGEPAGE, boundary)
+    return found[boundary - small_head :][:n_bytes]
 
 
 def out_of_memory(what: str, error: MemoryError, instead: str) -> BackendError:

@@ -88,6 +88,10 @@ class CpuDevice:
         """Zeroed arrays, whose pages come as they are touched."""
         return CpuState(graph, dims)
 
+    def filled_state(self, graph: Graph, dims: Mapping[str, int]) -> CpuState:
+        """See `graphml.backend.FilledStateDevice`."""
+        return CpuState(graph, dims, large=True)
+
     def close(self) -> None:
         """Stop the threads."""
         self.team.close()

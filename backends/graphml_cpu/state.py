@@ -1,14 +1,15 @@
-"""A session's state on the CPU: one array per state leaf, its pages taken as they are touched."""
+"""A state on the CPU: one array per state leaf, its pages taken as they are touched."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from mmap import PAGESIZE
 
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.ir.shape import resolve
-from graphml.pages import fresh
+from graphml.pages import LARGE_BYTES, fresh
 
 
 def zeros(n_bytes: int) -> Array:
@@ -17,13 +18,15 @@ def zeros(n_bytes: int) -> Array:
 
 
 class CpuState:
-    """See `graphml.backend.State`."""
+    """See `graphml.backend.State`. large: on large pages, which are not touched all at once."""
 
-    def __init__(self, graph: Graph, dims: Mapping[str, int]) -> None:
+    def __init__(self, graph: Graph, dims: Mapping[str, int], large: bool = False) -> None:
         self._arrays: dict[str, Array] = {}
-        for name, node in graph.leaves("state").items():
+        leaves = graph.leaves("state")
+        for number, (name, node) in enumerate(leaves.items()):
             sizes = resolve(node.shape, dims)
-            raw = zeros(prod(sizes[:-1]) * node.dtype.bytes_for(sizes[-1]))
+            head = LARGE_BYTES * number // len(leaves) // PAGESIZE * PAGESIZE if large else 0
+            raw = fresh(prod(sizes[:-1]) * node.dtype.bytes_for(sizes[-1]), large, head)
             plain = raw if node.dtype.numpy is None else raw.view(node.dtype.numpy)
             self._arrays[name] = plain.reshape(*sizes[:-1], -1)
 

@@ -212,6 +212,14 @@ class LazyStateDevice(Protocol):
 
 
 @runtime_checkable
+class FilledStateDevice(Protocol):
+    """Optional part of a device: one that has other memory for states of which all is used in time."""
+
+    def filled_state(self, graph: Graph, dims: Mapping[str, int]) -> State:
+        """As `Device.state`, for an engine: many sequences, whose rows are read from all over it."""
+
+
+@runtime_checkable
 class NamedDevice(Protocol):
     """Optional part of a device: one that is not simply the host's processor, and says what it is."""
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphml.backend import RowCopies, TopRowsDevice
+from graphml.backend import FilledStateDevice, RowCopies, TopRowsDevice
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.row_copies import row_copies
@@ -96,7 +96,8 @@ class Runner:
         self._names = names = state_names(node for name, node in leaves.items() if name not in of_source)
         self.has_cells = bool(names.cells)
         try:
-            self._state = executor.device.state(graph, self._inputs.sizes)
+            made = device.filled_state if isinstance(device, FilledStateDevice) else device.state
+            self._state = made(graph, self._inputs.sizes)
             self._copies = row_copies(self._state, names.sequences, n_checkpoints) if n_checkpoints else None
         except MemoryError as error:
             of = f"an engine's keys, values and states of {n_blocks * BLOCK_SIZE} tokens"

@@ -96,14 +96,28 @@ def soften(
     return alpha
 
 
+@inline
+def fill_ahead(cells: int, first: int, last: int, table: int, shift: int) -> None:
+    """Cells of the block of positions that is read next, none behind the last."""
+    for i in range(BLOCK):
+        store_i64(cells + i * 8, cell_of(min(first + i, last), table, shift))
+
+
 def make_attend_chunk(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
-    """`attend_chunk(...)`, inline: one token and key-value head at positions [first, end) -> the records."""
+    """`attend_chunk(...)`, inline: one token and key-value head at positions [first, end) -> the records.
+
+    What is read next is fetched meanwhile, since rows of one head are too short and too far apart for the
+    processor to see what comes: a block's values while scores are computed, and while values are summed the
+    keys of the next block, which of the chunk's last one are those at `k_ahead` from position `ahead` on.
+    last: the last position that the token sees.
+    """
     record_bytes = attention_record_bytes(d_v)
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
-    scores_of, weigh = make_scores(d_k, k_dtype), make_weigh(d_v, v_dtype, record_bytes)
+    scores_of = make_scores(d_k, k_dtype, v_bytes)
+    weigh = make_weigh(d_v, v_dtype, record_bytes, k_bytes)
     lanes = math.gcd(d_v, WIDTH)
     part = vector("f32", lanes)
-    local_cells = make_local_memory(BLOCK * 8)
+    local_cells, local_ahead = make_local_memory(BLOCK * 8), make_local_memory(BLOCK * 8)
     local_scores = make_local_memory(TILE_HEADS * BLOCK * 4)
     local_alphas = make_local_memory(64)
 
@@ -118,19 +132,22 @@ def make_attend_chunk(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
 
     @inline
     def attend_chunk(
-        q: int, k: int, v: int, record: int, chunk: int, first: int, end: int, position: int, table: int,
-        shift: int, head: int, group: int, n_head: int, n_head_kv: int, scale: Number, softcap: Number,
-        max_bias: Number,
+        q: int, k: int, v: int, record: int, chunk: int, first: int, end: int, k_ahead: int, ahead: int,
+        last: int, position: int, table: int, shift: int, head: int, group: int, n_head: int, n_head_kv: int,
+        scale: Number, softcap: Number, max_bias: Number,
     ) -> None:  # fmt: skip
-        cells, scores, alphas = local_cells(), local_scores(), local_alphas()
+        cells, scores, alphas, next_cells = local_cells(), local_scores(), local_alphas(), local_ahead()
+        k_cell, v_cell = n_head_kv * k_bytes, n_head_kv * v_bytes
         begin_records(record, chunk, group)
         for block in range(first, end, BLOCK):
             count = min(BLOCK, end - block)
             fill_cells(cells, block, count, table, shift)
+            more = block + BLOCK < end
+            fill_ahead(next_cells, block + BLOCK if more else ahead, last, table, shift)
             for tile in range(0, group, TILE_HEADS):
                 heads = min(TILE_HEADS, group - tile)
                 at = record + tile * record_bytes
-                scores_of(heads, count, q + tile * d_k * 4, cells, k, n_head_kv * k_bytes, scores)
+                scores_of(heads, count, q + tile * d_k * 4, cells, k, k_cell, scores, v, v_cell)
                 for i in range(heads):
                     slope = slope_of(head + tile + i, n_head, max_bias)
                     state = at + i * record_bytes + chunk * 4
@@ -139,7 +156,8 @@ def make_attend_chunk(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
                     )
                     store_f32(alphas + i * 4, alpha)
                 values = at + (2 * MAX_CHUNKS + chunk * d_v) * 4
-                weigh(heads, scores, cells, count, v, n_head_kv * v_bytes, alphas, values)
+                fetched = k if more else k_ahead
+                weigh(heads, scores, cells, count, v, v_cell, alphas, values, next_cells, fetched, k_cell)
 
     return attend_chunk
 
@@ -191,6 +209,7 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
                         head = head_kv * group
                         start = done + chunk * size * n_head_kv + head_kv * here
                         if mine <= start < next_one:
+                            is_last = head_kv == n_head_kv - 1
                             attend_chunk(
                                 q + row * q_stride + head * d_k * 4,
                                 k_cache + head_kv * k_bytes,
@@ -199,6 +218,9 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
                                 chunk,
                                 first + chunk * size,
                                 min(first + (chunk + 1) * size, end),
+                                k_cache + (0 if is_last else (head_kv + 1) * k_bytes),
+                                first + (chunk + is_last) * size,
+                                end - 1,
                                 load_i32(positions + row * 4),
                                 table,
                                 shift,

@@ -12,8 +12,8 @@ from typing import Any
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.attention.cache_elements import make_elements, row_bytes
-from graphml_cpu.kernels.attention.tiles import SCORE_ROWS, make_score_tile, make_weigh_tile
-from graphml_cpu.simd import WIDTH
+from graphml_cpu.kernels.attention.tiles import LINE_BYTES, SCORE_ROWS, make_score_tile, make_weigh_tile
+from graphml_cpu.simd import WIDTH, load_i64, prefetch_near
 
 # Positions whose scores are held at a time.
 BLOCK = 64
@@ -22,73 +22,110 @@ TILE_HEADS = 4 if target.current().registers == 32 else 2
 _TILE_VECTORS = 4
 
 
-def make_scores(d_k: int, dtype: str) -> Any:
-    """`scores(heads, count, q, cells, k, cell_bytes, out)`: 1 to 4 heads times `count` positions."""
-    lanes = math.gcd(d_k, WIDTH)
-    tile_1, tile_2, tile_3, tile_4 = (
-        make_score_tile(min(heads, TILE_HEADS), d_k, lanes, dtype, BLOCK * 4) for heads in (1, 2, 3, 4)
-    )
+def _make_fetch(n_bytes: int) -> Any:
+    """`fetch(cells, rows, cell_bytes)`: the rows of a tile's cells into the second cache; rows 0: none."""
 
     @inline
-    def scores(heads: int, count: int, q: int, cells: int, k: int, cell_bytes: int, out: int) -> None:
+    def fetch(cells: int, rows: int, cell_bytes: int) -> None:
+        if rows != 0:
+            for i in range(SCORE_ROWS):
+                row = rows + load_i64(cells + i * 8) * cell_bytes
+                for line in range(0, n_bytes, LINE_BYTES):
+                    prefetch_near(row + line)
+
+    return fetch
+
+
+def make_scores(d_k: int, dtype: str, ahead_bytes: int = 0) -> Any:
+    """`scores(heads, count, q, cells, k, cell_bytes, out, ahead, ahead_cell_bytes)`: 1 to 4 heads, positions.
+
+    Meanwhile `ahead_bytes` of the same cells' rows at `ahead` are fetched into the second cache; 0: none.
+    """
+    lanes, fetch = math.gcd(d_k, WIDTH), _make_fetch(ahead_bytes)
+
+    def for_heads(heads: int) -> Any:
+        tile = make_score_tile(min(heads, TILE_HEADS), d_k, lanes, dtype, BLOCK * 4)
+
+        @inline
+        def rows(
+            count: int, q: int, cells: int, k: int, cell_bytes: int, out: int, ahead: int,
+            ahead_cell_bytes: int,
+        ) -> None:  # fmt: skip
+            for i in range(0, count, SCORE_ROWS):
+                fetch(cells + i * 8, ahead, ahead_cell_bytes)
+                tile(q, cells + i * 8, k, cell_bytes, out + i * 4)
+
+        return rows
+
+    heads_1, heads_2, heads_3, heads_4 = map(for_heads, (1, 2, 3, 4))
+
+    @inline
+    def scores(
+        heads: int, count: int, q: int, cells: int, k: int, cell_bytes: int, out: int, ahead: int,
+        ahead_cell_bytes: int,
+    ) -> None:  # fmt: skip
         if heads == 1:
-            for i in range(0, count, SCORE_ROWS):
-                tile_1(q, cells + i * 8, k, cell_bytes, out + i * 4)
+            heads_1(count, q, cells, k, cell_bytes, out, ahead, ahead_cell_bytes)
         elif heads == 2:
-            for i in range(0, count, SCORE_ROWS):
-                tile_2(q, cells + i * 8, k, cell_bytes, out + i * 4)
+            heads_2(count, q, cells, k, cell_bytes, out, ahead, ahead_cell_bytes)
         elif heads == 3:
-            for i in range(0, count, SCORE_ROWS):
-                tile_3(q, cells + i * 8, k, cell_bytes, out + i * 4)
+            heads_3(count, q, cells, k, cell_bytes, out, ahead, ahead_cell_bytes)
         else:
-            for i in range(0, count, SCORE_ROWS):
-                tile_4(q, cells + i * 8, k, cell_bytes, out + i * 4)
+            heads_4(count, q, cells, k, cell_bytes, out, ahead, ahead_cell_bytes)
 
     return scores
 
 
-def make_weigh(d_v: int, dtype: str, record_bytes: int) -> Any:
-    """`weigh(heads, weights, cells, count, v, cell_bytes, alpha, out)`: out * alpha + weights @ values."""
+def make_weigh(d_v: int, dtype: str, record_bytes: int, ahead_bytes: int = 0) -> Any:
+    """`weigh(heads, weights, cells, count, v, cell_bytes, alpha, out, ahead_cells, ahead, ahead_cell_bytes)`
+
+    It computes out * alpha + weights @ values. Meanwhile `ahead_bytes` of the rows of as many cells at
+    `ahead` are fetched into the second cache; 0: none.
+    """
     lanes = math.gcd(d_v, WIDTH)
     # Whole blocks, which narrow vectors cut into more pieces than a tile has otherwise.
     tile_vectors = max(_TILE_VECTORS, make_elements(dtype, lanes).vectors)
     whole, rest = divmod(d_v // lanes, tile_vectors)
     tile_bytes = row_bytes(dtype, tile_vectors * lanes) if whole else 0
 
-    def tiles(vectors: int) -> list[Any]:
+    def tiles(vectors: int, fetched: int) -> list[Any]:
         return [
-            make_weigh_tile(min(heads, TILE_HEADS), vectors, lanes, dtype, BLOCK * 4, record_bytes)
+            make_weigh_tile(min(heads, TILE_HEADS), vectors, lanes, dtype, BLOCK * 4, record_bytes, fetched)
             for heads in (1, 2, 3, 4)
         ]
 
-    def for_heads(wide: Any, narrow: Any) -> Any:
+    def for_heads(first: Any, wide: Any, narrow: Any) -> Any:
         @inline
         def columns(
-            weights: int, cells: int, count: int, v: int, cell_bytes: int, alpha: int, out: int
-        ) -> None:
-            for part in range(whole):
+            weights: int, cells: int, count: int, v: int, cell_bytes: int, alpha: int, out: int,
+            ahead_cells: int, ahead: int, ahead_cell_bytes: int,
+        ) -> None:  # fmt: skip
+            first(weights, cells, count, v, cell_bytes, alpha, out, ahead_cells, ahead, ahead_cell_bytes)
+            for part in range(1, whole):
                 to = out + part * tile_vectors * lanes * 4
-                wide(weights, cells, count, v + part * tile_bytes, cell_bytes, alpha, to)
-            if rest > 0:
+                wide(weights, cells, count, v + part * tile_bytes, cell_bytes, alpha, to, 0, 0, 0)
+            if rest > 0 and whole > 0:
                 to = out + whole * tile_vectors * lanes * 4
-                narrow(weights, cells, count, v + whole * tile_bytes, cell_bytes, alpha, to)
+                narrow(weights, cells, count, v + whole * tile_bytes, cell_bytes, alpha, to, 0, 0, 0)
 
         return columns
 
-    pairs = zip(tiles(tile_vectors), tiles(max(rest, 1)), strict=True)
-    heads_1, heads_2, heads_3, heads_4 = (for_heads(wide, narrow) for wide, narrow in pairs)
+    firsts = tiles(tile_vectors if whole else rest, ahead_bytes)
+    every = zip(firsts, tiles(tile_vectors, 0), tiles(max(rest, 1), 0), strict=True)
+    heads_1, heads_2, heads_3, heads_4 = (for_heads(*of) for of in every)
 
     @inline
     def weigh(
-        heads: int, weights: int, cells: int, count: int, v: int, cell_bytes: int, alpha: int, out: int
-    ) -> None:
+        heads: int, weights: int, cells: int, count: int, v: int, cell_bytes: int, alpha: int, out: int,
+        ahead_cells: int, ahead: int, ahead_cell_bytes: int,
+    ) -> None:  # fmt: skip
         if heads == 1:
-            heads_1(weights, cells, count, v, cell_bytes, alpha, out)
+            heads_1(weights, cells, count, v, cell_bytes, alpha, out, ahead_cells, ahead, ahead_cell_bytes)
         elif heads == 2:
-            heads_2(weights, cells, count, v, cell_bytes, alpha, out)
+            heads_2(weights, cells, count, v, cell_bytes, alpha, out, ahead_cells, ahead, ahead_cell_bytes)
         elif heads == 3:
-            heads_3(weights, cells, count, v, cell_bytes, alpha, out)
+            heads_3(weights, cells, count, v, cell_bytes, alpha, out, ahead_cells, ahead, ahead_cell_bytes)
         else:
-            heads_4(weights, cells, count, v, cell_bytes, alpha, out)
+            heads_4(weights, cells, count, v, cell_bytes, alpha, out, ahead_cells, ahead, ahead_cell_bytes)
 
     return weigh

@@ -83,13 +83,13 @@ def make_relative_attention(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
         for block in range(first, end, BLOCK):
             count = min(BLOCK, end - block)
             fill_cells(cells, block, count, table, shift)
-            scores_of(heads, count, q, cells, k, n_head_kv * k_bytes, scores)
+            scores_of(heads, count, q, cells, k, n_head_kv * k_bytes, scores, 0, 0)
             for i in range(heads):
                 mine, distance = scores + i * BLOCK * 4, block - position
                 _add_biases(mine, count, distance, far, bias + i * 4, buckets, scale)
                 alpha = soften(mine, count, distance, f32(0.0), f32(1.0), f32(0.0), states + i * STATE_BYTES)
                 store_f32(alphas + i * 4, alpha)
-            weigh(heads, scores, cells, count, v, n_head_kv * v_bytes, alphas, out)
+            weigh(heads, scores, cells, count, v, n_head_kv * v_bytes, alphas, out, 0, 0, 0)
         if end > first:
             end_heads(heads, states, out)
 

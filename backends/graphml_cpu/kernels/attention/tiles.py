@@ -24,6 +24,7 @@ _I64 = ir.IntType(64)
 _F32 = ir.FloatType()
 # Positions whose dot products are summed across lanes together.
 SCORE_ROWS = 4
+LINE_BYTES = 64
 
 
 def make_local_memory(n_bytes: int) -> Any:
@@ -135,13 +136,16 @@ def make_score_tile(heads: int, d: int, lanes: int, dtype: str, out_bytes: int) 
 
 
 def make_weigh_tile(
-    heads: int, vectors: int, lanes: int, dtype: str, weights_bytes: int, out_bytes: int
+    heads: int, vectors: int, lanes: int, dtype: str, weights_bytes: int, out_bytes: int, ahead_bytes: int = 0
 ) -> Any:
-    """An operation `f(weights, cells, count, v, row_bytes, alpha, out)`: out = out * alpha + weights @ rows.
+    """An operation `f(weights, cells, count, v, row_bytes, alpha, out, ahead_cells, ahead, ahead_row_bytes)`.
+
+    It computes out = out * alpha + weights @ rows.
 
     weights float32 [heads, count], heads `weights_bytes` apart; cells int64 [count]; row c of the cache is
     vectors * lanes elements of `dtype` (whole blocks) at v + c * row_bytes; alpha float32 [heads]; out
-    float32 [heads, vectors * lanes], heads `out_bytes` apart.
+    float32 [heads, vectors * lanes], heads `out_bytes` apart. Meanwhile `ahead_bytes` of the
+    rows at ahead + c * ahead_row_bytes, c of `ahead_cells` int64 [count], are fetched into the second cache.
     """
     single = ir.VectorType(_F32, lanes)
     elements = make_elements(dtype, lanes)
@@ -149,10 +153,11 @@ def make_weigh_tile(
 
     @operation
     def weigh_tile(
-        typingctx: Any, weights: Any, cells: Any, count: Any, v: Any, row_bytes: Any, alpha: Any, out: Any
-    ) -> Any:
+        typingctx: Any, weights: Any, cells: Any, count: Any, v: Any, row_bytes: Any, alpha: Any, out: Any,
+        ahead_cells: Any, ahead: Any, ahead_row_bytes: Any,
+    ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-            weights, cells, count, v, row_bytes, alpha, out = args
+            weights, cells, count, v, row_bytes, alpha, out, ahead_cells, ahead, ahead_row_bytes = args
             places = [_at(builder, out, head * out_bytes + part * lanes * 4) for head, part in shape]
             alphas = [_splat_from(builder, _at(builder, alpha, head * 4), lanes) for head in range(heads)]
             initial = [
@@ -163,6 +168,13 @@ def make_weigh_tile(
             with build.counted_loop(builder, count) as index:
                 cell = _load(builder, builder.add(cells, builder.mul(index, _I64(8))), _I64)
                 row = builder.add(v, builder.mul(cell, row_bytes))
+                if ahead_bytes:
+                    cell = _load(builder, builder.add(ahead_cells, builder.mul(index, _I64(8))), _I64)
+                    fetched = builder.add(ahead, builder.mul(cell, ahead_row_bytes))
+                    for line in range(0, ahead_bytes, LINE_BYTES):
+                        build.prefetch(
+                            builder, build.pointer(builder, _at(builder, fetched, line), ir.IntType(8)), 2
+                        )
                 values = [elements.load_at(builder, row, part) for part in range(vectors)]
                 weight_at = builder.add(weights, builder.mul(index, _I64(4)))
                 factors = [
@@ -175,7 +187,7 @@ def make_weigh_tile(
                 builder.store(builder.load(slot), build.pointer(builder, place, single), align=1)
             return context.get_dummy_value()
 
-        return types.none(*[types.int64] * 7), codegen
+        return types.none(*[types.int64] * 10), codegen
 
     return weigh_tile
 
