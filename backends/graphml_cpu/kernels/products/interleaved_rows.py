@@ -1,8 +1,8 @@
 """Rows of quantised weights times packed activations, from two rows of activations up to some tens.
 
 Weights are read once: of ROWS rows each group of 128 columns is unpacked and stays in registers while all
-tokens pass, two at a time (`interleaved_sets`). Columns are taken so many at a time that the tokens stay in
-the first cache. Knows what a `Reader` says; nothing of threads.
+tokens pass, two at a time (`interleaved_sets`). All columns pass at once, unless the tokens would fill the
+second cache. Knows what a `Reader` says; nothing of threads.
 """
 
 from __future__ import annotations
@@ -157,6 +157,25 @@ def _make_add_columns(reader: Reader) -> Callable[..., Any]:
     return only_units if reader.read_rest is None else units_and_rest
 
 
+@inline
+def _begin_sums(sums: int, tokens: int) -> None:
+    """Zeros for ROWS rows of weights times each token."""
+    for i in range(tokens):
+        store(sums + i * SETS * _SUM_BYTES, zero(F32x16))
+        store(sums + i * SETS * _SUM_BYTES + _SUM_BYTES, zero(F32x16))
+
+
+@inline
+def _put_results(sums: int, to: int, tokens: int) -> None:
+    """The products of ROWS rows of weights, (0 + 1) + (2 + 3) of the sums of each, for each token."""
+    for _ in range(tokens):
+        a, b = load(F32x16, sums), load(F32x16, sums + _SUM_BYTES)
+        both = _early(a, b) + _late(a, b)
+        store(to, _rows_in_order(both + _neighbours(both)))
+        sums += SETS * _SUM_BYTES
+        to += _ROWS_AT_ONCE * 4
+
+
 def make_interleaved_products(
     reader: Reader, address_of: Callable[..., Any], offset_of: Callable[..., Any]
 ) -> Callable[..., Any]:
@@ -171,15 +190,6 @@ def make_interleaved_products(
         _make_add_columns(reader),
         token_bytes(reader),
     )
-
-    @inline
-    def put_results(sums: int, to: int, tokens: int) -> None:
-        for _ in range(tokens):
-            a, b = load(F32x16, sums), load(F32x16, sums + _SUM_BYTES)
-            both = _early(a, b) + _late(a, b)
-            store(to, _rows_in_order(both + _neighbours(both)))
-            sums += SETS * _SUM_BYTES
-            to += _ROWS_AT_ONCE * 4
 
     @inline
     def products(
@@ -203,16 +213,14 @@ def make_interleaved_products(
                 stop, sums = min(first + at_once, groups), all_sums
                 for index in range(0, count, ROWS):
                     if first == 0:
-                        for i in range(tokens):
-                            store(sums + i * SETS * _SUM_BYTES, zero(F32x16))
-                            store(sums + i * SETS * _SUM_BYTES + _SUM_BYTES, zero(F32x16))
+                        _begin_sums(sums, tokens)
                     # Past the last row of weights the last one is multiplied again, and not stored.
                     last = (end - 1 - top - index) * row_bytes
                     columns = at + first * tokens * size
                     row = w + (top + index) * row_bytes
                     add_columns(row, row_bytes, last, first, stop, k, columns, tokens, sums, scratch)
                     if stop == groups:
-                        put_results(sums, results + index * 4, tokens)
+                        _put_results(sums, results + index * 4, tokens)
                     sums += step
             for token in range(tokens):
                 offset = offset_of(x, x_stride, y_stride, token)
