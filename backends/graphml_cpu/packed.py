@@ -67,10 +67,10 @@ ORDERED_COLUMNS = 2048
 _PANEL_VECTORS = 8 + 2 + 2
 # Tokens of a register tile, at most.
 TILE_TOKENS = 16
-# Bytes of activations that stay in the first cache while rows of weights pass, where tokens are interleaved
+# Bytes of activations that stay in the second cache while rows of weights pass, where tokens are interleaved
 # (`kernels.products.interleaved_tokens`); bytes of a token's group at most; and of what else they need: of
 # each token for its sums and results, and for the rows of weights that are unpacked together.
-INTERLEAVED_CACHE = 24 << 10
+INTERLEAVED_CACHE = 192 << 10
 _INTERLEAVED_GROUP = 16 * (8 + 1 + 2 + 2)
 _INTERLEAVED_SUMS = 64 * (16 + 4)
 _INTERLEAVED_ROWS = 8 * UNIT_ROW_BYTES

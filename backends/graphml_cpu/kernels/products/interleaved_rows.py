@@ -1,8 +1,8 @@
 """Rows of quantised weights times packed activations, from two rows of activations up to some tens.
 
 Weights are read once: of ROWS rows each group of 128 columns is unpacked and stays in registers while all
-tokens pass, two at a time (`interleaved_sets`). Columns are taken so many at a time that the tokens stay in
-the first cache. Knows what a `Reader` says; nothing of threads.
+tokens pass, two at a time (`interleaved_sets`). All columns pass at once, unless the tokens would fill the
+second cache. Knows what a `Reader` says; nothing of threads.
 """
 
 from __future__ import annotations
@@ -13,19 +13,27 @@ from typing import Any
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import F32x16, Reader
-from graphml_cpu.kernels.products.integer_groups import finish, make_read_rows
+from graphml_cpu.kernels.products.integer_groups import make_read_rows
 from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
 from graphml_cpu.kernels.products.interleaved_sets import make_add_tokens, make_load_set, make_put_set
 from graphml_cpu.kernels.products.interleaved_tokens import make_interleave_token, token_bytes
 from graphml_cpu.kernels.products.outputs import AHEAD, store_outputs
-from graphml_cpu.simd import F32, WIDTH, load, prefetch_near, shuffle_by, store, zero
+from graphml_cpu.simd import F32, WIDTH, load, prefetch_near, shuffle_by, shuffle_pair_by, store, zero
 
 # Sets of four rows of weights in registers, and rows of weights that pass the tokens' columns together.
 SETS = 2
 ROWS = 4 * SETS
 _ROWS_AT_ONCE = 64
 _SUM_BYTES = 64
-_each_fourth = shuffle_by((0, 4, 8, 12))
+# Of the four sums of each of four rows, and of four others: sums 0 and 2 of all, then 1 and 3.
+_early, _late = (
+    shuffle_pair_by(
+        [lane + 4 * quarter for quarter in range(4) for lane in (first, first + 2, 16 + first, 18 + first)]
+    )
+    for first in (0, 1)
+)
+_neighbours = shuffle_by([lane ^ 1 for lane in range(16)])
+_rows_in_order = shuffle_by((0, 4, 8, 12, 2, 6, 10, 14))
 
 
 def _make_add_group(reader: Reader, rest: bool = False) -> Callable[..., Any]:
@@ -149,6 +157,25 @@ def _make_add_columns(reader: Reader) -> Callable[..., Any]:
     return only_units if reader.read_rest is None else units_and_rest
 
 
+@inline
+def _begin_sums(sums: int, tokens: int) -> None:
+    """Zeros for ROWS rows of weights times each token."""
+    for i in range(tokens):
+        store(sums + i * SETS * _SUM_BYTES, zero(F32x16))
+        store(sums + i * SETS * _SUM_BYTES + _SUM_BYTES, zero(F32x16))
+
+
+@inline
+def _put_results(sums: int, to: int, tokens: int) -> None:
+    """The products of ROWS rows of weights, (0 + 1) + (2 + 3) of the sums of each, for each token."""
+    for _ in range(tokens):
+        a, b = load(F32x16, sums), load(F32x16, sums + _SUM_BYTES)
+        both = _early(a, b) + _late(a, b)
+        store(to, _rows_in_order(both + _neighbours(both)))
+        sums += SETS * _SUM_BYTES
+        to += _ROWS_AT_ONCE * 4
+
+
 def make_interleaved_products(
     reader: Reader, address_of: Callable[..., Any], offset_of: Callable[..., Any]
 ) -> Callable[..., Any]:
@@ -177,26 +204,24 @@ def make_interleaved_products(
             interleave(address_of(x, x_stride, token), groups, at + token * size, tokens * size)
         # Two groups are the unit of some formats.
         at_once = max(packed.INTERLEAVED_CACHE // (tokens * size), 2) // 2 * 2
+        set_sums = tokens * SETS * _SUM_BYTES
+        # Where all columns are taken at once sums are not kept beyond their rows of weights.
+        step = set_sums if at_once < groups else 0
         for top in range(begin, end, _ROWS_AT_ONCE):
             count = min(_ROWS_AT_ONCE, end - top)
-            for i in range((count + ROWS - 1) // ROWS * SETS * tokens):
-                store(all_sums + i * _SUM_BYTES, zero(F32x16))
             for first in range(0, groups, at_once):
                 stop, sums = min(first + at_once, groups), all_sums
-                for index in range(top, top + count, ROWS):
+                for index in range(0, count, ROWS):
+                    if first == 0:
+                        _begin_sums(sums, tokens)
                     # Past the last row of weights the last one is multiplied again, and not stored.
-                    last = (end - 1 - index) * row_bytes
+                    last = (end - 1 - top - index) * row_bytes
                     columns = at + first * tokens * size
-                    row = w + index * row_bytes
+                    row = w + (top + index) * row_bytes
                     add_columns(row, row_bytes, last, first, stop, k, columns, tokens, sums, scratch)
-                    sums += tokens * SETS * _SUM_BYTES
-            sums = all_sums
-            for index in range(0, count, ROWS):
-                for token in range(tokens):
-                    for part in range(SETS):
-                        found = _each_fourth(finish(load(F32x16, sums)))
-                        store(results + (token * _ROWS_AT_ONCE + index + 4 * part) * 4, found)
-                        sums += _SUM_BYTES
+                    if stop == groups:
+                        _put_results(sums, results + index * 4, tokens)
+                    sums += step
             for token in range(tokens):
                 offset = offset_of(x, x_stride, y_stride, token)
                 for lane in range(0, count, WIDTH):
