@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from graphml.loading import discovery
+from graphml.settings import cache_folder
 from tests import process_costs
 from tests.hub_server import FILES, HubServer, serving
 from tests.shared_drivers import remembering, sharing
@@ -32,6 +33,10 @@ settings.load_profile("same")
 # optimise them. OpenCL's conformance tests are as users run them.
 os.environ.setdefault("GRAPHML_OPENCL_OPTIONS", "-cl-opt-disable")
 os.environ.setdefault("GALLIVM_PERF", "nopt")
+# Half the lanes take Mesa an eighth less to compile and to run. Its cache does not tell the widths apart.
+os.environ.setdefault("LP_NATIVE_VECTOR_WIDTH", "128")
+_CODE_OF_MESA = cache_folder() / f"mesa-{os.environ['LP_NATIVE_VECTOR_WIDTH']}"
+os.environ.setdefault("MESA_SHADER_CACHE_DIR", str(_CODE_OF_MESA))
 os.environ.setdefault("GRAPHML_COMPILE_PROCESSES", "1")  # the tests' own processes fill the cores
 # NumPy's threads wait in loops: with one the goldens on the reference take 22 s of processor time, else 53.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -39,6 +44,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # The first keeps the code of what it lists, which the second runs.
 LONG = ("test_assembly.py", "test_levels.py", "test_conformance.py")
+
+
+@pytest.hookimpl(optionalhook=True)  # xdist's
+def pytest_xdist_auto_num_workers() -> int | None:
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else process_costs.processes()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
