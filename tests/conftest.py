@@ -46,11 +46,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 LONG = ("test_assembly.py", "test_levels.py", "test_conformance.py")
 
 
-@pytest.hookimpl(optionalhook=True)  # xdist's
-def pytest_xdist_auto_num_workers() -> int | None:
-    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else process_costs.processes()
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
         if item.get_closest_marker("model") is not None:

@@ -13,19 +13,7 @@ import sys
 import tempfile
 
 # Objects made before the youngest are looked at: Python's 700 are few where a graph has thousands of nodes.
-YOUNG, MIDDLE, OLD = 50_000, 20, 20
-# What a process of the run may come to need: each model that was opened leaves some memory with the system's
-# allocator, and drivers keep what they compiled.
-BYTES_OF_A_PROCESS = 5 << 30
-
-
-def processes() -> int:
-    """One more than there are processors, where memory is enough: tests wait for browsers and servers."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not hasattr(os, "sysconf"):
-        return cores
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return cores + 1 if memory >= (cores + 1) * BYTES_OF_A_PROCESS else cores
+YOUNG, MIDDLE, OLD = 20_000, 20, 20
 
 
 def keep_byte_code_for_the_run() -> None:

@@ -180,7 +180,9 @@ def test_each_device_meets_each_type_and_each_form() -> None:
     assert {*on("opencl"), *on(WITHOUT_SUBGROUPS)} == set(CASES)
 
 
-@pytest.mark.parametrize(("name", "device"), [(name, device) for device in ALL_DEVICES for name in on(device)])
+@pytest.mark.parametrize(
+    ("name", "device"), [(name, device) for device in ALL_DEVICES for name in on(device)]
+)
 def test_every_form_means_the_same(name: str, device: str) -> None:
     case = CASES[name]
     blocks = max(case.positions) // BLOCK + 2

@@ -44,7 +44,7 @@ def opened(path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Executo
         executor.close()
 
 
-# Whose kernels have subgroups meets each type, the other what mixes them: test_gpu_attention.py reads each with
+# Kernels with subgroups meet each type, the others what mixes them: test_gpu_attention.py reads each type on
 # both, the conformance suite writes each.
 WITH_SUBGROUPS, WITHOUT = "wgpu", "opencl"
 PAIRS = [(WITH_SUBGROUPS, kv) for kv in CACHE_DTYPES] + [(WITHOUT, kv) for kv in ("f16", *MIXED)]

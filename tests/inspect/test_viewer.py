@@ -74,7 +74,9 @@ def test_nothing_overlaps_and_edges_go_down(short: Page) -> None:
         "all => all.map(one => one.getBoundingClientRect()).map(b => [b.x, b.y, b.right, b.bottom])",
     )  # fmt: skip
     nodes = {
-        node["name"] for node in document(SHORT)["passes"][0]["nodes"] if node["op"] not in ("weight", "state")
+        node["name"]
+        for node in document(SHORT)["passes"][0]["nodes"]
+        if node["op"] not in ("weight", "state")
     }
     assert short.names(".node") == nodes
     boxes.sort(key=lambda box: box[1])
