@@ -17,7 +17,6 @@ import pytest
 from hypothesis import settings
 
 from graphml.loading import discovery
-from graphml.settings import cache_folder
 from tests import process_costs
 from tests.hub_server import FILES, HubServer, serving
 from tests.shared_drivers import remembering, sharing
@@ -33,10 +32,6 @@ settings.load_profile("same")
 # optimise them. OpenCL's conformance tests are as users run them.
 os.environ.setdefault("GRAPHML_OPENCL_OPTIONS", "-cl-opt-disable")
 os.environ.setdefault("GALLIVM_PERF", "nopt")
-# Half the lanes take Mesa an eighth less to compile and to run. Its cache does not tell the widths apart.
-os.environ.setdefault("LP_NATIVE_VECTOR_WIDTH", "128")
-_CODE_OF_MESA = cache_folder() / f"mesa-{os.environ['LP_NATIVE_VECTOR_WIDTH']}"
-os.environ.setdefault("MESA_SHADER_CACHE_DIR", str(_CODE_OF_MESA))
 os.environ.setdefault("GRAPHML_COMPILE_PROCESSES", "1")  # the tests' own processes fill the cores
 # NumPy's threads wait in loops: with one the goldens on the reference take 22 s of processor time, else 53.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
