@@ -17,6 +17,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,9 @@ def some(count: int = 10) -> list[str]:
 FEW = ["llama-dense", "llama-moe"]  # for tests that try many things with each
 
 
+@cache
 def read(name: str) -> Golden:
-    """A golden of the repository."""
+    """A golden of the repository, which its readers share."""
     spec = json.loads((FOLDER / f"{name}.json").read_text())
     with np.load(FOLDER / f"{name}.npz") as arrays:
         logits = arrays["logits"]

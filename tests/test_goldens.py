@@ -24,6 +24,7 @@ from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import fusion_counts, golden, transformers_records
 from tests.backend_pairs import BACKENDS, GPUS, in_turn
+from tests.compiler.parted import NO_KERNEL
 from tests.golden import Floats, nmse
 
 LIMIT = 1e-6
@@ -109,6 +110,9 @@ def test_in_one_batch_and_step_by_step(told: tuple[golden.Golden, Executor]) -> 
     steps = [one.tokens[:16], *([token] for token in one.tokens[16:])]
     for pieces in ([one.tokens], *([steps] if executor.architecture.causal else [])):
         assert nmse(evaluate(executor, pieces), one.logits) <= LIMIT
+    if executor.backend.name == "cpu":
+        fallbacks = executor.compiled(1, 1).program.fallbacks  # type: ignore[attr-defined]
+        assert {node.op.name for node in fallbacks} <= NO_KERNEL
 
 
 @on(BACKENDS[0])

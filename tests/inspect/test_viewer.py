@@ -27,6 +27,14 @@ def viewer(chromium: Any, tmp_path: Path) -> Iterator[Page]:
         yield page
 
 
+@pytest.fixture
+def short(chromium: Any, tmp_path: Path) -> Iterator[Page]:
+    """Of six layers, which all are drawn in half a second; of 32 in five."""
+    with opened(chromium, render(document(SHORT)), tmp_path) as page:
+        yield page
+
+
+SHORT = 6
 ELEMENTS = "document.querySelectorAll('*').length"
 
 
@@ -56,19 +64,21 @@ def test_layers_are_one_box_until_they_are_opened(viewer: Page) -> None:
     assert "layers.0.q" not in viewer.names(".node")
 
 
-def test_nothing_overlaps_and_edges_go_down(viewer: Page) -> None:
-    page = viewer.page
+def test_nothing_overlaps_and_edges_go_down(short: Page) -> None:
+    page = short.page
     page.click("#all")
-    viewer.drawn()
+    short.drawn()
     page.emulate_media(media="print")  # there is nothing that is out of sight
     boxes = page.eval_on_selector_all(
         ".node, .port",
         "all => all.map(one => one.getBoundingClientRect()).map(b => [b.x, b.y, b.right, b.bottom])",
     )  # fmt: skip
     nodes = {
-        node["name"] for node in document()["passes"][0]["nodes"] if node["op"] not in ("weight", "state")
+        node["name"]
+        for node in document(SHORT)["passes"][0]["nodes"]
+        if node["op"] not in ("weight", "state")
     }
-    assert viewer.names(".node") == nodes
+    assert short.names(".node") == nodes
     boxes.sort(key=lambda box: box[1])
     for place, (left, _, right, bottom) in enumerate(boxes):
         for other in boxes[place + 1 :]:
@@ -265,12 +275,12 @@ ENDS = [("pointerup", 1), ("pointercancel", 1), ("lostpointercapture", 1), ("blu
 
 
 @pytest.mark.parametrize("what", ["svg.drawing", "svg.rail"])
-def test_a_drag_ends_however_the_pointer_goes(viewer: Page, what: str) -> None:
+def test_a_drag_ends_however_the_pointer_goes(short: Page, what: str) -> None:
     """By its button, by the browser that takes it away, or by a button that was released out of sight."""
-    viewer.page.click("#all")
-    viewer.drawn()
+    short.page.click("#all")
+    short.drawn()
     for end, buttons in ENDS:
-        moved = viewer.page.evaluate(
+        moved = short.page.evaluate(
             """([what, end, buttons]) => {
                 const dragged = document.querySelector(what), scene = document.querySelector(".scene");
                 const send = (target, name, y, buttons) => target.dispatchEvent(
@@ -330,20 +340,20 @@ def test_the_address_names_the_place(chromium: Any, tmp_path: Path) -> None:
         assert other.get_attribute("#pass-1", "aria-selected") == "true"
 
 
-def test_changes_between_two_passes_have_colours(viewer: Page) -> None:
-    page = viewer.page
+def test_changes_between_two_passes_have_colours(short: Page) -> None:
+    page = short.page
     page.click("#all")
     page.select_option("#overlay", "change")
     page.click("[data-view=compare]")
     left, right = ".pane:nth-child(1) ", ".pane:nth-child(2) "
-    passes = document()["passes"]
+    passes = document(SHORT)["passes"]
     before, after = (
         {node["name"] for node in one["nodes"] if node["op"] not in ("weight", "state")} for one in passes[:2]
     )
-    assert viewer.names(left + ".node[data-family=removed]") == before - after != set()
-    assert viewer.names(right + ".node[data-family=added]") == after - before
-    assert "layers.0.swiglu" in viewer.names(right + ".node[data-family=changed]")
-    assert "embedding" in viewer.names(right + ".node[data-family=same]")
+    assert short.names(left + ".node[data-family=removed]") == before - after != set()
+    assert short.names(right + ".node[data-family=added]") == after - before
+    assert "layers.0.swiglu" in short.names(right + ".node[data-family=changed]")
+    assert "embedding" in short.names(right + ".node[data-family=same]")
     assert "build → fuse" in page.text_content("#legend")
 
 
