@@ -132,7 +132,7 @@ def test_a_request_is_what_it_is_alone(
     monkeypatch.setattr("graphml.api.draft_choice.NgramDrafter", lambda: Guesses(texts, r))
     monkeypatch.setattr(
         "graphml.runtime.speculation.draft_lengths",
-        lambda n, offers, of, most: lengths([count for count, _ in offers], most - n),
+        lambda n, offers, of, most, again: lengths([count for count, _ in offers], most - n),
     )
     few: dict[str, Any] = {"kv_memory": FIVE_BLOCKS} if seed % 2 else {}
     with model.engine(max_sequences=[1, 2, 6][seed % 3], n_ctx=N_CTX, **few) as engine:

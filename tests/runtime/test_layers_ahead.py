@@ -6,6 +6,7 @@ second have windows, sinks and values narrower than keys. In NumPy, float64.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -158,7 +159,8 @@ def memory_of(model: graphml.Model, n_blocks: int) -> int:
         except UsageError:
             return 0
 
-    return next(given for given in range(1 << 12, 1 << 21, 1 << 9) if found(given) == n_blocks)
+    sizes = range(1 << 12, 1 << 21, 1 << 9)
+    return sizes[bisect_left(sizes, n_blocks, key=found)]
 
 
 def test_texts_are_the_same_alone_and_in_batches(opened: tuple[graphml.Model, Kind]) -> None:
