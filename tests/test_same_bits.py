@@ -10,6 +10,8 @@ import pytest
 import graphml
 from graphml.errors import BackendError, UsageError
 from graphml.runtime.block_pool import BlockPool
+from graphml.runtime.draft_steps import drafted_logits
+from graphml.runtime.drafting import DRAFT_ROWS
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
@@ -18,6 +20,7 @@ from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence
+from graphml.runtime.slots import make_slots
 from tests import golden
 from tests.golden import Floats
 
@@ -50,6 +53,14 @@ def fed(executor: Executor, pieces: list[list[int]]) -> Floats:
     state = executor.state(cache)
     steps = [executor.step(np.array(piece), cache, state, all_logits=True).copy() for piece in pieces]
     return np.concatenate(steps)
+
+
+def drafted(executor: Executor, ids: list[int], first: int) -> Floats:
+    """Logits after the first ids, and after each of as many more as a step with a draft computes."""
+    (slot,) = make_slots(executor, executor.options, 2 * BLOCK_SIZE)
+    before = executor.step(np.array(ids[:first]), slot.cache, slot.state, all_logits=True).copy()
+    draft = np.array(ids[first : first + DRAFT_ROWS], np.int32)
+    return np.concatenate([before, drafted_logits(executor, slot, draft, executor.options)])
 
 
 def in_company(executor: Executor, ids: list[int], n_blocks: int = 4) -> tuple[list[tuple[int, Floats]], int]:
@@ -106,6 +117,8 @@ def test_a_text_has_the_same_logits_however_it_is_fed(name: str, folder: Path) -
         assert np.ptp(alone) > 0
         for sizes in ((1,), (3, 1, 7, 2, 5)):
             np.testing.assert_array_equal(fed(executor, chunks(ids, sizes)), alone, err_msg=str(sizes))
+        for first in (5, 20):
+            np.testing.assert_array_equal(drafted(executor, ids, first), alone[: first + DRAFT_ROWS])
         check_company(executor, ids, alone)
         np.testing.assert_array_equal(fed(single, chunks(ids, (6, 1, 11))), alone)
     finally:

@@ -16,7 +16,7 @@ import numpy as np
 
 from graphml.compiler.multi_device import PartsDevice
 from graphml.compiler.options import CompileOptions
-from graphml.errors import UsageError
+from graphml.errors import BackendError, UsageError
 from graphml.ir.dtype import F32
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -64,11 +64,11 @@ def check_head(executor: Executor) -> None:
 def prediction_head(executor: Executor) -> PredictionHead:
     """The head of an open model, made when first asked for. UsageError as of `check_head`."""
     check_head(executor)
-    with executor.lock:
-        if executor.head is None:
-            executor.head = PredictionHead(executor)
-        head: PredictionHead = executor.head
-        return head
+    head: PredictionHead | None = executor.head
+    if head is None:
+        with executor.lock:
+            head = executor.head = executor.head or PredictionHead(executor)
+    return head
 
 
 def head_cell_bytes(executor: Executor) -> int:
@@ -101,12 +101,14 @@ class PredictionHead:
             open_lock=executor.open_lock,
         )  # fmt: skip
         made.graphs.is_head = True
-        self._owner = executor
+        self._owner, self._ready = executor, False
 
     def prepare(self) -> None:
-        """Have its programs; from any thread."""
-        for count in (1, self.executor.n_batch):
-            self.executor.programs.compiled_for(count, 1)
+        """Have its programs; from any thread. The first call alone waits for a step."""
+        if not self._ready:
+            for count in (1, self.executor.n_batch):
+                self.executor.programs.compiled_for(count, 1)
+            self._ready = True
 
     def drafter(self, n_ctx: int, n_vocab: int) -> HeadDrafter:
         """One for a new sequence of at most `n_ctx` tokens."""
@@ -207,7 +209,11 @@ class HeadDrafter:
 
     def _drafted(self, ids: list[int], rows: Floats, count: int) -> list[int]:
         """Read the pairs of these ids, then go on from its own predictions, which are not kept."""
-        slot = self._slot = self._slot_for(len(self._held) + len(ids) + count)
+        try:
+            slot = self._slot = self._slot_for(len(self._held) + len(ids) + count)
+        except (BackendError, MemoryError):  # a guess is not worth an answer: it forgets the text
+            self._begin_at(self._next + len(ids))
+            return []
         head, size = self._head, self._head.executor.n_batch
         for first in range(0, len(ids), size):
             logits, row = head.step(slot, ids[first : first + size], rows[first : first + size])

@@ -103,6 +103,7 @@ class Runner:
             of = f"an engine's keys, values and states of {n_blocks * BLOCK_SIZE} tokens"
             raise out_of_memory(of, error, "give a smaller kv_memory, or a smaller type (kv)") from None
         self._undrafted: RowCopies | None = None  # see `prepare_drafts`
+        self._drafts_ready: set[bool] = set()  # with hidden rows or without
         self.parts = StateParts(self._state, leaves, of_source, by_group, self._copies)
 
     @property
@@ -127,6 +128,8 @@ class Runner:
         And memory for recurrent states as they were before a draft. hidden: and the programs of other steps,
         with hidden rows as outputs.
         """
+        if hidden in self._drafts_ready:
+            return  # and does not wait for a step
         options = replace(self._executor.options, hidden=True) if hidden else None
         if self.max_sequences < DRAFT_ROWS:
             draft_program(self._executor, options, self.max_sequences)
@@ -140,6 +143,7 @@ class Runner:
                 except MemoryError as error:
                     of = f"copies of the recurrent states of {self.max_sequences} sequences, for drafts"
                     raise out_of_memory(of, error, "give spec_type none, or fewer sequences") from None
+        self._drafts_ready.add(hidden)
 
     def prepare_adapters(self, sequences: list[Sequence]) -> None:
         """Have programs with the adapters of a request's sequences, which are going to run; from any thread.

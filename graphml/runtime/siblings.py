@@ -57,8 +57,8 @@ def take_over(
     if not recurrent:
         return fork(sequence, sibling, pool), None
     common = min(sequence.request.n_prompt, len(sequence.ids) - 1)
-    if sibling.n_computed != common or sequence.n_computed >= common:
-        return (), None
+    if sibling.n_computed != common or sequence.n_computed >= common or sibling.n_again:
+        return (), None  # n_again: its states have read a draft that was wrong
     moves = fork(sequence, sibling, pool)
     assert sequence.n_computed == common  # the scheduler has seen to the block
     return moves, sibling.slot

@@ -43,7 +43,10 @@ def spec_type_of(names: str) -> tuple[str, list[str]]:
 
 
 def draft_flags(values: dict[str, Any], ignored: list[str]) -> dict[str, Any]:
-    """What a command line says of drafts, as fields of `SamplingParams`; `ignored` gets unknown kinds."""
+    """What a command line says of drafts, as fields of `SamplingParams`; `ignored` gets unknown kinds.
+
+    At most 0 tokens: no drafts.
+    """
     found: dict[str, Any] = {
         name: values[name] for name in ("spec_draft_n_max", "spec_draft_n_min") if name in values
     }
@@ -52,6 +55,8 @@ def draft_flags(values: dict[str, Any], ignored: list[str]) -> dict[str, Any]:
     if "spec_type" in values:
         found["spec_type"], others = spec_type_of(values["spec_type"])
         ignored += [f"--spec-type {one}" for one in others]
+    if found.get("spec_draft_n_max") == 0:
+        found |= {"spec_type": "none", "spec_draft_n_max": SamplingParams().spec_draft_n_max}
     return found
 
 

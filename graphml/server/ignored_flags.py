@@ -36,8 +36,8 @@ _WITH_VALUE: Final = """
 --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n
 --spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n
 --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n
---spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits --draft --draft-n --draft-max --draft-min
---draft-n-min --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits
+--spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits --spec-ngram-size-n --spec-ngram-size-m
+--spec-ngram-min-hits
 """
 _ALONE: Final = """
 --backend_sampling --perf --no-perf -e --escape --no-escape -kvo --kv-offload -nkvo --no-kv-offload

@@ -104,6 +104,16 @@ def test_a_recurrent_sequence_forks_from_the_states_before_the_last_id() -> None
     assert [(one.start, one.states_of) for one in rows if one.sequence is siblings[3]] == [(0, None)]
 
 
+def test_states_that_have_read_a_wrong_draft_are_not_taken_over() -> None:
+    scheduler = scheduler_of(16, recurrent=True)
+    sibling, sequence = siblings_of(scheduler, 8, 2)
+    for one in (sibling, sequence):
+        one.ids += [5] * 2
+    sibling.blocks, sibling.n_computed, sibling.n_again = scheduler.pool.allocate(3) or [], 8, 1
+    assert take_over(sequence, sibling, scheduler.pool, recurrent=True) == ((), None)
+    assert sequence.n_computed == 0
+
+
 def test_a_sequence_that_has_more_than_its_prompt_takes_nothing_over() -> None:
     """Its checkpoint is behind the prompt, and its sibling's states are those of the prompt alone."""
     scheduler = scheduler_of(16, recurrent=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gguf
@@ -11,12 +12,14 @@ import pytest
 
 import graphml
 from graphml.api.engine_memory import n_blocks_for
-from graphml.errors import UsageError
+from graphml.compiler.options import CompileOptions
+from graphml.errors import BackendError, UsageError
 from graphml.runtime.drafting import StepTimes
+from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import state_bytes
 from graphml.runtime.model_graphs import HIDDEN
 from graphml.runtime.prediction_head import HEAD_CELLS, head_cell_bytes, prediction_head
-from graphml.runtime.slots import make_slots
+from graphml.runtime.slots import Slot, make_slots
 from graphml.sampling import SamplingParams
 from tests import tiny_model
 from tests.sample_models import MODELS, write_model
@@ -273,6 +276,35 @@ def test_the_cells_of_the_layer_are_a_part_of_an_engines_memory(paths: dict[str,
             layer = one // 32 // LAYERS
     room = 12 * LAYERS - 4  # in blocks of a layer: without those at the ends of four sequences
     assert sizes == [(layer, int(room / (LAYERS + HEAD_CELLS / 4))), (0, 12)]
+
+
+def test_without_memory_for_more_cells_the_layer_forgets_the_text(
+    paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(executor: Executor, options: CompileOptions, n_ctx: int) -> list[Slot]:
+        if n_ctx > 64:
+            raise BackendError("no memory")
+        return make_slots(executor, options, n_ctx)
+
+    monkeypatch.setattr("graphml.runtime.prediction_head.make_slots", refused)
+    with graphml.load(paths["right"], "cpu", arch=paths["arch"], threads=1, n_batch=32) as model:
+        params = SamplingParams(spec_type="mtp")
+        with model.session(n_ctx=160) as session:
+            wanted = [token.id for token in session.generate([1, 5, 9], None, 140)]
+            session.rewind(0)
+            assert [token.id for token in session.generate([1, 5, 9], params, 140)] == wanted
+            assert session.stats.n_accepted > 80  # those behind the first 64, too
+
+
+@pytest.mark.parametrize("spec_type", ["ngram", "mtp"])
+def test_a_later_request_with_drafts_waits_for_no_step(paths: dict[str, Path], spec_type: str) -> None:
+    with graphml.load(paths["right"], "cpu", arch=paths["arch"], threads=1, n_batch=32) as model:
+        asked, params = [1, 5, 9], SamplingParams(spec_type=spec_type)
+        with model.engine(max_sequences=2, n_ctx=64) as engine, ThreadPoolExecutor(1) as threads:
+            wanted = engine.submit(asked, params, 9).result(60)
+            with model.executor.lock:  # as a step holds it
+                later = threads.submit(engine.submit, asked, params, 9).result(10)
+            assert later.result(60).tokens == wanted.tokens
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])

@@ -121,8 +121,8 @@ def test_flags_become_options() -> None:
 
 def test_flags_of_older_versions_are_accepted() -> None:
     given = parsed(["-m", "x", "--mlock", "--no-mmap", "--verbose-prompt", "--draft-max", "8", "-c", "64"])
-    assert given.values == {"model": "x", "ctx": 64}
-    assert given.ignored == ["--mlock", "--no-mmap", "--verbose-prompt", "--draft-max"]
+    assert given.values == {"model": "x", "ctx": 64, "spec_draft_n_max": 8}
+    assert given.ignored == ["--mlock", "--no-mmap", "--verbose-prompt"]
 
 
 @pytest.mark.parametrize(

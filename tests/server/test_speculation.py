@@ -111,6 +111,9 @@ def test_flags_become_options() -> None:
     assert (params.spec_type, params.spec_draft_n_max, params.spec_draft_n_min) == ("ngram", 64, 2)
     assert given.ignored == ["--spec-type draft-eagle3"]
     assert load_options(given).draft_model == "small.gguf"
+    older = server_options(parsed(["--draft-max", "9", "--draft-min", "3"])).params
+    assert (older.spec_draft_n_max, older.spec_draft_n_min) == (9, 3)
+    assert server_options(parsed(["--spec-type", "ngram-mod", "--draft", "0"])).params.spec_type == "none"
     both = server_options(parsed(["--spec-type", "ngram-simple,draft-simple"])).params
     assert both.spec_type == "draft"
     head = parsed(["--spec-type", "ngram-simple,draft-mtp"])
