@@ -170,7 +170,9 @@ def _numbers(dependence: Dependence, node: TracedNode) -> dict[str, float]:
         return {}
     found = {name: _number(dependence, value) for name, value in node.args.items()}
     return {
-        name: abs(number) for name, number in found.items() if number is not None and abs(number) < NO_DISTANCE
+        name: abs(number)
+        for name, number in found.items()
+        if number is not None and abs(number) < NO_DISTANCE
     }
 
 
