@@ -206,20 +206,6 @@ def test_windows_longer_than_the_traced_text_are_found(folder: Path) -> None:
     assert import_description(description, {}).keys["attention.sliding_window"] == 300
 
 
-def test_windows_of_divided_distances_are_found(folder: Path) -> None:
-    """A distance of `d // 64 < 8` is 512 tokens, more than any number in the graph."""
-
-    def divided(found: dict[str, Any]) -> None:
-        for one in [one for one in found["nodes"] if one["op"] == "aten.lt.Scalar"]:
-            parts = {"op": "aten.floor_divide.default", "args": {"self": one["args"]["self"], "other": 64}}
-            blocks = {**one, "name": f"{one['name']}_blocks", "dtype": "int64", **parts}
-            found["nodes"].insert(found["nodes"].index(one), blocks)
-            one["args"] = {"self": {"node": blocks["name"]}, "other": 8}
-
-    description = described("plain-d", folder / "divided", divided)
-    assert import_description(description, {}).keys["attention.sliding_window"] == 512
-
-
 def test_computed_parameters_of_a_plain_module_are_stored_as_computed(folder: Path) -> None:
     made = imported("plain-f", folder)
     computed = [one for one in made.tensors if one.change == "computed"]

@@ -8,6 +8,7 @@ Knows values of pairs of positions; nothing of queries and keys.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,10 @@ Array = NDArray[Any]
 HIDDEN = -1e4  # a score below it is not seen
 LARGEST = 4100  # tokens of a mask that can be looked at
 NO_DISTANCE = 1 << 20  # numbers from here on are no distances
-DIVIDING = {"div", "floor_divide", "bitwise_right_shift"}
+DIVIDING = {"div", "true_divide", "floor_divide"}
 COUNTING = {
-    "lt", "le", "gt", "ge", "eq", "ne", "add", "sub", "rsub", "div", "floor_divide", "remainder", "fmod",
-    "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "triu", "tril", "bitwise_right_shift",
+    "lt", "le", "gt", "ge", "eq", "ne", "add", "sub", "rsub", *DIVIDING, "remainder", "fmod", "clamp",
+    "clamp_min", "clamp_max", "minimum", "maximum", "triu", "tril",
 }  # fmt: skip
 
 
@@ -115,16 +116,10 @@ def _values(dependence: Dependence, name: str, n: int) -> Array:
 
 
 def _largest(dependence: Dependence, node: TracedNode, masks: Sequence[str]) -> int:
-    """The largest distance told by the numbers on the way to a mask, below the model's own context.
-
-    A number beside positions that were divided is as many times as far.
-    """
+    """The largest distance told by the numbers on the way to a mask, below the model's own context."""
     config = dependence.description.config
     told = [config[name] for name in SIZES["context_length"] if isinstance(config.get(name), int)]
-    numbers = {each for name in masks for each in _numbers(dependence, name)}
-    parts = {number for number, divides in numbers if divides}
-    plain = {number for number, divides in numbers if not divides}
-    distances = plain | parts | {one * (part - 1) for one in plain for part in parts}
+    distances = (each for name in masks for each in _distances(dependence, name))
     found = max((each for each in distances if each < min(told, default=NO_DISTANCE)), default=0)
     if found > max(LARGEST, dependence.description.length):
         raise ArchitectureError(
@@ -154,17 +149,31 @@ def _before(dependence: Dependence, name: str) -> list[str]:
     return list(known)
 
 
-def _numbers(dependence: Dependence, name: str) -> Iterator[tuple[int, bool]]:
-    """One more than each number in the ops that lead to a value, and whether positions are divided by it."""
-    nodes = dependence.description.nodes
-    for one in (nodes[each] for each in _before(dependence, name) if each in nodes):
-        if (op := op_name(one)) in COUNTING:
-            for value in one.args.values():
-                number = _number(dependence, value)
-                if number is not None and op == "bitwise_right_shift" and 0 <= number < 20:
-                    number = 1 << int(number)
-                if number is not None and abs(number) < NO_DISTANCE:
-                    yield int(abs(number)) + 1, op in DIVIDING
+def _distances(dependence: Dependence, name: str) -> Iterator[int]:
+    """One more than each number in the ops that lead to a value, in tokens.
+
+    A number that meets positions which were divided before is as many times as far.
+    """
+    nodes, leading = dependence.description.nodes, set(_before(dependence, name))
+    tokens: dict[str, float] = {}  # of a step of a node's values
+    for one in (node for node in nodes.values() if node.name in leading):
+        numbers = _numbers(dependence, one)
+        step = max((tokens.get(each, 1.0) for each in one.operands), default=1.0)
+        yield from (ceil((int(number) + 1) * step) for number in numbers.values())
+        divides = op_name(one) in DIVIDING and not dependence.is_constant(one.name)
+        tokens[one.name] = step * (max(numbers.get("other", 1.0), 1.0) if divides else 1.0)
+
+
+def _numbers(dependence: Dependence, node: TracedNode) -> dict[str, float]:
+    """The sizes of the numbers among an op's arguments that may be distances, by argument."""
+    if op_name(node) not in COUNTING:
+        return {}
+    found = {name: _number(dependence, value) for name, value in node.args.items()}
+    return {
+        name: abs(number)
+        for name, number in found.items()
+        if number is not None and abs(number) < NO_DISTANCE
+    }
 
 
 def _number(dependence: Dependence, value: Any) -> float | None:

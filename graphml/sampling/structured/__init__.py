@@ -51,6 +51,7 @@ def json_schema(schema: Any, vocab: AnyTokens | None = None, order: str = "any")
     schema: a dict or bool, as json.loads gives it. order: "any": an object's properties in any order, where
     the schema allows that (at most 10 required at one place, no patterns beside names); "schema": in the
     schema's order, as texts are generated, which repeats no name. Space between the parts is free.
+    Characters that need no escape have none (`json.dumps(..., ensure_ascii=False)`), integers no fraction.
     UsageError, with the place or the reason, for what is no schema or is not supported.
     """
     if order not in ("any", "schema"):

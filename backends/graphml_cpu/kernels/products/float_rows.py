@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.products.float_terms import TERMS
 from graphml_cpu.kernels.products.outputs import AHEAD, store_output
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import F32, prefetch_near, sum_lanes, zero
+
+# Four rows of weights, one token's values and the sums of six tokens are 29 registers.
+_SIX_FIT = target.current().registers == 32
 
 
 def make_row_4(kind: str) -> Callable[..., Any]:
@@ -48,58 +52,55 @@ def make_row_4(kind: str) -> Callable[..., Any]:
 
 
 def _make_add_to_each(add: Callable[..., Any], load_x: Callable[..., Any], tokens: int) -> Callable[..., Any]:
-    """An inline function `(weights, x, at, left, sums) -> sums` of so many tokens, 2 to 4.
+    """An inline function `(weights, x, at, left, sums) -> sums` of so many tokens.
 
     weights: a vector of each of four rows; x: the address of each token, of which byte `at` is next; sums: a
     tuple of four for each token; load_x: `(address, left)`.
     """
+    if tokens == 0:
+
+        @inline
+        def add_to_none(weights: Any, x: Any, at: int, left: int, sums: Any) -> Any:
+            return ()
+
+        return add_to_none
+    add_before, last = _make_add_to_each(add, load_x, tokens - 1), tokens - 1
 
     @inline
-    def one(weights: Any, x: Vector, sums: Any) -> Any:
+    def add_to_one(weights: Any, x: Vector, sums: Any) -> Any:
         return (
             add(weights[0], x, sums[0]), add(weights[1], x, sums[1]),
             add(weights[2], x, sums[2]), add(weights[3], x, sums[3]),
         )  # fmt: skip
 
     @inline
-    def two(weights: Any, x: Any, at: int, left: int, sums: Any) -> Any:
-        return one(weights, load_x(x[0] + at, left), sums[0]), one(weights, load_x(x[1] + at, left), sums[1])
+    def add_to_each(weights: Any, x: Any, at: int, left: int, sums: Any) -> Any:
+        before = add_before(weights, x, at, left, sums)
+        return *before, add_to_one(weights, load_x(x[last] + at, left), sums[last])
 
-    @inline
-    def three(weights: Any, x: Any, at: int, left: int, sums: Any) -> Any:
-        a, b = two(weights, x, at, left, sums)
-        return a, b, one(weights, load_x(x[2] + at, left), sums[2])
-
-    @inline
-    def four(weights: Any, x: Any, at: int, left: int, sums: Any) -> Any:
-        a, b, c = three(weights, x, at, left, sums)
-        return a, b, c, one(weights, load_x(x[3] + at, left), sums[3])
-
-    return (two, three, four)[tokens - 2]
+    return add_to_each
 
 
 def _make_zeros(tokens: int) -> Callable[..., Any]:
-    @inline
-    def one() -> Any:
-        return zero(F32), zero(F32), zero(F32), zero(F32)
+    """An inline function: four sums for each of so many tokens."""
+    if tokens == 0:
+
+        @inline
+        def none() -> Any:
+            return ()
+
+        return none
+    zeros_before = _make_zeros(tokens - 1)
 
     @inline
-    def two() -> Any:
-        return one(), one()
+    def zeros() -> Any:
+        return *zeros_before(), (zero(F32), zero(F32), zero(F32), zero(F32))
 
-    @inline
-    def three() -> Any:
-        return one(), one(), one()
-
-    @inline
-    def four() -> Any:
-        return one(), one(), one(), one()
-
-    return (two, three, four)[tokens - 2]
+    return zeros
 
 
 def make_four_rows_of(kind: str, tokens: int) -> Callable[..., Any]:
-    """An inline function `rows(w0, w1, w2, w3, x, ahead, k)`: four rows times 2 to 4 tokens.
+    """An inline function `rows(w0, w1, w2, w3, x, ahead, k)`: four rows times so many tokens.
 
     x: a tuple of the tokens' addresses. Gives for each token the four rows' sums; the numbers are those of
     `make_row_4`. Several tokens' values may be more than the first cache holds: they are read a quarter as
@@ -155,6 +156,29 @@ def _store_four(
         store_output(sum_lanes(sums[2]), y, residual, bias, index + 2, to)
     if count > 3:
         store_output(sum_lanes(sums[3]), y, residual, bias, index + 3, to)
+
+
+def _make_store_each(tokens: int) -> Callable[..., Any]:
+    """An inline function: as `_store_four`, of so many tokens, whose outputs are `y_stride` apart."""
+    if tokens == 0:
+
+        @inline
+        def store_none(
+            sums: Any, count: int, y: int, y_stride: int, residual: int, bias: int, index: int, to: int
+        ) -> None:
+            pass
+
+        return store_none
+    store_before, last = _make_store_each(tokens - 1), tokens - 1
+
+    @inline
+    def store_each(
+        sums: Any, count: int, y: int, y_stride: int, residual: int, bias: int, index: int, to: int
+    ) -> None:
+        store_before(sums, count, y, y_stride, residual, bias, index, to)
+        _store_four(sums[last], count, y, residual, bias, index, to + last * y_stride)
+
+    return store_each
 
 
 def make_four_rows_1(kind: str) -> Callable[..., Any]:
@@ -215,7 +239,7 @@ def _make_one_token(kind: str) -> Callable[..., Any]:
 def _make_tokens(kind: str, tokens: int) -> Callable[..., Any]:
     """An inline function: four rows of weights, or the `left` that there are, times tokens, stored."""
     four_rows, size = make_four_rows_of(kind, tokens), TERMS[kind].weight_bytes
-    third, last = min(2, tokens - 1), tokens - 1
+    store_each = _make_store_each(tokens)
 
     @inline
     def multiply(
@@ -226,14 +250,11 @@ def _make_tokens(kind: str, tokens: int) -> Callable[..., Any]:
         row_bytes = k * size
         w1, w2 = w + min(1, left - 1) * row_bytes, w + min(2, left - 1) * row_bytes
         w3 = w + min(3, left - 1) * row_bytes
-        at = x, x + x_stride, x + 2 * x_stride, x + 3 * x_stride
+        third = x + 2 * x_stride
+        fifth = third + 2 * x_stride
+        at = x, x + x_stride, third, third + x_stride, fifth, fifth + x_stride
         sums = four_rows(w, w1, w2, w3, at, 4 * row_bytes, k)
-        _store_four(sums[0], left, y, residual, bias, index, to)
-        _store_four(sums[1], left, y, residual, bias, index, to + y_stride)
-        if tokens > 2:
-            _store_four(sums[third], left, y, residual, bias, index, to + 2 * y_stride)
-        if tokens > 3:
-            _store_four(sums[last], left, y, residual, bias, index, to + 3 * y_stride)
+        store_each(sums, left, y, y_stride, residual, bias, index, to)
 
     return multiply
 
@@ -245,7 +266,7 @@ def make_float_rows(kind: str) -> Callable[..., Any]:
     not depend on how many there are.
     """
     one = _make_one_token(kind)
-    two, three, four = (_make_tokens(kind, tokens) for tokens in (2, 3, 4))
+    two, three, four, five, six = (_make_tokens(kind, tokens) for tokens in (2, 3, 4, 5, 6))
     size = TERMS[kind].weight_bytes
 
     @inline
@@ -271,13 +292,19 @@ def make_float_rows(kind: str) -> Callable[..., Any]:
             token = 0
             while token < rows:
                 tokens, to, first = rows - token, token * y_stride, x + token * x_stride
-                # Nobody is left alone at the end: 5 are 3 and 2, 6 are 3 and 3.
+                # Nobody is left alone at the end: 5 and 6 pass together, or as 3 and 2, 3 and 3.
                 if tokens == 2:
                     two(at, left, first, x_stride, y, y_stride, residual, bias, index, to, k)
                     token += 2
-                elif tokens == 3 or tokens == 5 or tokens == 6:
+                elif tokens == 3 or (not _SIX_FIT and (tokens == 5 or tokens == 6)):
                     three(at, left, first, x_stride, y, y_stride, residual, bias, index, to, k)
                     token += 3
+                elif _SIX_FIT and tokens == 5:
+                    five(at, left, first, x_stride, y, y_stride, residual, bias, index, to, k)
+                    token += 5
+                elif _SIX_FIT and tokens == 6:
+                    six(at, left, first, x_stride, y, y_stride, residual, bias, index, to, k)
+                    token += 6
                 else:
                     four(at, left, first, x_stride, y, y_stride, residual, bias, index, to, k)
                     token += 4
