@@ -35,7 +35,8 @@ def fresh(n_bytes: int, large: bool, small_head: int = 0) -> NDArray[np.uint8]:
     large: ask for pages of 2 MB (madvise HUGEPAGE), where the system has them: for what will be used as a
     whole. The pages are the process's own: of Python's default, shared ones, none would be large.
     small_head: bytes at the beginning, whole small pages of at most one large one, which stay on small pages:
-    arrays that are filled beside each other would else want a large page each at one time.
+    arrays that are filled beside each other would else want a large page each at one time. The end, less than
+    a large page, stays on small ones then, too, so that nothing behind it takes memory.
     Raises MemoryError where the system refuses; a caller knows what for, and says so (`out_of_memory`).
     """
     size = max(n_bytes, 1) + (2 * LARGE_BYTES if small_head else 0)
@@ -49,7 +50,10 @@ def fresh(n_bytes: int, large: bool, small_head: int = 0) -> NDArray[np.uint8]:
     boundary = -found.ctypes.data % LARGE_BYTES + LARGE_BYTES if small_head else 0
     if large and hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
-            pages.madvise(mmap.MADV_HUGEPAGE, boundary)
+            if not small_head:
+                pages.madvise(mmap.MADV_HUGEPAGE)
+            elif n_whole := max(0, n_bytes - small_head) // LARGE_BYTES:
+                pages.madvise(mmap.MADV_HUGEPAGE, boundary, n_whole * LARGE_BYTES)
     return found[boundary - small_head :][:n_bytes]
 
 

@@ -14,6 +14,7 @@ import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import typer
 
@@ -102,7 +103,9 @@ serve.context_settings = {  # type: ignore[attr-defined]
 
 
 def check_binding(options: ServerOptions) -> None:
-    """UsageError where others could ask without a key."""
+    """UsageError where nobody could ask, or others without a key."""
+    if not options.hosts:
+        raise UsageError("--host: wanted an address, got none")
     if not (options.loopback or options.api_keys or options.file_keys or options.unsafe_bind):
         raise UsageError(
             f"--host {','.join(options.hosts)}: others can ask there; wanted an --api-key, or --allow-no-key"
@@ -246,8 +249,10 @@ def _path(given: Parsed, opening: LoadOptions, bars: Bars) -> Path:
 def reference_of(url: str) -> str:
     """A file's address on the Hugging Face hub as a reference of it; UsageError for one of elsewhere."""
     found = re.fullmatch(
-        r"https?://huggingface\.co/([^/]+/[^/]+)/(?:resolve|blob)/[^/]+/([^?]+)(?:\?.*)?", url
+        r"https?://huggingface\.co/([^/]+/[^/]+)/(?:resolve|blob)/main/([^?#]+)(?:[?#].*)?", url
     )
     if found is None:
-        raise UsageError(f"--model-url: wanted a file's address on huggingface.co, got {url!r:.80}")
-    return f"{found[1]}:{found[2]}"
+        raise UsageError(
+            f"--model-url: wanted a file's address on huggingface.co, of the branch main; got {url!r:.120}"
+        )
+    return f"{found[1]}:{unquote(found[2])}"

@@ -17,7 +17,7 @@ from graphml.server.api_errors import ApiError
 from graphml.server.api_keys import ApiKeys
 from graphml.server.json_response import error_response
 from graphml.server.page.page_files import ROOT, VERSION
-from graphml.server.server_options import ServerOptions
+from graphml.server.server_options import ServerOptions, is_path
 
 PUBLIC = {"/health", "/v1/health"}
 PAGE = {*ROOT, VERSION}
@@ -47,7 +47,7 @@ class AccessControl:
         try:
             if len(path) > LONGEST_PATH:
                 raise ApiError(414, f"the path: at most {LONGEST_PATH} characters are wanted")
-            self._check_host(headers)
+            self._check_host(scope, headers)
             scope["graphml.key"] = self._key(headers, path)
             length = headers.get("content-length", "")
             if length.isdecimal() and int(length) > self._options.limits.body_bytes:
@@ -63,9 +63,13 @@ class AccessControl:
             scope["path"] = path = path[len(self._options.prefix) :] or "/"
         return path
 
-    def _check_host(self, headers: Headers) -> None:
-        """A page of another site that names this address by its own name is refused (DNS rebinding)."""
-        if not self._options.loopback or self._keys:
+    def _check_host(self, scope: Scope, headers: Headers) -> None:
+        """A page of another site that names this address by its own name is refused (DNS rebinding).
+
+        No page can ask at a UNIX socket, and a proxy that does may pass on the Host that it was asked by.
+        """
+        by_path = is_path((scope.get("server") or ("",))[0])
+        if not self._options.loopback or self._keys or by_path:
             return
         if _host_of(f"//{headers.get('host', 'localhost')}") not in LOCAL:
             raise ApiError(403, "the Host header names another host than this one")

@@ -25,18 +25,24 @@ NAMED_OTHERWISE: Final = {
 ON: Final = ("on", "enabled", "true", "1")
 OFF: Final = ("off", "disabled", "false", "0")
 WHICH_MODEL: Final = ("model", "hf", "hf_file", "model_url", "docker_repo")
+SAME_MATTER: Final = (
+    WHICH_MODEL, ("template", "template_file"), ("rope_scale", "rope_freq_scale"),
+    ("reasoning", "reasoning_budget"),
+)  # fmt: skip
+"""Values of which a flag says one, so that no variable says another."""
 
 
 def with_variables(given: Parsed, variables: Mapping[str, str]) -> Parsed:
     """A command line with what variables say besides. UsageError for a value that the flag would refuse."""
     found = Parsed(dict(given.values), given.model, list(given.ignored))
-    named = given.model is not None or any(one in given.values for one in WHICH_MODEL)
+    said = {*given.values, *(() if given.model is None else ("model",))}
+    said |= {name for group in SAME_MATTER if said.intersection(group) for name in group}
     for variable, text in sorted(variables.items()):
         name = NAMED_OTHERWISE.get(variable, "--" + variable.removeprefix(PREFIX).lower().replace("_", "-"))
         flag = BY_NAME.get(name)
         if flag is None:
             found.ignored.append(variable)
-        elif flag.into not in given.values and not (named and flag.into in WHICH_MODEL):
+        elif flag.into not in said:
             found.values[flag.into] = _value(variable, name, text)
     return found
 

@@ -33,12 +33,7 @@ from graphml.text.answers import ContentDelta, Event
 async def responses(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/responses`."""
     given = await body_of(service, request, Responses)
-    key = request.scope.get("graphml.key")
-    before: list[Any] = []
-    listed: list[dict[str, Any]] = []
-    if given.previous_response_id:
-        found = service.responses.get(key, given.previous_response_id)
-        before, listed = found.messages, [*found.items, *found.response["output"]]
+    before, listed = _before(service, request, given)
     chat, messages = as_chat(given, before)
     made = await answering(service, request, chat)
     shown = _shown(service, given)
@@ -47,7 +42,7 @@ async def responses(service: Service, request: Request) -> Response | EventStrea
         if given.store is not False:
             after = [*messages, made.readers[0].answer.message()]
             items = [*listed, *input_items(given.input)]
-            service.responses.put(key, Stored(response, after, items))
+            service.responses.put(request.scope.get("graphml.key"), Stored(response, after, items))
 
     if given.stream:
         return service.stream(request, _events(given, made, shown, keep), made.cancel)
@@ -122,8 +117,17 @@ async def cancel_response(service: Service, request: Request) -> Response:
     raise ApiError(400, "Cannot cancel a synchronous response: it ends with its connection")
 
 
-def _stored(service: Service, request: Request) -> Stored:
-    return service.responses.get(request.scope.get("graphml.key"), request.path_params["id"])
+def _stored(service: Service, request: Request, id: str | None = None) -> Stored:
+    id = request.path_params["id"] if id is None else id
+    return service.responses.get(request.scope.get("graphml.key"), id)
+
+
+def _before(service: Service, request: Request, given: Responses) -> tuple[list[Any], list[dict[str, Any]]]:
+    """The messages, and the items, of the response that a request goes on from."""
+    if not given.previous_response_id:
+        return [], []
+    found = _stored(service, request, given.previous_response_id)
+    return found.messages, [*found.items, *found.response["output"]]
 
 
 def _whole_number(request: Request, name: str, default: int, least: int, most: int = 2**31) -> int:
@@ -145,7 +149,8 @@ async def delete_response(service: Service, request: Request) -> Response:
 async def input_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/responses/input_tokens`."""
     given = await body_of(service, request, Responses)
-    found = await service.access.in_thread(conversation_of, service, as_chat(given, [])[0])
+    chat, _ = as_chat(given, _before(service, request, given)[0])
+    found = await service.access.in_thread(conversation_of, service, chat)
     return json_response({"object": "response.input_tokens", "input_tokens": len(found.ids)})
 
 
@@ -192,7 +197,8 @@ async def _events(
         scores = scored.pushed(None if token is None else token.logprobs, found)
         timed = {"timings": running_timings(made.one, count, begin)} if given.timings_per_token else {}
         for part in found:
-            for one in writer.written(part, scores if isinstance(part, ContentDelta) else [], timed):
+            of_part, scores = (scores, []) if isinstance(part, ContentDelta) else ([], scores)
+            for one in writer.written(part, of_part, timed):
                 yield one
     for one in writer.closed() or ([] if writer.items else writer.empty_message()):
         yield one

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphml.server.event_stream import event
-from graphml.server.response_items import call_item, message_item, reasoning_item, text_part
+from graphml.server.response_items import COMPLETED, call_item, message_item, reasoning_item, text_part
 from graphml.server.service import new_id
 from graphml.text.answers import (
     ContentDelta,
@@ -56,11 +56,11 @@ class ResponseEvents:
         elif isinstance(one, ToolCallDelta):
             found.append(self._delta(one.text, [], {}))
         elif isinstance(one, ToolCallEnd):
-            found += self.closed()
+            found += self.closed(COMPLETED if one.ok else "incomplete")
         return found
 
-    def closed(self) -> list[bytes]:
-        """End the item that is being written, if there is one."""
+    def closed(self, status: str = COMPLETED) -> list[bytes]:
+        """End the item that is being written, if there is one. status: of a call, which may break off."""
         if not self._open:
             return []
         item, text, place = self._open, self._text, self._place()
@@ -73,7 +73,7 @@ class ResponseEvents:
             done = reasoning_item(item["id"], text)
             found.append(self.send("response.reasoning_text.done", **place, text=text))
         else:
-            done = call_item(item["id"], item["call_id"], item["name"], text)
+            done = call_item(item["id"], item["call_id"], item["name"], text, status)
             kind = "response.function_call_arguments.done"
             found.append(self.send(kind, **place, name=item["name"], arguments=text))
         found.append(self.send("response.output_item.done", output_index=len(self.items), item=done))
@@ -99,7 +99,7 @@ class ResponseEvents:
                 part, made = item["content"][0], message_item if kind == "message" else reasoning_item
                 yield from self._item_begun(made(id, None, "in_progress"))
                 yield self._delta(part["text"], part.get("logprobs", []), {})
-            yield from self.closed()
+            yield from self.closed(item["status"])
         yield self.send(f"response.{response['status']}", response=response)
 
     def _place(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class ResponseEvents:
 
     def _delta(self, text: str, logprobs: Entries, more: dict[str, Any]) -> bytes:
         self._text += text
-        self._logprobs = [*self._logprobs, *logprobs]
+        self._logprobs += logprobs
         if self._open["type"] == "message":
             more = {"logprobs": logprobs, **more}
         names = {"message": "output_text", "reasoning": "reasoning_text"}

@@ -50,6 +50,8 @@ class Limits:
     """Answers that wait or are being generated, `n` of each prompt; more is 429."""
     stored_responses: int = 256
     """Responses that `previous_response_id` finds, the latest ones."""
+    stored_bytes: int = 128 << 20
+    """Of all of them."""
 
 
 @dataclass(frozen=True)

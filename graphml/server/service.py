@@ -64,7 +64,7 @@ class Service:
         self.name = sorted(options.aliases)[0] if options.aliases else model.path.name
         self.began = int(time.time())
         self.streams: ResumableStreams = before.streams if before else ResumableStreams()
-        stored = StoredResponses(options.limits.stored_responses)
+        stored = StoredResponses(options.limits.stored_responses, options.limits.stored_bytes)
         self.responses: StoredResponses = before.responses if before else stored
 
     @property

@@ -12,23 +12,22 @@ import signal
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import uvicorn
 
 from graphml.api.model import Model
-from graphml.errors import BackendError, UsageError
+from graphml.errors import BackendError
 from graphml.server.connections import uvicorn_config
+from graphml.server.listening import listening
 from graphml.server.request_log import Ended
 from graphml.server.served_models import Loader, ServedModels
 from graphml.server.server_app import server_app
 from graphml.server.server_metrics import own_bytes
-from graphml.server.server_options import ServerOptions, is_path
+from graphml.server.server_options import ServerOptions
 from graphml.server.service import Service
 from graphml.server.told_lines import tell
 from graphml.server.trace_export import TraceExport
 
-BACKLOG = 2048
 POLL = 0.05
 
 
@@ -40,8 +39,8 @@ def serve_until_stopped(model: Model, options: ServerOptions, load: Loader | Non
     traces = None if options.otlp_endpoint is None else TraceExport(options.otlp_endpoint)
     models = ServedModels(Service(model, options), load)
     try:
-        sockets = [_socket(host, options.port) for host in options.hosts]
-        asyncio.run(_serve(models, sockets, [] if traces is None else [traces]))
+        with listening(options.hosts, options.port) as sockets:
+            asyncio.run(_serve(models, sockets, [] if traces is None else [traces]))
         if models.current.access.state() == "dead":
             raise BackendError("serve: the engine has ended; see the log")
     finally:
@@ -49,8 +48,6 @@ def serve_until_stopped(model: Model, options: ServerOptions, load: Loader | Non
         models.current.model.close()
         if traces is not None:
             traces.close()
-        for path in filter(is_path, options.hosts):
-            Path(path).unlink(missing_ok=True)
 
 
 async def _serve(models: ServedModels, sockets: list[socket.socket], told: Sequence[Ended]) -> None:
@@ -84,36 +81,6 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def _socket(host: str, port: int) -> socket.socket:
-    if is_path(host):
-        return _unix_socket(Path(host))
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(address)
-        made.listen(BACKLOG)
-    except OSError as error:
-        raise UsageError(f"--host {host} --port {port}: cannot be listened at: {error.strerror}") from None
-    return made
-
-
-def _unix_socket(path: Path) -> socket.socket:
-    try:
-        if path.is_socket():
-            path.unlink()  # of a process that was killed
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        made.bind(str(path))
-        made.listen(BACKLOG)
-    except OSError as error:
-        raise UsageError(f"--host {path}: cannot be listened at: {error.strerror or error}") from None
-    return made
 
 
 def _ready_line(service: Service, sockets: list[socket.socket]) -> str:

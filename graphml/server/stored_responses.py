@@ -9,6 +9,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from graphml.server.api_errors import ApiError
 
 
@@ -22,26 +24,38 @@ class Stored:
 
 
 class StoredResponses:
-    """Responses that later ones may go on from, the latest ones, each of the key that it was made for."""
+    """Responses that later ones may go on from, the latest ones, each of the key that it was made for.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept: OrderedDict[tuple[str | None, str], Stored] = OrderedDict()
+    They are kept as JSON, so that `most_bytes` is what they take: lists and objects take many times that.
+    """
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._kept: OrderedDict[tuple[str | None, str], bytes] = OrderedDict()
+        self.n_bytes = 0
 
     def put(self, key: str | None, one: Stored) -> None:
-        """Keep one."""
-        self._kept[key, one.response["id"]] = one
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+        """Keep one; one that is larger than all may be is not kept."""
+        raw = msgspec.json.encode(one)
+        if len(raw) > self._most_bytes:
+            return
+        self._kept[key, one.response["id"]] = raw
+        self.n_bytes += len(raw)
+        while len(self._kept) > self._most or self.n_bytes > self._most_bytes:
+            self.n_bytes -= len(self._kept.popitem(last=False)[1])
 
     def get(self, key: str | None, id: str) -> Stored:
         """The one of this id; ApiError 404 where it is not known."""
         found = self._kept.get((key, id))
         if found is None:
-            raise ApiError(404, "there is no response of this id; the latest ones alone are kept")
-        return found
+            raise self._unknown()
+        return msgspec.json.decode(found, type=Stored)
 
     def delete(self, key: str | None, id: str) -> None:
         """Forget one; ApiError 404 where it is not known."""
-        self.get(key, id)
-        del self._kept[key, id]
+        if (key, id) not in self._kept:
+            raise self._unknown()
+        self.n_bytes -= len(self._kept.pop((key, id)))
+
+    def _unknown(self) -> ApiError:
+        return ApiError(404, "there is no response of this id; the latest ones alone are kept")

@@ -15,11 +15,11 @@ from tests import tiny_model
 
 
 def test_large_pages_begin_behind_the_small_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    asked: list[tuple[int, int]] = []
 
     class Pages(mmap.mmap):
-        def madvise(self, option: int, start: int = 0, *_: int) -> None:
-            asked.append(start)
+        def madvise(self, option: int, start: int = 0, length: int = 0) -> None:
+            asked.append((start, length))
 
     monkeypatch.setattr(mmap, "mmap", Pages)
     monkeypatch.setattr(mmap, "MADV_HUGEPAGE", 14, raising=False)
@@ -30,8 +30,10 @@ def test_large_pages_begin_behind_the_small_head(monkeypatch: pytest.MonkeyPatch
     boundary = made.ctypes.data + head
     base = made.base.ctypes.data if made.base is not None else 0
     assert boundary % pages.LARGE_BYTES == 0
-    assert asked == [boundary - base]
+    assert asked == [(boundary - base, 4 * pages.LARGE_BYTES)]  # and nothing behind the array
     made[-1] = 1
+    assert pages.fresh(pages.LARGE_BYTES, large=True, small_head=head).nbytes == pages.LARGE_BYTES
+    assert len(asked) == 1
 
 
 def test_states_of_engines_alone_are_on_large_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import stat
 import subprocess
@@ -14,7 +15,9 @@ import httpx2
 import pytest
 
 from graphml.cli.serve import check_binding, server_options
+from graphml.errors import UsageError
 from graphml.server.command_line import parsed
+from graphml.server.listening import listening
 from tests.server.running_server import STORIES
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
@@ -58,8 +61,32 @@ def test_a_unix_socket_is_listened_at_and_removed(tmp_path: Path) -> None:
                 base_url="http://localhost", transport=httpx2.HTTPTransport(uds=str(path))
             ) as client:
                 assert client.post("/completion", json=ASKED).json()["tokens_predicted"] == 5
+                assert client.get("/props", headers={"Host": "proxied.example"}).status_code == 200
         assert not path.exists()
         _left_behind(path)
+
+
+def test_what_is_at_a_unix_sockets_path_stays_if_it_is_not_the_servers_own(tmp_path: Path) -> None:
+    path, text = tmp_path / "other.sock", tmp_path / "notes.sock"
+    text.write_text("mine")
+    with listening([str(path)], 0) as [first]:
+        for hosts in ([str(path)], [str(tmp_path / "new.sock"), str(path)], [str(text)]):
+            with pytest.raises(UsageError, match="in use"), listening(hosts, 0):
+                pass
+        assert text.read_text() == "mine"
+        assert not (tmp_path / "new.sock").exists()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            first.accept()[0].close()
+        path.unlink()
+        path.write_text("another's by now")
+    assert path.exists()
+
+
+@pytest.mark.parametrize("text", ["", " , "])
+def test_a_server_without_an_address_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--host: wanted an address"):
+        check_binding(server_options(parsed(["--host", text])))
 
 
 def _left_behind(path: Path) -> None:

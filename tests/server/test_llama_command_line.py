@@ -49,6 +49,16 @@ def test_flags_count_before_variables() -> None:
     assert server_options(with_variables(Parsed(), {"LLAMA_API_KEY": "a,b"})).api_keys == ("a", "b")
 
 
+def test_no_variable_overrules_a_flag_that_says_the_same_in_other_words() -> None:
+    for flags, variable in (
+        (["--chat-template", "chatml"], "LLAMA_ARG_CHAT_TEMPLATE_FILE"),
+        (["--rope-freq-scale", "0.5"], "LLAMA_ARG_ROPE_SCALE"),
+        (["--reasoning", "on"], "LLAMA_ARG_THINK_BUDGET"),
+        (["-hf", "user/repo"], "LLAMA_ARG_MODEL"),
+    ):
+        assert with_variables(parsed(flags), {variable: "0"}).values == parsed(flags).values
+
+
 def test_variables_of_switches_are_on_off_or_negative() -> None:
     found = with_variables(
         Parsed(),
@@ -130,5 +140,12 @@ def test_flags_that_were_passed_over_are_heeded(tmp_path: Path) -> None:
 def test_a_files_address_on_the_hub_is_a_reference() -> None:
     address = "https://huggingface.co/user/repo/resolve/main/a-Q4_0.gguf?download=true"
     assert reference_of(address) == "user/repo:a-Q4_0.gguf"
-    with pytest.raises(UsageError, match="--model-url"):
-        reference_of("https://example.com/a.gguf")
+    escaped = "https://huggingface.co/user/repo/blob/main/part%20of/a%2Bb.gguf#x"
+    assert reference_of(escaped) == "user/repo:part of/a+b.gguf"
+    for other in (
+        "https://example.com/a.gguf",
+        "https://huggingface.co@example.com/user/repo/resolve/main/a.gguf",
+        "https://huggingface.co/user/repo/resolve/0123abc/a.gguf",  # not what is downloaded
+    ):
+        with pytest.raises(UsageError, match="--model-url"):
+            reference_of(other)

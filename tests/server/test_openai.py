@@ -138,6 +138,10 @@ def test_responses_go_on_from_one_another(client: openai.OpenAI) -> None:
     assert first.usage is not None
     assert second.usage is not None
     assert second.usage.input_tokens > first.usage.input_tokens
+    counted = client.responses.input_tokens.count(
+        model="any", input="and then", previous_response_id=first.id
+    )
+    assert counted.input_tokens == second.usage.input_tokens
     assert client.responses.retrieve(second.id).output_text == second.output_text
     client.responses.delete(second.id)
     with pytest.raises(openai.NotFoundError):

@@ -1,0 +1,74 @@
+"""Sockets that a server listens at, by address or at the path of a UNIX socket, and their end.
+
+Knows sockets and files; nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from graphml.errors import UsageError
+from graphml.server.server_options import is_path
+
+BACKLOG = 2048
+CONNECT_S = 1.0
+
+
+@contextlib.contextmanager
+def listening(hosts: Sequence[str], port: int) -> Iterator[list[socket.socket]]:
+    """A socket of each host; at the end they are closed, and paths that are theirs removed.
+
+    UsageError where one cannot be listened at.
+    """
+    with contextlib.ExitStack() as ends:
+        yield [_unix_socket(Path(one), ends) if is_path(one) else _socket(one, port, ends) for one in hosts]
+
+
+def _socket(host: str, port: int, ends: contextlib.ExitStack) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = ends.enter_context(socket.socket(family, kind, protocol))
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(address)
+        made.listen(BACKLOG)
+    except OSError as error:
+        raise UsageError(f"--host {host} --port {port}: cannot be listened at: {error.strerror}") from None
+    return made
+
+
+def _unix_socket(path: Path, ends: contextlib.ExitStack) -> socket.socket:
+    try:
+        _remove_abandoned(path)
+        made = ends.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        made.bind(str(path))
+        ends.callback(_remove, path, path.stat())
+        made.listen(BACKLOG)
+    except OSError as error:
+        raise UsageError(f"--host {path}: cannot be listened at: {error.strerror or error}") from None
+    return made
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the socket of a process that was killed; another server's answers, and stays."""
+    if path.is_socket():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            other.settimeout(CONNECT_S)
+            try:
+                other.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()
+
+
+def _remove(path: Path, made: os.stat_result) -> None:
+    """Remove a path, unless it is another's by now."""
+    with contextlib.suppress(OSError):
+        if os.path.samestat(path.stat(), made):
+            path.unlink()
