@@ -113,7 +113,9 @@ def _of_function(function: Callable[..., Any], where: str) -> Tool:
             f"{f'the name {name!r:.80}' if name else repr(function)[:80]}"
         )
     if any(kind(function) for kind in _LATER):
-        raise UsageError(f"{where}: wanted a function that returns its result; {name} is async or a generator")
+        raise UsageError(
+            f"{where}: wanted a function that returns its result; {name} is async or a generator"
+        )
     properties: dict[str, Any] = {}
     required = []
     found = _parameters(function, name)

@@ -113,7 +113,7 @@ class Odd(enum.Enum):
 
 @dataclass
 class Lost:
-    a: "Nowhere"  # type: ignore[name-defined] # noqa: F821 - it is nowhere
+    a: Nowhere  # type: ignore[name-defined] # noqa: F821 - it is nowhere
 
 
 def test_arguments_within_others_become_their_types() -> None:
@@ -185,7 +185,7 @@ def endless(x: float = float("inf")) -> None: ...
 def words(x: "no type") -> None: ...  # type: ignore[valid-type] # noqa: F722 - no expression
 
 
-def module(x: "enum.Nothing") -> None: ...  # type: ignore[name-defined]
+def module(x: enum.Nothing) -> None: ...  # type: ignore[name-defined]
 
 
 def long_name() -> None: ...

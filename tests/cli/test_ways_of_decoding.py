@@ -49,7 +49,9 @@ def test_beams(model: graphml.Model) -> None:
     assert len(run(STORIES, "-p", PROMPT, "--beams", 2, "-c", n_prompt + 3)["ids"]) == 3  # of 12
     nothing = run(STORIES, "-p", PROMPT, "--beams", 2, "-n", 0)
     assert (nothing["text"], nothing["ids"], nothing["stop_reason"]) == ("", [], "length")
-    refused = CliRunner().invoke(app, ["run", str(STORIES), "-p", PROMPT, "--beams", "2", "-c", str(n_prompt)])
+    refused = CliRunner().invoke(
+        app, ["run", str(STORIES), "-p", PROMPT, "--beams", "2", "-c", str(n_prompt)]
+    )
     assert f"n_ctx = {n_prompt}" in refused.stderr
     (stop,) = run(STORIES, "-p", PROMPT, "--beams", 3)["ids"][2:3]
     assert len(run(STORIES, "-p", PROMPT, "--beams", 3, "--stop-token", stop)["ids"]) < 12
