@@ -13,7 +13,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +24,7 @@ AnyTool: TypeAlias = "Callable[..., Any] | Mapping[str, Any] | Tool"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SECTION: Final = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?)\s*:\s*$")
 _ARGUMENT: Final = re.compile(r"^\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.+)$")
+_LATER: Final = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
 _FIELD: Final = re.compile(r"^\s*:param\s+(?:[\w\[\], .|]+\s)?(\w+)\s*:\s*(.+)$")
 
 
@@ -107,11 +108,19 @@ def _described(tool: Mapping[str, Any], where: str) -> Tool:
 def _of_function(function: Callable[..., Any], where: str) -> Tool:
     name = getattr(function, "__name__", "")
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{where}: wanted a function with a name, got {function!r:.80}")
+        raise UsageError(
+            f"{where}: wanted a function with a name of 1 to 64 letters, digits, _, - or dots, got "
+            f"{f'the name {name!r:.80}' if name else repr(function)[:80]}"
+        )
+    if any(kind(function) for kind in _LATER):
+        raise UsageError(
+            f"{where}: wanted a function that returns its result; {name} is async or a generator"
+        )
     properties: dict[str, Any] = {}
     required = []
-    description, told = _docstring(inspect.getdoc(function) or "")
-    for parameter, kind in _parameters(function, name):
+    found = _parameters(function, name)
+    description, told = _docstring(inspect.getdoc(function) or "", {one.name for one, _ in found})
+    for parameter, kind in found:
         place = f"{name}.{parameter.name}"
         schema = {} if kind is parameter.empty else schema_of_annotation(kind, place)
         if parameter.name in told:
@@ -130,7 +139,7 @@ def _parameters(function: Callable[..., Any], name: str) -> list[tuple[inspect.P
     try:
         signature = inspect.signature(function)
         hints = typing.get_type_hints(function, include_extras=True)
-    except (TypeError, ValueError, NameError) as error:
+    except Exception as error:  # an annotation as text is any expression
         raise UsageError(f"tools: {name}: its signature cannot be read: {error}") from None
     for one in signature.parameters.values():
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY):
@@ -144,13 +153,16 @@ def _default(value: Any, place: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value)
     try:
-        return json.loads(json.dumps(value))
+        return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError):
         raise UsageError(f"tools: {place}: wanted a default that JSON can hold, got {value!r:.80}") from None
 
 
-def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The description, and of each argument its own: in Google's form or after `:param NAME:`."""
+def _docstring(text: str, names: Collection[str]) -> tuple[str, dict[str, str]]:
+    """The description, and of each argument its own: in Google's form or after `:param NAME:`.
+
+    names: of the arguments; a line of another is a part of the text before it.
+    """
     description: list[str] = []
     told: dict[str, str] = {}
     section = ""
@@ -161,10 +173,12 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
             section = begun[1]
         elif field:
             told[field[1]] = field[2].strip()
-            section = "field"
+            section = "Parameter"
         elif section.startswith(("Arg", "Param")):
             argument = _ARGUMENT.match(line)
-            if argument:
+            if line.lstrip().startswith(":"):  # :returns: and the like
+                section = "field"
+            elif argument and argument[1] in names:
                 told[argument[1]] = argument[2].strip()
             elif line.strip() and told:  # it goes on
                 last = next(reversed(told))
@@ -187,6 +201,8 @@ def _value(value: Any, kind: Any) -> Any:
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
+    if origin is typing.Literal:
+        return next((one for one in parts if isinstance(one, enum.Enum) and one.value == value), value)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
         hints = typing.get_type_hints(kind)
         return kind(**{name: _value(one, hints.get(name)) for name, one in value.items()})
@@ -199,8 +215,13 @@ def _value(value: Any, kind: Any) -> Any:
         return value if value is None or len(of_value) != 1 else _value(value, of_value[0])
     if origin in (list, set, frozenset) and isinstance(value, list):
         return origin(_value(one, parts[0]) for one in value)
+    if origin is Sequence and isinstance(value, list):
+        return [_value(one, parts[0]) for one in value]
     if origin is tuple and isinstance(value, list):
-        return tuple(value)
+        kinds = parts[:1] * len(value) if parts[1:] == (...,) else parts
+        return tuple(_value(one, each) for one, each in zip(value, kinds, strict=True))
+    if origin in (dict, Mapping) and isinstance(value, Mapping):
+        return {name: _value(one, parts[1]) for name, one in value.items()}
     return value
 
 

@@ -17,6 +17,7 @@ from graphml.api.stats import Stats
 from graphml.api.tokens import GeneratedText
 from graphml.errors import UsageError
 from graphml.option_fields import OneOf, Real, Whole, check, option
+from graphml.runtime.committed import check_room
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
 from graphml.sampling.logprobs import TokenLogprobs
@@ -172,7 +173,11 @@ def chat_prompt_of(model: graphml.Model, system: str, text: str, **settings: Any
 
 def _by_beams(model: graphml.Model, how: Decoding, asked: Asked) -> Found:
     n_ctx = min(asked.n_ctx or model.n_ctx, model.n_ctx)
-    limit = n_ctx - len(asked.ids) if asked.limit is None else asked.limit
+    room = n_ctx - len(asked.ids)
+    check_room(n_ctx, 0, len(asked.ids) + 1)
+    limit = room if asked.limit is None else min(asked.limit, room)
+    if limit == 0:
+        return Found("", [], "length", asked.ids, None, n_ctx, Stats(n_prompt=len(asked.ids)))
     early = how.early_stopping if how.early_stopping == "never" else how.early_stopping == "always"
     start = time.perf_counter()
     beams = model.beam_search(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -106,7 +107,91 @@ def test_descriptions_of_openai_are_taken() -> None:
         tool_of(described).call({})
 
 
+class Odd(enum.Enum):
+    PAIR = (1, 2)
+
+
+@dataclass
+class Lost:
+    a: Nowhere  # type: ignore[name-defined] # noqa: F821 - it is nowhere
+
+
+def test_arguments_within_others_become_their_types() -> None:
+    def f(
+        a: tuple[int, Unit],
+        b: tuple[Unit, ...],
+        c: dict[str, Place],
+        d: Sequence[Unit],
+        e: Literal[Unit.CELSIUS],
+    ) -> str:
+        return repr((a[1].name, b[0].name, c["x"].country, d[0].name, e.name))
+
+    tool = tool_of(f)
+    assert tool.parameters["properties"]["e"] == {"enum": ["c"]}
+    given = {"a": [1, "c"], "b": ["f"], "c": {"x": {"name": "Rome"}}, "d": ["c"], "e": "c"}
+    assert tool.call(given) == "('CELSIUS', 'FAHRENHEIT', 'it', 'CELSIUS', 'CELSIUS')"
+
+
+def test_lines_of_a_docstring_that_name_no_argument_go_on() -> None:
+    def google(city: str, days: int) -> None:
+        """Look up.
+
+        Args:
+            city: Where, one of
+                Rome: the capital
+            days: How far.
+        """
+
+    def sphinx(city: str) -> None:
+        """Look up.
+
+        :param str city: Where it is,
+            in a country.
+        :type city: str
+        :returns: nothing
+            at all
+        """
+
+    found = tool_of(google).parameters["properties"]
+    assert [found[name]["description"] for name in ("city", "days")] == [
+        "Where, one of Rome: the capital",
+        "How far.",
+    ]
+    assert tool_of(sphinx).parameters["properties"]["city"]["description"] == "Where it is, in a country."
+
+
 def star(*x: int) -> None: ...
+
+
+async def later(x: int) -> None: ...
+
+
+def yields(x: int) -> Iterator[int]:
+    yield x
+
+
+def pair(x: Odd) -> None: ...
+
+
+def raw(x: Literal[b"x"]) -> None: ...
+
+
+def lost(x: Lost) -> None: ...
+
+
+def endless(x: float = float("inf")) -> None: ...
+
+
+def words(x: "no type") -> None: ...  # type: ignore[valid-type] # noqa: F722 - no expression
+
+
+def module(x: enum.Nothing) -> None: ...  # type: ignore[name-defined]
+
+
+def long_name() -> None: ...
+
+
+long_name.__name__ = "f" * 100
 
 
 def strange(x: object) -> None: ...
@@ -128,12 +213,21 @@ def undefault(x: Any = object()) -> None: ...  # noqa: B008 - no JSON
         ([strange], r"strange\.x: the type .* has no schema"),
         ([unknown], "tools: unknown: its signature cannot be read: .*Nowhere"),
         ([undefault], r"tools: undefault\.x: wanted a default that JSON can hold"),
-        ([lambda x: x], r"tools\[0\]: wanted a function with a name"),
+        ([lambda x: x], r"tools\[0\]: wanted a function with a name .*'<lambda>'"),
+        ([long_name], r"wanted a function with a name of 1 to 64 letters, .* got the name 'fff"),
+        ([later], r"tools\[0\]: wanted a function that returns its result; later is async"),
+        ([yields], "yields is async or a generator"),
+        ([pair], r"pair\.x: .*Odd.* has no schema; wanted texts, numbers or None"),
+        ([raw], r"raw\.x: .* has no schema; wanted texts"),
+        ([lost], "json_schema: Lost: its types cannot be read: .*Nowhere"),
+        ([endless], r"tools: endless\.x: wanted a default that JSON can hold, got inf"),
+        ([words], "tools: words: its signature cannot be read"),
+        ([module], "tools: module: its signature cannot be read"),
         ([{"type": "retrieval"}], r"tools\[0\]: wanted a tool of type 'function', got 'retrieval'"),
         ([{"name": "a b"}], r"tools\[0\]\.name: wanted 1 to 64 letters"),
         ([{"name": "a", "parameters": 3}], r"tools\[0\]\.parameters: wanted a JSON schema, got int"),
     ],
-    ids=range(11),
+    ids=range(20),
 )
 def test_what_is_no_tool_is_refused(tools: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says):

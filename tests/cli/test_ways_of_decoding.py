@@ -45,6 +45,14 @@ def test_beams(model: graphml.Model) -> None:
     assert (found["text"], found["ids"]) == (want[0].text, want[0].tokens)
     assert found["scores"] == [one.score for one in want]
     assert run(STORIES, "-p", PROMPT, "--beams", 1)["ids"] == run(STORIES, "-p", PROMPT)["ids"]
+    n_prompt = len(model.encode(PROMPT))
+    assert len(run(STORIES, "-p", PROMPT, "--beams", 2, "-c", n_prompt + 3)["ids"]) == 3  # of 12
+    nothing = run(STORIES, "-p", PROMPT, "--beams", 2, "-n", 0)
+    assert (nothing["text"], nothing["ids"], nothing["stop_reason"]) == ("", [], "length")
+    refused = CliRunner().invoke(
+        app, ["run", str(STORIES), "-p", PROMPT, "--beams", "2", "-c", str(n_prompt)]
+    )
+    assert f"n_ctx = {n_prompt}" in refused.stderr
     (stop,) = run(STORIES, "-p", PROMPT, "--beams", 3)["ids"][2:3]
     assert len(run(STORIES, "-p", PROMPT, "--beams", 3, "--stop-token", stop)["ids"]) < 12
 

@@ -45,10 +45,10 @@ def _schema(kind: Any, place: str, level: int) -> dict[str, Any]:
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _of_dataclass(kind, level)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return {"enum": [one.value for one in kind]}
+        return _enum(kind, [one.value for one in kind], place)
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
-        return {"enum": list(parts)}
+        return _enum(kind, [one.value if isinstance(one, enum.Enum) else one for one in parts], place)
     if origin is typing.Annotated:
         return _schema(parts[0], place, level + 1)
     if origin in (typing.Union, types.UnionType):
@@ -67,8 +67,17 @@ def _schema(kind: Any, place: str, level: int) -> dict[str, Any]:
         raise UsageError(f"json_schema: {place}: the type {kind!r:.80} has no schema") from None
 
 
+def _enum(kind: Any, values: list[Any], place: str) -> dict[str, Any]:
+    if not values or not all(one is None or isinstance(one, str | int | float) for one in values):
+        raise UsageError(f"json_schema: {place}: {kind!r:.80} has no schema; wanted texts, numbers or None")
+    return {"enum": values}
+
+
 def _of_dataclass(kind: type, level: int) -> dict[str, Any]:
-    hints = typing.get_type_hints(kind, include_extras=True)
+    try:
+        hints = typing.get_type_hints(kind, include_extras=True)
+    except Exception as error:  # an annotation as text is any expression
+        raise UsageError(f"json_schema: {kind.__name__}: its types cannot be read: {error}") from None
     fields = [one for one in dataclasses.fields(kind) if one.init]
     nothing = dataclasses.MISSING
     return {
