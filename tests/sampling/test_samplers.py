@@ -63,6 +63,11 @@ def test_xtc_fires_as_often_as_it_should() -> None:
     assert only / 4000 == pytest.approx(0.3, abs=0.025)
 
 
+def test_xtc_leaves_the_least_likely_token_that_is_possible() -> None:
+    bias = {0: float("-inf"), 3: float("-inf")}
+    assert kept(TENTHS, xtc_probability=1.0, xtc_threshold=0.0, logit_bias=bias) == {1: 1.0}
+
+
 def test_xtc_leaves_a_single_candidate_alone_and_uses_no_number() -> None:
     params = SamplingParams(temperature=1.0, top_k=1, xtc_probability=1.0)
     numbers, plain = PeekableRandom(4), np.random.default_rng(4)

@@ -13,9 +13,10 @@ from graphml.sampling.params import SamplingParams
 def xtc(candidates: Candidates, threshold: float, min_keep: int) -> Candidates:
     """Remove all tokens at least `threshold` likely but the least likely of them; the order stays.
 
-    None is removed where fewer than `min_keep` would stay.
+    None is removed where fewer than `min_keep` would stay. Forbidden tokens are never likely.
     """
-    likely = np.flatnonzero(softmax(candidates) >= np.float32(threshold))
+    possible = candidates.logits > -np.inf
+    likely = np.flatnonzero((softmax(candidates) >= np.float32(threshold)) & possible)
     n_removed = len(likely) - 1
     if n_removed <= 0 or len(candidates) - n_removed < min_keep:
         return candidates
