@@ -105,7 +105,8 @@ def test_preempted_sequences_with_recurrent_states_go_on(model: graphml.Model) -
     found = []
     for spec_type in ("none", "ngram"):
         with model.engine(max_sequences=3, n_ctx=96, kv_memory=memory(model, 6)) as engine:
-            handles = [engine.submit(one, params({}, spec_type), 50) for one in PROMPTS]
+            with model.executor.lock:  # no step runs before all are there
+                handles = [engine.submit(one, params({}, spec_type), 50) for one in PROMPTS]
             results = [handle.result(60) for handle in handles]
             assert engine.stats().n_preempted > 0
         found.append([one.tokens for one in results])

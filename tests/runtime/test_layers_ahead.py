@@ -174,7 +174,8 @@ def test_texts_are_the_same_alone_and_in_batches(opened: tuple[graphml.Model, Ki
             stats = session.stats
         for given in (None, memory_of(model, 4)):  # and with so few blocks that one is preempted
             with model.engine(max_sequences=3, n_ctx=96, kv_memory=given) as engine:
-                handles = [engine.submit(one, params, 40) for one in prompts]
+                with model.executor.lock:  # no step runs before all are there
+                    handles = [engine.submit(one, params, 40) for one in prompts]
                 results = [handle.result(60) for handle in handles]
                 found.append([one.tokens for one in results])
                 n_preempted = engine.stats().n_preempted
