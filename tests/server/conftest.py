@@ -1,4 +1,4 @@
-"""One model and one server of it for all tests of this folder that change neither."""
+"""Models and a server of each for all tests of this folder that change neither."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 import graphml
 from graphml.server.server_options import ServerOptions
+from tests import tiny_model
 from tests.server.running_server import STORIES, Running, running
 
 
@@ -21,4 +22,18 @@ def stories() -> Iterator[graphml.Model]:
 def server(stories: graphml.Model) -> Iterator[Running]:
     options = ServerOptions(parallel=4, n_ctx=512, metrics=True, aliases=("stories",))
     with running(options, stories) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def coder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server of a model that fills in the middle."""
+    path = tiny_model.write(
+        tmp_path_factory.mktemp("coder") / "coder.gguf",
+        more=["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
+    )
+    with (
+        graphml.load(path, backend="reference", n_batch=64, kv="f32") as model,
+        running(ServerOptions(parallel=2, n_ctx=96), model) as found,
+    ):
         yield found

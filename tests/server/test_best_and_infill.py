@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import graphml
-from graphml.server.server_options import ServerOptions
-from tests import tiny_model
-from tests.server.running_server import Running, running
+from tests.server.running_server import Running
 
 ASKED: dict[str, Any] = {"prompt": "The dog", "max_tokens": 12, "temperature": 1.5, "seed": 3}
-
-
-@pytest.fixture(scope="module")
-def coder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    path = tiny_model.write(
-        tmp_path_factory.mktemp("coder") / "coder.gguf",
-        more=["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
-    )
-    with (
-        graphml.load(path, backend="reference", n_batch=64, kv="f32") as model,
-        running(ServerOptions(parallel=2, n_ctx=64), model) as found,
-    ):
-        yield found
 
 
 def test_the_most_likely_of_several_are_told_first(server: Running) -> None:

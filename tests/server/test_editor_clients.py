@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import graphml
-from graphml.server.server_options import ServerOptions
-from tests import tiny_model
-from tests.server.running_server import Running, running
+from tests.server.running_server import Running
 
 NO_KEYS = ({}, {"Authorization": "Bearer"}, {"Authorization": "Bearer undefined", "api-key": ""})
 """What clients send where no key is set."""
@@ -18,20 +14,6 @@ PARTS = [{"type": "text", "text": "Once upon a time"}]
 SAMPLED = {"temperature": 0.01, "max_tokens": 6, "stop": ["<|endoftext|>", "\n\n", "```"]}
 TASK = '### Task:\nGenerate a concise title. Output: JSON format: { "title": "..." }\n<chat_history>USER: Hi'
 CURSOR = ("def add(a", "b):\n")
-
-
-@pytest.fixture(scope="module")
-def filling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A model that fills in the middle."""
-    path = tiny_model.write(
-        tmp_path_factory.mktemp("editor") / "coder.gguf",
-        more=["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
-    )
-    with (
-        graphml.load(path, backend="reference", n_batch=64, kv="f32") as model,
-        running(ServerOptions(parallel=2, n_ctx=96), model) as found,
-    ):
-        yield found
 
 
 @pytest.mark.parametrize("headers", NO_KEYS, ids=["none", "empty", "undefined"])
@@ -82,17 +64,17 @@ def test_texts_of_a_code_base_are_embedded(server: Running) -> None:
     assert [len(one["embedding"]) for one in found["data"]] == [64, 64]
 
 
-def test_a_cursor_is_completed_by_each_way(filling: Running) -> None:
+def test_a_cursor_is_completed_by_each_way(coder: Running) -> None:
     """By a template of the client's, whose control tokens are read as such; by a suffix; by /infill."""
     prefix, suffix = CURSOR
     raw = f"<|fim_prefix|>{prefix}<|fim_suffix|>{suffix}<|fim_middle|>"
     same = {"temperature": 0, "stop": SAMPLED["stop"]}
-    completion = filling.events("/completion", {"prompt": raw, "n_predict": 6, **same})
+    completion = coder.events("/completion", {"prompt": raw, "n_predict": 6, **same})
     texts = ["".join(one["content"] for one in completion)]
     for body in ({"prompt": raw}, {"prompt": prefix, "suffix": suffix}):
-        events = filling.events("/v1/completions", {"model": "m", **body, "max_tokens": 6, **same})
+        events = coder.events("/v1/completions", {"model": "m", **body, "max_tokens": 6, **same})
         texts.append("".join(one["choices"][0]["text"] for one in events))
     infill = {"input_prefix": prefix, "input_suffix": suffix, "input_extra": [], "n_predict": 6, **same}
-    texts.append("".join(one["content"] for one in filling.events("/infill", infill)))
+    texts.append("".join(one["content"] for one in coder.events("/infill", infill)))
     assert texts[0]
     assert texts == texts[:1] * 4
