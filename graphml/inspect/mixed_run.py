@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any
@@ -97,7 +98,7 @@ def mixed_run(
         _warm_up(engine, [*(ids[::-1] for ids in short), long[::-1]])
         shares = StepShares(model, n_sequences + 2)
         with engine.timeline() as timeline, shares.recorded():
-            handles, arrived = _run(engine, short, long, n_gen)
+            handles, arrived = _run(engine, model.executor.lock, short, long, n_gen)
             results = [handle.result() for handle in handles]
             steps = timeline.steps
     numbers = sorted({rows.sequence for step in steps for rows in step.rows})  # as they were submitted
@@ -121,7 +122,11 @@ def endless_engine(model: Model, n_ctx: int, **options: Any) -> Engine:
 
 
 def _run(
-    engine: Engine, short: Sequence[Sequence[int]], long: Sequence[int], n_gen: int
+    engine: Engine,
+    lock: AbstractContextManager[object],
+    short: Sequence[Sequence[int]],
+    long: Sequence[int],
+    n_gen: int,
 ) -> tuple[list[Handle], list[float]]:
     """Submit everything in its time; the requests, and when each was submitted."""
     arrived: list[float] = []
@@ -130,10 +135,14 @@ def _run(
         arrived.append(time.monotonic())
         return engine.submit(ids, max_tokens=n_gen)
 
-    handles = [submit(ids) for ids in short]
+    def together(prompts: Sequence[Sequence[int]]) -> list[Handle]:
+        with lock:  # no step runs meanwhile: on a busy machine the first could end before the last is there
+            return [submit(ids) for ids in prompts]
+
+    handles = together(short)
     for _ in islice(handles[0], max(1, int(LONG_ARRIVES * n_gen))):
         pass
-    return [*handles, submit(long), submit(long)], arrived
+    return handles + together([long, long]), arrived
 
 
 def _warm_up(engine: Engine, prompts: Sequence[Sequence[int]]) -> None:
