@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import numpy as np
-
 from graphml.ir.op import Array
-from graphml.runtime.drafting import Drafter, Proposal
+from graphml.runtime.drafting import Drafter, Proposal, greedy_draft
 from graphml.text.tokenizer import Tokenizer
-
-LEAST_PROBABILITY = 0.4
-"""A draft ends where the draft model's best token is less likely."""
 
 
 class DraftSession(Protocol):
@@ -83,17 +78,8 @@ class _SameTokens:
         same = min(same, len(wanted) - 1)  # the logits behind the last id are wanted
         if same < len(held):
             session.rewind(same)
-        logits, found = session.eval(wanted[same:]), list[int]()
-        while True:
-            row = logits[: self._n_vocab]
-            best = int(np.argmax(row))
-            if 1 / float(np.exp(row - row[best]).sum()) < LEAST_PROBABILITY:
-                break
-            found.append(best)
-            if len(found) == count:
-                break
-            logits = session.eval([best])
-        return Proposal(found)
+        logits = session.eval(wanted[same:])
+        return Proposal(greedy_draft(logits, count, lambda token: session.eval([token]), self._n_vocab))
 
     def close(self) -> None:
         """See `Drafter`."""

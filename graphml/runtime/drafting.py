@@ -22,6 +22,8 @@ DRAFT_ROWS = 16
 of a row alone, and costs little more than it (docs/decisions/0041); beyond, neither is so."""
 MOST_AGAIN = 8
 """Rows that recurrent states read again beside a draft; behind more, a step has no draft."""
+LEAST_PROBABILITY = 0.4
+"""A model's draft ends where its most likely token is less likely."""
 _MEMORY = 0.8  # what an earlier draft counts beside the next one
 _SURE = 6  # ids in common from which on an n-gram is another kind of evidence than a shorter one
 _STALE = 256  # steps after which a time that was not measured again is forgotten
@@ -58,6 +60,25 @@ class ReadsHidden(Protocol):
 
     def saw(self, start: int, rows: NDArray[np.float32]) -> None:
         """The hidden rows of the sequence's tokens from `start` on; good until it returns."""
+
+
+def greedy_draft(
+    logits: NDArray[np.float32], count: int, step: Callable[[int], NDArray[np.float32]], n_vocab: int | None
+) -> list[int]:
+    """The most likely tokens of a model, up to `count`, as long as it is sure of them.
+
+    logits: of the first of them; step: of the one behind an id; n_vocab: larger ids are no tokens.
+    """
+    found = list[int]()
+    while True:
+        row = logits[:n_vocab]
+        best = int(np.argmax(row))
+        if 1 / float(np.exp(row - row[best]).sum()) < LEAST_PROBABILITY:
+            return found
+        found.append(best)
+        if len(found) == count:
+            return found
+        logits = step(best)
 
 
 class NgramDrafter:

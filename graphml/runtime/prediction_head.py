@@ -21,7 +21,7 @@ from graphml.ir.dtype import F32
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.loading.architecture import EMBEDDING, Architecture, Tensors
-from graphml.runtime.drafting import Proposal
+from graphml.runtime.drafting import Proposal, greedy_draft
 from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import state_bytes
@@ -31,8 +31,6 @@ from graphml.runtime.slot_arrays import copy_slot
 from graphml.runtime.slots import Slot, make_slots
 from graphml.runtime.step_inputs import fill
 
-LEAST_PROBABILITY = 0.4
-"""A draft ends where its most likely token is less likely, as with draft models."""
 MOST_ROWS = 2048
 """Hidden rows that wait to be read; of a longer prompt the head reads the latest."""
 HEAD_CELLS = 5
@@ -219,16 +217,13 @@ class HeadDrafter:
             logits, row = head.step(slot, ids[first : first + size], rows[first : first + size])
         self._held += ids
         self._next += len(ids)
-        found = list[int]()
-        while True:
-            logits = logits[: self._n_vocab]
-            best = int(np.argmax(logits))
-            if 1 / float(np.exp(logits - logits[best]).sum()) < LEAST_PROBABILITY:
-                break
-            found.append(best)
-            if len(found) == count:
-                break
-            logits, row = head.step(slot, [best], row[None])
+
+        def step(token: int) -> Floats:
+            nonlocal row
+            logits, row = head.step(slot, [token], row[None])
+            return logits
+
+        found = greedy_draft(logits, count, step, self._n_vocab)
         slot.rewind(len(self._held))
         if slot.length < len(self._held):
             self._begin_at(self._next)  # a window has forgotten what the draft was written over

@@ -120,7 +120,7 @@ def in_numpy(path: Path, kind: Kind, ids: list[int], hidden: np.ndarray) -> tupl
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unlikely ids are drafted, too, whatever steps take."""
     monkeypatch.setattr(StepTimes, "of", lambda self, n_rows: 1 + 0.02 * n_rows)
-    monkeypatch.setattr("graphml.runtime.prediction_head.LEAST_PROBABILITY", 0.0)
+    monkeypatch.setattr("graphml.runtime.drafting.LEAST_PROBABILITY", 0.0)
     monkeypatch.setattr("graphml.runtime.drafting._MOST_SKIPPED", 1)
 
 

@@ -47,7 +47,7 @@ AHEAD = sorted(name for name in MODELS if name.endswith("-ahead"))
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengths of drafts do not depend on what else the machine does, and unlikely ids are drafted, too."""
     monkeypatch.setattr(StepTimes, "of", lambda self, n_rows: 1 + 0.05 * n_rows)
-    monkeypatch.setattr("graphml.runtime.prediction_head.LEAST_PROBABILITY", 0.0)
+    monkeypatch.setattr("graphml.runtime.drafting.LEAST_PROBABILITY", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def test_a_text_that_changed_is_read_anew(paths: dict[str, Path], monkeypatch: p
         drafter.close()
         drafter.saw(0, rows[:9])
         assert drafter.propose(ids[:10], 3).ids == first
-        monkeypatch.setattr("graphml.runtime.prediction_head.LEAST_PROBABILITY", 1.1)
+        monkeypatch.setattr("graphml.runtime.drafting.LEAST_PROBABILITY", 1.1)
         drafter.saw(9, rows[9:10])
         assert drafter.propose(ids[:11], 3).ids == []  # not likely enough
 

@@ -105,7 +105,8 @@ def test_a_trigger_that_the_structure_does_not_follow_is_free_text_where_that_is
         triggers = Triggers(["<a>"], (), tolerant=tolerant)
         return LazyMatcher(lambda: Matcher(grammar.begin(), tokens, "grammar"), tokens, triggers, "lazy")
 
-    with pytest.raises(UsageError, match="grammar: token 257 is not possible"):
+    says = "lazy: the text '<a>x' from the trigger on does not follow the structure: behind '<a' it has '>1'"
+    with pytest.raises(UsageError, match=f"^{re.escape(says)}$"):
         _accept_all(made(False), b"<a", 257)
     free = made(True)
     _accept_all(free, b"<a", 257)
@@ -118,6 +119,28 @@ def test_a_trigger_that_the_structure_does_not_follow_is_free_text_where_that_is
     free.accept(ord(">"))
     assert not free.waiting
     assert [one for one in range(256) if free.allows(one)] == [ord("1")]
+
+
+@pytest.mark.parametrize(
+    ("grammar", "trigger", "begins"),
+    [
+        ('"[" [a-z]+ "]"', "Par", "with '['"),
+        ("[cab] [0-9]", "x", "with 'a', 'b', 'c'"),
+        ("[^x]", "x", "with ' ', '!', '\"', '#', '$', '%', '&', \"'\", ..., a character beyond ASCII"),
+        ('"é"?', "x", "with a character beyond ASCII or ends"),
+    ],
+)
+def test_a_trigger_that_cannot_begin_the_structure_is_named_with_what_can(
+    grammar: str, trigger: str, begins: str
+) -> None:
+    tokens = TokenBytes((*(bytes([one]) for one in range(256)), b"<end>"), frozenset([256]))
+    structure = GbnfGrammar(parse_gbnf(f"root ::= {grammar}", "root"), tokens)
+    says = f"lazy: the trigger's text {trigger!r} cannot begin the structure, which begins {begins}"
+    for triggers in (Triggers([trigger], ()), Triggers((), [ord(trigger[-1])])):
+        matcher = LazyMatcher(lambda: Matcher(structure.begin(), tokens), tokens, triggers, "lazy")
+        named = says if triggers.patterns else says.replace(repr(trigger), repr(trigger[-1]))
+        with pytest.raises(UsageError, match=f"^{re.escape(named)}$"):
+            _accept_all(matcher, trigger[:-1].encode(), ord(trigger[-1]))
 
 
 def _accept_all(matcher: LazyMatcher, data: bytes, last: int) -> None:

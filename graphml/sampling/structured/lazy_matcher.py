@@ -221,12 +221,32 @@ class LazyMatcher(Matcher):
         """Match the trigger's tokens, if it is to be matched; of one that is there in part, its bytes."""
         inner = self._make()
         for token, piece in () if self._triggers.behind else trigger:
-            if piece == self._piece(token):
-                inner.accept(token)
-                continue
-            for byte in piece:
-                single = self._vocabulary.of_byte[byte]
-                if single is None:
-                    raise UsageError(f"{self._name}: the vocabulary has no token for the byte {byte:#04x}")
-                inner.accept(single)
+            for one in [token] if piece == self._piece(token) else self._single(piece):
+                if not inner.allows(one):
+                    raise self._misfit(inner, trigger)
+                inner.accept(one)
         self._inner, self._n_before = inner, len(self._accepted) + 1
+
+    def _single(self, piece: bytes) -> list[int]:
+        """The tokens of single bytes."""
+        found = []
+        for byte in piece:
+            single = self._vocabulary.of_byte[byte]
+            if single is None:
+                raise UsageError(f"{self._name}: the vocabulary has no token for the byte {byte:#04x}")
+            found.append(single)
+        return found
+
+    def _misfit(self, inner: Matcher, trigger: Sequence[tuple[int, bytes]]) -> UsageError:
+        """The error of a trigger's text that does not follow the structure; inner: where it stopped."""
+        text = repr(b"".join(piece for _, piece in trigger).decode("utf-8", "replace"))
+        before = b"".join(map(self._piece, inner.accepted)).decode("utf-8", "replace")
+        if not before:
+            begins = inner.next_text().replace("has ", "begins with ", 1)
+            return UsageError(
+                f"{self._name}: the trigger's text {text} cannot begin the structure, which {begins}"
+            )
+        return UsageError(
+            f"{self._name}: the text {text} from the trigger on does not follow the structure: "
+            f"behind {before!r} it {inner.next_text()}"
+        )

@@ -61,6 +61,8 @@ class Structure(Protocol):
 FEW_TOKENS = 16
 """Up to this many tokens are tried one by one, without a mask over the vocabulary."""
 
+_SHOWN, _LISTED = 60, 8  # characters of a forced text, first characters, in messages
+
 
 class Matcher:
     """Matches the tokens of one text against a structure.
@@ -142,6 +144,21 @@ class Matcher:
     def may_end(self) -> bool:
         """Whether the text may end here."""
         return self._progress.may_end()
+
+    def next_text(self) -> str:
+        """What may come next, in words for a message: a forced text, or the first characters."""
+        forced = self._progress.forced_bytes().decode("utf-8", "ignore")
+        if forced:
+            return f"has {forced[:_SHOWN]!r}"
+        found = [byte for byte, token in enumerate(self.bytes) if token is not None and self.allows(token)]
+        ascii = sorted((chr(byte) for byte in found if byte < 0x80), key=lambda one: not one.isprintable())
+        texts = [repr(one) for one in ascii]
+        texts = [*texts[:_LISTED], "..."] if len(texts) > _LISTED else texts
+        if found and found[-1] >= 0x80:
+            texts.append("a character beyond ASCII")
+        if not texts:
+            return "ends"
+        return f"has {', '.join(texts)}{' or ends' if self.may_end() else ''}"
 
     def accept(self, token: int) -> None:
         """Go on by a token; UsageError if it is not allowed. An end token changes nothing where it is."""
