@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import inspect
 import json
 import re
-import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from graphml.api.tool_arguments import typed_value
 from graphml.errors import UsageError
-from graphml.sampling.structured.type_schemas import schema_of_annotation
+from graphml.sampling.structured.type_schemas import schema_of_annotation, states_schema
 
 AnyTool: TypeAlias = "Callable[..., Any] | Mapping[str, Any] | Tool"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -83,6 +84,10 @@ def tool_of(tool: object, where: str = "tool") -> Tool:
         return tool
     if isinstance(tool, Mapping):
         return _described(tool, where)
+    if isinstance(tool, type):
+        raise UsageError(
+            f"{where}: wanted a function or a description as OpenAI has it, got the class {tool.__name__:.80}"
+        )
     if callable(tool):
         return _of_function(tool, where)
     raise UsageError(f"{where}: wanted a function or a description as OpenAI has it, got {tool!r:.80}")
@@ -106,23 +111,24 @@ def _described(tool: Mapping[str, Any], where: str) -> Tool:
 
 
 def _of_function(function: Callable[..., Any], where: str) -> Tool:
-    name = getattr(function, "__name__", "")
+    plain = _plain(function)
+    name = getattr(plain, "__name__", "")
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{where}: wanted a function with a name of 1 to 64 letters, digits, _, - or dots, got "
-            f"{f'the name {name!r:.80}' if name else repr(function)[:80]}"
+            f"{f'the name {name!r:.80}' if name else repr(plain)[:80]}"
         )
-    if any(kind(function) for kind in _LATER):
+    if any(kind(plain) for kind in _LATER):
         raise UsageError(
             f"{where}: wanted a function that returns its result; {name} is async or a generator"
         )
     properties: dict[str, Any] = {}
     required = []
     found = _parameters(function, name)
-    description, told = _docstring(inspect.getdoc(function) or "", {one.name for one, _ in found})
+    description, told = _docstring(inspect.getdoc(plain) or "", {one.name for one, _ in found})
     for parameter, kind in found:
         place = f"{name}.{parameter.name}"
-        schema = {} if kind is parameter.empty else schema_of_annotation(kind, place)
+        schema = {} if kind is parameter.empty else schema_of_annotation(kind, f"tools: {place}")
         if parameter.name in told:
             schema = {**schema, "description": told[parameter.name]}
         if parameter.default is parameter.empty:
@@ -134,17 +140,26 @@ def _of_function(function: Callable[..., Any], where: str) -> Tool:
     return Tool(name, description, parameters, function)
 
 
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that a partial one calls."""
+    return function.func if isinstance(function, functools.partial) else function
+
+
 def _parameters(function: Callable[..., Any], name: str) -> list[tuple[inspect.Parameter, Any]]:
-    """The parameters with their types, annotations as text resolved."""
+    """The parameters with their types, annotations as text resolved; without those that a partial one has."""
+    given = function.keywords if isinstance(function, functools.partial) else {}
     try:
         signature = inspect.signature(function)
-        hints = typing.get_type_hints(function, include_extras=True)
+        hints = typing.get_type_hints(_plain(function), include_extras=True)
     except Exception as error:  # an annotation as text is any expression
         raise UsageError(f"tools: {name}: its signature cannot be read: {error}") from None
-    for one in signature.parameters.values():
+    wanted = [one for one in signature.parameters.values() if one.name not in given]
+    if wanted and wanted[0].name == "self" and "self" not in hints:
+        raise UsageError(f"tools: {name}: wanted a method of an object, got that of a class, with self")
+    for one in wanted:
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY):
             raise UsageError(f"tools: {name}: wanted parameters that have a name, got {one}")
-    return [(one, hints.get(one.name, one.empty)) for one in signature.parameters.values()]
+    return [(one, hints.get(one.name, one.empty)) for one in wanted]
 
 
 def _default(value: Any, place: str) -> Any:
@@ -190,44 +205,18 @@ def _docstring(text: str, names: Collection[str]) -> tuple[str, dict[str, str]]:
 
 def _given(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments as the function's types: dataclasses and enums of what JSON has for them."""
-    known = {one.name: kind for one, kind in _parameters(function, function.__name__)}
+    known = {one.name: kind for one, kind in _parameters(function, _plain(function).__name__)}
     strange = [name for name in arguments if name not in known]
     if strange:
         raise TypeError(f"there is no argument {strange[0]}; there are {', '.join(known) or 'none'}")
-    return {name: _value(value, known[name]) for name, value in arguments.items()}
-
-
-def _value(value: Any, kind: Any) -> Any:
-    origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return kind(value)
-    if origin is typing.Literal:
-        return next((one for one in parts if isinstance(one, enum.Enum) and one.value == value), value)
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
-        hints = typing.get_type_hints(kind)
-        return kind(**{name: _value(one, hints.get(name)) for name, one in value.items()})
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if origin is typing.Annotated:
-        return _value(value, parts[0])
-    if origin in (typing.Union, types.UnionType):
-        of_value = [one for one in parts if one is not type(None)]
-        return value if value is None or len(of_value) != 1 else _value(value, of_value[0])
-    if origin in (list, set, frozenset) and isinstance(value, list):
-        return origin(_value(one, parts[0]) for one in value)
-    if origin is Sequence and isinstance(value, list):
-        return [_value(one, parts[0]) for one in value]
-    if origin is tuple and isinstance(value, list):
-        kinds = parts[:1] * len(value) if parts[1:] == (...,) else parts
-        return tuple(_value(one, each) for one, each in zip(value, kinds, strict=True))
-    if origin in (dict, Mapping) and isinstance(value, Mapping):
-        return {name: _value(one, parts[1]) for name, one in value.items()}
-    return value
+    return {name: typed_value(value, known[name]) for name, value in arguments.items()}
 
 
 def _as_json(result: Any) -> str:
     if dataclasses.is_dataclass(result) and not isinstance(result, type):
         result = dataclasses.asdict(result)
+    if states_schema(type(result)):
+        result = result.model_dump(mode="json")
     try:
         return json.dumps(result, ensure_ascii=False)
     except (TypeError, ValueError):

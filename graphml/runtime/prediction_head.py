@@ -56,6 +56,8 @@ def check_head(executor: Executor) -> None:
             "a model of an architecture with a layer for multi-token prediction that graphml reads, which "
             f"{executor.architecture.name} is not"
         )
+    elif executor.file.path.is_dir():
+        why = "a GGUF file with such a layer: of a folder of transformers it is left out"
     raise UsageError(f"spec_type: mtp wants {why}; got {executor.file.path}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ def weather(
     unit: Unit = Unit.CELSIUS,
     detail: Literal["low", "high"] | None = None,
     tags: list[str] = [],  # noqa: B006 - a default that JSON can hold
-    ratio: Annotated[float, "unused"] = 1,
+    ratio: Annotated[float, "Of what."] = 1,
 ) -> str:
     """Look up the weather.
 
@@ -60,7 +61,7 @@ def test_a_functions_schema_follows_from_its_signature_and_docstring() -> None:
         "unit": {"enum": ["c", "f"], "default": "c"},
         "detail": {"anyOf": [{"enum": ["low", "high"]}, {"type": "null"}]},
         "tags": {"type": "array", "items": {"type": "string"}, "default": []},
-        "ratio": {"type": "number", "default": 1},
+        "ratio": {"type": "number", "description": "Of what.", "default": 1},
     }
     json.dumps(tool.as_openai())
 
@@ -130,6 +131,48 @@ def test_arguments_within_others_become_their_types() -> None:
     assert tool.parameters["properties"]["e"] == {"enum": ["c"]}
     given = {"a": [1, "c"], "b": ["f"], "c": {"x": {"name": "Rome"}}, "d": ["c"], "e": "c"}
     assert tool.call(given) == "('CELSIUS', 'FAHRENHEIT', 'it', 'CELSIUS', 'CELSIUS')"
+
+
+def test_models_of_pydantic_are_parameters_and_results() -> None:
+    pydantic = pytest.importorskip("pydantic", reason="pydantic is not installed")
+    Spot: Any = pydantic.create_model("Spot", x=(int, ...), unit=(Unit, Unit.CELSIUS))
+    Trip: Any = pydantic.create_model("Trip", begin=(Spot, ...), stops=(list[Spot], []))
+
+    def f(trip, way, none=None):  # type: ignore[no-untyped-def]
+        return trip if way else repr((trip.begin.unit.name, none))
+
+    f.__annotations__ = {"trip": Trip, "way": list[Spot], "none": Spot | None}
+    tool = tool_of(f)
+    assert "$ref" not in json.dumps(tool.parameters)
+    spot = tool.parameters["properties"]["trip"]["properties"]["begin"]
+    assert (spot["type"], spot["required"], spot["properties"]["unit"]["enum"]) == (
+        "object", ["x"], ["c", "f"],
+    )  # fmt: skip
+    given: dict[str, Any] = {"trip": {"begin": {"x": 1}}, "way": []}
+    assert tool.call(given) == "('CELSIUS', None)"
+    given["way"] = [{"x": 2, "unit": "f"}]
+    assert json.loads(tool.call(given)) == {"begin": {"x": 1, "unit": "c"}, "stops": []}
+    assert tool.call({"trip": {"begin": {"x": "many"}}, "way": []}).startswith("Error: ValidationError: 1 ")
+
+    class Tree(pydantic.BaseModel):  # type: ignore[misc, name-defined]
+        leaves: list[Tree]
+
+    Tree.model_rebuild(_types_namespace={"Tree": Tree})
+    f.__annotations__ = {"trip": Tree}
+    with pytest.raises(UsageError, match=r"tools: f\.trip: types that contain themselves are not supported"):
+        tool_of(f)
+
+
+def test_partial_functions_offer_what_is_still_open() -> None:
+    def f(user: str, city: Annotated[str, "Where."], days: int = 1) -> str:
+        """Look up."""
+        return f"{user}/{city}/{days}"
+
+    tool = tool_of(functools.partial(f, "Ann", days=3))
+    assert (tool.name, tool.description) == ("f", "Look up.")
+    assert tool.parameters["properties"] == {"city": {"type": "string", "description": "Where."}}
+    assert tool.call({"city": "Rome"}) == "Ann/Rome/3"
+    assert tool.call({"city": "Rome", "days": 9}).startswith("Error: TypeError: there is no argument days")
 
 
 def test_lines_of_a_docstring_that_name_no_argument_go_on() -> None:
@@ -210,7 +253,7 @@ def undefault(x: Any = object()) -> None: ...  # noqa: B008 - no JSON
         ([3], r"tools\[0\]: wanted a function or a description as OpenAI has it, got 3"),
         ([weather, weather], "tools: wanted each name once, got weather twice"),
         ([star], r"tools: star: wanted parameters that have a name, got \*x: .?int"),
-        ([strange], r"strange\.x: the type .* has no schema"),
+        ([strange], r"tools: strange\.x: the type .* has no schema; wanted str, .* or a pydantic model"),
         ([unknown], "tools: unknown: its signature cannot be read: .*Nowhere"),
         ([undefault], r"tools: undefault\.x: wanted a default that JSON can hold"),
         ([lambda x: x], r"tools\[0\]: wanted a function with a name .*'<lambda>'"),
@@ -219,7 +262,9 @@ def undefault(x: Any = object()) -> None: ...  # noqa: B008 - no JSON
         ([yields], "yields is async or a generator"),
         ([pair], r"pair\.x: .*Odd.* has no schema; wanted texts, numbers or None"),
         ([raw], r"raw\.x: .* has no schema; wanted texts"),
-        ([lost], "json_schema: Lost: its types cannot be read: .*Nowhere"),
+        ([lost], r"tools: lost\.x: its types cannot be read: .*Nowhere"),
+        ([Place.__init__], "tools: __init__: wanted a method of an object, got that of a class, with self"),
+        ([Place], r"tools\[0\]: wanted a function or a description as OpenAI has it, got the class Place"),
         ([endless], r"tools: endless\.x: wanted a default that JSON can hold, got inf"),
         ([words], "tools: words: its signature cannot be read"),
         ([module], "tools: module: its signature cannot be read"),
@@ -227,7 +272,7 @@ def undefault(x: Any = object()) -> None: ...  # noqa: B008 - no JSON
         ([{"name": "a b"}], r"tools\[0\]\.name: wanted 1 to 64 letters"),
         ([{"name": "a", "parameters": 3}], r"tools\[0\]\.parameters: wanted a JSON schema, got int"),
     ],
-    ids=range(20),
+    ids=range(22),
 )
 def test_what_is_no_tool_is_refused(tools: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says):

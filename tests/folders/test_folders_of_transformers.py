@@ -135,6 +135,17 @@ def test_tensors_without_a_place_are_refused(tmp_path: Path) -> None:
         open_path(write_folder(tmp_path, config, more))
 
 
+def test_layers_that_predict_further_tokens_are_left_out_and_drafts_by_them_say_so(tmp_path: Path) -> None:
+    config, tensors, _ = about("qwen3_next")
+    path = write_folder(tmp_path, config, tensors | {"mtp.fc.weight": [4, 8]})
+    with graphml.load(path, "reference", threads=1) as model, model.session() as session:
+        assert not [name for name in model.executor.file.tensors if "nextn" in name]
+        with pytest.raises(
+            UsageError, match=r"spec_type: mtp wants a GGUF file .* of a folder .* left out; got"
+        ):
+            session.generate([1], graphml.SamplingParams(spec_type="mtp"))
+
+
 def test_a_missing_output_matrix_is_refused_unless_it_is_tied(tmp_path: Path) -> None:
     config, tensors, _ = about("llama")
     del tensors["lm_head.weight"]

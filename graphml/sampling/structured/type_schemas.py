@@ -1,4 +1,4 @@
-"""JSON schemas of Python types: pydantic models and dataclasses.
+"""JSON schemas of Python types: those of annotations, dataclasses and pydantic models.
 
 pydantic is not needed: a model states its schema itself. Knows types; nothing of grammars.
 """
@@ -19,38 +19,49 @@ _PLAIN: Final[dict[Any, dict[str, Any]]] = {
     type(None): {"type": "null"}, Any: {}, dict: {"type": "object"}, list: {"type": "array"},
 }  # fmt: skip
 MAX_LEVELS: Final = 50
+_KNOWN: Final = (
+    "str, int, float, bool, list, dict, tuple, Optional, Literal, an enum, a dataclass or a pydantic model"
+)
+_ENDLESS: Final = "types that contain themselves are not supported"
+_DEFINED: Final = "#/$defs/"
 
 
 def schema_of_type(kind: Any) -> dict[str, Any]:
     """The schema of a pydantic model or a dataclass; UsageError for a field's type that has none."""
-    stated = getattr(kind, "model_json_schema", None)
-    if callable(stated):
-        found = stated()
-        if not isinstance(found, dict):
-            raise UsageError(f"json_schema: {kind!r:.80} states no schema")
-        return found
+    if states_schema(kind):
+        return _stated(kind, "json_schema")
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise UsageError(f"json_schema: wanted a dict, text, dataclass or pydantic model; got {kind!r:.80}")
-    return _schema(kind, kind.__name__, 0)
+    return _schema(kind, f"json_schema: {kind.__name__}", 0)
+
+
+def states_schema(kind: Any) -> bool:
+    """Whether a type states its schema itself, as a pydantic model does."""
+    return callable(getattr(kind, "model_json_schema", None))
 
 
 def schema_of_annotation(kind: Any, place: str) -> dict[str, Any]:
-    """The schema of a type as annotations have it; UsageError naming the place for one that has none."""
+    """The schema of a type as annotations have it; UsageError that begins with the place for one without."""
     return _schema(kind, place, 0)
 
 
 def _schema(kind: Any, place: str, level: int) -> dict[str, Any]:
     if level > MAX_LEVELS:
-        raise UsageError(f"json_schema: {place}: types that contain themselves are not supported")
+        raise UsageError(f"{place}: {_ENDLESS}")
+    if states_schema(kind):
+        found = _stated(kind, place)
+        inlined: dict[str, Any] = _inlined(found, found.get("$defs", {}), place, ())
+        return inlined
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        return _of_dataclass(kind, level)
+        return _of_dataclass(kind, place, level)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return _enum(kind, [one.value for one in kind], place)
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         return _enum(kind, [one.value if isinstance(one, enum.Enum) else one for one in parts], place)
     if origin is typing.Annotated:
-        return _schema(parts[0], place, level + 1)
+        told = next((one for one in parts[1:] if isinstance(one, str)), "")
+        return {**_schema(parts[0], place, level + 1), **({"description": told} if told else {})}
     if origin in (typing.Union, types.UnionType):
         return {"anyOf": [_schema(one, place, level + 1) for one in parts]}
     if origin in (list, set, frozenset, Sequence) or (origin is tuple and parts[-1:] == (...,)):
@@ -64,27 +75,53 @@ def _schema(kind: Any, place: str, level: int) -> dict[str, Any]:
     try:
         return dict(_PLAIN[kind])
     except (KeyError, TypeError):
-        raise UsageError(f"json_schema: {place}: the type {kind!r:.80} has no schema") from None
+        raise UsageError(f"{place}: the type {kind!r:.80} has no schema; wanted {_KNOWN}") from None
 
 
 def _enum(kind: Any, values: list[Any], place: str) -> dict[str, Any]:
     if not values or not all(one is None or isinstance(one, str | int | float) for one in values):
-        raise UsageError(f"json_schema: {place}: {kind!r:.80} has no schema; wanted texts, numbers or None")
+        raise UsageError(f"{place}: {kind!r:.80} has no schema; wanted texts, numbers or None")
     return {"enum": values}
 
 
-def _of_dataclass(kind: type, level: int) -> dict[str, Any]:
+def _of_dataclass(kind: type, place: str, level: int) -> dict[str, Any]:
     try:
         hints = typing.get_type_hints(kind, include_extras=True)
     except Exception as error:  # an annotation as text is any expression
-        raise UsageError(f"json_schema: {kind.__name__}: its types cannot be read: {error}") from None
+        raise UsageError(f"{place}: its types cannot be read: {error}") from None
     fields = [one for one in dataclasses.fields(kind) if one.init]
     nothing = dataclasses.MISSING
     return {
         "type": "object",
         "properties": {
-            one.name: _schema(hints[one.name], f"{kind.__name__}.{one.name}", level + 1) for one in fields
+            one.name: _schema(hints[one.name], f"{place}.{one.name}", level + 1) for one in fields
         },
         "required": [one.name for one in fields if one.default is nothing and one.default_factory is nothing],
         "additionalProperties": False,
     }
+
+
+def _stated(kind: Any, place: str) -> dict[str, Any]:
+    found = kind.model_json_schema()
+    if not isinstance(found, dict):
+        raise UsageError(f"{place}: {kind!r:.80} states no schema")
+    return found
+
+
+def _inlined(value: Any, defined: Mapping[str, Any], place: str, within: tuple[str, ...]) -> Any:
+    """A part of a schema with what it refers to in its place: references count from the root of a schema."""
+    if isinstance(value, list):
+        return [_inlined(one, defined, place, within) for one in value]
+    if not isinstance(value, dict):
+        return value
+    to = value.get("$ref")
+    rest = {
+        name: _inlined(one, defined, place, within)
+        for name, one in value.items()
+        if name not in ("$ref", "$defs")
+    }
+    if not isinstance(to, str):
+        return rest
+    if to in within:
+        raise UsageError(f"{place}: {_ENDLESS}")
+    return {**_inlined(defined[to.removeprefix(_DEFINED)], defined, place, (*within, to)), **rest}
