@@ -18,6 +18,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Type
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import fixed
+from graphml.similar_names import similar
 from graphml.weights import Tensor
 
 method = checked("weights", lambda self: self.g)
@@ -72,7 +73,9 @@ class Tensors:
             raise ArchitectureError(f"tensor {full} is left out by without({pattern!r})")
         others = [f"{self._prefix}{other}.weight" for other in dict.fromkeys(self._absent) if other != name]
         nor = f", nor is {', '.join(others)}" if others else ""
-        raise ArchitectureError(f"tensor {full} is wanted and not in the file{nor}")
+        close = similar(full, (one for one in self._tensors if one.startswith(self._prefix)), 1)
+        hint = f": did you mean {close[0]}?" if close and not others else ""
+        raise ArchitectureError(f"tensor {full} is wanted and not in the file{nor}{hint}")
 
     @method
     def linear(

@@ -160,6 +160,9 @@ PLANTS = [
     Plant("rope-and-head-norm", "gated", HEAD_NORMS + ROPE, ROPE + HEAD_NORMS, swapped=True),
     Plant("norm-weight-plus-one", "gated", broken=without_one),
     Plant("norm-weight-plus-one", "gated", "g.rms_norm(", "plus_one(g, "),
+    Plant("norm-weight-forgotten", "gated", 'layer["attn_q_norm"]', "None"),
+    Plant("norm-weight-forgotten", "experts", 'layer["ffn_norm"]', "None"),
+    Plant("norm-weight-forgotten", "gated", 'weights["output_norm"]', "None"),
     Plant("norm-kind", "gated", "g.rms_norm(", "layer_norm(g, "),
     Plant("norm-eps", "gated", "config.eps", "1e-3"),
     Plant("norm-forgotten", "gated", 'g.rms_norm(h_TD, layer["post_attention_norm"], config.eps)', "h_TD"),
@@ -260,6 +263,16 @@ def test_a_planted_mistake_is_named(plant: Plant, tmp_path: Path) -> None:
     assert all(cause.enough and cause.mistake.name == plant.mistake for cause in verdict.causes)
     assert verdict.mended is not None
     assert verdict.mended.nmse <= LIMIT
+
+
+def test_gate_and_up_are_told_apart_with_relu_squared(tmp_path: Path) -> None:
+    text = (HERE / "gated.py").read_text() + HELPERS
+    gelu, squared = "g.gelu(gate_TF), up_TF", "g.sqr(g.relu({})), {}"
+    model, record = right("gated", text.replace(gelu, squared.format("gate_TF", "up_TF")))
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(text.replace(gelu, squared.format("up_TF", "gate_TF")))
+    with opened(model, wrong) as executor:
+        assert [one.mistake.name for one in verify(executor, record, LIMIT).causes] == ["gate-up-swapped"]
 
 
 @pytest.mark.parametrize("failing", [1, 99])

@@ -39,8 +39,11 @@ def _swapped(model: Model) -> Iterator[Try]:
             if node.op.name != "mul":
                 return None
             for gate, up in (node.inputs, node.inputs[::-1]):
-                if gate.op.name in ACTIVATIONS and gate.name in names and gate.inputs[0].shape == up.shape:
-                    return made(node.op, made(gate.op, up, like=gate), gate.inputs[0], like=node)
+                act = gate.inputs[0] if gate.op.name == "sqr" else gate
+                if act.op.name in ACTIVATIONS and act.name in names and act.inputs[0].shape == up.shape:
+                    other = made(act.op, up, like=act)
+                    other = other if act is gate else made(gate.op, other, like=gate)
+                    return made(node.op, other, act.inputs[0], like=node)
             return None
 
         yield Try(f"act(gate) * up -> gate * act(up){which}", change)

@@ -140,7 +140,31 @@ def _bias(model: Model) -> Iterator[Try]:
         yield Try("norms without -> with the file's biases", change)
 
 
+def _weight(model: Model) -> Iterator[Try]:
+    users = model.graph.users()
+    plain = {
+        node.name
+        for node in model.nodes(*KINDS)
+        if not any(user.op.name == "mul" and user.inputs[0] is node for user in users[node])
+    }
+    stems = {name.split(".", 2)[-1] if name.startswith("blk.") else name for name in model.unused}
+    for wanted in sorted(one for one in stems if one.endswith("norm.weight")):
+
+        def change(node: Node, wanted: str = wanted) -> Node | None:
+            layer = layer_of(node.name)
+            name = wanted if layer is None else f"blk.{layer}.{wanted}"
+            if node.name not in plain or name not in model.unused:
+                return None
+            weight = leaf(model, name)
+            fits = len(weight.shape) == 1 and weight.shape[0] == node.shape[-1]
+            return made(elementwise.mul, node, weight, like=node) if fits else None
+
+        if plain:
+            yield Try(f"a norm without weight -> {wanted.removesuffix('.weight')}", change)
+
+
 MISTAKES = (
+    Mistake("norm-weight-forgotten", "a norm is not multiplied with the weight of the file", _weight),
     Mistake("norm-forgotten", "a norm of the file is left out", _forgotten),
     Mistake("norm-bias-forgotten", "biases of norms are left out", _bias),
     Mistake(
