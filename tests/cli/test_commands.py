@@ -45,6 +45,7 @@ def test_version_and_help() -> None:
         assert name in help_text
         assert "Usage: graphml" in graphml_command(name, "--help").stdout
     assert "No such command 'walk'" in graphml_command("walk", code=2).output
+    assert "No such command 'pulll'. Did you mean 'pull'?" in graphml_command("pulll", code=2).output
 
 
 @pytest.mark.parametrize("name", COMMANDS)
