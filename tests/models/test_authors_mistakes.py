@@ -52,7 +52,8 @@ MISTAKES: list[tuple[str, str, str]] = [
     (NORM, 'g.mul(x_TD, __import__("numpy").ones(64, "f4"))',
      r"\[g\.mul\] argument 'b': wanted a node.*; got a NumPy array float32\[64\] \(tensors of the"),
     (NORM, 'g.rms_norm(x_TD, layer["ffn_norn"], config.eps)',
-     r"tensor blk\.0\.ffn_norn\.weight is wanted and not in the file: did you mean blk\.0\.ffn_norm\.weight\?"),
+     r"tensor blk\.0\.ffn_norn\.weight is wanted and not in the file: "
+     r"did you mean blk\.0\.ffn_norm\.weight\?"),
     (GATED, "g.silu(gate_TF) * up_TF", r"nodes have no operator \*: use g\.mul\(a, b\)"),
     (GATED, "g.mul(g.silu(gate_TF), 2.0)",
      r"\[g\.mul\] argument 'b': wanted a node of this graph; got 2\.0 \(for a number g\.scale\(x, factor"),
