@@ -54,7 +54,7 @@ class Reader:
         what is added to each weight times its scale. Nothing: the empty tuple. Where `minima` is 1 an F32x4,
         one for each block; where it is 2 an F32x8, those of weights 0 to 15 of the blocks, then of 16 to 31.
 
-    A weight is (value - offset) * scale + minimum. `offset` is 0, 1, 2, 4 ... 128. A unit has `unit_bytes` and
+    A weight is (value - offset) * scale + minimum; `offset`: 0, 1, 2, 4 ... 128. A unit has `unit_bytes` and
     `groups` * 128 weights, stored in blocks of `block_elements` weights and `block_bytes` bytes. Formats
     whose blocks are smaller than a unit (of one group) also give `read_rest(address, blocks)`: the groups of
     a row's last 1, 2, ... blocks. It touches nothing behind them. What it gives in the places of missing

@@ -122,7 +122,7 @@ def offset_of_levels() -> dict[str, Any]:
 
 
 def make_level_of() -> Callable[..., Any]:
-    """An inline function: the levels of indices from 0 to 15, raised as dot products want them (IQ4_XS's too)."""
+    """An inline function: levels of indices from 0 to 15, raised as dot products want them (IQ4_XS's too)."""
 
     @inline
     def level_of(indices: Vector) -> Vector:

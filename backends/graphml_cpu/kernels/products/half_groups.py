@@ -1,6 +1,6 @@
 """Two sets of four rows of weights that have one or two blocks left, multiplied as one set.
 
-Lanes 4 * row + 2 * set + block of a vector hold the words of blocks 0 and 1 of both sets (`interleaved_sets`),
+Lanes 4 * row + 2 * set + block of a vector hold words of blocks 0 and 1 of both sets (`interleaved_sets`),
 so a half group at the end of rows takes half the dot products of a group. Each sum gets the terms it got
 otherwise, in their order; the sums of blocks 2 and 3, to which nothing would be added, stay. Knows what a
 `Reader` says.
@@ -84,7 +84,7 @@ def _make_terms(reader: Reader) -> tuple[Callable[..., Any], Callable[..., Any]]
 
 
 def make_add_half_group(reader: Reader) -> Callable[..., Any]:
-    """An inline function `add(buffer, first, second, blocks, at, tokens, sums)`: the last ELEMENTS of rows, or less.
+    """An inline function `add(buffer, first, second, blocks, at, tokens, sums)`: the last ELEMENTS or less.
 
     As the one of `interleaved_rows` that adds a group.
     """
