@@ -62,6 +62,20 @@ def test_a_row_has_the_same_bits_in_any_company(kind: str) -> None:
         np.testing.assert_array_equal(found, alone, err_msg=f"{k}, {ROWS} without panels")
 
 
+@pytest.mark.parametrize("kind", [kind for kind in ("q4_0", "q4_1", "q8_0") if kind in INTEGER])
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_a_rest_of_any_number_of_blocks_has_the_same_bits_in_any_company(kind: str, left: int) -> None:
+    """Rests of one and two blocks are multiplied in half as many lanes as those of three."""
+    rng = np.random.default_rng(left)
+    ref, k = product_kernel(kind, one_order=True), 128 + 32 * left
+    kernel = compile_kernels([ref])[ref.name]
+    weights, x = make_weights(kind, N, k, rng), rng.normal(size=(ROWS, k)).astype(np.float32)
+    alone = np.concatenate([multiply(kernel, kind, weights, x[i : i + 1]) for i in range(ROWS)])
+    for count in (3, 4, 7, 16, ROWS):
+        found = multiply(kernel, kind, weights, x[:count], few_rows=FEW_ROWS)
+        np.testing.assert_array_equal(found, alone[:count], err_msg=f"{count} rows")
+
+
 @pytest.mark.parametrize("kind", [kind for kind in ("q4_0", "q8_0") if kind in INTEGER])
 def test_the_order_is_the_one_written_down(kind: str) -> None:
     """docs/cpu.md, in NumPy: exact sums of blocks, four sums by a block's place, then (0 + 1) + (2 + 3)."""

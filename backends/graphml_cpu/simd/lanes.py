@@ -70,6 +70,18 @@ def rotate_right_by(counts: Sequence[int]) -> Any:
     return rotate
 
 
+@operation
+def rotate_right(typingctx: Any, value: Any, counts: Any) -> Any:
+    """`rotate_right(v, counts)`: as `rotate_right_by`, by the lanes of an integer vector."""
+    if not isinstance(value, VectorType) or value.is_float or counts != value:
+        return None
+
+    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        return build.overloaded(builder, "fshr", [args[0], args[0], args[1]])
+
+    return value(value, counts), codegen
+
+
 def constant_lanes(vector: VectorType, values: Sequence[int]) -> Any:
     """An operation `f()`: the integer vector of these values, a lane each; part of the kernel's code."""
     lanes = tuple(values)

@@ -46,7 +46,7 @@ class Reader:
 
     values
         two vectors of 64 bytes, weights 0 to 15 and 16 to 31 of the four blocks: U8x64, each weight plus
-        `offset`, at most 127; or, with `signed`, I8x64.
+        `offset`, at most 127 (any byte with VNNI); or, with `signed`, I8x64.
     scales
         a tuple of one F32x4, the scales of the four blocks; where `scales` is 2, of two: for weights 0 to 15
         of the blocks and for 16 to 31.
@@ -54,7 +54,7 @@ class Reader:
         what is added to each weight times its scale. Nothing: the empty tuple. Where `minima` is 1 an F32x4,
         one for each block; where it is 2 an F32x8, those of weights 0 to 15 of the blocks, then of 16 to 31.
 
-    A weight is (value - offset) * scale + minimum. `offset` is 0, 1, 2, 4 ... 64. A unit has `unit_bytes` and
+    A weight is (value - offset) * scale + minimum; `offset`: 0, 1, 2, 4 ... 128. A unit has `unit_bytes` and
     `groups` * 128 weights, stored in blocks of `block_elements` weights and `block_bytes` bytes. Formats
     whose blocks are smaller than a unit (of one group) also give `read_rest(address, blocks)`: the groups of
     a row's last 1, 2, ... blocks. It touches nothing behind them. What it gives in the places of missing

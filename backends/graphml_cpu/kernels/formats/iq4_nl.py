@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from graphml_quant.iq4_nl import LEVELS, MIDPOINTS, SMALLEST
 
+from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._block_reader import (
     block_reader,
@@ -46,6 +48,7 @@ from graphml_cpu.simd import (
 )
 
 levels = constant_table(LEVELS.astype("int8").tobytes())
+_raised_levels = constant_table((LEVELS.astype("int16") + 128).astype("uint8").tobytes())
 midpoints = constant_table(MIDPOINTS.astype("<f4").tobytes())
 
 
@@ -113,32 +116,50 @@ def make_encode() -> Any:
     return encode
 
 
-@inline
-def level_of(indices: Vector) -> Vector:
-    """The levels of indices from 0 to 15 (IQ4_XS's too)."""
-    return lookup16(load(I8x16, levels()), indices)
+def offset_of_levels() -> dict[str, Any]:
+    """What a `Reader` says of values of `make_level_of` (IQ4_XS's too)."""
+    return {"offset": 128} if target.current().has_vnni else {"signed": True}
 
 
-@inline
-def _blocks(a: int, b: int, c: int, d: int) -> Any:
-    table = load(I8x16, levels())
-    both = load_quarters(a + 2, b + 2, c + 2, d + 2)
-    values = lookup16(table, both & 15), lookup16(table, both >> 4)
-    return ((values, (block_halves(a, b, c, d),), ()),)
+def make_level_of() -> Callable[..., Any]:
+    """An inline function: levels of indices from 0 to 15, raised as dot products want them (IQ4_XS's too)."""
+
+    @inline
+    def level_of(indices: Vector) -> Vector:
+        return lookup16(load(I8x16, levels()), indices)
+
+    @inline
+    def raised_level_of(indices: Vector) -> Vector:
+        return lookup16(load(U8x16, _raised_levels()), indices)
+
+    return raised_level_of if target.current().has_vnni else level_of
+
+
+def _make_blocks() -> Any:
+    level_of = make_level_of()
+
+    @inline
+    def blocks(a: int, b: int, c: int, d: int) -> Any:
+        both = load_quarters(a + 2, b + 2, c + 2, d + 2)
+        values = level_of(both & 15), level_of(both >> 4)
+        return ((values, (block_halves(a, b, c, d),), ()),)
+
+    return blocks
 
 
 def _make_read(rest: bool) -> Any:
     indices, scales = make_collect(18, 2, 16, rest), make_collect_halves(18, 0, rest)
+    level_of = make_level_of()
 
     @inline
     def read(at: int, size: int) -> Any:
-        table, both = load(I8x16, levels()), indices(at, size)
-        return (((lookup16(table, both & 15), lookup16(table, both >> 4)), (scales(at, size),), ()),)
+        both = indices(at, size)
+        return (((level_of(both & 15), level_of(both >> 4)), (scales(at, size),), ()),)
 
     return read
 
 
 def make_read() -> Reader:
-    """Four blocks a unit; levels, signed."""
-    words = make_nibble_words(18, 2, level_of)
-    return block_reader(18, _make_read, _blocks, halves=1, make_words=words, signed=True)
+    """Four blocks a unit; levels."""
+    words = make_nibble_words(18, 2, make_level_of())
+    return block_reader(18, _make_read, _make_blocks(), halves=1, make_words=words, **offset_of_levels())

@@ -21,7 +21,7 @@ from graphml_cpu.kernels.formats.q4_k import (
     write_group,
 )
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import bitcast, load, splat, vector
+from graphml_cpu.simd import bitcast, constant_lanes, load, rotate_right, splat, vector
 
 
 def make_decode() -> Any:
@@ -67,15 +67,19 @@ def _read(at: int) -> Any:
 
 
 _U32x16 = vector("u32", 16)
-_fifth_of_low, _fifth_of_high = rotate_quarters((28, 28, 30, 30)), rotate_quarters((29, 29, 31, 31))
+# How far the fifth bits of blocks 0 to 3 are rotated; those of blocks 4 to 7 go four further.
+_counts_of_low, _counts_of_high = (
+    constant_lanes(_U32x16, [count for count in counts for _ in range(4)])
+    for counts in ((28, 28, 30, 30), (29, 29, 31, 31))
+)
 
 
 @inline
-def _blocks_with_fifth(nibbles: Vector, fifth: Vector, group: int) -> Any:
-    """What `blocks_of_runs` gives, each with the bit of its block."""
-    bits = bitcast(U8x64, bitcast(_U32x16, fifth) >> splat(_U32x16, 4 * group))
-    low = _with_fifth(nibbles & 15, _fifth_of_low(bits))
-    return blocks_of_runs(low, _with_fifth(nibbles >> 4, _fifth_of_high(bits)))
+def _blocks_with_fifth(nibbles: Vector, fifth: Vector, of_low: Vector, of_high: Vector) -> Any:
+    """What `blocks_of_runs` gives, each with the bit of its block, rotated right by so many bits."""
+    bits = bitcast(_U32x16, fifth)
+    low = _with_fifth(nibbles & 15, bitcast(U8x64, rotate_right(bits, of_low)))
+    return blocks_of_runs(low, _with_fifth(nibbles >> 4, bitcast(U8x64, rotate_right(bits, of_high))))
 
 
 @inline
@@ -83,8 +87,10 @@ def _read_words(a: int, b: int, c: int, d: int, group: int) -> Any:
     at = 48 + 64 * group
     p, q, r, s = by_word(load(U8x64, a + at), load(U8x64, b + at), load(U8x64, c + at), load(U8x64, d + at))
     t, u, v, w = by_word(run_twice(a + 16), run_twice(b + 16), run_twice(c + 16), run_twice(d + 16))
-    p, q = _blocks_with_fifth(p, t, group), _blocks_with_fifth(q, u, group)
-    return halves_of(p, q, _blocks_with_fifth(r, v, group), _blocks_with_fifth(s, w, group))
+    further = splat(_U32x16, 4 * group)
+    low, high = _counts_of_low() + further, _counts_of_high() + further
+    p, q = _blocks_with_fifth(p, t, low, high), _blocks_with_fifth(q, u, low, high)
+    return halves_of(p, q, _blocks_with_fifth(r, v, low, high), _blocks_with_fifth(s, w, low, high))
 
 
 def make_read() -> Reader:

@@ -13,6 +13,7 @@ from typing import Any
 from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import F32x16, Reader
+from graphml_cpu.kernels.products.half_groups import ELEMENTS, make_add_half_group, takes_half_groups
 from graphml_cpu.kernels.products.integer_groups import make_read_rows
 from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
 from graphml_cpu.kernels.products.interleaved_sets import make_add_tokens, make_load_set, make_put_set
@@ -77,6 +78,23 @@ def _four_rows(w: int, row: int, row_bytes: int, last: int) -> Any:
     return w + min(at, last), second, w + min(third, last), fourth
 
 
+def _make_add_rest(reader: Reader) -> Callable[..., Any]:
+    """As `_make_add_group`, for `group` blocks that are left of rows."""
+    whole = _make_add_group(reader, True)
+    if not takes_half_groups(reader):
+        return whole
+    half, most = make_add_half_group(reader), ELEMENTS // reader.block_elements
+
+    @inline
+    def add(buffer: int, first: Any, second: Any, blocks: int, at: int, tokens: int, sums: int) -> None:
+        if blocks <= most:
+            half(buffer, first, second, blocks, at, tokens, sums)
+        else:
+            whole(buffer, first, second, blocks, at, tokens, sums)
+
+    return add
+
+
 def _make_fetch(unit_bytes: int) -> Callable[..., Any]:
     """An inline function `fetch(w, row_bytes, last, offset, whole_rows)`: what follows the units at `offset`.
 
@@ -104,7 +122,7 @@ def _make_add_columns(reader: Reader) -> Callable[..., Any]:
     Groups `first` to `end` of ROWS rows of weights from w on (those further than `last` bytes behind it are
     the row there) times those of all tokens, which begin at `at`.
     """
-    put, add_group, add_rest = make_put_set(reader), _make_add_group(reader), _make_add_group(reader, True)
+    put, add_group, add_rest = make_put_set(reader), _make_add_group(reader), _make_add_rest(reader)
     read, read_rest = make_read_rows(reader)
     unit_bytes, elements, block = reader.unit_bytes, reader.groups * packed.GROUP, reader.block_elements
     size, groups, set_bytes = token_bytes(reader), reader.groups, 4 * packed.UNIT_ROW_BYTES
