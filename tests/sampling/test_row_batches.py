@@ -21,7 +21,7 @@ from graphml.sampling.row_batches import MOST_K, TopRows, chain_of, sample_rows
 from graphml.sampling.sampler import make_sampler
 from graphml.sampling.structured.packed_masks import masked_row, packed
 
-DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+DEFAULTS: dict[str, Any] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 SETTINGS: list[dict[str, Any]] = [
     DEFAULTS,
     {"temperature": 0.0},
