@@ -1,8 +1,8 @@
 """How many rows a step may have: as many as take the time that everybody may wait for a token.
 
 The duration of a step is the time between two tokens for all sequences in it. Where many prompts wait beside
-them, it may be longer, up to three times: rows of generated tokens are computed in each step, so the fewer steps
-there are, the sooner the last prompt is computed. Knows counts and seconds.
+them, it may be longer, up to three times: rows of generated tokens are computed in each step, so the fewer
+steps there are, the sooner the last prompt is computed. Knows counts and seconds.
 """
 
 from __future__ import annotations
