@@ -58,7 +58,8 @@ def rows_of(n: int, count: int) -> Floats:
     rows = numbers.standard_normal((count, n)) * numbers.choice([0.3, 1.0, 4.0], (count, 1))
     rows[1::5] = np.round(rows[1::5])  # many equal ones
     rows[2::5, : n // 2] = -np.inf
-    return rows.astype(np.float32)
+    found: Floats = rows.astype(np.float32)
+    return found
 
 
 @pytest.mark.parametrize("n", [1, 5, 64, 700, 16385, 49152])
