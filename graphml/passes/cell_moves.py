@@ -27,6 +27,8 @@ from graphml.ir.ops.position import magnitude, rope, rope_table
 from graphml.ir.shape import Symbol, fixed
 
 SOURCES, TARGETS, DIFFERENCES = "source_cells", "target_cells", "differences"
+READ_AHEAD = 16
+"""States whose rows are read before any is written, so that threads meet once for all; rows take memory."""
 _THROUGH = ("rms_norm", "l2_norm", "mul", "repeat", "scale")  # what may be between `rope` and the write
 _MIXING = ("leaf", "linear", "attention")  # families of ops whose results have no positions of their own
 
@@ -80,6 +82,13 @@ def cell_moves(
     the input that says where they are written.
     """
     made, raw, n_rows = BaseBuilder(), [], Symbol("T", max_rows)
+    read: list[tuple[Node, Node, Node]] = []  # states, rows, targets, which are not written yet
+
+    def write() -> None:
+        for kept, rows, target in read:
+            made.record(set_rows, kept, rows, target, to_dtype=kept.dtype.name)
+        read.clear()
+
     for node in written_cells(graph, cells):
         state = node.inputs[0]
         if only is not None and state.name not in only:
@@ -93,7 +102,10 @@ def cell_moves(
         rows = made.record(get_rows, kept, source, from_dtype=state.dtype.name)
         if rotated is not None:
             rows = _rotate(made, rows, rotated)
-        made.record(set_rows, kept, rows, target, to_dtype=state.dtype.name)
+        read.append((kept, rows, target))
+        if len(read) == READ_AHEAD:
+            write()
+    write()
     return CellMoves(made.finish(), tuple(raw))
 
 

@@ -50,33 +50,35 @@ class PlanInputs:
     ) -> dict[str, int]:
         """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""
         lengths = np.zeros(self._max_sequences, np.int32)
-        tokens, positions, cells, slots, outputs = [], [], [], [], []
+        tokens, positions, cells, slots = (np.empty(plan.n_rows, np.int32) for _ in range(4))
+        outputs: list[int] = []
         of_groups: dict[str, list[Array]] = {group.input("cells"): [] for group in self._windows}
         row = 0
         for rows in plan.rows:
-            sequence, end = rows.sequence, rows.start + rows.count
-            at = np.arange(rows.start, end, dtype=np.int32)
+            sequence, start, count = rows.sequence, rows.start, rows.count
             blocks = np.array(sequence.blocks, np.int32)
-            tokens.append(sequence.ids_at(rows.start, rows.count))
-            positions.append(at)
-            cells.append(cells_of(blocks, at, BLOCK_SIZE))
-            slots.append(np.full(rows.count, sequence.slot, np.int32))
-            row += rows.count
-            outputs.append(np.arange(row - rows.n_outputs, row, dtype=np.int32))
-            lengths[sequence.slot] = end
+            if count == 1:  # of a batch nearly all, and NumPy takes as long for a row as for a hundred
+                tokens[row], positions[row] = sequence.id_at(start), start
+                cells[row] = sequence.blocks[start // BLOCK_SIZE] * BLOCK_SIZE + start % BLOCK_SIZE
+                slots[row] = sequence.slot
+            else:
+                at = slice(row, row + count)
+                tokens[at] = sequence.ids_at(start, count)
+                positions[at] = np.arange(start, start + count, dtype=np.int32)
+                cells[at] = cells_of(blocks, positions[at], BLOCK_SIZE)
+                slots[at] = sequence.slot
+            first, row = row, row + count
+            outputs += range(row - rows.n_outputs, row)
+            lengths[sequence.slot] = start + count
             write_blocks(feed, "block_table", sequence.slot, blocks)
             for group, window in self._windows.items():
                 own = blocks if window is None else np.maximum(window.of[blocks], 0)
                 write_blocks(feed, group.input("block_table"), sequence.slot, own)
-                of_groups[group.input("cells")].append(cells_of(own, at, BLOCK_SIZE))
+                of_groups[group.input("cells")].append(cells_of(own, positions[first:row], BLOCK_SIZE))
         given = {
-            "tokens": np.concatenate(tokens),
-            "positions": np.concatenate(positions),
-            "cells": np.concatenate(cells),
-            "sequences": np.concatenate(slots),
-            "output_rows": np.concatenate(outputs) if plan.n_outputs else np.zeros(1, np.int32),
-            "lengths": lengths,
-        }
+            "tokens": tokens, "positions": positions, "cells": cells, "sequences": slots,
+            "output_rows": np.array(outputs or [0], np.int32), "lengths": lengths,
+        }  # fmt: skip
         given |= {name: np.concatenate(parts) for name, parts in of_groups.items()}
         write(feed, given)
         self._adapters.write(feed, plan, options or self._options)

@@ -139,6 +139,13 @@ class Sequence:
         known += self.draft[: count - len(known)]
         return np.array(known + [0] * (count - len(known)), np.int32)
 
+    def id_at(self, position: int) -> int:
+        """The same of one position."""
+        if position < len(self.ids):
+            return self.ids[position]
+        behind = position - len(self.ids)
+        return self.draft[behind] if behind < len(self.draft) else 0
+
     def blocks_needed(self, count: int, block_size: int) -> int:
         """How many more blocks hold `count` more computed tokens."""
         return max(0, -(-(self.n_computed + count) // block_size) - len(self.blocks))

@@ -1,28 +1,32 @@
 """Many rows sampled together: the top k of all by one call of a device, then each filter once for all rows.
 
-The tokens are those of `NextLogits.sample`, row by row, by the same numbers. Which chains can is stated by
-their filters. Knows no device and no request.
+The tokens are those of `NextLogits.sample`, row by row, by the same numbers, graphml's or llama.cpp's. Which
+chains can is stated by their filters; biases may come before them. Knows no device and no request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphml.sampling.biased_rows import RowBiases
 from graphml.sampling.candidates import Floats, Ids
-from graphml.sampling.filter import Enough, Filter
+from graphml.sampling.filter import Enough, Filter, NeedsTopK
 from graphml.sampling.filter_order import CHAIN, filters_on
-from graphml.sampling.params import SamplingParams
+from graphml.sampling.filters import logit_bias
+from graphml.sampling.params import LLAMA_CPP, SamplingParams
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sorted_rows import SortedRows, by_numbers
 from graphml.sampling.structured.packed_masks import Bits
-from graphml.sampling.top_k_sampling import masked_top_k_enough
 
 MOST_K = 64
+LAST = "dist"
+"""What llama.cpp calls the sampler at a chain's end, whose generator it is."""
 
 
 class TopRows(Protocol):
@@ -42,13 +46,33 @@ One: TypeAlias = tuple[int, SamplingParams, PeekableRandom]
 """A row's number, and the params and random numbers of its sequence."""
 
 
-@lru_cache(maxsize=64)
-def chain_of(params: SamplingParams) -> tuple[Filter, ...] | None:
-    """The filters of a chain that is run over many rows at once; None for others."""
-    if params.rng != "graphml" or masked_top_k_enough(params, MOST_K) is not Enough.ALWAYS:
-        return None
+@dataclass(frozen=True, eq=False)
+class RowChain:
+    """A chain that is run over many rows at once. filters: behind the biases; k: so many candidates."""
+
+    filters: tuple[Filter, ...]
+    k: int
+    biases: RowBiases | None
+    exact: bool
+    """Whether the numbers are those of llama.cpp's generator."""
+
+
+@lru_cache(maxsize=256)
+def chain_of(params: SamplingParams) -> RowChain | None:
+    """How the params are run over many rows at once; None where they cannot be."""
     on = filters_on(params, CHAIN)
-    return on if all(one.rows is not None for one in on) else None
+    biased = bool(on) and on[0] is logit_bias.FILTER
+    on = on[1:] if biased else on
+    need = on[0].needs if on else None
+    if params.logprobs is not None or not isinstance(need, NeedsTopK) or any(one.rows is None for one in on):
+        return None
+    if need.enough(params, MOST_K) is not Enough.ALWAYS:
+        return None
+    biases = RowBiases.of(params) if biased else None
+    if biased and biases is None:
+        return None
+    exact = params.rng == LLAMA_CPP and not params.greedy
+    return RowChain(on, 1 if params.greedy else params.top_k, biases, exact)
 
 
 def sample_rows(
@@ -58,39 +82,46 @@ def sample_rows(
 
     Rows that are no numbers, or without any token left, are left to others, with their random numbers.
     """
-    groups: dict[tuple[tuple[Filter, ...], int], list[One]] = {}
+    groups: dict[RowChain, list[One]] = {}
     for one in given:
-        params = one[1]
-        chain = chain_of(params)
-        if chain is not None:
-            k = 1 if params.greedy else min(params.top_k, logits.shape[1])
-            groups.setdefault((chain, k), []).append(one)
+        chain = chain_of(one[1])
+        if chain is not None and (chain.biases is None or chain.biases.highest < logits.shape[1]):
+            groups.setdefault(chain, []).append(one)
     if not groups:
         return {}
-    ids, tops, has_nan = top_rows(logits, max(k for _, k in groups), masks)
+    masks = dict(masks or {})
+    of_structures = dict(masks)
+    for chain, group in groups.items():
+        if chain.biases is not None:
+            chain.biases.hide([row for row, _, _ in group], masks, logits.shape[1])
+    k = min(max(one.k for one in groups), logits.shape[1])
+    ids, tops, has_nan = top_rows(logits, k, masks)
+    for chain, group in groups.items():
+        if chain.biases is not None:
+            chain.biases.add([row for row, _, _ in group], logits, (ids, tops, has_nan), of_structures)
     usable = np.isfinite(tops[:, 0]) & ~has_nan
     found: dict[int, int] = {}
-    for (chain, k), group in groups.items():
-        members = [one for one in group if usable[one[0]]]
-        if members:
+    for chain, group in groups.items():
+        if members := [one for one in group if usable[one[0]]]:
             rows = [row for row, _, _ in members]
-            if k == 1:  # whatever the chain does
-                _numbers(members)
-                found |= zip(rows, ids[rows, 0].tolist(), strict=True)
-                continue
-            of = SortedRows(ids[rows, :k], tops[rows, :k], np.full(len(rows), k, np.int64))
-            found |= zip(rows, _sampled(chain, of, members), strict=True)
+            found |= zip(
+                rows, _tokens(chain, members, ids[rows, : chain.k], tops[rows, : chain.k]), strict=True
+            )
     return found
 
 
-def _sampled(chain: Sequence[Filter], rows: SortedRows, members: Sequence[One]) -> list[int]:
+def _tokens(chain: RowChain, members: Sequence[One], ids: Ids, tops: Floats) -> list[int]:
+    """The token of each member, by its top k."""
     params = [one for _, one, _ in members]
-    for one in chain:
+    if chain.exact:
+        numbers = [one.kept.generator(LAST, one.seed).double() for _, _, one in members]
+    else:  # greedy ones use none
+        numbers = [0.0 if one.greedy else random.random() for _, one, random in members]
+    if ids.shape[1] == 1:  # whatever the chain does
+        found: list[int] = ids[:, 0].tolist()
+        return found
+    rows = SortedRows(ids, tops, np.full(len(ids), ids.shape[1], np.int64))
+    for one in chain.filters:
         assert one.rows is not None
         rows = one.rows(params, rows)
-    return by_numbers(rows, _numbers(members))
-
-
-def _numbers(members: Sequence[One]) -> list[float]:
-    """The next random number of each; greedy ones use none."""
-    return [0.0 if one.greedy else random.random() for _, one, random in members]
+    return by_numbers(rows, numbers, reached=chain.exact)

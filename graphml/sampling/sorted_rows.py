@@ -48,17 +48,21 @@ def column(values: Sequence[float]) -> NDArray[Any]:
     return np.array(values, np.float32)[:, None]
 
 
-def by_numbers(rows: SortedRows, numbers: Sequence[float]) -> list[int]:
+def by_numbers(rows: SortedRows, numbers: Sequence[float], reached: bool = False) -> list[int]:
     """The id of each row at which the running sum of exp(logits) passes its number, 0 to 1, of the total.
 
-    To the last bit as `choice.by_number` of the row alone: the sums run from the first to the last.
+    To the last bit as `choice.by_number` of the row alone: the sums run from the first to the last. reached:
+    the sum need not pass it, as of `choice.as_llama_cpp`.
     """
     weights = rows.logits - rows.logits[:, :1]
     np.exp(weights, out=weights)
     weights[np.arange(weights.shape[1]) >= rows.counts[:, None]] = 0.0
     running = np.cumsum(weights, axis=1, dtype=np.float64)
     total = running[:, -1]
-    target = np.minimum(np.array(numbers) * total, np.nextafter(total, 0.0))
-    at = (running <= target[:, None]).sum(axis=1)
+    target = np.array(numbers) * total
+    if reached:
+        at = (running < target[:, None]).sum(axis=1)
+    else:
+        at = (running <= np.minimum(target, np.nextafter(total, 0.0))[:, None]).sum(axis=1)
     found: list[int] = rows.ids[np.arange(len(at)), at].tolist()
     return found

@@ -76,12 +76,6 @@ def top_k_enough(params: SamplingParams, k: int) -> Enough:
     return Enough.NEVER if first is None else first.enough(params, k)
 
 
-def masked_top_k_enough(params: SamplingParams, k: int) -> Enough:
-    """The same of a row in which a structure's mask was applied."""
-    first = _of_filters(params, filter_order.CHAIN).first
-    return Enough.NEVER if first is None or params.logprobs is not None else first.enough(params, k)
-
-
 def samples_without_row(params: SamplingParams, k: int, always: bool = False) -> bool:
     """Whether the top k, or what a device samples, is at least often enough; else the row is read at once.
 

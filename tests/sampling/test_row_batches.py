@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from graphml_cpu import BACKEND
 
 from graphml.backend import TopRowsDevice
+from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
 from graphml.sampling.candidates import Floats, Indices, leading
 from graphml.sampling.filter_order import CHAIN
@@ -18,7 +21,7 @@ from graphml.sampling.row_batches import MOST_K, TopRows, chain_of, sample_rows
 from graphml.sampling.sampler import make_sampler
 from graphml.sampling.structured.packed_masks import masked_row, packed
 
-DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+DEFAULTS: dict[str, Any] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 SETTINGS: list[dict[str, Any]] = [
     DEFAULTS,
     {"temperature": 0.0},
@@ -29,6 +32,17 @@ SETTINGS: list[dict[str, Any]] = [
     {**DEFAULTS, "samplers": "top_k;min_p;temperature;top_p"},
     {**DEFAULTS, "samplers": "top_k;temperature;top_p", "min_keep": 5},
 ]
+MORE: list[dict[str, Any]] = [
+    {"json_schema": {"type": "object"}},
+    {"rng": "llama.cpp"},
+    {"rng": "llama.cpp", "logit_bias": {2: -math.inf}},
+    {"logit_bias": {2: -math.inf, 17: -math.inf, 30: -math.inf}},
+    {"rng": "llama.cpp", "logit_bias": {30: 2.5, 3: -math.inf, 0: -1.0, 39: 100.0, 7: 3.4e38}},
+    {"logit_bias": {30: 2.5, 3: -math.inf, 0: -1.0, 39: 1.0, 7: 3.4e38}},
+    {"rng": "llama.cpp", "logit_bias": dict.fromkeys(range(0, 40, 3), 1.0)},
+    {"logit_bias": {i: float(i % 3) for i in range(40)}},
+]
+"""What comes with a chain that is still run so."""
 
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -44,7 +58,8 @@ def rows_of(n: int, count: int) -> Floats:
     rows = numbers.standard_normal((count, n)) * numbers.choice([0.3, 1.0, 4.0], (count, 1))
     rows[1::5] = np.round(rows[1::5])  # many equal ones
     rows[2::5, : n // 2] = -np.inf
-    return rows.astype(np.float32)
+    found: Floats = rows.astype(np.float32)
+    return found
 
 
 @pytest.mark.parametrize("n", [1, 5, 64, 700, 16385, 49152])
@@ -111,6 +126,49 @@ def test_tokens_behind_masks_are_those_of_each_masked_row_alone(top_rows: TopRow
         assert found == dict(enumerate(wanted))
 
 
+@pytest.mark.parametrize("n", [40, 47, 5003])
+@pytest.mark.parametrize("more", range(1, len(MORE)))
+def test_tokens_of_biased_rows_and_by_llama_cpps_numbers_are_those_of_each_row(
+    top_rows: TopRows, n: int, more: int
+) -> None:
+    rows, random = rows_of(n, 24), np.random.default_rng(n)
+    rows[:, 7] = np.minimum(rows[:, 7], 1.0)
+    masks = {row: packed(random.random(n) < 0.6) for row in range(0, 24, 7)}
+    for bits in masks.values():
+        bits[0] |= 1
+    hidden = [masked_row(row, masks[i]) if i in masks else row for i, row in enumerate(rows)]
+    all_params = [SamplingParams(**fields, **MORE[more]) for fields in SETTINGS]
+    mixed = [all_params[i % len(SETTINGS)] for i in range(24)]
+    for params in ([one] * 24 for one in all_params), [mixed] * 4:
+        for each in params:
+            numbers = [PeekableRandom(100 * more + i) for i in range(24)]
+            alone = [one.copy() for one in numbers]
+            for _ in range(4):
+                found = sample_rows(rows, list(zip(range(24), each, numbers, strict=True)), top_rows, masks)
+                wanted = {}
+                for i, one in enumerate(each):
+                    with contextlib.suppress(UsageError):  # no token is left, or a logit is no number
+                        wanted[i] = make_sampler(one).sample(hidden[i], [], alone[i])
+                assert found == wanted
+            assert [one.saved() for one in numbers] == [one.saved() for one in alone]
+
+
+@pytest.mark.parametrize("rng", ["graphml", "llama.cpp"])
+def test_biased_rows_without_a_usable_logit_are_left_to_others(top_rows: TopRows, rng: str) -> None:
+    rows = rows_of(600, 5)
+    rows[0, 3], rows[1, 3], rows[2] = np.nan, np.inf, -np.inf
+    rows[2, 3] = 1.0  # which the bias forbids
+    numbers = [PeekableRandom(i) for i in range(5)]
+    for bias in ({3: -math.inf}, {3: -math.inf, 8: 1.0}):
+        params = SamplingParams(**DEFAULTS, logit_bias=bias, rng=rng)
+        found = sample_rows(rows, [(i, params, one) for i, one in enumerate(numbers)], top_rows)
+        assert list(found) == [3, 4]
+    outside = SamplingParams(**DEFAULTS, logit_bias={600: 1.0}, rng=rng)
+    assert sample_rows(rows, [(4, outside, numbers[4])], top_rows) == {}
+    for one in numbers[:3]:
+        assert one.saved() == PeekableRandom(one.seed).saved()
+
+
 def test_a_row_with_nothing_allowed_is_left_to_others(top_rows: TopRows) -> None:
     given = [(i, SamplingParams(**DEFAULTS), PeekableRandom(i)) for i in range(2)]
     masks = {0: np.zeros(75, np.uint8)}
@@ -133,11 +191,13 @@ def test_which_chains_are_run_so() -> None:
     assert names == ["top_k", "top_p", "min_p", "temperature"]
     for fields in SETTINGS:
         assert chain_of(SamplingParams(**fields)) is not None
-        assert chain_of(SamplingParams(**fields, json_schema={"type": "object"})) is not None
+        for more in MORE:
+            assert chain_of(SamplingParams(**fields, **more)) is not None
     others: list[dict[str, Any]] = [
         {}, {"top_k": MOST_K + 1}, {"top_p": 0.9}, {**DEFAULTS, "repeat_penalty": 1.1},
-        {**DEFAULTS, "typical_p": 0.5}, {**DEFAULTS, "rng": "llama.cpp"}, {**DEFAULTS, "logprobs": 1},
-        {**DEFAULTS, "logit_bias": {1: 2.0}}, {**DEFAULTS, "dynatemp_range": 0.2}, {"mirostat": 2},
+        {**DEFAULTS, "typical_p": 0.5}, {**DEFAULTS, "xtc_probability": 0.5}, {**DEFAULTS, "logprobs": 1},
+        {**DEFAULTS, "dynatemp_range": 0.2}, {"mirostat": 2}, {"temperature": 0.0, "repeat_penalty": 1.1},
+        {**DEFAULTS, "logit_bias": {1: 2.0}, "presence_penalty": 0.1},
     ]  # fmt: skip
     for fields in others:
         assert chain_of(SamplingParams(**{"temperature": 0.8, **fields})) is None, fields
