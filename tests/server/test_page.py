@@ -134,7 +134,9 @@ def test_a_message_that_is_edited_stays_until_another_is_sent(chromium: Any) -> 
 
 def test_a_long_message_is_in_sight_beside_the_settings(chromium: Any) -> None:
     with opened(chromium, Script([])) as page:
-        page.fill("#message", "a sentence of one line that has two where the settings take a part of the width, so")
+        page.fill(
+            "#message", "a sentence of one line that has two where the settings take a part of the width, so"
+        )
         page.click("#show-settings")
         page.wait_for_timeout(200)
         hidden = "box => box.scrollHeight - box.clientHeight"
