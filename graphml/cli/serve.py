@@ -72,6 +72,8 @@ def serve(context: typer.Context) -> None:
     check_binding(options)
     with Bars(sys.stderr) as bars:
         model = load_model(_path(given, opening, bars), opening, bars.report)
+    if opening.template is not None and model.tokenizer is not None:
+        _ = model.templates["default"]  # a wrong one is told now, not to the first client
     with model:
         serve_until_stopped(model, options, lambda path: load_model(path, opening))
     end_process()
@@ -125,6 +127,8 @@ def load_options(given: Parsed) -> LoadOptions:
     stated["n_batch"] = max(batch, values.get("parallel", 1), 1)
     if values.get("gpu_layers", "auto").isdecimal() and values.get("backend", "cpu") != "cpu":
         stated["gpu_layers"] = int(values["gpu_layers"])
+    if values.get("rope_scale") == 0:
+        raise UsageError("--rope-scale: wanted a number besides 0")
     if "rope_scale" in values:
         stated["rope_freq_scale"] = 1 / values["rope_scale"]
     if "override_kv" in values:
@@ -147,6 +151,8 @@ def server_options(given: Parsed) -> ServerOptions:
     stated |= {into: values[name] for name, into in RENAMED.items() if name in values}
     stated |= {into: _listed(values[name]) for name, into in LISTED.items() if name in values}
     stated |= {name: Path(values[name]) for name in PATHS if name in values}
+    if "prefix" in values:
+        stated["prefix"] = f"/{values['prefix'].strip('/')}".rstrip("/")
     if values.get("reranking"):
         stated |= {"embeddings_only": True, "pooling": values.get("pooling", "rank")}
     if "slot_save_path" in stated and not stated["slot_save_path"].is_dir():
@@ -170,8 +176,16 @@ def server_options(given: Parsed) -> ServerOptions:
     if "api_key_file" in values:
         stated["api_key_file"] = path = Path(values["api_key_file"])
         stated["file_keys"] = keys_in(path)
-    stated["api_keys"] = tuple(key for one in values.get("api_key", []) for key in _listed(one))
+    stated["api_keys"] = _keys(values.get("api_key", []))
     return ServerOptions(**stated, params=_sampling(given), loras=_loras(values), limits=_limits(values))
+
+
+def _keys(given: list[str]) -> tuple[str, ...]:
+    """Keys of a command line; UsageError where there is none, as in an empty variable of a shell."""
+    found = tuple(key for one in given for key in _listed(one))
+    if given and not found:
+        raise UsageError("--api-key: wanted a key, got none")
+    return found
 
 
 def _limits(values: dict[str, Any]) -> Limits:

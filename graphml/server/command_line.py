@@ -6,6 +6,7 @@ in `graphml.cli.serve`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -198,6 +199,8 @@ def parsed(arguments: Sequence[str]) -> Parsed:
         if name in PRESETS:
             left = [*PRESETS[name].split(), *left]
             continue
+        if inline is not None and (name in ALONE or (name in BY_NAME and BY_NAME[name].read is None)):
+            raise UsageError(f"{name}: wanted no value, got {inline!r:.40}")
         if name in WITH_VALUE or name in ALONE:
             found.ignored.append(name)
             if name in WITH_VALUE and inline is None:
@@ -228,7 +231,10 @@ def _value(name: str, left: list[str]) -> str:
 
 def _read(name: str, read: Reader, text: str) -> Any:
     try:
-        return read(text)
+        value = read(text)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(text)
+        return value
     except ValueError:
         raise UsageError(
             f"{name}: wanted {'a whole number' if read is int else 'a number'}, got {text!r}"

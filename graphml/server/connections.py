@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from graphml.errors import UsageError
 from graphml.server.server_options import Limits, ServerOptions
 
 LARGEST_HEAD = 64 << 10
@@ -93,6 +95,19 @@ def uvicorn_config(app: ASGIApp, options: ServerOptions, **named: Any) -> uvicor
         ssl_keyfile=_text(options.ssl_key), ssl_certfile=_text(options.ssl_certificate),
         timeout_graceful_shutdown=1, **named,
     )  # fmt: skip
+
+
+def check_certificate(options: ServerOptions) -> None:
+    """UsageError for a key or a certificate that is alone, cannot be read, or is not the other's."""
+    if options.ssl_key is None and options.ssl_certificate is None:
+        return
+    if options.ssl_key is None or options.ssl_certificate is None:
+        raise UsageError("wanted --ssl-key-file and --ssl-cert-file, got one of them")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.ssl_certificate, options.ssl_key)
+    except OSError as error:  # an ssl.SSLError is one
+        paths = f"--ssl-cert-file {options.ssl_certificate} --ssl-key-file {options.ssl_key}"
+        raise UsageError(f"{paths}: cannot be used: {error.strerror or error}") from None
 
 
 def _text(path: Path | None) -> str | None:

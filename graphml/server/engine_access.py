@@ -61,6 +61,8 @@ class EngineAccess:
                 max_sequences=options.parallel, n_ctx=self.n_ctx, overflow=overflow, keep=options.keep
             )
             self.n_ctx = self.engine.n_ctx
+            if options.loras:
+                self.engine.prefix_extra(self.adapters(), b"")  # reads them: a wrong file is told now
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run something that takes time in the pool; 429 where too much waits already."""

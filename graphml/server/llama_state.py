@@ -112,6 +112,7 @@ async def slots(service: Service, request: Request) -> Response:
     if not service.options.slots:
         raise ApiError(501, "This server does not support slots endpoint. Start it with `--slots`")
     access, speculates = service.access, service.options.params.spec_type != "none"
+    key = request.scope.get("graphml.key")
     shown: list[dict[str, Any]] = [
         {"id": number, "n_ctx": access.n_ctx, "speculative": speculates, "is_processing": False}
         for number in range(service.options.parallel)
@@ -120,7 +121,8 @@ async def slots(service: Service, request: Request) -> Response:
         for sequence in one.sequences:
             number = sequence.slot
             if 0 <= number < len(shown):
-                shown[number] |= _slot(one, sequence)
+                own = one.key == key or service.is_admin(key)
+                shown[number] |= _slot(one, sequence) | ({} if own else {"params": {}})
     if request.query_params.get("fail_on_no_slot") == "1" and all(one["is_processing"] for one in shown):
         raise ApiError(503, "no slot is free")
     return json_response(shown)
@@ -159,9 +161,12 @@ async def change_slot(service: Service, request: Request) -> Response:
     path = None if named is None else service.access.slots.path(named)
     engine, salt = service.access.engine, service.salt_of(request, Sampling(cache_prompt=True))
 
+    key = request.scope.get("graphml.key")
+    whose = None if service.is_admin(key) else key
+
     def changed() -> dict[str, Any]:
         extra = engine.prefix_extra(service.access.adapters(), salt)
-        return service.access.slots.change(engine, action, number, extra, path)
+        return service.access.slots.change(engine, action, number, extra, path, whose)
 
     return json_response(await service.access.in_thread(changed))
 
@@ -194,6 +199,8 @@ def _adapters(raw: bytes) -> list[dict[str, Any]]:
 
 async def set_lora_adapters(service: Service, request: Request) -> Response:
     """`POST /lora-adapters`: the scales of later requests; adapters that are not named count 0."""
+    if not service.is_admin(request.scope.get("graphml.key")):
+        raise ApiError(403, "this key may not change what others get; name the adapters in a request")
     given = await read_body(service, request, _adapters)
     scales = [0.0] * len(service.options.loras)
     for one in given:

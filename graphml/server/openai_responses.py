@@ -38,11 +38,12 @@ async def responses(service: Service, request: Request) -> Response | EventStrea
     made = await answering(service, request, chat)
     shown = _shown(service, given)
 
-    def keep(response: dict[str, Any]) -> None:
+    def keep(response: dict[str, Any], writer: ResponseEvents | None = None) -> None:
         if given.store is not False:
             after = [*messages, made.readers[0].answer.message()]
             items = [*listed, *input_items(given.input)]
-            service.responses.put(request.scope.get("graphml.key"), Stored(response, after, items))
+            streamed = (None, 0) if writer is None else (writer.pieces, writer.n_progress)
+            service.responses.put(request.scope.get("graphml.key"), Stored(response, after, items, *streamed))
 
     if given.stream:
         return service.stream(request, _events(given, made, shown, keep), made.cancel)
@@ -78,16 +79,17 @@ class _Scored:
 
 async def stored_response(service: Service, request: Request) -> Response | EventStream:
     """`GET /v1/responses/ID`, as an object, or with `stream=true` as its events."""
-    response, streamed = _stored(service, request).response, request.query_params.get("stream", "false")
+    found, streamed = _stored(service, request), request.query_params.get("stream", "false")
     after = _whole_number(request, "starting_after", -1, -1)
     if streamed not in ("true", "false"):
         raise wrong_field("stream", f"wanted true or false, got {streamed!r:.40}")
     if streamed == "false":
-        return json_response(response)
+        return json_response(found.response)
 
     async def events() -> AsyncGenerator[bytes, None]:
-        for number, one in enumerate(ResponseEvents().replayed(response)):
-            if number > after:
+        replayed = ResponseEvents().replayed(found.response, found.pieces, found.n_progress)
+        for index, one in enumerate(replayed):
+            if index + (found.n_progress if index > 1 else 0) > after:
                 yield one
 
     return service.stream(request, events(), lambda: None)
@@ -183,7 +185,10 @@ def _whole(made: Answering, shown: dict[str, Any], items: list[dict[str, Any]]) 
 
 
 async def _events(
-    given: Responses, made: Answering, shown: dict[str, Any], keep: Callable[[dict[str, Any]], None]
+    given: Responses,
+    made: Answering,
+    shown: dict[str, Any],
+    keep: Callable[[dict[str, Any], ResponseEvents], None],
 ) -> AsyncGenerator[bytes, None]:
     begin, count, writer, scored = time.monotonic(), 0, ResponseEvents(), _Scored()
     for one in writer.begun(shown):
@@ -191,7 +196,7 @@ async def _events(
     if given.return_progress:
         async for told in made.one.prompt_progress():
             more = {"prompt_progress": told, "timings": progress_timings(told)}
-            yield writer.send("response.in_progress", response=shown, **more)
+            yield writer.progress(shown, **more)
     async for _, token, found in made.events():
         count += token is not None
         scores = scored.pushed(None if token is None else token.logprobs, found)
@@ -203,5 +208,5 @@ async def _events(
     for one in writer.closed() or ([] if writer.items else writer.empty_message()):
         yield one
     whole = _whole(made, shown, writer.items)
-    keep(whole)
+    keep(whole, writer)
     yield writer.send(f"response.{whole['status']}", response=whole, timings=timings(made.results[0]))

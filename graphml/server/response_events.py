@@ -21,13 +21,19 @@ from graphml.text.answers import (
 )
 
 Entries = list[dict[str, Any]]
+Pieces = list[list[tuple[int, int]]]
+"""Of each item the deltas of its text: characters, and entries of log-probabilities."""
 
 
 class ResponseEvents:
-    """Writes the events of one response, each with its number; `items` are those that have ended."""
+    """Writes the events of one response, each with its number; `items` are those that have ended.
+
+    pieces: in which their texts were sent. n_progress: events that reported the prompt's progress.
+    """
 
     def __init__(self) -> None:
         self.items = list[dict[str, Any]]()
+        self.pieces, self.n_progress = Pieces(), 0
         self._number = 0
         self._open: dict[str, Any] = {}  # the item that is being written
         self._text, self._logprobs = "", Entries()
@@ -40,6 +46,11 @@ class ResponseEvents:
     def begun(self, shown: dict[str, Any]) -> list[bytes]:
         """The events before any item. shown: the response as it is then."""
         return [self.send(f"response.{one}", response=shown) for one in ("created", "in_progress")]
+
+    def progress(self, shown: dict[str, Any], **more: Any) -> bytes:
+        """An event before any item that has more than the response."""
+        self.n_progress += 1
+        return self.send("response.in_progress", response=shown, **more)
 
     def written(self, one: Event, logprobs: Entries, more: dict[str, Any]) -> list[bytes]:
         """A part of the answer. logprobs: entries of a text's tokens; more: what its event has besides."""
@@ -85,20 +96,30 @@ class ResponseEvents:
         """A message without a text, of an answer that has nothing."""
         return self._item_begun(message_item(new_id("msg_"), None, "in_progress")) + self.closed()
 
-    def replayed(self, response: dict[str, Any]) -> Iterator[bytes]:
-        """All events of a response that has ended, each text in one."""
+    def replayed(
+        self, response: dict[str, Any], pieces: Pieces | None = None, n_progress: int = 0
+    ) -> Iterator[bytes]:
+        """All events of a response that has ended, with the numbers that they had, but for progress.
+
+        pieces, n_progress: as of the writer of its stream; None: it had none, and each text is one event.
+        """
         before = {**response, "status": "in_progress", "output": [], "incomplete_details": None}
         yield from self.begun({name: one for name, one in before.items() if name not in ENDS})
-        for item in response["output"]:
+        self._number += n_progress
+        for number, item in enumerate(response["output"]):
             kind, id = item["type"], item["id"]
             if kind == "function_call":
                 begun = call_item(id, item["call_id"], item["name"], "", "in_progress")
                 yield from self._item_begun(begun)
-                yield self._delta(item["arguments"], [], {})
+                text, scores = item["arguments"], Entries()
             else:
                 part, made = item["content"][0], message_item if kind == "message" else reasoning_item
                 yield from self._item_begun(made(id, None, "in_progress"))
-                yield self._delta(part["text"], part.get("logprobs", []), {})
+                text, scores = part["text"], part.get("logprobs", [])
+            at = scored = 0
+            for n_chars, n_scores in [(len(text), len(scores))] if pieces is None else pieces[number]:
+                yield self._delta(text[at : at + n_chars], scores[scored : scored + n_scores], {})
+                at, scored = at + n_chars, scored + n_scores
             yield from self.closed(item["status"])
         yield self.send(f"response.{response['status']}", response=response)
 
@@ -108,6 +129,7 @@ class ResponseEvents:
 
     def _item_begun(self, item: dict[str, Any]) -> list[bytes]:
         self._open, self._text, self._logprobs = item, "", Entries()
+        self.pieces.append([])
         found = [self.send("response.output_item.added", output_index=len(self.items), item=item)]
         if item["type"] == "message":
             found.append(self.send("response.content_part.added", **self._place(), part=text_part("")))
@@ -116,6 +138,7 @@ class ResponseEvents:
     def _delta(self, text: str, logprobs: Entries, more: dict[str, Any]) -> bytes:
         self._text += text
         self._logprobs += logprobs
+        self.pieces[-1].append((len(text), len(logprobs)))
         if self._open["type"] == "message":
             more = {"logprobs": logprobs, **more}
         names = {"message": "output_text", "reasoning": "reasoning_text"}

@@ -11,6 +11,8 @@ from graphml.server.service import new_id
 from graphml.text.answers import Answer
 
 COMPLETED = "completed"
+KEPT = ("status", "role", "content", "call_id", "name", "arguments", "output", "summary", "encrypted_content")
+"""What is kept of an item that a request has."""
 
 
 def text_part(text: str, logprobs: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -58,7 +60,7 @@ def _listed(given: dict[str, Any]) -> dict[str, Any]:
     prefix = {"message": "msg_", "function_call": "fc_", "reasoning": "rs_"}.get(kind, "fco_")
     found = {
         "status": COMPLETED,
-        **given,
+        **{name: given[name] for name in KEPT if name in given},
         "type": kind,
         "id": id if isinstance(id, str) and id else new_id(prefix),
     }

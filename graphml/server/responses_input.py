@@ -41,6 +41,7 @@ def as_chat(given: Responses, before: list[Any]) -> tuple[ChatCompletion, list[A
     for name in ("background", "conversation", "prompt"):
         if getattr(given, name):
             raise wrong_field(name, "it is not supported")
+    _check_metadata(given.metadata or {})
     items = [{"role": "user", "content": given.input}] if isinstance(given.input, str) else given.input
     messages = [*before, *_messages(items)]
     system = [{"role": "system", "content": given.instructions}] if given.instructions else []
@@ -54,6 +55,13 @@ def as_chat(given: Responses, before: list[Any]) -> tuple[ChatCompletion, list[A
         if getattr(chat, name) is None:
             setattr(chat, name, getattr(given, name))
     return chat, messages
+
+
+def _check_metadata(given: dict[str, Any]) -> None:
+    """ApiError 400 beyond OpenAI's limits: each event of a stream begins or ends with it."""
+    short = all(isinstance(one, str) and len(one) <= 512 and len(name) <= 64 for name, one in given.items())
+    if len(given) > 16 or not short:
+        raise wrong_field("metadata", "wanted at most 16 names of 64 characters, each with a text of 512")
 
 
 def _logprobs(given: Responses) -> dict[str, Any]:

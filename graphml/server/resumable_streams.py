@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from typing import TypeAlias
 
@@ -39,6 +40,7 @@ class Recording:
         self._error: Exception | None = None
         self._changed = asyncio.Event()
         self._readers = 0
+        self._alone: asyncio.TimerHandle | None = None
         self.ended: float | None = None
         self._task = asyncio.ensure_future(self._record())
         self._left()
@@ -46,6 +48,8 @@ class Recording:
     async def read(self, begin: int) -> AsyncGenerator[bytes, None]:
         """Events from that number on, as they come; ApiError 404 where it is not kept any more."""
         self._readers += 1
+        if self._alone is not None:
+            self._alone.cancel()
         try:
             while True:
                 changed = self._changed
@@ -65,6 +69,8 @@ class Recording:
 
     def give_up(self) -> None:
         """Nobody wants it any more."""
+        if self.ended is not None:
+            return
         self._task.cancel()
         self._cancel()
 
@@ -84,10 +90,14 @@ class Recording:
         self._kept[self._next] = chunk
         self._next += 1
         self._size += len(chunk)
-        while self._size > LARGEST and self._first < self._next - 1:
+        self._shorten(1)
+        self._notify()
+
+    def _shorten(self, least: int) -> None:
+        """Keep the latest MiB; least: so many events, however large."""
+        while self._size > LARGEST and self._first < self._next - least:
             self._size -= len(self._kept.pop(self._first))
             self._first += 1
-        self._notify()
 
     def _notify(self) -> None:
         self._changed.set()
@@ -95,12 +105,11 @@ class Recording:
 
     def _left(self) -> None:
         """Give it up where nobody comes back for it."""
+        if self._readers:
+            return
+        self._shorten(0)
         if self.ended is None:
-            asyncio.get_running_loop().call_later(ALONE_S, self._look)
-
-    def _look(self) -> None:
-        if not self._readers and self.ended is None:
-            self.give_up()
+            self._alone = asyncio.get_running_loop().call_later(ALONE_S, self.give_up)
 
 
 class ResumableStreams:
@@ -139,10 +148,14 @@ class ResumableStreams:
         if (older := self._kept.pop(name, None)) is not None:
             older.give_up()
         ended = [one for one, found in self._kept.items() if found.ended is not None]
+        n_live = sum(one[0] == name[0] for one in self._kept.keys() - set(ended))
+        if name[0] is not None and n_live >= MOST - MOST // 2:
+            raise ApiError(429, f"this key has {n_live} streams that can be resumed; try again later")
         if len(self._kept) >= MOST and not ended:
             raise ApiError(429, f"{MOST} streams are kept for resumption; try again later")
         if len(self._kept) >= MOST:
-            del self._kept[ended[0]]
+            count = Counter(one[0] for one in ended)
+            del self._kept[max(ended, key=lambda one: count[one[0]])]  # the oldest of who has most
 
     def _expire(self) -> None:
         oldest = time.monotonic() - KEPT_S

@@ -76,7 +76,7 @@ class Generation:
             for one in self.results():
                 metrics.ended(one, self.submitted - self.arrived)
             slot = self.slot if self._kept_as is None else self._kept_as
-            self._access.slots.ended(slot, [*self.ids, *self._handle.results(0)[0].tokens])
+            self._access.slots.ended(slot, self.key, [*self.ids, *self._handle.results(0)[0].tokens])
         finally:
             self.cancel()
 

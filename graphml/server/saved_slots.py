@@ -22,18 +22,18 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,127}", re.ASCII)
 
 
 class SavedSlots:
-    """The ids of each slot's latest request. Nothing is kept without `--slot-save-path`."""
+    """The ids of each slot's latest request, and whose it was. Nothing is kept without `--slot-save-path`."""
 
     def __init__(self, options: ServerOptions) -> None:
         self._folder, self._count = options.slot_save_path, options.parallel
-        self._ids: dict[int, list[int]] = {}
+        self._ids: dict[int, tuple[str | None, list[int]]] = {}
         if self._folder is not None:
             remove_stale([self._folder])
 
-    def ended(self, number: int, ids: list[int]) -> None:
-        """A request of this slot has ended with these ids."""
+    def ended(self, number: int, key: str | None, ids: list[int]) -> None:
+        """A request of this slot, and of a key, has ended with these ids."""
         if self._folder is not None and 0 <= number < self._count:
-            self._ids[number] = ids
+            self._ids[number] = key, ids
 
     def path(self, given: SlotFile) -> Path:
         """A file of the folder; ApiError 400 for a name that could be elsewhere."""
@@ -43,18 +43,30 @@ class SavedSlots:
         return self._folder / given.filename
 
     def change(
-        self, engine: Engine, action: str, number: int, extra: bytes, path: Path | None
+        self,
+        engine: Engine,
+        action: str,
+        number: int,
+        extra: bytes,
+        path: Path | None,
+        whose: str | None = None,
     ) -> dict[str, Any]:
-        """Save, restore or erase a slot: llama-server's reply. extra: as of `Engine.prefix_extra`."""
-        files, begin, ids = engine.prefix_files(), time.monotonic(), self._ids.get(number, [])
+        """Save, restore or erase a slot: llama-server's reply. extra: as of `Engine.prefix_extra`.
+
+        whose: the key whose slots alone are saved and erased; others' look empty. None: all are.
+        """
+        files, begin = engine.prefix_files(), time.monotonic()
+        key, ids = self._ids.get(number, (None, []))
+        ids = ids if whose in (None, key) else []
         if path is None:
             n_erased = files.forget(ids, extra)
-            self._ids.pop(number, None)
+            if ids:
+                self._ids.pop(number, None)
             return {"id_slot": number, "n_erased": n_erased}
         found: dict[str, Any] = {"id_slot": number, "filename": path.name}
         if action == "save":
             found["n_saved"], found["n_written"] = files.save(ids, extra, path)
         else:
-            self._ids[number], found["n_read"] = files.restore(path, extra)
-            found["n_restored"] = len(self._ids[number])
+            ids, found["n_read"] = files.restore(path, extra)
+            self._ids[number], found["n_restored"] = (whose, ids), len(ids)
         return {**found, "timings": {f"{action}_ms": (time.monotonic() - begin) * 1e3}}

@@ -28,6 +28,7 @@ from graphml.server import (
     llama_infill,
     llama_state,
     llama_tokens,
+    mistral_fim,
     openai_chat,
     openai_responses,
 )
@@ -67,6 +68,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/chat/completions /chat/completions", openai_chat.chat),
     ("POST", "/v1/chat/completions/input_tokens /chat/completions/input_tokens", openai_chat.input_tokens),
     ("POST", "/v1/completions", completions.completions),
+    ("POST", "/v1/fim/completions /fim/completions", mistral_fim.fim_completions),
     ("POST", "/completion /completions", llama_completion.completion),
     ("POST", "/infill", llama_infill.infill),
     ("POST", "/apply-template", openai_chat.apply_template),
@@ -101,6 +103,7 @@ BODIES: dict[Handler, type[Struct]] = {
     openai_chat.input_tokens: ChatCompletion,
     openai_chat.apply_template: ChatCompletion,
     completions.completions: TextCompletion,
+    mistral_fim.fim_completions: mistral_fim.FimCompletion,
     llama_completion.completion: Completion,
     llama_infill.infill: Infill,
     llama_state.change_slot: SlotFile,
@@ -175,8 +178,7 @@ def server_app(models: ServedModels, told: Sequence[Ended] = ()) -> Starlette:
     async def load(service: Service, request: Request) -> Any:
         """`POST /models/load`: another model's file in place of this one."""
         given = await body_of(service, request, LoadModel)
-        key = request.scope.get("graphml.key")
-        if key is not None and not service.access.limits_of(key).admin:
+        if not service.is_admin(request.scope.get("graphml.key")):
             raise ApiError(403, "this key may not load models")
         await models.swap(given.model)
         return json_response({"success": True})

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
 from graphml.server.api_keys import FileKey
 
@@ -16,6 +17,10 @@ DEFAULT_SAMPLING = SamplingParams(
     temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, dry_penalty_last_n=64, rng="llama.cpp"
 )
 """llama-server's, with its random numbers."""
+
+REASONING = ("on", "off", "auto")
+REASONING_FORMATS = ("none", "deepseek", "deepseek-legacy", "auto")
+POOLINGS = ("none", "mean", "cls", "last", "rank")
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,8 @@ class Limits:
     """Responses that `previous_response_id` finds, the latest ones."""
     stored_bytes: int = 128 << 20
     """Of all of them."""
+    stored_each_bytes: int = 16 << 20
+    """Of one; a larger one is not found."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,23 @@ class ServerOptions:
     sleep_idle: float = -1.0
     drain: float = 30.0
     limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        for flag, value, least, most in (
+            ("--port", self.port, 0, 65535),
+            ("--max-waiting", self.limits.waiting, 1, 1 << 30),
+            ("--max-body", -(-self.limits.body_bytes // (1 << 20)), 1, 1 << 20),
+        ):
+            if not least <= value <= most:
+                raise UsageError(f"{flag}: wanted a whole number from {least} to {most}, got {value}")
+        for flag, text, names in (
+            ("--reasoning", self.reasoning, REASONING),
+            ("--reasoning-format", self.reasoning_format, REASONING_FORMATS),
+            ("--pooling", self.pooling, (None, *POOLINGS)),
+        ):
+            if text not in names:
+                wanted = ", ".join(one for one in names if one is not None)
+                raise UsageError(f"{flag}: wanted one of {wanted}; got {text!r:.40}")
 
     @property
     def n_ctx_said(self) -> str:

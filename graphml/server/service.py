@@ -64,7 +64,8 @@ class Service:
         self.name = sorted(options.aliases)[0] if options.aliases else model.path.name
         self.began = int(time.time())
         self.streams: ResumableStreams = before.streams if before else ResumableStreams()
-        stored = StoredResponses(options.limits.stored_responses, options.limits.stored_bytes)
+        limits = options.limits
+        stored = StoredResponses(limits.stored_responses, limits.stored_bytes, limits.stored_each_bytes)
         self.responses: StoredResponses = before.responses if before else stored
 
     @property
@@ -135,6 +136,10 @@ class Service:
     def settings(self, given: Sampling) -> Settings:
         """How a request wants its text sampled."""
         return settings_of(given, self.options, self.tokenizer)
+
+    def is_admin(self, key: str | None) -> bool:
+        """Whether a request of this key may change, and see, what others get; any may where no keys are."""
+        return key is None or bool(self.access.limits_of(key).admin)
 
     def priority_of(self, key: str | None, given: Sampling) -> int:
         """The priority of a request: at most that of its key, if that has one."""

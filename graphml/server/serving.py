@@ -1,7 +1,7 @@
 """Runs the server: sockets, the ready line, and its end by SIGTERM or Ctrl-C.
 
-After SIGTERM new requests are refused with 503, and old ones may end for a while. SIGHUP reads keys
-again. Knows uvicorn and signals.
+After SIGTERM new requests are refused with 503, and old ones may end for a while, or until another
+SIGTERM. SIGHUP reads keys again. Knows uvicorn and signals.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import uvicorn
 
 from graphml.api.model import Model
 from graphml.errors import BackendError
-from graphml.server.connections import uvicorn_config
+from graphml.server.connections import check_certificate, uvicorn_config
 from graphml.server.listening import listening
 from graphml.server.request_log import Ended
 from graphml.server.served_models import Loader, ServedModels
@@ -36,6 +36,7 @@ def serve_until_stopped(model: Model, options: ServerOptions, load: Loader | Non
 
     load: opens another model's file, where one may take the first one's place.
     """
+    check_certificate(options)
     traces = None if options.otlp_endpoint is None else TraceExport(options.otlp_endpoint)
     models = ServedModels(Service(model, options), load)
     try:
@@ -56,9 +57,13 @@ async def _serve(models: ServedModels, sockets: list[socket.socket], told: Seque
     server = _Server(config)
     running = asyncio.ensure_future(server.serve(sockets))
     loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
+    stopping, hurry = asyncio.Event(), asyncio.Event()
+
+    def stop() -> None:
+        (hurry if stopping.is_set() else stopping).set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, service.keys.reload)  # nothing without a file; it must not kill
     while not server.started and not running.done():
         await asyncio.sleep(0.005)
@@ -68,7 +73,7 @@ async def _serve(models: ServedModels, sockets: list[socket.socket], told: Seque
     await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
     models.current.access.draining = True
     end = time.monotonic() + options.drain
-    while models.busy() and time.monotonic() < end:
+    while models.busy() and time.monotonic() < end and not hurry.is_set():
         await asyncio.sleep(POLL)
     models.cancel()
     server.should_exit = True

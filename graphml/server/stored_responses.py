@@ -5,7 +5,7 @@ Knows ids and values; nothing of what they mean.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,33 +16,48 @@ from graphml.server.api_errors import ApiError
 
 @dataclass(frozen=True)
 class Stored:
-    """A response; the conversation up to its end, as messages; and the items that it was made of."""
+    """A response; the conversation up to its end, as messages; and the items that it was made of.
+
+    pieces, n_progress: of its stream, as of `ResponseEvents`; None without one.
+    """
 
     response: dict[str, Any]
     messages: list[Any]
     items: list[dict[str, Any]]
+    pieces: list[list[tuple[int, int]]] | None = None
+    n_progress: int = 0
 
 
 class StoredResponses:
     """Responses that later ones may go on from, the latest ones, each of the key that it was made for.
 
     They are kept as JSON, so that `most_bytes` is what they take: lists and objects take many times that.
+    Where they are too many, those of the key that has most go first. most_each: bytes of one.
     """
 
-    def __init__(self, most: int, most_bytes: int) -> None:
+    def __init__(self, most: int, most_bytes: int, most_each: int | None = None) -> None:
         self._most, self._most_bytes = most, most_bytes
-        self._kept: OrderedDict[tuple[str | None, str], bytes] = OrderedDict()
+        self._most_each = most_bytes if most_each is None else most_each
+        self._kept: dict[tuple[str | None, str], bytes] = {}
         self.n_bytes = 0
 
     def put(self, key: str | None, one: Stored) -> None:
-        """Keep one; one that is larger than all may be is not kept."""
+        """Keep one; one that is too large is not kept."""
         raw = msgspec.json.encode(one)
-        if len(raw) > self._most_bytes:
+        if len(raw) > self._most_each:
             return
         self._kept[key, one.response["id"]] = raw
         self.n_bytes += len(raw)
         while len(self._kept) > self._most or self.n_bytes > self._most_bytes:
-            self.n_bytes -= len(self._kept.popitem(last=False)[1])
+            self.n_bytes -= len(self._kept.pop(self._next_to_go()))
+
+    def _next_to_go(self) -> tuple[str | None, str]:
+        """The oldest one of the key that has the largest share."""
+        shares = Counter[str | None]()
+        for (key, _), raw in self._kept.items():
+            shares[key] += self._most_bytes + self._most * len(raw)
+        ((most, _),) = shares.most_common(1)
+        return next(one for one in self._kept if one[0] == most)
 
     def get(self, key: str | None, id: str) -> Stored:
         """The one of this id; ApiError 404 where it is not known."""

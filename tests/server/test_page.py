@@ -113,6 +113,36 @@ def test_messages_are_edited_regenerated_stopped_and_kept(chromium: Any) -> None
         assert page.locator("#list li").count() == 1
 
 
+def test_a_message_that_is_edited_stays_until_another_is_sent(chromium: Any) -> None:
+    script = Script([[*pieces("first"), *END], [*pieces("second"), *END]])
+    with opened(chromium, script) as page:
+        say(page, "a question")
+        page.click("article.user >> text=Edit")
+        assert page.locator("article.edited").text_content().startswith("You")
+        page.keyboard.press("Escape")
+        assert (page.input_value("#message"), page.locator("article.edited").count()) == ("", 0)
+        page.click("article.user >> text=Edit")
+        page.reload()
+        page.wait_for_selector("article.assistant:has-text('first')")
+        page.click("article.user >> text=Edit")
+        page.fill("#message", "another")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("article.assistant:has-text('second') footer")
+        assert [one["content"] for one in script.bodies[1]["messages"]] == ["another"]
+        assert page.locator("article").count() == 2
+
+
+def test_a_long_message_is_in_sight_beside_the_settings(chromium: Any) -> None:
+    with opened(chromium, Script([])) as page:
+        page.fill(
+            "#message", "a sentence of one line that has two where the settings take a part of the width, so"
+        )
+        page.click("#show-settings")
+        page.wait_for_timeout(200)
+        hidden = "box => box.scrollHeight - box.clientHeight"
+        assert page.locator("#message").evaluate(hidden) <= 0
+
+
 def test_settings_go_into_requests_and_wrong_ones_do_not(chromium: Any) -> None:
     script = Script([[*pieces("x"), *END]])
     with opened(chromium, script) as page:

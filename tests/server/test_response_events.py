@@ -14,6 +14,7 @@ from graphml.server.openai_responses import _events
 from graphml.server.response_events import ResponseEvents
 from graphml.server.responses_input import Responses
 from graphml.text.answers import ContentDelta, ToolCallBegin, ToolCallEnd
+from tests.server.running_server import Running
 
 
 def read(events: Iterable[bytes]) -> list[dict[str, Any]]:
@@ -60,7 +61,7 @@ def test_a_tokens_logprobs_are_told_once_though_two_texts_come_with_it() -> None
     made: Any = Answered()
 
     async def told() -> list[bytes]:
-        return [one async for one in _events(Responses(), made, {"status": "in_progress"}, lambda _: None)]
+        return [one async for one in _events(Responses(), made, {"status": "in_progress"}, lambda *_: None)]
 
     events = read(asyncio.run(told()))
     deltas = [one["logprobs"] for one in events if one["type"] == "response.output_text.delta"]
@@ -68,3 +69,33 @@ def test_a_tokens_logprobs_are_told_once_though_two_texts_come_with_it() -> None
     first, call, last = events[-1]["response"]["output"]
     assert call["status"] == "incomplete"
     assert [len(one["content"][0]["logprobs"]) for one in (first, last)] == [1, 0]
+
+
+def test_a_replay_has_the_events_of_the_stream_with_their_numbers(server: Running) -> None:
+    asked = {"input": "Once upon a time", "max_output_tokens": 9, "temperature": 0, "return_progress": True,
+             "include": ["message.output_text.logprobs"], "top_logprobs": 2}  # fmt: skip
+    streamed = server.events("/v1/responses", asked)
+    assert any("prompt_progress" in one for one in streamed)
+    wanted = [one for one in streamed if "prompt_progress" not in one]
+    del wanted[-1]["timings"]
+    path = f"/v1/responses/{wanted[-1]['response']['id']}"
+
+    def replayed(after: int) -> list[dict[str, Any]]:
+        reply = server.http.get(path, params={"stream": "true", "starting_after": after})
+        return read(one.encode() for one in reply.text.split("\n\n") if one)
+
+    assert replayed(-1) == wanted
+    numbers = [one["sequence_number"] for one in wanted]
+    assert len(numbers) > 12
+    for after in (*range(numbers[-1] + 1), numbers[-1] + 5):
+        assert replayed(after) == [one for one in wanted if one["sequence_number"] > after]
+
+
+def test_what_a_response_does_not_need_is_not_kept(server: Running) -> None:
+    item = {"type": "message", "role": "user", "content": "Once", "junk": "x" * 5000, "id": "msg_mine"}
+    made = server.post("/v1/responses", {"input": [item], "max_output_tokens": 1}).json()
+    (kept,) = server.http.get(f"/v1/responses/{made['id']}/input_items").json()["data"]
+    assert (kept["id"], "junk" in kept) == ("msg_mine", False)
+    for metadata in ({"a": "x" * 513}, {"a" * 65: "x"}, {str(one): "" for one in range(17)}, {"a": 1}):
+        refused = server.post("/v1/responses", {"input": "Once", "metadata": metadata})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "metadata")

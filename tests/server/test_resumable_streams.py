@@ -145,3 +145,40 @@ def test_the_number_of_streams_and_their_time_are_bounded(monkeypatch: pytest.Mo
         assert sources[3].closed
 
     asyncio.run(scene())
+
+
+def test_a_minute_alone_begins_when_the_last_reader_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resumable_streams, "ALONE_S", 0.2)
+
+    async def scene() -> None:
+        source, streams = Source(), ResumableStreams()
+        streams.begin((None, "a"), source.events([b"x"]), source.cancel, False)
+        found = streams.find((None, "a"))
+        for _ in range(4):  # each reader leaves before the time of the one before it is over
+            reading = found.read(0)
+            await anext(reading)
+            await asyncio.sleep(0.12)
+            await reading.aclose()
+            await asyncio.sleep(0.12)
+            assert found.ended is None
+        await asyncio.sleep(0.5)
+        assert source.closed
+
+    asyncio.run(scene())
+
+
+def test_an_event_that_is_larger_than_what_is_kept_goes_with_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resumable_streams, "LARGEST", 30)
+
+    async def scene() -> None:
+        source, streams = Source(), ResumableStreams()
+        reading = streams.begin((None, "a"), source.events([b"x" * 100]), source.cancel, False)
+        await asyncio.sleep(0.01)
+        assert len(await anext(reading)) > 100
+        await reading.aclose()
+        with pytest.raises(ApiError, match="not kept"):
+            await anext(streams.find((None, "a")).read(0))
+
+    asyncio.run(scene())

@@ -163,3 +163,26 @@ def test_keys_come_from_a_file(tmp_path: Path) -> None:
 def test_no_flag_is_both_read_and_ignored() -> None:
     assert not (WITH_VALUE | ALONE) & BY_NAME.keys()
     assert not WITH_VALUE & ALONE
+
+
+def test_a_second_signal_ends_what_still_runs() -> None:
+    flags = f"-m {STORIES} --port 0 -c 256 -t 1 --no-ui --context-shift --shutdown-timeout 600".split()
+    command = [sys.executable, "-c", "from graphml.cli.main import main; main()", "serve", *flags]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        (address,) = re.findall(r"at (http://127.0.0.1:\d+)", process.stderr.readline())
+        body = {"prompt": "Once", "n_predict": -1, "ignore_eos": True, "stream": True}
+        with httpx2.stream("POST", f"{address}/completion", json=body, timeout=60) as response:
+            chunks = response.iter_bytes()
+            next(chunks)
+            process.send_signal(signal.SIGTERM)
+            while httpx2.get(f"{address}/health").status_code == 200:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            for _ in chunks:
+                pass
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()

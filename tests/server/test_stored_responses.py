@@ -29,7 +29,7 @@ def test_the_latest_are_kept_by_number_and_by_bytes() -> None:
     few, small = StoredResponses(2, 1 << 20), StoredResponses(100, 1000)
     for id in ("a", "b", "c"):
         few.put("key", stored(id))
-        small.put("key", stored(id, 400))
+        small.put("key", stored(id, 360))
     assert found(few, "a", "b", "c") == found(small, "a", "b", "c") == [False, True, True]
     small.put("key", stored("d", 1001))
     assert found(small, "b", "c", "d") == [True, True, False]

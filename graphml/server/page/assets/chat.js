@@ -9,7 +9,7 @@ const TOP = 6; // alternatives of a token
 
 export class Chat {
   constructor(store, settings) {
-    Object.assign(this, { store, settings, running: null, frame: 0 });
+    Object.assign(this, { store, settings, running: null, edited: null, frame: 0 });
     byId("compose").addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     byId("stop").addEventListener("click", () => this.stop());
     const input = byId("message");
@@ -19,6 +19,7 @@ export class Chat {
       this.send();
     });
     input.addEventListener("input", () => grow(input));
+    growWithWidth(input);
     byId("messages").addEventListener("scroll", hideAlternatives);
   }
 
@@ -31,6 +32,7 @@ export class Chat {
     const options = (i) => ({ tokens: this.settings.values.show_tokens, last: i === this.messages.length - 1, busy: busy && i === this.messages.length - 1 });
     byId("messages").replaceChildren(...this.messages.map((one, i) => messageElement(one, i, this, options(i))));
     if (!this.messages.length) byId("messages").append(element("p", { class: "empty dim" }, "Nothing here yet. What is written stays in this browser and on this server."));
+    byId("messages").children[this.messages.indexOf(this.edited)]?.classList.add("edited");
     byId("send").hidden = Boolean(this.running);
     byId("stop").hidden = !this.running;
     this.drawList();
@@ -61,6 +63,9 @@ export class Chat {
     if (!text || this.running) return;
     input.value = "";
     grow(input);
+    const edited = this.messages.indexOf(this.edited);
+    if (edited >= 0) this.messages.length = edited;
+    this.edited = null;
     this.store.current.title ||= text.slice(0, 60);
     this.messages.push({ role: "user", content: text });
     this.answer();
@@ -72,12 +77,19 @@ export class Chat {
 
   edit(index) {
     if (this.running) return;
-    byId("message").value = this.messages[index].content;
-    this.messages.length = index;
-    this.store.save();
+    this.edited = this.messages[index]; // it and what follows stay until another text is sent
     this.draw();
+    byId("message").value = this.edited.content;
     byId("message").focus();
     grow(byId("message"));
+    tell("Escape leaves the message as it was.");
+  }
+
+  leaveEdit() {
+    this.edited = null;
+    byId("message").value = "";
+    grow(byId("message"));
+    this.draw();
   }
 
   remove(index) {
@@ -180,4 +192,14 @@ function addToCall(calls, { index = 0, id, function: called = {} }) {
 function grow(input) {
   input.style.setProperty("height", "auto");
   input.style.setProperty("height", `${Math.min(input.scrollHeight + 2, innerHeight * 0.4)}px`);
+}
+
+// A narrower box, as beside the settings, has more lines.
+function growWithWidth(input) {
+  let width = 0;
+  new ResizeObserver(([seen]) => {
+    if (seen.contentRect.width === width) return;
+    width = seen.contentRect.width;
+    requestAnimationFrame(() => grow(input));
+  }).observe(input);
 }

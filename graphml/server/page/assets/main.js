@@ -28,6 +28,7 @@ async function start() {
     hideAlternatives();
     if (chat.running) chat.stop();
     else if (!byId("settings").hidden) toggleSettings(false);
+    else if (chat.edited) chat.leaveEdit();
   });
   if (location.hash === "#engine") show("tab-engine", engine);
   document.body.dataset.ready = "";

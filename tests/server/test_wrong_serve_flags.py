@@ -1,0 +1,67 @@
+"""Values of `graphml serve`'s flags with which a server would answer nobody: told before it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import graphml
+from graphml.cli import serve as command
+from graphml.cli.serve import load_options, server_options
+from graphml.errors import GraphmlError, UsageError
+from graphml.server.command_line import parsed
+from graphml.server.connections import check_certificate
+from graphml.server.server_options import ServerOptions
+from graphml.server.service import Service
+from tests.server.running_server import STORIES
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(["--metrics=off"], "--metrics: wanted no value"), (["--jinja=1"], "--jinja: wanted no value"),
+     (["--timeout", "nan"], "--timeout"), (["--shutdown-timeout", "inf"], "--shutdown-timeout"),
+     (["--port", "70000"], "--port"), (["--port", "-1"], "--port"), (["--max-waiting", "0"], "--max-waiting"),
+     (["--max-body", "0"], "--max-body"), (["--reasoning", "maybe"], "--reasoning"),
+     (["--reasoning-format", "maybe"], "--reasoning-format"), (["--pooling", "maybe"], "--pooling"),
+     (["--rope-scale", "0"], "--rope-scale"), (["--api-key", " ,"], "--api-key")],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)  # fmt: skip
+def test_a_value_that_would_serve_nobody_is_told_at_the_start(flags: list[str], said: str) -> None:
+    def read() -> None:
+        given = parsed(flags)
+        server_options(given)
+        load_options(given)
+
+    with pytest.raises(UsageError, match=said):
+        read()
+
+
+def test_a_prefix_of_paths_is_whole_names() -> None:
+    for text, wanted in (("api", "/api"), ("/api/", "/api"), ("/", ""), ("/a/b", "/a/b")):
+        assert server_options(parsed(["--api-prefix", text])).prefix == wanted
+
+
+def test_a_certificate_that_cannot_be_used_names_its_flag(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.pem"
+    path.write_text("nothing")
+    for found in ({"ssl_key": path}, {"ssl_certificate": path}, {"ssl_key": path, "ssl_certificate": path},
+                  {"ssl_key": tmp_path / "none", "ssl_certificate": path}):  # fmt: skip
+        with pytest.raises(UsageError, match="--ssl-"):
+            check_certificate(ServerOptions(**found))
+    check_certificate(ServerOptions())
+
+
+def test_an_adapter_that_is_not_there_is_told_at_the_start(stories: graphml.Model) -> None:
+    with pytest.raises(GraphmlError, match="nowhere"):
+        Service(stories, ServerOptions(parallel=1, n_ctx=64, loras=((Path("/nowhere.gguf"), 1.0),)))
+
+
+def test_a_template_that_is_wrong_is_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[object] = []
+    monkeypatch.setattr("graphml.server.serving.serve_until_stopped", lambda *given: served.append(given))
+    flags = [str(STORIES), "-t", "1", "--chat-template", "{% for"]
+    with pytest.raises(GraphmlError, match="template"):
+        command.serve(SimpleNamespace(args=flags))  # type: ignore[arg-type]
+    assert not served
