@@ -33,6 +33,9 @@ FEW = ("f32", "f16", "q6_k", "q4_0", "q8_1")
 # Keys and values are read by readers of their own; tests/gpu/test_gpu_attention.py has each on each device.
 PAIRS = ("f16/f32", "q8_0/q5_1", "q4_0/iq4_nl")
 CACHES_ON_GPUS = (*TILED, "f16", PAIRS[0])
+# Both run the same kernels: a case is tried on one of them, the first of an op on both, and attention, whose
+# kernels differ where there are subgroups.
+GPUS = ("opencl", "wgpu")
 
 
 def backend_of(name: str) -> Backend:
@@ -83,7 +86,30 @@ def device_of(name: str, devices: dict[str, Device]) -> Device:
 
 def cases_on(device: Device, name: str, op: str) -> list[Case]:
     """The cases of an op, with the activations that the device converts."""
-    return suite.chosen(on_device(backend_of(name), device), op)
+    return [case for case in suite.chosen(on_device(backend_of(name), device), op) if is_turn_of(name, case)]
+
+
+def is_turn_of(name: str, case: Case) -> bool:
+    """Whether a backend is tried with a case: GPUs take turns if both are there."""
+    if not set(GPUS) <= set(_usable()) or name not in GPUS or case.op.name == "attention":
+        return True
+    first = case.number == 0 and case.format in ("f32", FEW[-1])
+    number = case.number + (case.inplace >= 0) + sum(case.format.encode())
+    return first or number % len(GPUS) == GPUS.index(name)
+
+
+@cache
+def _usable() -> list[str]:
+    return [name for name in BACKENDS if discovery.backend(name).unavailable() is None]
+
+
+def test_each_case_meets_a_gpu_and_each_op_both() -> None:
+    if not set(GPUS) <= set(_usable()):
+        pytest.skip("there are not both")
+    met = {name: {case.name for case in cases_of(name) if is_turn_of(name, case)} for name in GPUS}
+    assert met["opencl"] | met["wgpu"] == {case.name for case in cases_of("wgpu")}
+    ops = {name: {case.split("/")[0] for case in found} for name, found in met.items()}
+    assert ops["opencl"] == ops["wgpu"]
 
 
 def sizes_of(name: str, case: Case) -> tuple[int, ...]:
@@ -130,7 +156,7 @@ def test_op_means_the_same_everywhere(name: str, op: str, devices: dict[str, Dev
     [
         (name, one)
         for name in BACKENDS
-        for one in (networks.NETWORKS if name in QUICK else networks.NETWORKS[1::3])
+        for one in (networks.NETWORKS if name in QUICK else networks.NETWORKS[1 + 3 * (name == "wgpu") :: 6])
     ],
     ids=lambda value: getattr(value, "name", value),
 )

@@ -152,6 +152,8 @@ IN_PYTHON = {
         "sequences in turn",
     ),
 }
+IN_TURN = (WITHOUT_SUBGROUPS, "opencl")
+"""They run the same kernels: a form is tried on one of them."""
 ALL_DEVICES, ALL_REAL = (*DEVICES, WITHOUT_SUBGROUPS), (*REAL, WITHOUT_SUBGROUPS)
 
 
@@ -169,13 +171,19 @@ def on(device: str) -> list[str]:
     """The cases that a device is tried with."""
     kinds = {f"{tokens}, {kind}" for tokens in ("few", "many") for kind in KINDS}
     left_out = kinds - of_kinds(device) if device in ALL_REAL else set()
+    if device in IN_TURN:
+        forms = [name for name in CASES if name not in kinds]
+        left_out |= {name for i, name in enumerate(forms) if i % 2 != IN_TURN.index(device)}
     return [name for name in IN_PYTHON.get(device, CASES) if name not in left_out]
 
 
 def test_each_device_meets_each_type_and_each_form() -> None:
     forms = {name for name in CASES if name.split(", ")[-1] not in KINDS}
+    assert forms < set(on("wgpu"))
+    assert not forms & set(on(IN_TURN[0])) & set(on(IN_TURN[1]))
+    for device in IN_TURN:
+        assert {"few", "many", "split"} <= {name.split(", ")[0] for name in forms & set(on(device))}
     for device in ALL_REAL:
-        assert forms < set(on(device))
         assert {name.split(", ")[-1] for name in on(device)} >= set(KINDS)
     assert {*on("opencl"), *on(WITHOUT_SUBGROUPS)} == set(CASES)
 

@@ -19,7 +19,6 @@ from tests.sample_models import write_model
 
 # What may hang on the last bit of a key or a value, which decides between neighbours of a coarse grid.
 LIMIT = 1e-4
-MIXED = ("f16/q8_0", "q8_0/q5_1", "q5_0/f32", "q4_1/iq4_nl", "iq4_nl/q4_0")
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +43,13 @@ def opened(path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Executo
         executor.close()
 
 
-# Kernels with subgroups meet each type, the others what mixes them: test_gpu_attention.py reads each type on
-# both, the conformance suite writes each.
-WITH_SUBGROUPS, WITHOUT = "wgpu", "opencl"
-PAIRS = [(WITH_SUBGROUPS, kv) for kv in CACHE_DTYPES] + [(WITHOUT, kv) for kv in ("f16", *MIXED)]
+# Each type on one of them: test_gpu_attention.py reads each with every kernel, conformance writes it.
+KINDS = {"wgpu": ("f16", "bf16", "q8_0", "q4_0"), "opencl": ("q8_0/q5_1", "q5_0/f32", "q4_1/iq4_nl")}
+PAIRS = [(backend, kv) for backend, kinds in KINDS.items() for kv in kinds]
+
+
+def test_each_type_is_met_by_a_whole_model() -> None:
+    assert {kind for _, kv in PAIRS for kind in kv.split("/")} == set(CACHE_DTYPES)
 
 
 @pytest.mark.parametrize("opened", PAIRS, indirect=True, ids="-".join)

@@ -57,10 +57,10 @@ def test_requests_sample_what_sessions_do(model: graphml.Model, monkeypatch: pyt
     prompt = [1, 403, 407, 261]
     with model.engine(max_sequences=5, n_ctx=64) as engine:
         monkeypatch.setattr(runner, "sampled_rows", watched)
-        handles = {name: engine.submit(prompt, one, max_tokens=20, seed=11) for name, one in PARAMS.items()}
+        handles = {name: engine.submit(prompt, one, max_tokens=12, seed=11) for name, one in PARAMS.items()}
         for name, handle in handles.items():
             with model.session(n_ctx=64, seed=11) as session:
-                wanted = [token.id for token in session.generate(prompt, PARAMS[name], max_tokens=20)]
+                wanted = [token.id for token in session.generate(prompt, PARAMS[name], max_tokens=12)]
             assert handle.result().tokens == wanted, name
         seen.clear()
         engine.submit(prompt, PARAMS["greedy"], max_tokens=5).result()
