@@ -44,6 +44,7 @@ class Places:
         self.n_threads = n_threads
         self._plan, self._weights, self._constants, self._arena = plan, weights, constants, arena
         self._made: dict[tuple[Constant | Table, int], Array] = {}
+        self._regions: dict[Argument, Region | None] = {}
         self._scratch: Array = zeros(n_threads * _PAGE).reshape(n_threads, _PAGE)
         self._states = {name: i for i, name in enumerate(graph.leaves("state"))}
         self._n_fixed = 0
@@ -100,12 +101,17 @@ class Places:
 
     def region(self, argument: Argument) -> Region | None:
         """See `hazards.Regions`."""
+        if not isinstance(argument, Workspace | Node | Part):
+            return None
+        if argument not in self._regions:  # each is asked for three times
+            self._regions[argument] = self._region(argument)
+        return self._regions[argument]
+
+    def _region(self, argument: Workspace | Node | Part) -> Region | None:
         if isinstance(argument, Workspace):
             start = self._plan.workspaces[argument.node]
             size = table()[argument.node.op.name].workspace(argument.node, self.n_threads)
             return Region("arena", start, start + size)
-        if not isinstance(argument, Node | Part):
-            return None
         base = argument.node if isinstance(argument, Part) else _stored(argument)
         found = (base, argument.index) if isinstance(argument, Part) else result_of(argument)
         if self._fixed(base) is not None:

@@ -6,6 +6,7 @@ Exit codes: 0, 1 for an error that graphml raised, 2 for wrong arguments, 130 fo
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import keyword
 import os
@@ -37,6 +38,18 @@ def module_of(command: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
+@functools.cache  # typer takes 20 ms to make one from its options, and again to read these
+def _command(name: str, found: Any) -> Any:
+    """The command of a file's function, or of its group."""
+    if isinstance(found, typer.Typer):  # a command with commands of its own
+        return typer.main.get_group(found)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    # Of a command that reads its flags itself.
+    settings = getattr(found, "context_settings", None)
+    single.command(name, context_settings=settings)(found)
+    return typer.main.get_command(single)
+
+
 class Commands(TyperGroup):
     """The commands by name, each imported when it is asked for, and the end of all errors."""
 
@@ -63,14 +76,7 @@ class Commands(TyperGroup):
             summary = _summary(Path(__file__).with_name(f"{name}.py"), name)
             if summary is not None:
                 return TyperCommand(cmd_name, help=summary)
-        found = getattr(importlib.import_module(f"graphml.cli.{name}"), name)
-        if isinstance(found, typer.Typer):  # a command with commands of its own
-            return typer.main.get_group(found)
-        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        # Of a command that reads its flags itself.
-        settings = getattr(found, "context_settings", None)
-        single.command(cmd_name, context_settings=settings)(found)
-        return typer.main.get_command(single)
+        return _command(cmd_name, getattr(importlib.import_module(f"graphml.cli.{name}"), name))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, which names every command and imports none."""

@@ -90,7 +90,8 @@ def describe(
     before.
     """
     snapshots = dict(compiled.snapshots)
-    last = next((name for name, graph in snapshots.items() if graph is compiled.graph), None)
+    # a pass that changes nothing returns the graph that it was given
+    last = next((name for name, graph in reversed(snapshots.items()) if graph is compiled.graph), None)
     if last is None:
         snapshots["final"] = compiled.graph
         last = "final"

@@ -27,6 +27,8 @@ from graphml.passes.rewrite import (
     almost,
     find,
     fuse_node,
+    may_match,
+    may_nearly_match,
     parts,
     root_of,
     size,
@@ -83,16 +85,36 @@ def _ops(term: Term) -> Iterator[Op]:
             yield from _ops(argument)
 
 
+class _Rules:
+    """Some fusions' patterns by the ops of their root and of its operands, the largest first.
+
+    Nodes of equal ops with operands of equal ops have the same few patterns to try, in any graph.
+    """
+
+    def __init__(self, known: tuple[Fusion, ...]) -> None:
+        self.by_root: dict[Op, list[Rule]] = {}
+        for fusion in known:
+            for pattern, names in fusion.patterns():
+                self.by_root.setdefault(root_of(pattern).op, []).append((fusion, pattern, names))
+        for some in self.by_root.values():
+            some.sort(key=lambda rule: -size(rule[1]))
+        self._tried: dict[tuple[Op, ...], Sequence[Rule]] = {}
+
+    def tried_at(self, node: Node) -> Sequence[Rule]:
+        """The patterns that can match at a node, or nearly match."""
+        ops = tuple(source.op for source in node.inputs)
+        key = (node.op, *ops)
+        if key not in self._tried:
+            self._tried[key] = [
+                rule for rule in self.by_root[node.op]
+                if may_match(rule[1], ops) or may_nearly_match(rule[1], ops)
+            ]  # fmt: skip
+        return self._tried[key]
+
+
 @functools.lru_cache(maxsize=64)  # of each part of a placed graph, for each sweep
-def _rules(known: tuple[Fusion, ...]) -> Mapping[Op, Sequence[Rule]]:
-    """Patterns by the op of their root, the largest first."""
-    rules: dict[Op, list[Rule]] = {}
-    for fusion in known:
-        for pattern, names in fusion.patterns():
-            rules.setdefault(root_of(pattern).op, []).append((fusion, pattern, names))
-    for some in rules.values():
-        some.sort(key=lambda rule: -size(rule[1]))
-    return rules
+def _rules(known: tuple[Fusion, ...]) -> _Rules:
+    return _Rules(known)
 
 
 @functools.cache
@@ -178,11 +200,10 @@ def fuse(
     )
     applied: list[Applied] = []
     while True:
-        before = len(applied)
-        refused: list[Refused] = []  # the refusals of the last sweep: the near misses
-        graph = _sweep(graph, rules, refuses, applied, refused)
-        if len(applied) == before:
-            return graph, FusionLog(tuple(applied), tuple(dict.fromkeys(refused)))
+        finds, misses = _accepted_matches(graph, rules, refuses)
+        if not finds:  # what the last sweep misses are the near misses
+            return graph, FusionLog(tuple(applied), tuple(dict.fromkeys(_refused(misses))))
+        graph = _replaced(graph, finds, applied)
 
 
 @dataclass(frozen=True)
@@ -200,15 +221,26 @@ class _Accepted:
         return fused, dict(zip(self.match.results, made, strict=True))
 
 
-def _sweep(
-    graph: Graph,
-    rules: Mapping[Op, Sequence[Rule]],
-    refuses: Callable[[Node], str | None],
-    applied: list[Applied],
-    refused: list[Refused],
-) -> Graph:
-    """Fuse the matches found in the graph, the largest first; overlapping ones wait for the next sweep."""
-    finds = _accepted_matches(graph, rules, refuses, refused)
+@dataclass(frozen=True)
+class _Miss:
+    """A pattern that was tried at a node in vain; refusal: of a match, None where there was none."""
+
+    fusion: Fusion
+    pattern: Pattern
+    node: Node
+    refusal: Refusal | None
+
+
+def _refused(found: tuple[Users, Sequence[_Miss]]) -> Iterator[Refused]:
+    users, misses = found
+    for miss in misses:
+        refusal = miss.refusal or almost(miss.pattern, miss.node, users)
+        if refusal is not None:
+            yield Refused(miss.fusion.name, miss.node.name, refusal.reason, refusal.at.name)
+
+
+def _replaced(graph: Graph, finds: Sequence[_Accepted], applied: list[Applied]) -> Graph:
+    """Fuse the found matches, the largest first; overlapping ones wait for the next sweep."""
     claimed: set[Node] = set()
     chosen: dict[Node, _Accepted] = {}
     position = {node: i for i, node in enumerate(graph.nodes)}
@@ -231,44 +263,41 @@ def _savings(found: _Accepted) -> tuple[int, int]:
 
 
 def _accepted_matches(
-    graph: Graph,
-    rules: Mapping[Op, Sequence[Rule]],
-    refuses: Callable[[Node], str | None],
-    refused: list[Refused],
-) -> list[_Accepted]:
-    """For every node the largest match that a fusion accepts, or the reason that there is none."""
-    roots = [node for node in graph.nodes if node.op in rules]
+    graph: Graph, rules: _Rules, refuses: Callable[[Node], str | None]
+) -> tuple[list[_Accepted], tuple[Users, list[_Miss]]]:
+    """For every node the largest match that a fusion accepts, or what was tried if there is none."""
+    roots = [node for node in graph.nodes if node.op in rules.by_root]
+    finds: list[_Accepted] = []
+    misses: list[_Miss] = []
     if not roots:
-        return []
+        return finds, ({}, misses)
     users = graph.users()
     wanted = set(graph.outputs.values())
     position = {node: i for i, node in enumerate(graph.nodes)}
     taken = {node.name for node in graph.nodes}
-    finds = []
     for node in roots:
-        misses = []
-        for fusion, pattern, names in rules[node.op]:
+        missed = []
+        for fusion, pattern, names in rules.tried_at(node):
             match = find(pattern, node, users)
             if match is None:
-                refusal = almost(pattern, node, users)
-            else:
-                refusal = (
-                    _shared(match, users, wanted)
-                    or _refusal(fusion, match)
-                    or _operands_too_late(match, names, position)
-                )
-            if match is not None and refusal is None:
+                missed.append(_Miss(fusion, pattern, node, None))
+                continue
+            refusal = (
+                _shared(match, users, wanted)
+                or _refusal(fusion, match)
+                or _operands_too_late(match, names, position)
+            )
+            if refusal is None:
                 fused = _with_unique_name(_fused(fusion, match, names), taken)
                 reason = refuses(fused)
                 if reason is None:
                     finds.append(_Accepted(fusion, match, fused))
                     break
                 refusal = Refusal(f"the backend refuses it: {reason}", node)
-            if refusal is not None:
-                misses.append(Refused(fusion.name, node.name, refusal.reason, refusal.at.name))
+            missed.append(_Miss(fusion, pattern, node, refusal))
         else:
-            refused.extend(misses)
-    return finds
+            misses += missed
+    return finds, (users, misses)
 
 
 def _shared(match: Match, users: Users, wanted: Collection[Node]) -> Refusal | None:

@@ -105,7 +105,7 @@ def almost(pattern: Pattern, root: Node, users: Users) -> Refusal | None:
     if isinstance(pattern, Several):
         return _near_miss_of_several(pattern, root, users)
     term = root_of(pattern)
-    if term.size < 3 or _differ_twice(term, root):
+    if not may_nearly_match(pattern, [source.op for source in root.inputs]):
         return None
     misses = _misses(term, root)
     if len(misses) != 1:
@@ -114,15 +114,27 @@ def almost(pattern: Pattern, root: Node, users: Users) -> Refusal | None:
     return Refusal(_mismatch(wanted, node), node)
 
 
-def _differ_twice(term: Term, node: Node) -> bool:
-    """Whether already the ops of the operands differ in two places, or in number; most nodes do."""
-    if len(node.inputs) != len(term.heads):
-        return True
-    found = [source.op for source in node.inputs]
-    orders = [found, [found[1], found[0], *found[2:]]] if term.op.commutative else [found]
-    differ = [sum(op is not None and op is not other for op, other in zip(term.heads, ops, strict=True))
-              for ops in orders]  # fmt: skip
-    return min(differ) > 1
+def may_match(pattern: Pattern, ops: Sequence[Op]) -> bool:
+    """Whether a node can be the pattern's root by the ops of its operands; those of most nodes cannot."""
+    return _differing(root_of(pattern), ops) == 0
+
+
+def may_nearly_match(pattern: Pattern, ops: Sequence[Op]) -> bool:
+    """Whether a node whose operands have these ops can be the root of a near miss."""
+    if isinstance(pattern, Several):
+        return may_match(pattern, ops)
+    return root_of(pattern).size >= 3 and _differing(root_of(pattern), ops) <= 1
+
+
+def _differing(term: Term, ops: Sequence[Op]) -> int:
+    """How many operands are of other ops than the term's, in the better order; 2 if their number differs."""
+    if len(ops) != len(term.heads):
+        return 2
+    orders = [ops, [ops[1], ops[0], *ops[2:]]] if term.op.commutative else [ops]
+    return min(
+        sum(op is not None and op is not other for op, other in zip(term.heads, found, strict=True))
+        for found in orders
+    )
 
 
 def _near_miss_of_several(pattern: Several, root: Node, users: Users) -> Refusal | None:

@@ -19,6 +19,7 @@ from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests.docs.pages import table
 from tests.inspect import samples
+from tests.model_forms import distinct
 from tests.sample_models import MODELS
 
 
@@ -27,7 +28,7 @@ def document(executor: Executor, tokens: int = 1) -> dict[str, Any]:
     return describe(compiled, model="m", backend=executor.backend, device=executor.device)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", distinct(list(MODELS)))
 def test_it_says_what_the_graph_says(model: str) -> None:
     executor = samples.executor(model)
     compiled = executor.compiled(24, 1)

@@ -14,6 +14,7 @@ from graphml.inspect.document import Document
 from graphml.inspect.explain import explain, text
 from graphml.inspect.without_weights import describe_model
 from tests.inspect import samples
+from tests.model_forms import distinct
 from tests.sample_models import MODELS
 
 UNQUANTISED = CompileOptions("none,+swiglu,+rms_norm_mul")
@@ -25,7 +26,7 @@ def stories(keep: str | None = None) -> Document:
     return describe_model(samples.stories(), options=options)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", distinct(list(MODELS)))
 def test_every_node_of_every_pass_has_a_story(model: str) -> None:
     document = describe_model(samples.executor(model))
     names = dict.fromkeys(node["name"] for found in document["passes"] for node in found["nodes"])

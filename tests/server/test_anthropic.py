@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 
 from tests.server.running_server import Running
+
+if TYPE_CHECKING:  # it takes longer to import than all else that a process collects
+    import anthropic
 
 GREEDY = {"temperature": 0}
 MESSAGES: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Once upon a time"}]}]
@@ -15,6 +17,8 @@ MESSAGES: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "On
 
 @pytest.fixture(scope="module")
 def client(server: Running) -> anthropic.Anthropic:
+    import anthropic
+
     return anthropic.Anthropic(
         api_key="none", base_url=server.address, max_retries=0, _strict_response_validation=True
     )
@@ -66,6 +70,8 @@ def test_a_billing_header_of_the_system_prompt_is_left_out(client: anthropic.Ant
 
 
 def test_errors_have_the_shape_of_the_protocol(client: anthropic.Anthropic) -> None:
+    import anthropic
+
     with pytest.raises(anthropic.BadRequestError) as raised:
         client.messages.create(model="any", max_tokens=5, messages=MESSAGES, extra_body={"temperature": -1})
     assert isinstance(raised.value.body, dict)

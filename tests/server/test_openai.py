@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from tests.server.running_server import Running
+
+if TYPE_CHECKING:  # it takes longer to import than all else that a process collects
+    import openai
 
 MESSAGES: list[Any] = [{"role": "system", "content": "Book"}, {"role": "user", "content": "Once upon a time"}]
 SCHEMA = {"enum": ["yes", "no"]}
@@ -16,6 +18,8 @@ SCHEMA = {"enum": ["yes", "no"]}
 
 @pytest.fixture(scope="module")
 def client(server: Running) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(
         api_key="none", base_url=f"{server.address}/v1", max_retries=0, _strict_response_validation=True
     )
@@ -82,6 +86,8 @@ def test_an_answer_follows_its_schema(client: openai.OpenAI) -> None:
 
 
 def _lenient(client: openai.OpenAI) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(api_key="none", base_url=client.base_url, max_retries=0)
 
 
@@ -129,6 +135,8 @@ def test_an_echoed_prompt_is_the_text_that_was_sent(client: openai.OpenAI) -> No
 
 
 def test_responses_go_on_from_one_another(client: openai.OpenAI) -> None:
+    import openai
+
     asked: dict[str, Any] = {"model": "any", "max_output_tokens": 8, "temperature": 0}
     first = client.responses.create(**asked, input="Once upon a time", instructions="Book")
     assert first.id.startswith("resp_")
@@ -178,6 +186,8 @@ def test_embeddings_of_a_decoder(client: openai.OpenAI) -> None:
 
 
 def test_models(client: openai.OpenAI) -> None:
+    import openai
+
     assert [one.id for one in client.models.list()] == ["stories"]
     assert client.models.retrieve("stories").owned_by == "graphml"
     with pytest.raises(openai.NotFoundError):
@@ -192,6 +202,8 @@ def test_models(client: openai.OpenAI) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_a_wrong_field_is_named(client: openai.OpenAI, field: str, value: object) -> None:
+    import openai
+
     asked: dict[str, Any] = {"model": "any", "messages": MESSAGES, "max_tokens": 2}
     with pytest.raises(openai.BadRequestError) as raised:
         client.chat.completions.create(**asked, extra_body={field: value})
