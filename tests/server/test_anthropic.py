@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,12 +17,13 @@ MESSAGES: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "On
 
 
 @pytest.fixture(scope="module")
-def client(server: Running) -> anthropic.Anthropic:
+def client(server: Running) -> Iterator[anthropic.Anthropic]:
     import anthropic
 
-    return anthropic.Anthropic(
+    with anthropic.Anthropic(
         api_key="none", base_url=server.address, max_retries=0, _strict_response_validation=True
-    )
+    ) as client:
+        yield client
 
 
 def test_a_message_is_answered_alike_plain_and_streamed(client: anthropic.Anthropic) -> None:

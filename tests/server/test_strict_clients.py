@@ -6,6 +6,7 @@ Five calls of OpenAI's own protocol fail its package's strict check, whoever ans
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -30,13 +31,15 @@ def _given(server: Running, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def strict_openai(server: Running) -> openai.OpenAI:
-    return openai.OpenAI(**_given(server, base_url=f"{server.address}/v1"))
+def strict_openai(server: Running) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(**_given(server, base_url=f"{server.address}/v1")) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
-def strict_anthropic(server: Running) -> anthropic.Anthropic:
-    return anthropic.Anthropic(**_given(server, base_url=server.address))
+def strict_anthropic(server: Running) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(**_given(server, base_url=server.address)) as client:
+        yield client
 
 
 @pytest.mark.parametrize("name", sorted(set(OPENAI) - OUT_OF_REACH))
@@ -56,7 +59,8 @@ def test_what_the_package_refuses_of_openais_protocol_it_takes_otherwise(
     with pytest.raises(openai.APIResponseValidationError):
         OPENAI[name](strict_openai)
     lenient = _given(server, base_url=f"{server.address}/v1", _strict_response_validation=False)
-    assert OPENAI[name](openai.OpenAI(**lenient))
+    with openai.OpenAI(**lenient) as client:
+        assert OPENAI[name](client)
 
 
 def test_the_packages_types_refuse_what_openai_sends() -> None:

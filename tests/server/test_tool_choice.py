@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -19,16 +20,19 @@ NAMES = ("look", "stop", "wait")
 
 
 @pytest.fixture(scope="module")
-def gpt(server: Running) -> openai.OpenAI:
-    address = f"{server.address}/v1"
-    return openai.OpenAI(api_key="none", base_url=address, max_retries=0, _strict_response_validation=True)
+def gpt(server: Running) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(
+        api_key="none", base_url=f"{server.address}/v1", max_retries=0, _strict_response_validation=True
+    ) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
-def claude(server: Running) -> anthropic.Anthropic:
-    return anthropic.Anthropic(
+def claude(server: Running) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(
         api_key="none", base_url=server.address, max_retries=0, _strict_response_validation=True
-    )
+    ) as client:
+        yield client
 
 
 def called(message: Any) -> list[str]:
