@@ -1,18 +1,18 @@
 """How many rows a step may have: as many as take the time that everybody may wait for a token.
 
 The duration of a step is the time between two tokens for all sequences in it. Where many prompts wait beside
-them, it may be longer, up to three times: rows of generated tokens are computed in each step, so the fewer
-steps there are, the sooner the last prompt is computed. Knows counts and seconds.
+them, it may be longer, up to twice: rows of generated tokens are computed in each step, so the fewer steps
+there are, the sooner the last prompt is computed. Knows counts and seconds.
 """
 
 from __future__ import annotations
 
 FEWEST = 16
 """Rows that prompts get in a step, however slow it is and however many sequences generate."""
-_MOST_STRETCH = 3.0
+_MOST_STRETCH = 2.0
 """How much longer than its target a step is at most."""
-_CROWD = 4.0
-"""Where one of so many sequences is at its prompt, steps take twice their target."""
+_CROWD = 4
+"""Where one of so many sequences, or more of them, is at its prompt, steps are stretched most."""
 _SHARE = 0.2  # of the latest step in the average
 
 
@@ -27,8 +27,8 @@ class StepBudget:
         """Rows of the next step, in which so many sequences wait for a token and so many are at prompts."""
         if not n_decoding:
             return self._most
-        crowd = _CROWD * n_prompts / (n_decoding + n_prompts)
-        target_s = self._target_s * min(_MOST_STRETCH, 1.0 + crowd)
+        crowd = min(1.0, _CROWD * n_prompts / (n_decoding + n_prompts))
+        target_s = self._target_s * (1.0 + (_MOST_STRETCH - 1.0) * crowd)
         rows = 4.0 * FEWEST if self._row_s is None else target_s / self._row_s
         return int(min(self._most, max(n_decoding + FEWEST, rows)))
 

@@ -19,12 +19,9 @@ def test_without_generated_tokens_a_step_is_as_long_as_it_can_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n_decoding", "n_prompts", "rows"),
-    [(8, 0, 50), (7, 1, 75), (9, 3, 100), (24, 8, 100), (20, 12, 125), (16, 16, 150), (1, 31, 150)],
+    ("n_decoding", "n_prompts", "rows"), [(8, 0, 50), (7, 1, 75), (9, 3, 100), (1, 31, 100), (24, 8, 100)]
 )
-def test_steps_are_up_to_three_times_as_long_where_many_prompts_wait(
-    n_decoding: int, n_prompts: int, rows: int
-) -> None:
+def test_steps_are_twice_as_long_where_many_prompts_wait(n_decoding: int, n_prompts: int, rows: int) -> None:
     assert _at(0.001).rows(n_decoding, n_prompts) == rows
 
 
