@@ -24,12 +24,13 @@ from graphml.sampling.mersenne_twister import MersenneTwister
 from graphml.sampling.moment import Moment, Vocabulary
 from graphml.sampling.open_vocabulary import AnyVocabulary, opened_vocabulary
 from graphml.sampling.params import LLAMA_CPP, SamplingParams
+from graphml.sampling.sampler_states import DIST
 from graphml.similar_names import did_you_mean
 
 _BY_TYPE: dict[str, tuple[Filter, Entry]] = {
     entry.type: (one, entry) for one in CHAIN for entry in one.entries
 }
-DIST, GREEDY, GRAMMAR = "dist", "greedy", "grammar"
+GREEDY, GRAMMAR = "greedy", "grammar"
 
 
 @dataclass(frozen=True, eq=False)

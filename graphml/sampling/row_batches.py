@@ -21,12 +21,11 @@ from graphml.sampling.filter_order import CHAIN, filters_on
 from graphml.sampling.filters import logit_bias
 from graphml.sampling.params import LLAMA_CPP, SamplingParams
 from graphml.sampling.random_numbers import PeekableRandom
+from graphml.sampling.sampler_states import DIST
 from graphml.sampling.sorted_rows import SortedRows, by_numbers
 from graphml.sampling.structured.packed_masks import Bits
 
 MOST_K = 64
-LAST = "dist"
-"""What llama.cpp calls the sampler at a chain's end, whose generator it is."""
 
 
 class TopRows(Protocol):
@@ -114,7 +113,7 @@ def _tokens(chain: RowChain, members: Sequence[One], ids: Ids, tops: Floats) -> 
     """The token of each member, by its top k."""
     params = [one for _, one, _ in members]
     if chain.exact:
-        numbers = [one.kept.generator(LAST, one.seed).double() for _, _, one in members]
+        numbers = [one.kept.generator(DIST, one.seed).double() for _, _, one in members]
     else:  # greedy ones use none
         numbers = [0.0 if one.greedy else random.random() for _, one, random in members]
     if ids.shape[1] == 1:  # whatever the chain does

@@ -20,6 +20,7 @@ from graphml.sampling.mersenne_twister import MersenneTwister
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import LLAMA_CPP, SamplingParams
 from graphml.sampling.random_numbers import Numbers, PeekableRandom
+from graphml.sampling.sampler_states import DIST
 from graphml.sampling.top_k_logits import TopK
 from graphml.sampling.top_k_sampling import candidates_of_top_k, device_sample
 
@@ -79,7 +80,7 @@ class _Run:
         if not self.exact:
             return choice.by_number(candidates.logits, self.numbers.random())
         last = self.left[-1].one if self.left else None
-        generator = self.generator("dist" if last is None else last.name)
+        generator = self.generator(DIST if last is None else last.name)
         return choice.as_llama_cpp(candidates, generator, discrete=last is not None and last.selects)
 
 

@@ -17,6 +17,9 @@ _State: TypeAlias = tuple[float, ...]
 _After: TypeAlias = tuple[int, int, _State]
 """Number of tokens, the last of them, and the state behind it."""
 
+DIST = "dist"
+"""What llama.cpp calls the sampler that ends a chain and draws, whose generator it is."""
+
 
 class KeptStates:
     """By filter. A sequence's own: `copy` for another that goes on the same way."""

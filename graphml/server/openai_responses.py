@@ -87,10 +87,8 @@ async def stored_response(service: Service, request: Request) -> Response | Even
         return json_response(found.response)
 
     async def events() -> AsyncGenerator[bytes, None]:
-        replayed = ResponseEvents().replayed(found.response, found.pieces, found.n_progress)
-        for index, one in enumerate(replayed):
-            if index + (found.n_progress if index > 1 else 0) > after:
-                yield one
+        for one in ResponseEvents().replayed(found.response, found.pieces, found.n_progress, after):
+            yield one
 
     return service.stream(request, events(), lambda: None)
 

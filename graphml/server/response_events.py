@@ -6,6 +6,7 @@ Knows their forms and order; nothing of how answers are made.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from graphml.server.event_stream import event
@@ -97,15 +98,21 @@ class ResponseEvents:
         return self._item_begun(message_item(new_id("msg_"), None, "in_progress")) + self.closed()
 
     def replayed(
-        self, response: dict[str, Any], pieces: Pieces | None = None, n_progress: int = 0
+        self, response: dict[str, Any], pieces: Pieces | None = None, n_progress: int = 0, after: int = -1
     ) -> Iterator[bytes]:
-        """All events of a response that has ended, with the numbers that they had, but for progress.
+        """Events of a response that has ended, with the numbers that they had, but for progress.
 
         pieces, n_progress: as of the writer of its stream; None: it had none, and each text is one event.
+        after: those with larger numbers.
         """
         before = {**response, "status": "in_progress", "output": [], "incomplete_details": None}
-        yield from self.begun({name: one for name, one in before.items() if name not in ENDS})
+        begun = self.begun({name: one for name, one in before.items() if name not in ENDS})
         self._number += n_progress
+        events = chain(enumerate(begun), enumerate(self._ended(response, pieces), self._number))
+        yield from (one for number, one in events if number > after)
+
+    def _ended(self, response: dict[str, Any], pieces: Pieces | None) -> Iterator[bytes]:
+        """The events of the items of a response, and of its end."""
         for number, item in enumerate(response["output"]):
             kind, id = item["type"], item["id"]
             if kind == "function_call":

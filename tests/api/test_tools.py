@@ -154,6 +154,20 @@ def test_models_of_pydantic_are_parameters_and_results() -> None:
     assert json.loads(tool.call(given)) == {"begin": {"x": 1, "unit": "c"}, "stops": []}
     assert tool.call({"trip": {"begin": {"x": "many"}}, "way": []}).startswith("Error: ValidationError: 1 ")
 
+    f.__annotations__ = {"trip": Annotated[Spot, "Where from."]}
+    assert tool_of(f).parameters["properties"]["trip"]["description"] == "Where from."
+
+    class Elsewhere:
+        @staticmethod
+        def model_json_schema() -> dict[str, str]:
+            return {"$ref": "#/definitions/Spot"}
+
+    f.__annotations__ = {"trip": Elsewhere}
+    with pytest.raises(
+        UsageError, match=r"tools: f\.trip: its schema refers to '#/definitions/Spot'; wanted"
+    ):
+        tool_of(f)
+
     class Tree(pydantic.BaseModel):  # type: ignore[misc, name-defined]
         leaves: list[Tree]
 

@@ -80,9 +80,8 @@ def test_fused_is_unfused_on_every_backend(
     for name, value in want.items():
         np.testing.assert_array_equal(got[name], value)
     for backend, device in devices.values():
-        # Compilers of GPUs take long, and what is fused is the same: each sees a sixth of the graphs.
-        turn = {"opencl": 0, "wgpu": 3}.get(backend.name)
-        if turn is not None and len(recipe.graph.nodes) % 6 != turn:
+        # Compilers of GPUs take long, and what is fused is the same: they see a third of the graphs.
+        if backend.name not in ("cpu", "reference") and len(recipe.graph.nodes) % 3:
             continue
         for switches in ("all", "none"):
             outputs = run_on(backend, device, recipe, arrays, switches)

@@ -242,11 +242,11 @@ class LazyMatcher(Matcher):
         text = repr(b"".join(piece for _, piece in trigger).decode("utf-8", "replace"))
         before = b"".join(map(self._piece, inner.accepted)).decode("utf-8", "replace")
         if not before:
-            begins = inner.next_text().replace("has ", "begins with ", 1)
             return UsageError(
-                f"{self._name}: the trigger's text {text} cannot begin the structure, which {begins}"
+                f"{self._name}: the trigger's text {text} cannot begin the structure, which "
+                f"{inner.next_text('begins with')}"
             )
         return UsageError(
             f"{self._name}: the text {text} from the trigger on does not follow the structure: "
-            f"behind {before!r} it {inner.next_text()}"
+            f"behind {before!r} it {inner.next_text('has')}"
         )

@@ -145,11 +145,11 @@ class Matcher:
         """Whether the text may end here."""
         return self._progress.may_end()
 
-    def next_text(self) -> str:
-        """What may come next, in words for a message: a forced text, or the first characters."""
+    def next_text(self, verb: str) -> str:
+        """What may come next, in words behind a verb: a forced text, or the first characters."""
         forced = self._progress.forced_bytes().decode("utf-8", "ignore")
         if forced:
-            return f"has {forced[:_SHOWN]!r}"
+            return f"{verb} {forced[:_SHOWN]!r}"
         found = [byte for byte, token in enumerate(self.bytes) if token is not None and self.allows(token)]
         ascii = sorted((chr(byte) for byte in found if byte < 0x80), key=lambda one: not one.isprintable())
         texts = [repr(one) for one in ascii]
@@ -158,7 +158,7 @@ class Matcher:
             texts.append("a character beyond ASCII")
         if not texts:
             return "ends"
-        return f"has {', '.join(texts)}{' or ends' if self.may_end() else ''}"
+        return f"{verb} {', '.join(texts)}{' or ends' if self.may_end() else ''}"
 
     def accept(self, token: int) -> None:
         """Go on by a token; UsageError if it is not allowed. An end token changes nothing where it is."""

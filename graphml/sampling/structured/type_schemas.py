@@ -48,6 +48,10 @@ def schema_of_annotation(kind: Any, place: str) -> dict[str, Any]:
 def _schema(kind: Any, place: str, level: int) -> dict[str, Any]:
     if level > MAX_LEVELS:
         raise UsageError(f"{place}: {_ENDLESS}")
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:  # before others: it has the attributes of its type
+        told = next((one for one in parts[1:] if isinstance(one, str)), "")
+        return {**_schema(parts[0], place, level + 1), **({"description": told} if told else {})}
     if states_schema(kind):
         found = _stated(kind, place)
         inlined: dict[str, Any] = _inlined(found, found.get("$defs", {}), place, ())
@@ -56,12 +60,8 @@ def _schema(kind: Any, place: str, level: int) -> dict[str, Any]:
         return _of_dataclass(kind, place, level)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return _enum(kind, [one.value for one in kind], place)
-    origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         return _enum(kind, [one.value if isinstance(one, enum.Enum) else one for one in parts], place)
-    if origin is typing.Annotated:
-        told = next((one for one in parts[1:] if isinstance(one, str)), "")
-        return {**_schema(parts[0], place, level + 1), **({"description": told} if told else {})}
     if origin in (typing.Union, types.UnionType):
         return {"anyOf": [_schema(one, place, level + 1) for one in parts]}
     if origin in (list, set, frozenset, Sequence) or (origin is tuple and parts[-1:] == (...,)):
@@ -124,4 +124,6 @@ def _inlined(value: Any, defined: Mapping[str, Any], place: str, within: tuple[s
         return rest
     if to in within:
         raise UsageError(f"{place}: {_ENDLESS}")
+    if to.removeprefix(_DEFINED) not in defined:
+        raise UsageError(f"{place}: its schema refers to {to!r:.80}; wanted a part of its $defs")
     return {**_inlined(defined[to.removeprefix(_DEFINED)], defined, place, (*within, to)), **rest}
