@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 
-from graphml.text.tokenizer.words import MAX_CHARACTERS, MAX_KEPT, WordCache
+import pytest
+
+from graphml.text.tokenizer.words import MAX_BYTES, MAX_CHARACTERS, WordCache
 
 
 def counting() -> tuple[WordCache, Counter[str]]:
@@ -24,12 +27,26 @@ def test_words_give_their_ids_in_order_and_are_encoded_once() -> None:
     assert encoded == {"a": 1, "dog": 1}
 
 
-def test_a_million_new_words_take_no_more_memory_than_a_few() -> None:
-    cache, encoded = counting()
-    for number in range(0, 1_000_000, 1000):
-        cache.encode(["often", *(f"{one:06}" for one in range(number, number + 1000))])
-    assert 0 < len(cache) <= 2 * MAX_KEPT // 14
-    assert encoded["often"] == 1  # was looked up in each generation
+@pytest.mark.parametrize(("n_words", "n_ids"), [(60_000, 2), (4_000, 256)], ids=["natural", "hostile"])
+def test_new_words_take_no_more_memory_than_is_said(n_words: int, n_ids: int) -> None:
+    often = 0
+
+    def encode(word: str) -> list[int]:
+        nonlocal often
+        often += word == "often"
+        first = 1000 * int(word, 36)
+        return list(range(first, first + n_ids))  # integers of their own: Python shares small ones
+
+    cache = WordCache(encode)
+    tracemalloc.start()
+    try:
+        for number in range(0, n_words, 100):
+            cache.encode(["often", *(f"{one:06}" for one in range(number, number + 100))])
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert MAX_BYTES // 2 < taken < 2 * MAX_BYTES
+    assert often == 1  # was met again before the older words were forgotten
 
 
 def test_words_that_are_too_long_are_not_kept() -> None:

@@ -1,58 +1,59 @@
 """A cache of the ids of words. Natural text repeats its words, so most need not be encoded again.
 
-Knows words and ids; nothing of how words are encoded. Threads may share one.
+Knows words and ids; nothing of how words are encoded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from sys import getsizeof
 from typing import Final
 
 MAX_CHARACTERS: Final = 64
 """Characters of a word that is kept."""
-OF_WORD: Final = 8
-"""What a word counts besides its characters."""
-MAX_KEPT: Final = 1 << 17
-"""What the words of a generation count together: 10,000 words of five characters."""
+MAX_BYTES: Final = 1 << 22
+"""What newer and older words may each take: 14,000 words of two ids."""
+ENTRY_BYTES: Final = 100
+"""What an entry of a dict takes, with the room that a dict leaves free."""
+ID_BYTES: Final = 32
+"""What an integer takes besides its place in a list."""
 
 
 class WordCache:
-    """Encodes words with `encode_word` and remembers short ones, in two generations.
+    """Encodes words with `encode_word` and remembers short ones.
 
-    A full generation becomes the former one, whose words are looked up once more before they are forgotten:
-    the words that a text repeats stay, and a server that reads new ones for weeks keeps no more of them.
+    Where newer words have taken `MAX_BYTES`, they become the older ones, and the former older ones are
+    forgotten, but for those that were met again: what a text repeats stays, and new words for weeks take no
+    more memory.
     """
 
     def __init__(self, encode_word: Callable[[str], list[int]]) -> None:
         self._encode_word = encode_word
-        self._known: dict[str, list[int]] = {}
-        self._former: dict[str, list[int]] = {}
-        self._n_kept = 0
-
-    def __len__(self) -> int:
-        """Words that are kept."""
-        return len(self._known) + len(self._former)
+        self._newer: dict[str, list[int]] = {}
+        self._older: dict[str, list[int]] = {}
+        self._newer_bytes = 0
 
     def encode(self, words: Iterable[str]) -> list[int]:
         """Return the ids of all words in order."""
         ids: list[int] = []
-        known = self._known
+        newer = self._newer
         for word in words:
-            found = known.get(word)
+            found = newer.get(word)
             if found is None:
-                found = self._found(word)
-                known = self._known
+                found = self._renewed(word)
+                newer = self._newer
             ids += found
         return ids
 
-    def _found(self, word: str) -> list[int]:
-        """The ids of a word that this generation does not have yet."""
-        found = self._former.get(word)
+    def _renewed(self, word: str) -> list[int]:
+        """The ids of a word that is not among the newer ones; it is afterwards, if it is short."""
+        found = self._older.get(word)
         if found is None:
             found = self._encode_word(word)
         if len(word) <= MAX_CHARACTERS:
-            self._n_kept += len(word) + OF_WORD
-            if self._n_kept > MAX_KEPT:
-                self._former, self._known, self._n_kept = self._known, {}, len(word) + OF_WORD
-            self._known[word] = found
+            taken = getsizeof(word) + getsizeof(found) + ID_BYTES * len(found) + ENTRY_BYTES
+            if self._newer_bytes + taken > MAX_BYTES:
+                self._older, self._newer, self._newer_bytes = self._newer, {}, 0
+            self._newer[word] = found
+            self._newer_bytes += taken
         return found
