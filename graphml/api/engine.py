@@ -249,6 +249,12 @@ class Engine:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def prepare_copies(self) -> None:
+        """Compile what copies a begun block, which else the first step that shares one waits for."""
+        runner = self._runner()
+        if runner is not None:
+            runner.prepare_moves(shifts=False)
+
     def _check_full(self, full: Overflow) -> None:
         """UsageError where a full context cannot be shifted; what a shift needs is compiled before a step."""
         if full.shifts:
@@ -260,4 +266,4 @@ class Engine:
                 )
             runner = self._runner()
             if runner is not None:
-                runner.prepare_shift()
+                runner.prepare_moves(shifts=True)

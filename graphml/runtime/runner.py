@@ -274,9 +274,9 @@ class Runner:
             if rows.keep is not None and self._copies is not None:
                 self._copies.keep(rows.sequence.slot, rows.keep)
 
-    def prepare_shift(self) -> None:
-        """Compile what moves positions, so that no step waits for it."""
-        prepare_moves(self._executor, self._state, rotates=True)
+    def prepare_moves(self, shifts: bool) -> None:
+        """Compile what copies cells or, for shifts, what moves positions, so that no step waits for it."""
+        prepare_moves(self._executor, self._state, rotates=shifts)
 
     def _move(self, plan: StepPlan) -> None:
         """What comes before the rows of a plan: moved cells, and copies of states."""

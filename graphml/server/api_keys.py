@@ -76,6 +76,7 @@ class ApiKeys:
         self._secret = secrets.token_bytes(32)
         self._places: dict[bytes, str] = {}
         self._uses: dict[str, KeyUse] = {}
+        self._folders: dict[str, str] = {}
         self._read(of_file or ())
 
     def __bool__(self) -> bool:
@@ -92,6 +93,10 @@ class ApiKeys:
     def use_of(self, owner: str | None) -> KeyUse | None:
         """What an owner has used and may use; None for requests without a key, and for one that is gone."""
         return None if owner is None else self._uses.get(owner)
+
+    def folder_of(self, owner: str | None) -> str:
+        """The name of a folder for what an owner keeps, the same in every process; "" for who has no key."""
+        return "" if owner is None else self._folders.get(owner, "")
 
     def uses(self) -> Iterator[tuple[str, str, KeyUse]]:
         """Each key's place as metrics name it (a line of the file, or `given N`), its owner and its use."""
@@ -115,12 +120,15 @@ class ApiKeys:
         every += [(str(one.line), one.key, one.limits) for one in of_file]
         places: dict[bytes, str] = {}
         uses: dict[str, KeyUse] = {}
+        folders: dict[str, str] = {}
         for place, key, limits in every:
             digest = self._digest(key)
             uses[_name(digest)] = use = self._uses.get(_name(digest)) or KeyUse()
             use.change(limits)
             places[digest] = place
-        self._places, self._uses = places, uses
+            of_key = b"a folder of " + key.encode("utf-8", "replace")
+            folders[_name(digest)] = hashlib.sha256(of_key).hexdigest()
+        self._places, self._uses, self._folders = places, uses, folders
 
     def _digest(self, key: str) -> bytes:
         return hmac.digest(self._secret, key.encode("utf-8", "replace"), hashlib.sha256)

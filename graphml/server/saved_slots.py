@@ -18,6 +18,7 @@ from graphml.server.request_fields import SlotFile
 from graphml.server.server_options import ServerOptions
 
 ACTIONS = ("save", "restore", "erase")
+OF_KEYS = ".keys"  # no file's name: those begin with no dot
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,127}", re.ASCII)
 
 
@@ -28,19 +29,24 @@ class SavedSlots:
         self._folder, self._count = options.slot_save_path, options.parallel
         self._ids: dict[int, tuple[str | None, list[int]]] = {}
         if self._folder is not None:
-            remove_stale([self._folder])
+            remove_stale([self._folder, *self._folder.glob(f"{OF_KEYS}/*")])
 
     def ended(self, number: int, key: str | None, ids: list[int]) -> None:
         """A request of this slot, and of a key, has ended with these ids."""
         if self._folder is not None and 0 <= number < self._count:
             self._ids[number] = key, ids
 
-    def path(self, given: SlotFile) -> Path:
-        """A file of the folder; ApiError 400 for a name that could be elsewhere."""
+    def path(self, given: SlotFile, of_key: str = "") -> Path:
+        """A file of the folder; ApiError 400 for a name that could be elsewhere.
+
+        of_key: the name of a folder within it, for a key whose files no other one reads or replaces.
+        """
         assert self._folder is not None
         if not NAME.fullmatch(given.filename):
             raise wrong_field("filename", "wanted letters, digits and ._+- without a folder, at most 128")
-        return self._folder / given.filename
+        if not of_key:
+            return self._folder / given.filename
+        return self._folder / OF_KEYS / of_key / given.filename
 
     def change(
         self,
@@ -65,6 +71,8 @@ class SavedSlots:
             return {"id_slot": number, "n_erased": n_erased}
         found: dict[str, Any] = {"id_slot": number, "filename": path.name}
         if action == "save":
+            for folder in (path.parent.parent, path.parent) if path.parent != self._folder else ():
+                folder.mkdir(mode=0o700, exist_ok=True)
             found["n_saved"], found["n_written"] = files.save(ids, extra, path)
         else:
             ids, found["n_read"] = files.restore(path, extra)

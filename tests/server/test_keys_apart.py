@@ -7,12 +7,13 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 import graphml
 from graphml.server import resumable_streams
 from graphml.server.api_errors import ApiError
-from graphml.server.api_keys import FileKey
+from graphml.server.api_keys import ApiKeys, FileKey
 from graphml.server.key_limits import KeyLimits
 from graphml.server.resumable_streams import ResumableStreams
 from graphml.server.server_options import ServerOptions
@@ -59,6 +60,27 @@ def test_a_slot_is_saved_and_erased_by_the_key_that_left_it(shared: Running) -> 
     assert counted("save", ANN) > 0
     assert counted("save", ROOT) > 0
     assert counted("erase", ANN) > 0
+
+
+def test_files_of_slots_are_of_their_key_and_admins_share_theirs(shared: Running, tmp_path: Path) -> None:
+    """Under one name each key has a file of its own, which the same key finds in another process."""
+
+    def done(action: str, headers: dict[str, str]) -> httpx2.Response:
+        return shared.post(f"/slots/0?action={action}", {"filename": "a.bin"}, headers=headers)
+
+    asked = {"prompt": "Once upon a time there was a girl. " * 4, "n_predict": 2, "id_slot": 0}
+    for headers in (ANN, ROOT):
+        shared.post("/completion", asked, headers=headers)
+        assert done("save", headers).json()["n_saved"] > 0
+    assert done("restore", BOB).status_code == 400  # neither Ann's nor the admin's
+    (of_all,), (of_ann,) = tmp_path.glob("*.bin"), tmp_path.glob(".keys/*/a.bin")
+    was = of_all.read_bytes(), of_ann.read_bytes()
+    assert done("save", BOB).json()["n_saved"] == 0
+    assert (of_all.read_bytes(), of_ann.read_bytes()) == was
+    assert done("restore", ANN).json()["n_read"] == len(was[1])
+    assert of_ann.parent.stat().st_mode & 0o077 == 0
+    keys = ApiKeys(["ann"])  # as another process has them, under other names
+    assert keys.folder_of(keys.owner_of("ann")) == of_ann.parent.name
 
 
 def test_adapters_of_all_are_set_by_admins(shared: Running) -> None:

@@ -139,3 +139,7 @@ def test_the_openapi_document_has_all_routes_and_the_ranges_of_fields(server: Ru
     assert {"type": "number", "minimum": 0.0} in chat["properties"]["temperature"]["anyOf"]
     body = document["paths"]["/v1/messages"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body == {"$ref": "#/components/schemas/Messages"}
+
+
+def test_what_copies_a_begun_block_is_compiled_before_the_first_request(server: Running) -> None:
+    assert server.service.model.executor.movers
