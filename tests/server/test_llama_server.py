@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.server.running_server import Running
+import graphml
+from graphml.server.server_options import ServerOptions
+from tests.server.running_server import STORIES, Running, running
 
 PROMPT = "I believe the meaning of life is"
 
@@ -141,5 +143,9 @@ def test_the_openapi_document_has_all_routes_and_the_ranges_of_fields(server: Ru
     assert body == {"$ref": "#/components/schemas/Messages"}
 
 
-def test_what_copies_a_begun_block_is_compiled_before_the_first_request(server: Running) -> None:
-    assert server.service.model.executor.movers
+def test_what_copies_a_begun_block_is_compiled_before_the_first_request() -> None:
+    with (
+        graphml.load(STORIES, "cpu", threads=1, n_batch=64) as model,
+        running(ServerOptions(parallel=2, n_ctx=256), model),
+    ):
+        assert model.executor.movers
