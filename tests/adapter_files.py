@@ -16,11 +16,15 @@ Pairs = Mapping[str, tuple[Floats, Floats]]
 
 
 def pairs_of(model: golden.Golden, targets: Sequence[str], rank: int, seed: int) -> Pairs:
-    """Random pairs of some tensors: a [.., rank, in] and b [.., out, rank], of the embedding a table."""
+    """Random pairs of some of its tensors."""
+    return random_pairs({name: model.tensors[name][::-1] for name in targets}, rank, seed)
+
+
+def random_pairs(tensors: Mapping[str, Sequence[int]], rank: int, seed: int) -> Pairs:
+    """Random pairs for these shapes: a [.., rank, in] and b [.., out, rank], of the embedding a table."""
     numbers = np.random.default_rng(seed)
     found = {}
-    for name in targets:
-        *before, n_out, n_in = model.tensors[name][::-1]
+    for name, (*before, n_out, n_in) in tensors.items():
         shapes = ((*before, rank, n_in), (*before, n_out, rank))
         if name == "token_embd.weight":
             shapes = ((n_out, rank), (n_in, rank))

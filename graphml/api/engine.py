@@ -239,6 +239,12 @@ class Engine:
         """What a prompt's prefix is found by besides its ids; arguments as of `submit`."""
         return extra_of(NO_IDS, self._requests.adapters(lora, NO_IDS), salt)
 
+    def prepare_copies(self) -> None:
+        """Compile now what copies a partly filled block, so that the first step that shares one need not."""
+        runner = self._runner()
+        if runner is not None:
+            runner.prepare_moves(shifts=False)
+
     def close(self) -> None:
         """End all requests as if they were cancelled; a second call does nothing."""
         self._loop.close()
@@ -248,12 +254,6 @@ class Engine:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def prepare_copies(self) -> None:
-        """Compile what copies a begun block, which else the first step that shares one waits for."""
-        runner = self._runner()
-        if runner is not None:
-            runner.prepare_moves(shifts=False)
 
     def _check_full(self, full: Overflow) -> None:
         """UsageError where a full context cannot be shifted; what a shift needs is compiled before a step."""

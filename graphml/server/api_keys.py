@@ -95,8 +95,11 @@ class ApiKeys:
         return None if owner is None else self._uses.get(owner)
 
     def folder_of(self, owner: str | None) -> str:
-        """The name of a folder for what an owner keeps, the same in every process; "" for who has no key."""
-        return "" if owner is None else self._folders.get(owner, "")
+        """The name of a folder for what an owner keeps, the same in every process; "" for who has no key.
+
+        An owner whose key is gone since has a folder of this process, never that of all.
+        """
+        return "" if owner is None else self._folders.get(owner, owner)
 
     def uses(self) -> Iterator[tuple[str, str, KeyUse]]:
         """Each key's place as metrics name it (a line of the file, or `given N`), its owner and its use."""

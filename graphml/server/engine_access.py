@@ -61,7 +61,7 @@ class EngineAccess:
                 max_sequences=options.parallel, n_ctx=self.n_ctx, overflow=overflow, keep=options.keep
             )
             self.n_ctx = self.engine.n_ctx
-            self.engine.prepare_copies()  # most chats share a template's first cells
+            self.engine.prepare_copies()  # most chats begin with the same tokens of a template
             if options.loras:
                 self.engine.prefix_extra(self.adapters(), b"")  # reads them: a wrong file is told now
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.api.engine import Engine
+from graphml.errors import UsageError
 from graphml.replaced_file import remove_stale
 from graphml.server.api_errors import wrong_field
 from graphml.server.request_fields import SlotFile
@@ -44,9 +45,8 @@ class SavedSlots:
         assert self._folder is not None
         if not NAME.fullmatch(given.filename):
             raise wrong_field("filename", "wanted letters, digits and ._+- without a folder, at most 128")
-        if not of_key:
-            return self._folder / given.filename
-        return self._folder / OF_KEYS / of_key / given.filename
+        folder = self._folder / OF_KEYS / of_key if of_key else self._folder
+        return folder / given.filename
 
     def change(
         self,
@@ -71,10 +71,19 @@ class SavedSlots:
             return {"id_slot": number, "n_erased": n_erased}
         found: dict[str, Any] = {"id_slot": number, "filename": path.name}
         if action == "save":
-            for folder in (path.parent.parent, path.parent) if path.parent != self._folder else ():
-                folder.mkdir(mode=0o700, exist_ok=True)
+            self._make_folder_of(path)
             found["n_saved"], found["n_written"] = files.save(ids, extra, path)
         else:
             ids, found["n_read"] = files.restore(path, extra)
             self._ids[number], found["n_restored"] = (whose, ids), len(ids)
         return {**found, "timings": {f"{action}_ms": (time.monotonic() - begin) * 1e3}}
+
+    def _make_folder_of(self, path: Path) -> None:
+        """Make a key's folder, readable for the user of this process alone; UsageError where that fails."""
+        if path.parent == self._folder:
+            return
+        try:
+            path.parent.parent.mkdir(mode=0o700, exist_ok=True)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{path.name}: cannot be written: {error.strerror or error}") from None

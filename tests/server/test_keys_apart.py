@@ -81,6 +81,15 @@ def test_files_of_slots_are_of_their_key_and_admins_share_theirs(shared: Running
     assert of_ann.parent.stat().st_mode & 0o077 == 0
     keys = ApiKeys(["ann"])  # as another process has them, under other names
     assert keys.folder_of(keys.owner_of("ann")) == of_ann.parent.name
+    assert keys.folder_of("an owner whose key is gone") not in ("", of_ann.parent.name)
+
+
+def test_a_folder_that_cannot_be_made_is_told_without_its_path(shared: Running, tmp_path: Path) -> None:
+    (tmp_path / ".keys").write_text("a file")
+    refused = shared.post("/slots/0?action=save", {"filename": "a.bin"}, headers=ANN)
+    assert refused.status_code == 400
+    assert "a.bin: cannot be written" in refused.text
+    assert str(tmp_path) not in refused.text
 
 
 def test_adapters_of_all_are_set_by_admins(shared: Running) -> None:

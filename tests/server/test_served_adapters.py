@@ -7,34 +7,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import graphml
 from graphml.server.server_options import ServerOptions
-from tests.adapter_files import write_adapter
+from tests.adapter_files import random_pairs, write_adapter
 from tests.server.running_server import Running, running
 
 TARGETS = ("blk.0.attn_q.weight", "blk.1.ffn_up.weight", "blk.2.attn_output.weight", "blk.3.ffn_down.weight")
 PROMPT = "Once upon a time there was a little girl who lived in a house. " * 2
 ASKED: dict[str, Any] = {"prompt": PROMPT, "n_predict": 12, "temperature": 0, "return_tokens": True}
-SETTINGS: tuple[tuple[float, float], ...] = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.5, 2.0))
+SCALES: tuple[tuple[float, float], ...] = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (0.5, 2.0))
 
 
 @pytest.fixture(scope="module")
 def paths(stories: graphml.Model, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder, found = tmp_path_factory.mktemp("adapters"), []
-    for seed in (1, 2):
-        numbers, pairs = np.random.default_rng(seed), {}
-        for name in TARGETS:
-            n_out, n_in = stories.executor.file.tensors[name].shape
-            a, b = (
-                numbers.standard_normal(shape, np.float32) / np.float32(4)
-                for shape in ((4, n_in), (n_out, 4))
-            )
-            pairs[name] = a, b
-        found.append(write_adapter(folder / f"adapter{seed}.gguf", pairs))
-    return found
+    folder = tmp_path_factory.mktemp("adapters")
+    shapes = {name: stories.executor.file.tensors[name].shape for name in TARGETS}
+    pairs = [random_pairs(shapes, rank=4, seed=seed) for seed in (1, 2)]
+    return [write_adapter(folder / f"adapter{i}.gguf", one) for i, one in enumerate(pairs, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +33,10 @@ def wanted(stories: graphml.Model, paths: list[Path]) -> dict[tuple[float, float
     """The ids that an engine gives with both scales."""
     found = {}
     with stories.engine(max_sequences=1, n_ctx=256) as engine:
-        for scales in SETTINGS:
+        for scales in SCALES:
             lora = [(str(path), scale) for path, scale in zip(paths, scales, strict=True)]
             found[scales] = engine.submit(PROMPT, max_tokens=12, lora=lora).result().tokens
-    assert len({tuple(one) for one in found.values()}) == len(SETTINGS)
+    assert len({tuple(one) for one in found.values()}) == len(SCALES)
     return found
 
 
@@ -82,12 +73,12 @@ def test_requests_with_adapters_of_their_own_run_beside_each_other(
     server: Running, wanted: dict[tuple[float, float], list[int]]
 ) -> None:
     """Of one prompt, whose computed cells are not shared by others than those of the same scales."""
-    scales = [*SETTINGS, *SETTINGS, *SETTINGS]
+    scales = [*SCALES, *SCALES, *SCALES]
     asked = [{**ASKED, "lora": scaled(*one)} for one in scales]
     with ThreadPoolExecutor(len(asked)) as pool:
         found = list(pool.map(lambda one: server.post("/completion", one).json(), asked))
     assert [one["tokens"] for one in found] == [wanted[one] for one in scales]
     again = server.post("/completion", asked[1]).json()
-    assert again["tokens"] == wanted[SETTINGS[1]]
+    assert again["tokens"] == wanted[SCALES[1]]
     assert again["timings"]["cache_n"] > 0
     assert server.at_rest()

@@ -1,6 +1,7 @@
 """A cache of the ids of words. Natural text repeats its words, so most need not be encoded again.
 
-Knows words and ids; nothing of how words are encoded.
+Knows words and ids; nothing of how words are encoded. Threads may share one: at worst the bytes
+of a word are not counted.
 """
 
 from __future__ import annotations
