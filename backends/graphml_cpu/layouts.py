@@ -33,6 +33,21 @@ def attention_partial_bytes(rows: int, n_head: int, d_v: int) -> int:
     return rows * n_head * attention_record_bytes(d_v)
 
 
+SHARED_NOTE_BYTES = 8
+"""What is noted of a token before these records: its shared positions, their segments; int32."""
+GROUP_BYTES = 20
+"""A token's entry in the list of groups, int32 [5]; see `graphml_cpu.kernels.attention.shared_rows`."""
+SHARING_ROWS = 3
+"""Tokens that a group needs: a tile of fewer takes as long as reading the cache for each."""
+SHARED_TILE_BYTES = 64 * 4
+"""The tokens of a tile, int32 each."""
+
+
+def shared_notes_bytes(rows: int) -> int:
+    """Notes for that many tokens, whole lines of the cache."""
+    return -(-rows * SHARED_NOTE_BYTES // 64) * 64
+
+
 def panel_scratch_bytes(k: int) -> int:
     """Scratch of one thread of products through decoders, for rows of k elements; a multiple of 4 bytes."""
     decoded = max(-(-min(k, PANEL_ELEMENTS) // 16) * 16 * PANEL_ROWS, k)
@@ -85,6 +100,8 @@ def low_rank_scratch_bytes(rank: int, adapters: int, rows: int) -> int:
 
 PREFILL_BLOCK = 64
 """Positions that `attention_prefill` works on at a time."""
+PREFILL_VECTORS = 3
+"""Vectors of queries in a tile, a query in each lane."""
 PREFILL_LANE_ARRAYS = 8
 """Numbers that it keeps for each query of a tile, besides the query and its values."""
 _PREFILL_LANES = 48
@@ -100,6 +117,11 @@ def prefill_scratch_bytes(d_k: int, d_v: int) -> int:
     """Scratch of one thread of `attention_prefill`, at the widest vectors."""
     lanes = PREFILL_LANE_ARRAYS + d_k + PREFILL_BLOCK + prefill_values(d_v)
     return 4 * (lanes * _PREFILL_LANES + PREFILL_BLOCK * (d_k + prefill_values(d_v)))
+
+
+def shared_scratch_bytes(d_k: int, d_v: int, rows: int) -> int:
+    """Scratch of one thread of `attention_shared` for so many tokens."""
+    return prefill_scratch_bytes(d_k, d_v) + SHARED_TILE_BYTES + rows * GROUP_BYTES
 
 
 LONG_ROW = 16384

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from graphml_cpu import target
 
-_OF_KERNELS = "norm rope_cache elementwise attention quantize_fused reduce top_k layout"
+_OF_KERNELS = "norm rope_cache elementwise attention shared_prefix quantize_fused reduce top_k layout"
 KERNELS = [f"kernels/test_{name}.py" for name in _OF_KERNELS.split()]
 PRODUCTS = [f"test_{name}.py" for name in ("mul_mat", "mul_mat_id", "mul_mat_panels", "format_kernels")]
 FILES = ["test_simd.py", "test_simd_math.py", *PRODUCTS, *KERNELS]

@@ -8,8 +8,16 @@ from graphml.ir.node import Node
 from graphml.ir.op import integer, number
 from graphml.ir.ops.attention import causal, extras
 from graphml.ir.shape import bounds
+from graphml_cpu import target
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.layouts import attention_partial_bytes, prefill_scratch_bytes
+from graphml_cpu.layouts import (
+    PREFILL_VECTORS,
+    SHARING_ROWS,
+    attention_partial_bytes,
+    prefill_scratch_bytes,
+    shared_notes_bytes,
+    shared_scratch_bytes,
+)
 from graphml_cpu.lowering.step import Argument, Lowering, Scratch, Step, Workspace, cache_type, rows
 
 
@@ -24,9 +32,25 @@ def _alone(node: Node) -> int:
     return 0 if n_sequences == 1 or _token_each(node) else n_sequences
 
 
+def _decoded(node: Node) -> int:
+    """How many rows decoding computes at most."""
+    return bounds(node.shape)[0] if _token_each(node) else _alone(node)
+
+
+def _shares(node: Node) -> bool:
+    """Whether sequences that begin alike are looked for: where several rows fit into the lanes of a tile."""
+    group = bounds(node.shape)[1] // bounds(node.inputs[2].shape)[1]
+    lanes = PREFILL_VECTORS * target.current().f32_lanes
+    return _decoded(node) >= SHARING_ROWS and SHARING_ROWS * group <= lanes
+
+
+def _notes(node: Node) -> int:
+    return shared_notes_bytes(_decoded(node)) if _shares(node) else 0
+
+
 def _workspace(node: Node, threads: int) -> int:
-    tokens, n_head, d_v = bounds(node.shape)
-    return attention_partial_bytes(tokens if _token_each(node) else _alone(node), n_head, d_v)
+    _, n_head, d_v = bounds(node.shape)
+    return _notes(node) + attention_partial_bytes(_decoded(node), n_head, d_v)
 
 
 def _seen(node: Node) -> dict[str, Argument]:
@@ -94,25 +118,37 @@ def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
             tiled, {**_seen(node), **_scored(node), **_result(node), **scratch, "alone": _alone(node)}
         )
         return _with_rows_alone(node, tiles) if _alone(node) else [tiles]
-    return _by_chunks(node)
+    return _by_chunks(node, _shares(node) and not one_order)
 
 
 def _with_rows_alone(node: Node, tiles: Step) -> list[Step]:
-    chunks, joined = _by_chunks(node)
-    return [chunks, tiles, joined]
+    *chunks, joined = _by_chunks(node, _shares(node))
+    return [*chunks, tiles, joined]
 
 
-def _by_chunks(node: Node) -> list[Step]:
-    """Chunks of what each token sees, then their sum."""
+def _by_chunks(node: Node, shares: bool) -> list[Step]:
+    """Positions that tokens share, chunks of what each token sees, then their sum."""
     named, form = cache_form(node)
-    alone: dict[str, Argument] = {"alone": _alone(node)}
+    alone: dict[str, Argument] = {"alone": _alone(node), "notes_bytes": _notes(node) if shares else 0}
     module, partial = "graphml_cpu.kernels.attention.decode", {"partial": Workspace(node)}
     first = KernelRef(f"attention_partial-{named}", module, "make_attention_partial", form)
     second = KernelRef(f"attention_combine-{form[-1]}", module, "make_attention_combine", (form[-1],))
+    shared = [_by_prefix(node, alone)] if shares else []
     return [
+        *shared,
         Step(first, {**_seen(node), **_scored(node), **partial, **alone}, writes=("partial",), split=True),
         Step(second, {**_seen(node), **_result(node), **partial, **alone}),
     ]
+
+
+def _by_prefix(node: Node, alone: dict[str, Argument]) -> Step:
+    """What tokens share of what they see, once for all of them."""
+    named, form = cache_form(node)
+    module = "graphml_cpu.kernels.attention.shared_prefix"
+    ref = KernelRef(f"attention_shared-{named}", module, "make_attention_shared", form)
+    scratch = Scratch(shared_scratch_bytes(*form[2:], _decoded(node)))
+    own: dict[str, Argument] = {"partial": Workspace(node), "scratch": scratch}
+    return Step(ref, {**_seen(node), **_scored(node), **own, **alone}, writes=("partial",), split=True)
 
 
 def _by_token(node: Node) -> Step:

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import F32, I32, dtype
-from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, number, text
+from graphml.ir.op import Array, Attributes, Fill, Op, Sample, Type, integer, number, text
 from graphml.ir.ops.linear import decode
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
 from graphml.ir.shape import bound
@@ -152,6 +152,18 @@ def more_than_positions(generator: np.random.Generator, shape: tuple[int, ...]) 
     return generator.integers(40, 64, shape, dtype=np.int32)
 
 
+def _alike(positions: int, blocks: int) -> Sample:
+    """A token each of sequences that have all of their blocks in common, behind the first chunk of them."""
+    inputs = (f32(ROWS, 9, 64), f32(8 * blocks, 3, 64), f32(8 * blocks, 3, 64), i32(ROWS), i32(ROWS),
+              i32(ROWS.bound, blocks))  # fmt: skip
+    fill: dict[int, Fill] = {
+        3: lambda generator, shape: generator.integers(70, positions, shape, dtype=np.int32),
+        4: lambda generator, shape: np.arange(shape[0], dtype=np.int32) % ROWS.bound,
+        5: lambda generator, shape: np.tile(generator.integers(0, blocks, shape[1], np.int32), (shape[0], 1)),
+    }
+    return Sample(inputs, {"scale": 0.125, "block_size": 8}, fill)
+
+
 def _samples() -> list[Sample]:
     def call(
         n_head: int, n_head_kv: int, d: int, causal: bool = True, most: int = 40, **attributes: float
@@ -169,7 +181,7 @@ def _samples() -> list[Sample]:
     return [call(4, 4, 32), call(9, 3, 64, most=200), call(8, 1, 20), call(4, 2, 16, window=7),
             call(4, 2, 16, chunk=8), call(4, 2, 16, softcap=5.0), call(6, 2, 16, max_bias=8.0),
             call(4, 2, 32, causal=False), call(4, 2, 16, causal=False, window=7),
-            call(6, 2, 16, causal=False, max_bias=8.0)]  # fmt: skip
+            call(6, 2, 16, causal=False, max_bias=8.0), _alike(200, 25)]  # fmt: skip
 
 
 attention = Op(

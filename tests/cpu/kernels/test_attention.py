@@ -6,7 +6,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from graphml_cpu.layouts import attention_partial_bytes, prefill_scratch_bytes
+from graphml_cpu.layouts import (
+    attention_partial_bytes,
+    prefill_scratch_bytes,
+    shared_notes_bytes,
+    shared_scratch_bytes,
+)
 
 from graphml import settings
 from tests.cpu.kernels.attention_reference import Case, Inputs, make_inputs, reference
@@ -17,10 +22,15 @@ TOLERANCE = 3e-6
 
 
 def decode(
-    case: Case, inputs: Inputs, nth: int = 1, alone: int = 0, out: np.ndarray | None = None
-) -> np.ndarray:
-    records = attention_partial_bytes(alone or case.rows, case.n_head, case.d_v) // 4
-    partial = np.full(records + 16, 1e30, np.float32)
+    case: Case, inputs: Inputs, nth: int = 1, alone: int = 0, out: np.ndarray | None = None,
+    shared: bool = False, kept: list[np.ndarray] | None = None,
+) -> np.ndarray:  # fmt: skip
+    """shared: sequences that begin alike are looked for. kept: gets the notes and records."""
+    decoded = alone or case.rows
+    notes = shared_notes_bytes(decoded) if shared else 0
+    records = (notes + attention_partial_bytes(decoded, case.n_head, case.d_v)) // 4
+    partial = np.full(records + 16, np.nan if shared else 1e30, np.float32)
+    partial[records:] = 1e30
     seen = {
         "positions": inputs.positions,
         "sequences": inputs.sequences,
@@ -30,17 +40,37 @@ def decode(
         "n_head": case.n_head,
         "rows": case.rows,
         "alone": alone,
+        "notes_bytes": notes,
+        "partial": partial,
     }
-    first = kernel("attention.decode", "make_attention_partial", *case.kv_dtypes, case.d_k, case.d_v)
-    run(first, nth, q=inputs.q, k_cache=inputs.k, v_cache=inputs.v, block_table=inputs.block_table,
-        partial=partial, n_head_kv=case.n_head_kv, block_size=case.block_size,
-        table_stride=inputs.block_table.shape[1], scale=inputs.scale, softcap=case.softcap,
-        max_bias=case.max_bias, q_stride=inputs.q.strides[0], **seen)  # fmt: skip
+    scored = {
+        "q": inputs.q,
+        "k_cache": inputs.k,
+        "v_cache": inputs.v,
+        "block_table": inputs.block_table,
+        "n_head_kv": case.n_head_kv,
+        "block_size": case.block_size,
+        "table_stride": inputs.block_table.shape[1],
+        "scale": inputs.scale,
+        "softcap": case.softcap,
+        "max_bias": case.max_bias,
+        "q_stride": inputs.q.strides[0],
+    }
+    form = *case.kv_dtypes, case.d_k, case.d_v
+    if shared:
+        scratch = np.full(shared_scratch_bytes(case.d_k, case.d_v, decoded) // 4 + 16, np.nan, np.float32)
+        scratch[-16:] = 77
+        together = kernel("attention.shared_prefix", "make_attention_shared", *form)
+        run(together, nth, **seen, **scored, scratch=scratch)
+        assert (scratch[-16:] == 77).all()
+    run(kernel("attention.decode", "make_attention_partial", *form), nth, **seen, **scored)
     assert (partial[records:] == 1e30).all()
     out = np.full((case.rows, case.n_head, case.d_v), np.nan, np.float32) if out is None else out
     second = kernel("attention.decode", "make_attention_combine", case.d_v)
     sinks = 0 if inputs.sinks is None else inputs.sinks
-    run(second, nth, partial=partial, sinks=sinks, out=out, out_stride=out.strides[0], **seen)
+    run(second, nth, sinks=sinks, out=out, out_stride=out.strides[0], **seen)
+    if kept is not None:
+        kept.append(partial)
     return out
 
 

@@ -28,6 +28,7 @@ from graphml_cpu.kernels.attention.paging import (
     takes,
     visible,
 )
+from graphml_cpu.kernels.attention.shared_rows import noted
 from graphml_cpu.kernels.attention.tiles import SCORE_ROWS, make_local_memory
 from graphml_cpu.kernels.share import Number, share
 from graphml_cpu.layouts import MAX_CHUNKS, attention_record_bytes
@@ -172,8 +173,9 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
     positions up to its own (`causal` 1) or below the sequence's length (0), of them those in its `window`
     (0 = all; below 0: those of its stretch of -window positions). scores = q . k * scale, then softcap *
     tanh(scores / softcap) (0 = off), then ALiBi of `max_bias` (0 = off). partial:
-    `attention_partial_bytes(rows, n_head, d_v)`. alone: 0, or of how many rows at most that stand alone
-    (`paging.takes`) there are records, and of no others.
+    `attention_partial_bytes(rows, n_head, d_v)` behind `notes_bytes` of notes (0: none), which say what
+    `attention.shared_prefix` has computed and is left out. alone: 0, or of how many rows at most that stand
+    alone (`paging.takes`) there are records, and of no others.
     """
     record_bytes = attention_record_bytes(d_v)
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
@@ -181,9 +183,9 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
 
     def attention_partial(
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
-        sequences: Address, lengths: Address, block_table: Address, partial: Address, n_head: Int,
-        n_head_kv: Int, block_size: Int, table_stride: Int, window: Int, causal: Int, scale: Float,
-        softcap: Float, max_bias: Float, q_stride: Int, alone: Int, rows: Dim,
+        sequences: Address, lengths: Address, block_table: Address, partial: Address, notes_bytes: Int,
+        n_head: Int, n_head_kv: Int, block_size: Int, table_stride: Int, window: Int, causal: Int,
+        scale: Float, softcap: Float, max_bias: Float, q_stride: Int, alone: Int, rows: Dim,
     ) -> None:  # fmt: skip
         group = n_head // n_head_kv
         shift = log2_of(block_size)
@@ -191,7 +193,8 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
         for row in range(rows):
             if takes(row, taken, alone, rows, sequences):
                 first, end = visible(row, positions, sequences, lengths, window, causal)
-                total += (end - first) * n_head_kv
+                shared, _ = noted(partial, notes_bytes, taken)
+                total += (end - first - shared) * n_head_kv
                 taken += 1
         # A chunk is the work of the thread in whose part of all positions it begins.
         mine, next_one = share(ith, nth, total)
@@ -199,68 +202,73 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
         for row in range(rows):
             is_taken = takes(row, record_row, alone, rows, sequences)
             first, end = visible(row, positions, sequences, lengths, window, causal)
-            length = end - first
-            if is_taken and done < next_one and done + length * n_head_kv > mine:
-                size = chunk_size(length, MAX_CHUNKS)
-                table = block_table + load_i32(sequences + row * 4) * table_stride * 4
-                for chunk in range((length + size - 1) // size):
-                    here = min(size, length - chunk * size)
-                    for head_kv in range(n_head_kv):
-                        head = head_kv * group
-                        start = done + chunk * size * n_head_kv + head_kv * here
-                        if mine <= start < next_one:
-                            is_last = head_kv == n_head_kv - 1
-                            attend_chunk(
-                                q + row * q_stride + head * d_k * 4,
-                                k_cache + head_kv * k_bytes,
-                                v_cache + head_kv * v_bytes,
-                                partial + (record_row * n_head + head) * record_bytes,
-                                chunk,
-                                first + chunk * size,
-                                min(first + (chunk + 1) * size, end),
-                                k_cache + (0 if is_last else (head_kv + 1) * k_bytes),
-                                first + (chunk + is_last) * size,
-                                end - 1,
-                                load_i32(positions + row * 4),
-                                table,
-                                shift,
-                                head,
-                                group,
-                                n_head,
-                                n_head_kv,
-                                scale,
-                                softcap,
-                                max_bias,
-                            )
             if is_taken:
-                done += length * n_head_kv
+                # Whoever shares a beginning sees the first position, and has computed whole chunks of it.
+                shared, _ = noted(partial, notes_bytes, record_row)
+                left = (end - first - shared) * n_head_kv
+                if done < next_one and done + left > mine:
+                    size = chunk_size(end - first, MAX_CHUNKS)
+                    table = block_table + load_i32(sequences + row * 4) * table_stride * 4
+                    for chunk in range(shared // size, (end - first + size - 1) // size):
+                        begin, stop = first + max(chunk * size, shared), min(first + (chunk + 1) * size, end)
+                        for head_kv in range(n_head_kv):
+                            head = head_kv * group
+                            start = done + (begin - first - shared) * n_head_kv + head_kv * (stop - begin)
+                            if mine <= start < next_one:
+                                is_last = head_kv == n_head_kv - 1
+                                attend_chunk(
+                                    q + row * q_stride + head * d_k * 4,
+                                    k_cache + head_kv * k_bytes,
+                                    v_cache + head_kv * v_bytes,
+                                    partial + notes_bytes + (record_row * n_head + head) * record_bytes,
+                                    chunk,
+                                    begin,
+                                    stop,
+                                    k_cache + (0 if is_last else (head_kv + 1) * k_bytes),
+                                    stop if is_last else begin,
+                                    end - 1,
+                                    load_i32(positions + row * 4),
+                                    table,
+                                    shift,
+                                    head,
+                                    group,
+                                    n_head,
+                                    n_head_kv,
+                                    scale,
+                                    softcap,
+                                    max_bias,
+                                )
+                done += left
                 record_row += 1
 
     return attention_partial
 
 
 def make_combine_chunks(d_v: int) -> Any:
-    """An inline function `combine(record, length, sinks, head, to)`: a token and head from its record.
+    """An inline function `combine(record, length, shared, segments, sinks, head, to)`, one token and head.
 
-    length: positions that the token sees.
+    length: positions that the token sees, the first `shared` of them in the record's first `segments`.
     """
     lanes = math.gcd(d_v, WIDTH)
     part = vector("f32", lanes)
     local_weights = make_local_memory(MAX_CHUNKS * 4)
 
     @inline
-    def chunk_weights(record: int, n_chunks: int, sinks: int, head: int, weights: int) -> None:
-        """What each chunk's values are multiplied with."""
+    def chunk_weights(
+        record: int, segments: int, own: int, n_chunks: int, sinks: int, head: int, weights: int
+    ) -> None:
+        """What each chunk's values are multiplied with; those between the segments and `own` are empty."""
         top = splat(F32, f32(-math.inf))
         for i in range(0, n_chunks, WIDTH):
-            here = select(ramp(I32) < n_chunks - i, load(F32, record + i * 4), splat(F32, f32(-math.inf)))
+            inside = (ramp(I32) < n_chunks - i) & ((ramp(I32) >= own - i) | (ramp(I32) < segments - i))
+            here = select(inside, load(F32, record + i * 4), splat(F32, f32(-math.inf)))
             top = maximum(top, here)
         highest = max_lanes(top)
         if sinks != 0:
             highest = max(highest, load_f32(sinks + head * 4))
         total = zero(F32)
         for i in range(0, n_chunks, WIDTH):
-            inside = ramp(I32) < n_chunks - i
+            inside = (ramp(I32) < n_chunks - i) & ((ramp(I32) >= own - i) | (ramp(I32) < segments - i))
             weight = select(inside, exp(load(F32, record + i * 4) - highest), zero(F32))
             store(weights + i * 4, weight)
             total = total + select(inside, weight * load(F32, record + (MAX_CHUNKS + i) * 4), zero(F32))
@@ -271,15 +279,18 @@ def make_combine_chunks(d_v: int) -> Any:
             store(weights + i * 4, load(F32, weights + i * 4) * (f32(1.0) / denominator))
 
     @inline
-    def combine(record: int, length: int, sinks: int, head: int, to: int) -> None:
+    def combine(record: int, length: int, shared: int, segments: int, sinks: int, head: int, to: int) -> None:
         weights = local_weights()
         size = chunk_size(length, MAX_CHUNKS)
-        n_chunks = (length + size - 1) // size
-        chunk_weights(record, n_chunks, sinks, head, weights)
+        n_chunks, own = (length + size - 1) // size, shared // size
+        chunk_weights(record, segments, own, n_chunks, sinks, head, weights)
         values = record + 2 * MAX_CHUNKS * 4
         for i in range(0, d_v, lanes):
             total = zero(part)
-            for chunk in range(n_chunks):
+            for chunk in range(segments):
+                weight = splat(part, load_f32(weights + chunk * 4))
+                total = fma(load(part, values + (chunk * d_v + i) * 4), weight, total)
+            for chunk in range(own, n_chunks):
                 weight = splat(part, load_f32(weights + chunk * 4))
                 total = fma(load(part, values + (chunk * d_v + i) * 4), weight, total)
             store(to + i * 4, total)
@@ -298,8 +309,8 @@ def make_attention_combine(d_v: int) -> Callable[..., None]:
 
     def attention_combine(
         ith: Int, nth: Int, partial: Address, positions: Address, sequences: Address, lengths: Address,
-        sinks: Address, out: Address, n_head: Int, window: Int, causal: Int, out_stride: Int, alone: Int,
-        rows: Dim,
+        sinks: Address, out: Address, notes_bytes: Int, n_head: Int, window: Int, causal: Int,
+        out_stride: Int, alone: Int, rows: Dim,
     ) -> None:  # fmt: skip
         count = 0
         for row in range(rows):
@@ -310,9 +321,11 @@ def make_attention_combine(d_v: int) -> Callable[..., None]:
         for row in range(rows):
             if unit < end_unit and takes(row, unit // n_head, alone, rows, sequences):
                 first, end = visible(row, positions, sequences, lengths, window, causal)
+                shared, segments = noted(partial, notes_bytes, unit // n_head)
                 for head in range(max(begin - unit, 0), min(end_unit - unit, n_head)):
                     to = out + row * out_stride + head * d_v * 4
-                    combine(partial + (unit + head) * record_bytes, end - first, sinks, head, to)
+                    record = partial + notes_bytes + (unit + head) * record_bytes
+                    combine(record, end - first, shared, segments, sinks, head, to)
                 unit += n_head
 
     return attention_combine

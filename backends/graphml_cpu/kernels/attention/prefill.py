@@ -21,11 +21,13 @@ from graphml_cpu.kernels.attention.query_tiles import (
     LANES,
     ROW,
     STEP,
+    Places,
     by_vectors,
-    make_begin_lanes,
+    make_begin_lane,
     make_bend,
+    make_clear_queries,
     make_finish,
-    make_load_queries,
+    make_load_query,
     make_load_rows,
     make_places,
     make_soften,
@@ -42,7 +44,7 @@ from graphml_cpu.simd import (
 )
 
 
-def _make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
+def make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
     """`attend(...)`: the queries in scratch against positions [start, end) of their sequence."""
     places = make_places(d_k, d_v)
     value_rows = prefill_values(d_v)
@@ -76,6 +78,29 @@ def _make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
             weigh(vectors, value_rows, scratch + values_at, 4, value_rows * 4, weights, count, out, alpha)
 
     return attend
+
+
+def _make_load_tile(d_k: int, places: Places) -> Any:
+    """`load_tile(...)`: the lanes of consecutive tokens, token by token, and what each sees."""
+    load_query, clear_queries = make_load_query(d_k, places), make_clear_queries(d_k, places)
+    begin_lane = make_begin_lane(places)
+
+    @inline
+    def load_tile(
+        q: int, q_stride: int, scratch: int, token: int, tokens: int, head: int, heads: int, n_head: int,
+        positions: int, sequences: int, lengths: int, window: int, causal: int, scale: Number,
+        max_bias: Number, sinks: int,
+    ) -> None:  # fmt: skip
+        for i in range(tokens):
+            load_query(q + i * q_stride, scratch, i * heads, heads, scale)
+        clear_queries(scratch, tokens * heads)
+        for lane in range(LANES):
+            row = token + min(lane // heads, tokens - 1)
+            first, end = visible(row, positions, sequences, lengths, window, causal)
+            position = load_i32(positions + row * 4)
+            begin_lane(scratch, lane, first, end, position, head + lane % heads, n_head, max_bias, sinks)
+
+    return load_tile
 
 
 @inline
@@ -142,8 +167,8 @@ def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
     """
     places = make_places(d_k, d_v)
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
-    load_queries, begin_lanes = make_load_queries(d_k, places), make_begin_lanes(places)
-    attend, finish = _make_attend(k_dtype, v_dtype, d_k, d_v), make_finish(d_v, places)
+    load_tile = _make_load_tile(d_k, places)
+    attend, finish = make_attend(k_dtype, v_dtype, d_k, d_v), make_finish(d_v, places)
 
     def attention_prefill(
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
@@ -188,9 +213,9 @@ def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
                             heads = min(heads_per_tile, group - piece)
                             head = head_kv * group + piece
                             at = q + token * q_stride + head * d_k * 4
-                            load_queries(at, q_stride, own, tokens, heads, factor)
-                            begin_lanes(own, token, tokens, head, heads, n_head, positions, sequences,
-                                        lengths, window, causal, max_bias, sinks)  # fmt: skip
+                            load_tile(at, q_stride, own, token, tokens, head, heads, n_head,
+                                      positions, sequences, lengths, window, causal, factor, max_bias,
+                                      sinks)  # fmt: skip
                             attend(own, (tokens * heads + WIDTH - 1) // WIDTH, first, end, all_first, all_end,
                                    k_cache + head_kv * k_bytes, v_cache + head_kv * v_bytes,
                                    n_head_kv, table, shift, softcap, max_bias)  # fmt: skip

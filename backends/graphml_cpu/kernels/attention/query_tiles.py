@@ -11,11 +11,11 @@ from typing import Any
 
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.attention.paging import cell_of, slope_of, visible
+from graphml_cpu.kernels.attention.paging import cell_of, slope_of
 from graphml_cpu.kernels.attention.tiles import make_outer_tile
 from graphml_cpu.kernels.formats import make_decode
 from graphml_cpu.kernels.share import Number, Vector
-from graphml_cpu.layouts import PREFILL_BLOCK, PREFILL_LANE_ARRAYS, prefill_values
+from graphml_cpu.layouts import PREFILL_BLOCK, PREFILL_LANE_ARRAYS, PREFILL_VECTORS, prefill_values
 from graphml_cpu.simd import (
     F32,
     I32,
@@ -26,7 +26,6 @@ from graphml_cpu.simd import (
     fma,
     load,
     load_f32,
-    load_i32,
     maximum,
     select,
     splat,
@@ -38,7 +37,7 @@ from graphml_cpu.simd import (
 )
 
 # Queries of a tile, and rows (positions or value elements) of a register tile.
-VECTORS = 3
+VECTORS = PREFILL_VECTORS
 LANES = VECTORS * WIDTH
 TILE_ROWS = 8 if target.current().registers == 32 else 4
 # Bytes from one row of scores, queries or values to the next.
@@ -114,52 +113,56 @@ def make_load_rows(dtype: str, d: int, row_bytes: int) -> Any:
     return load_rows
 
 
-def make_load_queries(d_k: int, places: Places) -> Any:
-    """`load_queries(q, q_stride, scratch, tokens, heads, scale)`: the lanes of a tile, token by token."""
+def make_load_query(d_k: int, places: Places) -> Any:
+    """`load_query(q, scratch, lane, heads, scale)`: the heads of one token into lanes from `lane` on."""
+    queries_at = places.queries
 
     @inline
-    def load_queries(q: int, q_stride: int, scratch: int, tokens: int, heads: int, scale: Number) -> None:
-        queries = scratch + places_queries
-        for lane in range(tokens * heads):
-            token = lane // heads
-            source = q + token * q_stride + (lane - token * heads) * d_k * 4
+    def load_query(q: int, scratch: int, lane: int, heads: int, scale: Number) -> None:
+        for head in range(heads):
+            source, to = q + head * d_k * 4, scratch + queries_at + (lane + head) * 4
             for i in range(d_k):
-                store_f32(queries + i * ROW + lane * 4, load_f32(source + i * 4) * scale)
-        for lane in range(tokens * heads, (tokens * heads + WIDTH - 1) // WIDTH * WIDTH):
+                store_f32(to + i * ROW, load_f32(source + i * 4) * scale)
+
+    return load_query
+
+
+def make_clear_queries(d_k: int, places: Places) -> Any:
+    """`clear_queries(scratch, lanes)`: zeros in the lanes behind the first so many of their vector."""
+    queries_at = places.queries
+
+    @inline
+    def clear_queries(scratch: int, lanes: int) -> None:
+        for lane in range(lanes, (lanes + WIDTH - 1) // WIDTH * WIDTH):
             for i in range(d_k):
-                store_f32(queries + i * ROW + lane * 4, f32(0.0))
+                store_f32(scratch + queries_at + i * ROW + lane * 4, f32(0.0))
 
-    places_queries = places.queries
-    return load_queries
+    return clear_queries
 
 
-def make_begin_lanes(places: Places) -> Any:
-    """`begin_lanes(...)`: what each lane sees, its slope and sink; maximum and sum at their start."""
+def make_begin_lane(places: Places) -> Any:
+    """`begin_lane(...)`: what one lane sees, its slope and sink; maximum and sum at their start."""
     first_at, end_at, position_at = places.first, places.end, places.position
     slope_at, sink_at, top_at, total_at = places.slope, places.sink, places.top, places.total
 
     @inline
-    def begin_lanes(
-        scratch: int, token: int, tokens: int, head: int, heads: int, n_head: int, positions: int,
-        sequences: int, lengths: int, window: int, causal: int, max_bias: Number, sinks: int,
+    def begin_lane(
+        scratch: int, lane: int, first: int, end: int, position: int, index: int, n_head: int,
+        max_bias: Number, sinks: int,
     ) -> None:  # fmt: skip
-        for lane in range(LANES):
-            at = scratch + lane * 4
-            row = token + min(lane // heads, tokens - 1)
-            index = head + lane % heads
-            first, end = visible(row, positions, sequences, lengths, window, causal)
-            store_i32(at + first_at, first)
-            store_i32(at + end_at, end)
-            store_f32(at + position_at, f32(load_i32(positions + row * 4)))
-            store_f32(at + slope_at, slope_of(index, n_head, max_bias))
-            sink = f32(-math.inf)
-            if sinks != 0:
-                sink = load_f32(sinks + index * 4)
-            store_f32(at + sink_at, sink)
-            store_f32(at + top_at, f32(-math.inf))
-            store_f32(at + total_at, f32(0.0))
+        at = scratch + lane * 4
+        store_i32(at + first_at, first)
+        store_i32(at + end_at, end)
+        store_f32(at + position_at, f32(position))
+        store_f32(at + slope_at, slope_of(index, n_head, max_bias))
+        sink = f32(-math.inf)
+        if sinks != 0:
+            sink = load_f32(sinks + index * 4)
+        store_f32(at + sink_at, sink)
+        store_f32(at + top_at, f32(-math.inf))
+        store_f32(at + total_at, f32(0.0))
 
-    return begin_lanes
+    return begin_lane
 
 
 @inline

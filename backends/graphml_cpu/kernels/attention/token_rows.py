@@ -67,6 +67,6 @@ def make_attention_by_token(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
                 )
             for i in range(group):
                 to = out + row * out_stride + (head + i) * d_v * 4
-                combine(scratch + i * record_bytes, end - first, sinks, head + i, to)
+                combine(scratch + i * record_bytes, end - first, 0, 0, sinks, head + i, to)
 
     return attention_by_token
