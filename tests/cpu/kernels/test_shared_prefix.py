@@ -124,3 +124,10 @@ def test_groups_share_what_all_of_their_tokens_have() -> None:
     assert notes_of(LONG, begin_alike(LONG, TWO)) == [
         (positions, 1) for positions in (192, 256, 192, 256, 256, 192, 256, 192)
     ]
+
+
+def test_tokens_of_one_sequence_have_the_bits_of_decoding() -> None:
+    case = dataclasses.replace(BASE, positions=(300, 301, 302, 303, 290), sequences=(0, 0, 0, 0, 1))
+    inputs = begin_alike(case, (((0, 1), 256),))
+    assert notes_of(case, inputs) == [(0, 0)] * 5
+    np.testing.assert_array_equal(decode(case, inputs, shared=True), decode(case, inputs))

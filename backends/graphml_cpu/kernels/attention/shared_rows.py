@@ -1,7 +1,7 @@
 """Which tokens of a step share the beginning of what they see, by their sequences' rows of the block table.
 
-Tokens are compared in turn with the first of each group so far, and join where the shared beginning is not
-much shorter than the group's. Knows positions and block tables; nothing of queries, keys or softmax.
+Tokens that stand alone are compared in turn with the first of each group so far, and join where the shared
+beginning is not much shorter than the group's. Knows positions and block tables; nothing of queries, keys or softmax.
 
 A note of one token, int32 [4]: how many positions from the first on are computed with its group (0: none,
 else a multiple of 64 and at least one of its chunks), and into how many segments they are cut.
@@ -10,7 +10,7 @@ else a multiple of 64 and at least one of its chunks), and into how many segment
 from __future__ import annotations
 
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.attention.paging import chunk_size, log2_of, takes, visible
+from graphml_cpu.kernels.attention.paging import chunk_size, is_alone, log2_of, takes, visible
 from graphml_cpu.layouts import (
     GROUP_BYTES,
     MAX_CHUNKS,
@@ -102,16 +102,18 @@ def find_groups(
             at = groups + taken * GROUP_BYTES
             own = block_table + load_i32(sequences + row * 4) * table_stride * 4
             chunk, leader = chunk_size(end - first, MAX_CHUNKS), 0
+            # Tokens of one sequence, as of drafts, have the bits of decoding one by one.
+            joins = first == 0 and is_alone(row, rows, sequences)
             while leader < taken:
                 theirs = load_i32(sequences + entry_row(groups, leader) * 4)
                 table = block_table + theirs * table_stride * 4
-                if first == 0 and _joins(groups, leader, own, end, chunk, table, shift):
+                if joins and _joins(groups, leader, own, end, chunk, table, shift):
                     break
                 leader += 1
             store_i32(at + _ROW, row)
             store_i32(at + _LEADER, leader)
-            # Who sees no beginning leads a group that nobody can join.
-            store_i32(at + _EXTENT, end if leader == taken and first == 0 else 0)
+            # Who does not join leads a group that nobody else can join.
+            store_i32(at + _EXTENT, end if leader == taken and joins else 0)
             store_i32(at + _COUNT, 1 if leader == taken else 0)
             store_i32(at + _CHUNK, chunk)
             taken += 1
