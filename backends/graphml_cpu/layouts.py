@@ -35,8 +35,8 @@ def attention_partial_bytes(rows: int, n_head: int, d_v: int) -> int:
 
 SHARED_NOTE_BYTES = 8
 """What is noted of a token before these records: its shared positions, their segments; int32."""
-GROUP_BYTES = 20
-"""A token's entry in the list of groups, int32 [5]; see `graphml_cpu.kernels.attention.shared_rows`."""
+GROUP_BYTES = 24
+"""A token's entry in the list of groups, int32 [6]; see `graphml_cpu.kernels.attention.shared_rows`."""
 SHARING_ROWS = 3
 """Tokens that a group needs: a tile of fewer takes as long as reading the cache for each."""
 SHARED_TILE_BYTES = 64 * 4

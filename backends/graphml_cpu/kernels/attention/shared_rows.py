@@ -1,7 +1,8 @@
 """Which tokens of a step share the beginning of what they see, by their sequences' rows of the block table.
 
 Tokens that stand alone are compared in turn with the first of each group so far, and join where the shared
-beginning is not much shorter than the group's. Knows positions and block tables; nothing of queries, keys or softmax.
+beginning is not much shorter than the group's. Knows positions and block tables; nothing of queries, keys or
+softmax.
 
 A note of one token, int32 [4]: how many positions from the first on are computed with its group (0: none,
 else a multiple of 64 and at least one of its chunks), and into how many segments they are cut.
@@ -23,9 +24,10 @@ from graphml_cpu.simd import load_i32, store_i32
 _SEGMENT = 256
 """Positions of a segment, at least: what loading a tile's queries and writing its results is spread over."""
 
-# A token's entry in the list, int32: its row of the step, the entry of its group's first token; of such a
-# token the positions that the group shares, how many tokens it has, and the largest chunk of one of them.
-_ROW, _LEADER, _EXTENT, _COUNT, _CHUNK = range(0, 20, 4)
+# A token's entry in the list, int32: its row of the step, the entry of its group's first token, its first
+# block of the cache; of a group's first token the positions that all share, how many tokens there are, and
+# the largest chunk of one of them.
+_ROW, _LEADER, _BLOCK, _EXTENT, _COUNT, _CHUNK = range(0, 24, 4)
 
 
 @inline
@@ -103,15 +105,17 @@ def find_groups(
             own = block_table + load_i32(sequences + row * 4) * table_stride * 4
             chunk, leader = chunk_size(end - first, MAX_CHUNKS), 0
             # Tokens of one sequence, as of drafts, have the bits of decoding one by one.
-            joins = first == 0 and is_alone(row, rows, sequences)
+            joins, block = first == 0 and is_alone(row, rows, sequences), load_i32(own)
             while leader < taken:
-                theirs = load_i32(sequences + entry_row(groups, leader) * 4)
-                table = block_table + theirs * table_stride * 4
-                if joins and _joins(groups, leader, own, end, chunk, table, shift):
-                    break
+                if joins and load_i32(groups + leader * GROUP_BYTES + _BLOCK) == block:
+                    theirs = load_i32(sequences + entry_row(groups, leader) * 4)
+                    table = block_table + theirs * table_stride * 4
+                    if _joins(groups, leader, own, end, chunk, table, shift):
+                        break
                 leader += 1
             store_i32(at + _ROW, row)
             store_i32(at + _LEADER, leader)
+            store_i32(at + _BLOCK, block)
             # Who does not join leads a group that nobody else can join.
             store_i32(at + _EXTENT, end if leader == taken and joins else 0)
             store_i32(at + _COUNT, 1 if leader == taken else 0)
