@@ -87,7 +87,7 @@ def forced(graph: Graph, given: Collection[str]) -> Graph:
     visible = set(shown(graph))
     for node in graph.nodes:
         inputs = tuple(seen[source] for source in node.inputs)
-        moved = node if inputs == node.inputs else replace(node, inputs=inputs)
+        moved = node.on(inputs)
         order.append(moved)
         seen[node] = moved
         if node in visible:

@@ -16,7 +16,7 @@ _NO_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType({})
 
 
 @without_operators
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Node:
     """One value of a graph and its op. Two nodes are equal when they are the same object.
 
@@ -30,6 +30,26 @@ class Node:
     attributes: Mapping[str, Attribute] = field(default_factory=lambda: _NO_ATTRIBUTES)
     source: Source | None = None
     origin: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: tuple[Node, ...],
+        type: Type,
+        name: str,
+        attributes: Mapping[str, Attribute] = _NO_ATTRIBUTES,
+        source: Source | None = None,
+        origin: tuple[str, ...] = (),
+    ) -> None:
+        held = self.__dict__  # as a frozen dataclass sets one field after the other, in twice the time
+        held["op"], held["inputs"], held["type"], held["name"] = op, inputs, type, name
+        held["attributes"], held["source"], held["origin"] = attributes, source, origin
+
+    def on(self, inputs: tuple[Node, ...]) -> Node:
+        """The same of other nodes; itself if they are the same."""
+        if inputs == self.inputs:
+            return self
+        return Node(self.op, inputs, self.type, self.name, self.attributes, self.source, self.origin)
 
     @property
     def dtype(self) -> DType:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from graphml.ir.graph import Graph, make_graph
@@ -187,7 +187,7 @@ def _part(run: list[Node], taken: list[Node], outputs: Mapping[str, Node]) -> Gr
 
 
 def _with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
-    return node if inputs == node.inputs else replace(node, inputs=inputs)
+    return node.on(inputs)
 
 
 def _bytes(node: Node, for_token: bool) -> int:

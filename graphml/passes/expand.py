@@ -39,7 +39,7 @@ def expand(graph: Graph, only: Callable[[Node], bool] = lambda node: True) -> Gr
             else:
                 new[node] = found[0]
         else:
-            new[node] = node if inputs == node.inputs else replace(node, inputs=inputs)
+            new[node] = node.on(inputs)
             order.setdefault(new[node])
     return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
 

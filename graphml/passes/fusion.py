@@ -216,7 +216,7 @@ class _Accepted:
 
     def make(self, new: Mapping[Node, Node]) -> tuple[Node, Mapping[Node, Node]]:
         """The fused node on the replaced operands, and the replacement of each result."""
-        fused = replace(self.fused, inputs=tuple(new[source] for source in self.fused.inputs))
+        fused = self.fused.on(tuple(new[source] for source in self.fused.inputs))
         made = parts(fused, self.match) if fused.type.parts else (fused,)
         return fused, dict(zip(self.match.results, made, strict=True))
 
@@ -323,7 +323,7 @@ def _with_unique_name(fused: Node, taken: Collection[str]) -> Node:
     name = fused.name
     while fused.type.parts and name in taken:
         name += "+"
-    return replace(fused, name=name)
+    return fused if name == fused.name else replace(fused, name=name)
 
 
 def _refusal(fusion: Fusion, match: Match) -> Refusal | None:

@@ -81,7 +81,7 @@ class _Adapting:
             if node in self._new:
                 continue  # a leaf that was needed earlier
             inputs = tuple(self._new[source] for source in node.inputs)
-            made = node if inputs == node.inputs else replace(node, inputs=inputs)
+            made = node.on(inputs)
             product = self._sums.get(node)
             self._new[node] = self._put(made) if product is None else self._sum(made, product)
         return make_graph(self._order, {name: self._new[node] for name, node in self._graph.outputs.items()})

@@ -130,7 +130,7 @@ class _Rewriting:
                 self._picked[node] = self._computed(node)
             else:
                 inputs = tuple(self._whole[source] for source in node.inputs)
-                self._whole[node] = self._put(node if inputs == node.inputs else replace(node, inputs=inputs))
+                self._whole[node] = self._put(node.on(inputs))
         outputs = {name: self._whole[node] for name, node in self._graph.outputs.items()}
         return make_graph(self._order, outputs)
 

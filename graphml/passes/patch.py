@@ -47,7 +47,7 @@ def patch(graph: Graph, patches: Sequence[Patch]) -> Graph:
     order: list[Node] = []
     for node in graph.nodes:
         inputs = tuple(new[source] for source in node.inputs)
-        moved = node if inputs == node.inputs else replace(node, inputs=inputs)
+        moved = node.on(inputs)
         wanted = [one for one in patches if node.name in found[one]]
         if wanted:
             moved = replace(moved, name=node.name + UNPATCHED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from graphml.ir.builder import complete
 from graphml.ir.graph import Graph, make_graph
@@ -177,7 +177,9 @@ def _misses(term: Term | str, node: Node) -> list[tuple[Term, Node]]:
 
 
 def _fits(term: Term, node: Node) -> bool:
-    return node.op is term.op and all(node.attributes.get(name) == value for name, value in term.required)
+    if node.op is not term.op:
+        return False
+    return not term.required or all(node.attributes.get(name) == value for name, value in term.required)
 
 
 def _match(
@@ -262,7 +264,7 @@ def substitute(graph: Graph, chosen: Mapping[Node, Make], gone: Collection[Node]
                 put(result, made)
             continue
         inputs = tuple(new[source] for source in node.inputs)
-        put(node, node if inputs == node.inputs else replace(node, inputs=inputs))
+        put(node, node.on(inputs))
     return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
 
 
@@ -276,7 +278,7 @@ def rebuild(graph: Graph, change: Callable[[Node], Node | tuple[Node, ...]]) -> 
     order: dict[Node, None] = {}
     for node in graph.nodes:
         inputs = tuple(new[source] for source in node.inputs)
-        moved = node if inputs == node.inputs else replace(node, inputs=inputs)
+        moved = node.on(inputs)
         result = change(moved)
         made = result if isinstance(result, tuple) else (result,)
         order.update(dict.fromkeys(made))

@@ -130,8 +130,11 @@ class Sequence:
         if self.request.extra != other.request.extra or self.n_dropped or other.n_dropped:
             return 0
         size = min(self.request.n_prompt, other.request.n_prompt)
+        if not size:
+            return 0
         same = self.request.ids[:size] == other.request.ids[:size]
-        return int(np.argmin(same)) if size and not same.all() else size
+        first = int(same.argmin())  # the first that differs, else 0
+        return size if same[first] else first
 
     def ids_at(self, start: int, count: int) -> Array:
         """The ids from a position on, int32 [count], the draft's behind; zeros for those not known yet."""

@@ -83,7 +83,6 @@ def one_of_each(tensors: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, 
 # only those that apply are looked at.
 AS_THEY_ARE = ("token_embd.weight", "token_types.weight", "per_layer_token_embd.weight",
                "rope_factors_short.weight", "rope_factors_long.weight")  # fmt: skip
-OPTIONAL = ("blk.1.ffn_routed_down.weight", "blk.1.ffn_routed_up.weight")  # without them others do not fit
 every_architecture = pytest.mark.parametrize("name", discovery.architecture_names())
 
 
@@ -98,15 +97,18 @@ def refusal(name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[
 
 @every_architecture
 def test_a_missing_tensor_or_another_shape_names_the_tensor(name: str) -> None:
-    """Where two tensors do not fit each other, either may be the wrong one."""
+    """Where two tensors do not fit each other, either may be the wrong one.
+
+    Which are missing of block 1 and of no block, `test_broken_files.py` tries, and shapes with one more.
+    """
     model = first(name)
     assert build(name, model.metadata, model.tensors) == []
     stems = {tensor.rpartition(".")[0] for tensor in model.tensors}
     for tensor, shape in one_of_each(model.tensors).items():
-        without = {other: size for other, size in model.tensors.items() if other != tensor}
-        told = refusal(name, model.metadata, without)
-        named = stems if tensor in OPTIONAL else [tensor.rpartition(".")[0]]
-        assert told is None or ("wanted" in told and any(one in told for one in named)), f"{tensor}: {told}"
+        if tensor.startswith("blk.") and not tensor.startswith("blk.1."):
+            without = {other: size for other, size in model.tensors.items() if other != tensor}
+            told = refusal(name, model.metadata, without)
+            assert told is None or ("wanted" in told and tensor.rpartition(".")[0] in told), told
         for changed in [(*shape[:-1], shape[-1] + 2), (shape[0] + 2, *shape[1:])][: len(shape)]:
             told = refusal(name, model.metadata, {**model.tensors, tensor: changed})
             assert told or tensor in AS_THEY_ARE, f"{tensor} {shape} -> {changed}: no error"
@@ -118,7 +120,8 @@ def test_a_value_that_cannot_be_names_its_key(name: str) -> None:
     """Keys that the graph does not need are told as unread (`graphml plan`)."""
     model = first(name)
     for key, value in model.metadata.items():
-        for wrong in (-1, 0, 10**9) if not isinstance(value, str) else ():
+        numbers = () if isinstance(value, str) else (10**9,) if isinstance(value, int) else (-1, 0, 10**9)
+        for wrong in numbers:  # -1 and 0 in place of whole numbers: `test_broken_files.py`
             refusal(name, {**model.metadata, key: wrong}, model.tensors)  # nothing but an error of graphml
         wrong_kind = 0 if isinstance(value, str) else "nonsense"
         for wrong in {wrong_kind, "nonsense"}:

@@ -227,12 +227,13 @@ class Runner:
 
     def check(self) -> None:
         """Blocks are held by running sequences alone, each as often as it is in their tables."""
-        held: Counter[int] = Counter()
+        held = [0] * self.pool.n_blocks
         for one in self.scheduler.running:
             assert len(one.blocks) * SIZE >= one.n_computed
-            held.update(one.blocks)
-        assert [held[block] for block in range(self.pool.n_blocks)] == self.pool._references
-        assert self.pool.n_free == self.pool.n_blocks - len(held)
+            for block in one.blocks:
+                held[block] += 1
+        assert held == self.pool._references
+        assert self.pool.n_free == held.count(0)
         for window in self.pool.windows:
             counts: Counter[int] = Counter()
             for one in self.scheduler.running:
@@ -347,9 +348,10 @@ def play(
             one.draft = draft_of(one, chance)
         plan = scheduler.schedule(chance.randint(1, MOST_IDS))
         if plan is not None:
-            before = len(runner.finished), sum(len(one.ids) + one.n_computed for one, _, _ in made)
+            going_on = [*scheduler.running, *scheduler.waiting]
+            before = len(runner.finished), sum(len(one.ids) + one.n_computed for one in going_on)
             runner.run_or_fail(plan, failures)
-            after = len(runner.finished), sum(len(one.ids) + one.n_computed for one, _, _ in made)
+            after = len(runner.finished), sum(len(one.ids) + one.n_computed for one in going_on)
             quiet = 0 if before < after else quiet + 1
         runner.check()
         assert quiet < 50

@@ -41,8 +41,10 @@ def fold(
     context: Context, worked_out: Callable[..., Any], values: tuple[Any, ...], what: str, node: ast.AST
 ) -> Any:
     """Work out what is known; arrays are not, and Python's errors become the kernel's."""
-    if any(isinstance(value, Array) for value in values):
-        context.fail(f"{what}: wanted numbers, got {describe(values[0])} and {describe(values[-1])}", node)
+    for value in values:
+        if type(value) is Array:
+            got = f"{describe(values[0])} and {describe(values[-1])}"
+            context.fail(f"{what}: wanted numbers, got {got}", node)
     try:
         return worked_out(*values)
     except (TypeError, ValueError, ArithmeticError) as error:

@@ -139,10 +139,11 @@ class Context:
     def lowered(self, nodes: Iterable[ast.expr]) -> list[Value]:
         """The same for expressions as they are written, which most are."""
         values: list[Value] = []
+        block, lower = self.block, self.lower_expression
         for node in nodes:
-            start = len(self.block)
-            value = self.lower_expression(self, node)
-            if len(self.block) > start:
+            start = len(block)
+            value = lower(self, node)
+            if values and len(block) > start:
                 self._fix_before(values, start)
             values.append(value)
         return values
@@ -202,7 +203,11 @@ class Context:
 
         spread: no: scalars stay, as some operators take both.
         """
-        types = {value.type for value in values if is_expression(value)}
+        types = {value.type for value in values if type(value) in _EXPRESSIONS}
+        if len(types) == 1 and (not spread or next(iter(types)).lanes == 1):
+            (widest,) = types
+            alone = widest if spread else widest.scalar
+            return [v if type(v) in _EXPRESSIONS else self.typed(v, alone, what, node) for v in values]
         if not types:
             floats = any(isinstance(value, float) for value in values)
             first = self.expression(float(values[0]) if floats else values[0], what, node)

@@ -23,19 +23,19 @@ from graphml_gpu.language.tree import (
 )
 from graphml_gpu.language.types import BOOL, U32, Type
 
-_BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
-    ast.Add: ("+", operator.add),
-    ast.Sub: ("-", operator.sub),
-    ast.Mult: ("*", operator.mul),
-    ast.Div: ("/", operator.truediv),
-    ast.FloorDiv: ("//", operator.floordiv),
-    ast.Mod: ("%", operator.mod),
-    ast.Pow: ("**", operator.pow),
-    ast.LShift: ("<<", operator.lshift),
-    ast.RShift: (">>", operator.rshift),
-    ast.BitAnd: ("&", operator.and_),
-    ast.BitOr: ("|", operator.or_),
-    ast.BitXor: ("^", operator.xor),
+_BINARY: dict[type[ast.operator], tuple[str, str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("+", "`+`", operator.add),
+    ast.Sub: ("-", "`-`", operator.sub),
+    ast.Mult: ("*", "`*`", operator.mul),
+    ast.Div: ("/", "`/`", operator.truediv),
+    ast.FloorDiv: ("//", "`//`", operator.floordiv),
+    ast.Mod: ("%", "`%`", operator.mod),
+    ast.Pow: ("**", "`**`", operator.pow),
+    ast.LShift: ("<<", "`<<`", operator.lshift),
+    ast.RShift: (">>", "`>>`", operator.rshift),
+    ast.BitAnd: ("&", "`&`", operator.and_),
+    ast.BitOr: ("|", "`|`", operator.or_),
+    ast.BitXor: ("^", "`^`", operator.xor),
 }
 _INTEGER_ONLY = frozenset(["//", "%", "<<", ">>", "&", "|", "^"])
 LANES = "xyzw"
@@ -67,7 +67,7 @@ def _part(context: Context, node: ast.expr) -> str:
 
 
 def _name(context: Context, node: ast.Name) -> Value:
-    frame = context.frame
+    frame = context.frames[-1]
     if node.id in frame.names:
         return frame.names[node.id]
     if node.id in frame.sites:
@@ -87,26 +87,26 @@ def binary(context: Context, kind: type[ast.operator], left: Value, right: Value
     """`left operator right`, folded where both are known."""
     if kind not in _BINARY:
         context.fail(f"a kernel has no operator {kind.__name__}", node)
-    sign, worked_out = _BINARY[kind]
+    sign, what, worked_out = _BINARY[kind]
     if not is_expression(left) and not is_expression(right):
-        return fold(context, worked_out, (left, right), f"`{sign}`", node)
+        return fold(context, worked_out, (left, right), what, node)
     if sign == "**":
         context.fail("`**`: wanted constants; pow(x, y) works at run time", node)
     one, other = (
-        _shift(context, left, right, f"`{sign}`", node)
+        _shift(context, left, right, what, node)
         if sign in ("<<", ">>")
-        else context.unify([left, right], f"`{sign}`", node, spread=sign in "&|^")
+        else context.unify([left, right], what, node, spread=sign in "&|^")
     )
     kept = simplified(sign, one, other)
     if kept is not None:
         return kept
     if one.type == BOOL:
-        context.fail(f"`{sign}`: wanted numbers, got bool; use `and`, `or`, `not`", node)
+        context.fail(f"{what}: wanted numbers, got bool; use `and`, `or`, `not`", node)
     if sign in _INTEGER_ONLY and not one.type.is_integer:
-        context.fail(f"`{sign}`: wanted integers, got {one.type.name}", node)
+        context.fail(f"{what}: wanted integers, got {one.type.name}", node)
     if sign == "/" and one.type.is_integer:
         context.fail(f"`/`: wanted floats, got {one.type.name}; use `//`", node)
-    return Binary(sign, one, other, max(one.type, other.type, key=lambda kind: kind.lanes))
+    return Binary(sign, one, other, one.type if one.type.lanes >= other.type.lanes else other.type)
 
 
 def _shift(

@@ -32,6 +32,18 @@ class Function:
         return sites(self.source)
 
     @cached_property
+    def positional(self) -> tuple[str, ...]:
+        """Parameters that an argument without a name may be for."""
+        return tuple(p.name for p in self.source.parameters if not p.keyword_only)
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """Parameters whose values must be known when compiling."""
+        kinds = (int, bool, str, float)
+        parameters = self.source.parameters
+        return frozenset(p.name for p in parameters if p.keyword_only or p.annotation in kinds)
+
+    @cached_property
     def stand_once(self) -> frozenset[str]:
         """Parameters that stand once in a function that is one expression."""
         if len(self.source.body) != 1 or not isinstance(self.source.body[0], ast.Return):

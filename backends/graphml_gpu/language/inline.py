@@ -24,11 +24,9 @@ def inline(
     frame = Frame(source, function.sites)
     given = _arguments(context, function, values, keywords, node)
     for parameter in source.parameters:
-        value = given[parameter.name]
+        take = _known if parameter.name in function.constants else _argument
         what = f"argument `{parameter.name}` of {function.name}()"
-        constant = parameter.keyword_only or parameter.annotation in (int, bool, str, float)
-        take = _known if constant else _argument
-        frame.names[parameter.name] = take(context, function, parameter, value, what, node)
+        frame.names[parameter.name] = take(context, function, parameter, given[parameter.name], what, node)
     context.frames.append(frame)
     context.lower_block(context, source.body)
     result = frame.names.pop("return", None)
@@ -41,8 +39,7 @@ def inline(
 def _arguments(
     context: Context, function: Function, values: list[Value], keywords: dict[str, Value], node: ast.Call
 ) -> dict[str, Value]:
-    parameters = function.source.parameters
-    positional = [p.name for p in parameters if not p.keyword_only]
+    parameters, positional = function.source.parameters, function.positional
     if len(values) > len(positional):
         context.fail(f"{function.name}(): wanted {len(positional)} arguments, got {len(values)}", node)
     given = dict(zip(positional, values, strict=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from typing import Any
 
 from graphml_gpu.language.calls import lower_call
@@ -193,8 +194,7 @@ def _set_lane(context: Context, target: ast.Attribute, value: Value, node: ast.A
 def _augmented(context: Context, node: ast.AugAssign) -> None:
     """`x += y`; an element's index is worked out once."""
     if not isinstance(node.target, ast.Subscript):
-        load = ast.copy_location(ast.BinOp(_loading(node.target), node.op, node.value), node)
-        _assign(context, node.target, lower_expression(context, load), node)
+        _assign(context, node.target, lower_expression(context, _worked_out(node)), node)
         return
     subscript = node.target
     array, where, value = context.in_order(
@@ -216,9 +216,11 @@ def _augmented(context: Context, node: ast.AugAssign) -> None:
     )
 
 
-def _loading(target: ast.expr) -> ast.expr:
-    """A target as the value that it holds."""
-    return ast.copy_location(ast.parse(ast.unparse(target), mode="eval").body, target)
+@functools.cache
+def _worked_out(node: ast.AugAssign) -> ast.BinOp:
+    """`x + y` of `x += y`."""
+    loaded = ast.parse(ast.unparse(node.target), mode="eval").body
+    return ast.copy_location(ast.BinOp(ast.copy_location(loaded, node.target), node.op, node.value), node)
 
 
 def _if(context: Context, node: ast.If) -> None:

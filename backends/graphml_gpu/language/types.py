@@ -7,32 +7,40 @@ the language itself tells i32 from u32 and f16 from f32.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Type:
-    """A scalar or a vector. kind: "f32", "f16", "i32", "u32" or "bool". lanes: 1, 2 or 4."""
+    """A scalar or a vector. kind: "f32", "f16", "i32", "u32" or "bool". lanes: 1, 2 or 4.
+
+    There is one value for each kind and number of lanes, as types are compared for each part of a kernel.
+    """
 
     kind: str
     lanes: int = 1
 
-    @property
+    def __new__(cls, kind: str, lanes: int = 1) -> Type:
+        """The value that there is."""
+        return _MADE.setdefault((kind, lanes), super().__new__(cls))
+
+    @cached_property
     def name(self) -> str:
         """As kernels spell it: f32, u32x4."""
         return self.kind if self.lanes == 1 else f"{self.kind}x{self.lanes}"
 
-    @property
+    @cached_property
     def scalar(self) -> Type:
         """The type of one lane."""
         return Type(self.kind)
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         """f32 or f16, scalar or vector."""
         return self.kind in ("f32", "f16")
 
-    @property
+    @cached_property
     def is_integer(self) -> bool:
         """i32 or u32, scalar or vector."""
         return self.kind in ("i32", "u32")
@@ -41,6 +49,9 @@ class Type:
     def n_bytes(self) -> int:
         """Bytes of a value in a buffer."""
         return self.lanes * (2 if self.kind == "f16" else 4)
+
+
+_MADE: dict[tuple[str, int], Type] = {}
 
 
 @dataclass(frozen=True)

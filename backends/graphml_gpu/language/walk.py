@@ -43,15 +43,16 @@ _OPERANDS: dict[type[Expression], Callable[[Any], tuple[Expression, ...]]] = {
 }
 
 
-def walk(expression: Expression) -> Iterator[Expression]:
+def walk(expression: Expression) -> list[Expression]:
     """The expression and all in it."""
-    waiting = [expression]
+    waiting, found = [expression], []
     while waiting:
         part = waiting.pop()
-        yield part
+        found.append(part)
         operands = _OPERANDS.get(type(part))
         if operands is not None:
             waiting.extend(operands(part))
+    return found
 
 
 def expressions_of(statement: Statement) -> tuple[Expression, ...]:

@@ -48,7 +48,10 @@ def _place(value: Any, values: dict[str, int]) -> int:
 
 def _json(value: Any) -> str:
     """JSON for every browser: numbers that JSON lacks become text."""
-    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(_finite(value))
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def _finite(value: Any) -> Any:
