@@ -37,10 +37,8 @@ SHARED_NOTE_BYTES = 8
 """What is noted of a token before these records: its shared positions, their segments; int32."""
 GROUP_BYTES = 24
 """A token's entry in the list of groups, int32 [6]; see `graphml_cpu.kernels.attention.shared_rows`."""
-SHARING_ROWS = 3
-"""Tokens that a group needs: a tile of fewer takes as long as reading the cache for each."""
-SHARED_TILE_BYTES = 64 * 4
-"""The tokens of a tile, int32 each."""
+SHARING_ROWS = 4
+"""Tokens that a group needs: for three of three query heads a tile takes longer than decoding each."""
 
 
 def shared_notes_bytes(rows: int) -> int:
@@ -104,7 +102,7 @@ PREFILL_VECTORS = 3
 """Vectors of queries in a tile, a query in each lane."""
 PREFILL_LANE_ARRAYS = 8
 """Numbers that it keeps for each query of a tile, besides the query and its values."""
-_PREFILL_LANES = 48
+_PREFILL_LANES = PREFILL_VECTORS * 16
 _PREFILL_ROWS = 8
 
 
@@ -117,6 +115,10 @@ def prefill_scratch_bytes(d_k: int, d_v: int) -> int:
     """Scratch of one thread of `attention_prefill`, at the widest vectors."""
     lanes = PREFILL_LANE_ARRAYS + d_k + PREFILL_BLOCK + prefill_values(d_v)
     return 4 * (lanes * _PREFILL_LANES + PREFILL_BLOCK * (d_k + prefill_values(d_v)))
+
+
+SHARED_TILE_BYTES = _PREFILL_LANES * 4
+"""The tokens of a tile of `attention_shared`, int32 each."""
 
 
 def shared_scratch_bytes(d_k: int, d_v: int, rows: int) -> int:

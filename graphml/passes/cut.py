@@ -177,17 +177,13 @@ def _part(run: list[Node], taken: list[Node], outputs: Mapping[str, Node]) -> Gr
             if node.op.is_write and node not in mine:  # a state that an earlier part has changed
                 new[node] = local(node.inputs[node.op.writes or 0])
             else:
-                new[node] = _with_inputs(node, tuple(local(source) for source in node.inputs))
+                new[node] = node.on(tuple(local(source) for source in node.inputs))
                 order.append(new[node])
         return new[node]
 
     for node in (*run, *outputs.values()):
         local(node)
     return make_graph(order, {name: new[node] for name, node in outputs.items()})
-
-
-def _with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
-    return node.on(inputs)
 
 
 def _bytes(node: Node, for_token: bool) -> int:

@@ -41,7 +41,7 @@ def _shares(node: Node) -> bool:
     """Whether sequences that begin alike are looked for: where several rows fit into the lanes of a tile."""
     group = bounds(node.shape)[1] // bounds(node.inputs[2].shape)[1]
     lanes = PREFILL_VECTORS * target.current().f32_lanes
-    return _decoded(node) >= SHARING_ROWS and SHARING_ROWS * group <= lanes
+    return _decoded(node) >= SHARING_ROWS and 2 * group <= lanes
 
 
 def _notes(node: Node) -> int:

@@ -30,7 +30,7 @@ from graphml_cpu.kernels.attention.paging import (
 )
 from graphml_cpu.kernels.attention.shared_rows import noted
 from graphml_cpu.kernels.attention.tiles import SCORE_ROWS, make_local_memory
-from graphml_cpu.kernels.share import Number, share
+from graphml_cpu.kernels.share import Number, Vector, share
 from graphml_cpu.layouts import MAX_CHUNKS, attention_record_bytes
 from graphml_cpu.simd import (
     F32,
@@ -203,7 +203,7 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
             is_taken = takes(row, record_row, alone, rows, sequences)
             first, end = visible(row, positions, sequences, lengths, window, causal)
             if is_taken:
-                # Whoever shares a beginning sees the first position, and has computed whole chunks of it.
+                # Shared positions begin with the first of all, and may end within a chunk.
                 shared, _ = noted(partial, notes_bytes, record_row)
                 left = (end - first - shared) * n_head_kv
                 if done < next_one and done + left > mine:
@@ -254,13 +254,18 @@ def make_combine_chunks(d_v: int) -> Any:
     local_weights = make_local_memory(MAX_CHUNKS * 4)
 
     @inline
+    def holds_chunk(i: int, segments: int, own: int, n_chunks: int) -> Vector:
+        """Which of the places from `i` on hold a chunk: the segments, and those from `own` on."""
+        return (ramp(I32) < n_chunks - i) & ((ramp(I32) >= own - i) | (ramp(I32) < segments - i))
+
+    @inline
     def chunk_weights(
         record: int, segments: int, own: int, n_chunks: int, sinks: int, head: int, weights: int
     ) -> None:
         """What each chunk's values are multiplied with; those between the segments and `own` are empty."""
         top = splat(F32, f32(-math.inf))
         for i in range(0, n_chunks, WIDTH):
-            inside = (ramp(I32) < n_chunks - i) & ((ramp(I32) >= own - i) | (ramp(I32) < segments - i))
+            inside = holds_chunk(i, segments, own, n_chunks)
             here = select(inside, load(F32, record + i * 4), splat(F32, f32(-math.inf)))
             top = maximum(top, here)
         highest = max_lanes(top)
@@ -268,7 +273,7 @@ def make_combine_chunks(d_v: int) -> Any:
             highest = max(highest, load_f32(sinks + head * 4))
         total = zero(F32)
         for i in range(0, n_chunks, WIDTH):
-            inside = (ramp(I32) < n_chunks - i) & ((ramp(I32) >= own - i) | (ramp(I32) < segments - i))
+            inside = holds_chunk(i, segments, own, n_chunks)
             weight = select(inside, exp(load(F32, record + i * 4) - highest), zero(F32))
             store(weights + i * 4, weight)
             total = total + select(inside, weight * load(F32, record + (MAX_CHUNKS + i) * 4), zero(F32))

@@ -4,7 +4,7 @@ Tokens that stand alone are compared in turn with the first of each group so far
 beginning is not much shorter than the group's. Knows positions and block tables; nothing of queries, keys or
 softmax.
 
-A note of one token, int32 [4]: how many positions from the first on are computed with its group (0: none,
+A note of one token, int32 [2]: how many positions from the first on are computed with its group (0: none,
 else a multiple of 64 and at least one of its chunks), and into how many segments they are cut.
 """
 
@@ -116,7 +116,7 @@ def find_groups(
             store_i32(at + _ROW, row)
             store_i32(at + _LEADER, leader)
             store_i32(at + _BLOCK, block)
-            # Who does not join leads a group that nobody else can join.
+            # A token that does not join leads a group of its own, which has no positions to share.
             store_i32(at + _EXTENT, end if leader == taken and joins else 0)
             store_i32(at + _COUNT, 1 if leader == taken else 0)
             store_i32(at + _CHUNK, chunk)
