@@ -9,6 +9,7 @@ measures a shape itself. Knows no kernels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import llvmlite.binding as llvm
 
@@ -80,8 +81,10 @@ def cheapest_rows(kind: str, is_float: bool, n: int) -> int:
 
     At most FEW_ROWS, for which scratch memory is planned; of float weights, which need none, twice as many.
     """
-    found, most = costs(kind, is_float), 2 * FEW_ROWS if is_float else FEW_ROWS
-    by_rows = (
-        rows for rows in range(most, 1, -1) if found.by_rows.of(n, rows) <= found.by_panels.of(n, rows)
-    )
+    return _cheapest_rows(costs(kind, is_float), 2 * FEW_ROWS if is_float else FEW_ROWS, n)
+
+
+@cache  # a model has few shapes
+def _cheapest_rows(of: Costs, most: int, n: int) -> int:
+    by_rows = (rows for rows in range(most, 1, -1) if of.by_rows.of(n, rows) <= of.by_panels.of(n, rows))
     return next(by_rows, 1)
