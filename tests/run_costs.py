@@ -29,7 +29,7 @@ import pytest
 
 # The functions that are timed: part, module, name within it.
 PARTS = (
-    ("typing", "graphml_cpu.llvm_modules", "module_texts"),
+    ("typing", "graphml_cpu.kernel_compilation", "module_texts"),
     ("LLVM", "graphml_cpu.machine_code", "compile_texts"),
     ("LLVM", "graphml_cpu.machine_code", "compile_and_list"),
     ("loading", "graphml_cpu.machine_code", "load"),
