@@ -27,6 +27,7 @@ from graphml.runtime.sequence import Sequence as RunningSequence
 from tests import fusion_counts
 from tests.backend_pairs import BACKENDS, GPUS, in_turn
 from tests.golden import Floats, nmse
+from tests.looped import looped
 from tests.model_forms import distinct
 from tests.sample_models import MODELS, write_model
 
@@ -39,7 +40,7 @@ CAUSAL = {name for name, (of, _) in MODELS.items() if discovery.architecture(of)
 LLAMAS = [name for name in MODELS if name.startswith("llama-")]
 # What hangs on the cache and not on the layers is tried on some.
 SOME = [*LLAMAS, *[name for name in MODELS if name not in LLAMAS][::6]]
-# The reference runs a graph's nodes one by one, whatever their number of tokens: how it goes on from its cache
+# The reference runs a graph's nodes one by one, whatever the number of tokens: how it goes on from its cache
 # is tried on few, as all goldens go step by step on it, and all models are compared with it.
 ON_REFERENCE = {*LLAMAS, *SOME[len(LLAMAS) :: 6], "mamba-plain", "qwen3next-plain"}
 # Compilers of GPUs take seconds for a model: there all architectures are goldens, and some are here.
@@ -145,7 +146,7 @@ def executor(request: pytest.FixtureRequest, models: Models) -> Iterator[Executo
     models.close(*request.param)
 
 
-@pytest.mark.parametrize("name", discovery.architecture_names())
+@looped("name", discovery.architecture_names())
 def test_every_architecture_has_samples(name: str) -> None:
     assert any(of == name for of, _ in MODELS.values()), (
         f"write sample(name) beside Config and build of {name}"
@@ -312,7 +313,7 @@ def test_sequences_that_share_steps_and_blocks_say_what_each_says_alone(executor
         assert nmse(row, plain[at]) < stepwise(executor)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@looped("model", MODELS)
 def test_golden_counts_of_fusions(model: str, models: Models) -> None:
     found = fusion_counts.counts(models(model, "reference").build(1, 1))
     assert found == fusion_counts.recorded()[model], fusion_counts.HOW
