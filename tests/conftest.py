@@ -22,6 +22,7 @@ from tests.hub_server import FILES, HubServer, serving
 from tests.shared_drivers import remembering, sharing
 
 process_costs.keep_byte_code_for_the_run()
+process_costs.wait_for_byte_code()
 process_costs.collect_no_garbage()
 
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -51,6 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
+    process_costs.byte_code_is_there()
     process_costs.collect_seldom()
 
 

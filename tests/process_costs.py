@@ -11,9 +11,13 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
 
 # Objects made before the youngest are looked at: Python's 700 are few where a graph has thousands of nodes.
 YOUNG, MIDDLE, OLD = 20_000, 20, 20
+BYTE_CODE = "graphml-byte-code-"  # a folder's name begins so
 
 
 def keep_byte_code_for_the_run() -> None:
@@ -25,10 +29,42 @@ def keep_byte_code_for_the_run() -> None:
     if not sys.dont_write_bytecode:
         return
     sys.dont_write_bytecode = False
-    sys.pycache_prefix = tempfile.mkdtemp(prefix="graphml-byte-code-")
+    sys.pycache_prefix = tempfile.mkdtemp(prefix=BYTE_CODE)
     atexit.register(shutil.rmtree, sys.pycache_prefix, ignore_errors=True)
     del os.environ["PYTHONDONTWRITEBYTECODE"]  # of the processes of this run
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+
+
+_first: IO[bytes] | None = None  # the lock that the first process to collect tests holds
+
+
+def wait_for_byte_code() -> None:
+    """In a run that keeps byte code of its own: the first process to come compiles it, the others wait.
+
+    Compiling what all tests import takes 20 s, and processes that begin together would all do it.
+    """
+    global _first
+    folder = os.environ.get("PYTHONPYCACHEPREFIX", "")
+    if "PYTEST_XDIST_WORKER" not in os.environ or not Path(folder).name.startswith(BYTE_CODE):
+        return
+    with suppress(ImportError):  # elsewhere than on Unix each compiles
+        import fcntl
+
+        file = (Path(folder) / "collecting").open("wb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _first = file
+        except BlockingIOError:
+            with file:
+                fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def byte_code_is_there() -> None:
+    """What the tests import is compiled: the other processes go on."""
+    global _first
+    if _first is not None:
+        _first.close()
+        _first = None
 
 
 def collect_no_garbage() -> None:

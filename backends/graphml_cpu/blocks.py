@@ -43,8 +43,10 @@ class Places:
     ) -> None:
         self.n_threads = n_threads
         self._plan, self._weights, self._constants, self._arena = plan, weights, constants, arena
+        self._arena_at = int(arena.ctypes.data)
         self._made: dict[tuple[Constant | Table, int], Array] = {}
         self._regions: dict[Argument, Region | None] = {}
+        self._copies: dict[Node, tuple[int, int]] = {}
         self._scratch: Array = zeros(n_threads * _PAGE).reshape(n_threads, _PAGE)
         self._states = {name: i for i, name in enumerate(graph.leaves("state"))}
         self._n_fixed = 0
@@ -52,6 +54,8 @@ class Places:
         self._state: State | None = None
         self._rows: dict[Rows, int] = {}
         self._row_slots = np.zeros(_SLOTS, np.int64)
+        self._row_slots_at = int(self._row_slots.ctypes.data)
+        self._state_slots_at = int(self._state_slots.ctypes.data)
 
     def reserve_scratch(self, steps: list[Step]) -> None:
         """Make room for the largest scratch of any step; before any block is filled."""
@@ -132,7 +136,7 @@ class Places:
             if isinstance(argument, int):
                 argument = Rows(None, argument)
             assert isinstance(argument, Rows)
-            return self._row_slots.ctypes.data + 8 * self._rows.setdefault(argument, len(self._rows))
+            return self._row_slots_at + 8 * self._rows.setdefault(argument, len(self._rows))
         if kind == "run_address":
             return self._run_address(argument, thread)
         if isinstance(argument, int | float):
@@ -148,13 +152,18 @@ class Places:
             slot = len(self._states) + self._n_fixed
             self._n_fixed += 1
             self._state_slots[slot] = self._address(argument, thread)
-        return int(self._state_slots.ctypes.data) + 8 * slot
+        return self._state_slots_at + 8 * slot
 
     def _address(self, argument: Argument, thread: int) -> int:
+        if isinstance(argument, Node):
+            if argument not in self._copies:  # each is asked for by several steps, once a thread
+                self._copies[argument] = self._first_and_next(argument)
+            first, further = self._copies[argument]
+            return first + thread * further
         if isinstance(argument, Scratch):
             return int(self._scratch[thread].ctypes.data)
         if isinstance(argument, Workspace):
-            return int(self._arena.ctypes.data) + self._plan.workspaces[argument.node]
+            return self._arena_at + self._plan.workspaces[argument.node]
         if isinstance(argument, Constant | Table):
             key = argument, thread if isinstance(argument, Table) else 0
             if key not in self._made:
@@ -162,14 +171,16 @@ class Places:
             return int(self._made[key].ctypes.data)
         if isinstance(argument, Part):
             return self._address(argument.node, thread) + part_offset(argument.node.type, argument.index)
-        if not isinstance(argument, Node):
-            raise BackendError(f"no address for {argument!r}")
-        base = _stored(argument)
+        raise BackendError(f"no address for {argument!r}")
+
+    def _first_and_next(self, node: Node) -> tuple[int, int]:
+        """Address of the first thread's copy of a value, and the bytes from one copy to the next."""
+        base = _stored(node)
         fixed = self._fixed(base)
         if fixed is not None:
-            return int(fixed.ctypes.data)
-        own = thread * one_copy_bytes(base) if replicated(base) else 0
-        return int(self._arena.ctypes.data) + self._plan.offsets[base] + own + _offset(argument)
+            return int(fixed.ctypes.data), 0
+        own = one_copy_bytes(base) if replicated(base) else 0
+        return self._arena_at + self._plan.offsets[base] + _offset(node), own
 
     def _make(self, argument: Constant | Table, thread: int) -> Array:
         if isinstance(argument, Constant):

@@ -58,6 +58,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -102,18 +103,22 @@ class Kernel:
     slots: tuple[tuple[str, str], ...]
     code: Mapping[str, int] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def parameters(self) -> tuple[tuple[str, str], ...]:
         """The slots that a caller fills: all but those of the kernels that it calls."""
         return tuple((name, kind) for name, kind in self.slots if kind != "code")
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.parameters)
 
     def block(self, **values: float) -> NDArray[np.int64]:
         """The parameter block of one call, a value per parameter. Keep the array while it is in use.
 
         Raises `BackendError` for a missing or unknown name.
         """
-        names = {name for name, _ in self.parameters}
-        if names != set(values):
+        if self._names != values.keys():
+            names = self._names
             missing, unknown = sorted(names - set(values)), sorted(set(values) - names)
             raise BackendError(f"kernel {self.name}: parameters missing {missing}, unknown {unknown}")
         block = np.zeros(max(len(self.slots), 1), np.int64)

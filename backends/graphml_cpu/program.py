@@ -24,7 +24,7 @@ from graphml_cpu.compiler import Kernel, compile_kernels
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Step
 from graphml_cpu.node_support import refuses, replicated, viewed
-from graphml_cpu.runtime.hazards import barriers, latest, made_before
+from graphml_cpu.runtime.hazards import barriers, latest, made_before, touched_by
 from graphml_cpu.runtime.tape import Step as TapeStep
 from graphml_cpu.runtime.tape import Tape
 from graphml_cpu.runtime.timing import Timer
@@ -133,9 +133,11 @@ class CpuProgram:
     def _stretch(
         self, steps: list[tuple[Node, Step]], kernels: Mapping[str, Kernel], outside: set[Node]
     ) -> _Part:
-        steps = [steps[i] for i in latest([step for _, step in steps], self.places)]
-        after = barriers([step for _, step in steps], self.places)
-        since = made_before([step for _, step in steps], after, self.places)
+        touched = [touched_by(step, self.places) for _, step in steps]
+        order = latest(touched)
+        steps, touched = [steps[i] for i in order], [touched[i] for i in order]
+        after = barriers(touched)
+        since = made_before(touched, after)
         shares = shares_by_cost([(node, step.split) for node, step in steps], after, self._team.n_threads)
         taped = []
         for (node, step), barrier, first, share in zip(steps, after, since, shares, strict=True):

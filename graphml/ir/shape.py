@@ -41,7 +41,7 @@ def fixed(dim: Dim) -> int:
 
 def bounds(shape: Shape) -> tuple[int, ...]:
     """The largest shape."""
-    return tuple(bound(dim) for dim in shape)
+    return tuple([dim.bound if isinstance(dim, Symbol) else dim for dim in shape])
 
 
 def max_elements(shape: Shape) -> int:

@@ -73,8 +73,9 @@ class Tensors:
             raise ArchitectureError(f"tensor {full} is left out by without({pattern!r})")
         others = [f"{self._prefix}{other}.weight" for other in dict.fromkeys(self._absent) if other != name]
         nor = f", nor is {', '.join(others)}" if others else ""
-        close = similar(full, (one for one in self._tensors if one.startswith(self._prefix)), 1)
-        hint = f": did you mean {close[0]}?" if close and not others else ""
+        here = [] if others else [one for one in self._tensors if one.startswith(self._prefix)]
+        close = similar(full, here, 1)
+        hint = f": did you mean {close[0]}?" if close else ""
         raise ArchitectureError(f"tensor {full} is wanted and not in the file{nor}{hint}")
 
     @method

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.step import Argument, Step
-from graphml_cpu.runtime.hazards import Region, barriers, latest, made_before
+from graphml_cpu.runtime.hazards import Region, Touched, barriers, latest, made_before, touched_by
 
 KERNEL = KernelRef("k", module="m", factory="f")
 
@@ -54,32 +54,32 @@ def step(reads: tuple[int, ...], writes: tuple[int, ...]) -> Step:
     ],
 )
 def test_barriers(steps: list[tuple[tuple[int, ...], tuple[int, ...]]], waits: list[bool]) -> None:
-    assert barriers([step(reads, writes) for reads, writes in steps], PLACES) == waits
+    assert barriers(steps_of(*steps)) == waits
 
 
 def test_no_steps() -> None:
-    assert barriers([], PLACES) == []
+    assert barriers([]) == []
 
 
-def steps_of(*given: tuple[tuple[int, ...], tuple[int, ...]]) -> list[Step]:
-    return [step(reads, writes) for reads, writes in given]
+def steps_of(*given: tuple[tuple[int, ...], tuple[int, ...]]) -> list[Touched]:
+    return [touched_by(step(reads, writes), PLACES) for reads, writes in given]
 
 
 def test_a_barrier_stands_before_what_each_thread_makes_for_itself() -> None:
     # Step 1 makes private memory that step 2 reads; step 2 reads what step 0 wrote, too.
-    assert barriers(steps_of(((), (1,)), ((2,), (5,)), ((5, 1), (3,))), PLACES) == [True, False, True]
+    assert barriers(steps_of(((), (1,)), ((2,), (5,)), ((5, 1), (3,)))) == [True, False, True]
     # It may not be put off where the next step writes what it reads.
-    assert barriers(steps_of(((), (1,)), ((2,), (5,)), ((5, 1), (2,))), PLACES) == [False, True, True]
+    assert barriers(steps_of(((), (1,)), ((2,), (5,)), ((5, 1), (2,)))) == [False, True, True]
 
 
 def test_what_each_thread_makes_comes_when_it_is_needed() -> None:
     first = ((2,), (5,))
-    assert latest(steps_of(first, ((), (1,)), ((), (3,)), ((5,), (6,))), PLACES) == [1, 2, 0, 3]
-    assert latest(steps_of(first, ((), (1,)), ((), (2,)), ((5,), (6,))), PLACES) == [1, 0, 2, 3]  # reads it
-    assert latest(steps_of(first, ((5,), (1,)), ((), (3,))), PLACES) == [0, 1, 2]
-    assert latest(steps_of(((), (1,)), ((1,), (2,))), PLACES) == [0, 1]  # shared: stays
+    assert latest(steps_of(first, ((), (1,)), ((), (3,)), ((5,), (6,)))) == [1, 2, 0, 3]
+    assert latest(steps_of(first, ((), (1,)), ((), (2,)), ((5,), (6,)))) == [1, 0, 2, 3]  # reads it
+    assert latest(steps_of(first, ((5,), (1,)), ((), (3,)))) == [0, 1, 2]
+    assert latest(steps_of(((), (1,)), ((1,), (2,)))) == [0, 1]  # shared: stays
 
 
 def test_who_reads_what_each_thread_made_behind_a_barrier() -> None:
     steps = steps_of(((), (5,)), ((5,), (1,)), ((1,), (2,)), ((5,), (3,)), ((), (5,)), ((5,), (1,)))
-    assert made_before(steps, [False, True, True, False, False, True], PLACES) == [0, 1, 2, 0, 4, 5]
+    assert made_before(steps, [False, True, True, False, False, True]) == [0, 1, 2, 0, 4, 5]

@@ -17,6 +17,7 @@ from graphml_quant import by_name, dequantize, quantize
 
 from graphml import settings
 from tests.cpu.weights import ordinary_weights
+from tests.looped import looped
 from tests.quant.ggml_record import sample_blocks
 
 # What differs between the levels is in the moves of these.
@@ -293,9 +294,9 @@ def test_the_residual_may_be_the_result(kind: str, rows: int) -> None:
     assert (np.abs(found - expected(kind, weights, x) - residual) <= tolerance(kind, weights, x)).all()
 
 
-@pytest.mark.parametrize("rows", [1, 9, BY_ROWS + 1])
+@looped("rows", [1, 9, BY_ROWS + 1])
 @pytest.mark.parametrize("kind", [*INTEGER, *FLOATS[::3]])
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@looped("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_stays_so_and_stays_in_its_row(kind: str, rows: int, bad: float) -> None:
     rng = np.random.default_rng(2)
     kernel = compile_kernels([kernel_ref("mul_mat", kind)])[f"mul_mat-{kind}"]
@@ -329,7 +330,7 @@ def test_hostile_weights_stay_in_their_column(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in INTEGER if SCALES_AT[kind]])
-@pytest.mark.parametrize("byte", [0xFF, 0x80, 0x7F, 0x00])
+@looped("byte", [0xFF, 0x80, 0x7F, 0x00])
 def test_extreme_values_are_exact(kind: str, byte: int) -> None:
     """Weights and activations at their largest, where a 16-bit sum in between would overflow."""
     kernel = compile_kernels([kernel_ref("mul_mat", kind)])[f"mul_mat-{kind}"]

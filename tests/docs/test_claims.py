@@ -7,10 +7,10 @@ import re
 from typing import Any
 
 import graphml_quant
-import pytest
 
 from graphml.weights import random_blocks as blocks
 from tests.docs.pages import PAGES, ROOT, name_of
+from tests.looped import looped
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Row of the README's table -> case of the suite.
@@ -55,7 +55,7 @@ def test_the_readme_counts_the_formats_of_files() -> None:
     assert f"all {in_files} that GGUF files keep weights in are decoded" in README
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, id=name_of(page)) for page in PAGES])
+@looped("page", PAGES, ids=name_of)
 def test_a_decision_is_cited_by_its_own_number(page: Any) -> None:
     for number, file in re.findall(r"\[decision (\d+)\]\((?:[^)]*/)?(\d{4})-", page.read_text("utf-8")):
         assert int(number) == int(file), f"{name_of(page)}: decision {number}"

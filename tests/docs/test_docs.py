@@ -36,6 +36,7 @@ from graphml.sampling import Needs, NeedsTopK
 from graphml.sampling.filter_order import CHAIN
 from tests import architecture_table, option_table, support_table
 from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, name_of, prose, table
+from tests.looped import looped
 
 SAMPLES = ROOT / "tests" / "data" / "llama2c"
 NEEDS_MODEL = "<!-- test: needs smollm2 -->"
@@ -50,7 +51,7 @@ def pages_with(language: str) -> list[Any]:
     ]
 
 
-every_page = pytest.mark.parametrize("page", [pytest.param(page, id=name_of(page)) for page in PAGES])
+every_page = looped("page", PAGES, ids=name_of)
 
 
 @pytest.mark.parametrize("page", pages_with("python"))

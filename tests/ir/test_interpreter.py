@@ -14,11 +14,12 @@ from graphml.ir.node import Node
 from graphml.ir.op import Op, Sample, Type
 from graphml.passes.fusion import fusions
 from tests.graphs import ALL, PLAIN, arrays_of, full_attributes, largest, sample_graph, sample_ids
+from tests.looped import looped
 
 FUSED = [(op, sample) for op, sample in ALL if op.decompose is not None]
 
 
-@pytest.mark.parametrize(("op", "sample"), PLAIN, ids=sample_ids(PLAIN))
+@looped(("op", "sample"), PLAIN, ids=sample_ids(PLAIN))
 def test_a_graph_of_one_op_is_its_reference(op: Op, sample: Sample) -> None:
     recipe = sample_graph(op, sample)
     arrays = recipe.arrays()
@@ -28,7 +29,7 @@ def test_a_graph_of_one_op_is_its_reference(op: Op, sample: Sample) -> None:
     np.testing.assert_array_equal(got, op.reference(operands, full_attributes(op, sample)))
 
 
-@pytest.mark.parametrize(("op", "sample"), FUSED, ids=sample_ids(FUSED))
+@looped(("op", "sample"), FUSED, ids=sample_ids(FUSED))
 def test_a_fused_op_is_its_decomposition(op: Op, sample: Sample) -> None:
     arrays = arrays_of(sample, largest(sample.inputs))
     named = {f"operand_{i}": array for i, array in enumerate(arrays)}

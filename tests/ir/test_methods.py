@@ -8,8 +8,6 @@ import pydoc
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from graphml.ir import argument_kinds, builder, step
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -17,6 +15,7 @@ from graphml.ir.op import Op
 from graphml.ir.ops import table
 from graphml.loading.architecture import Layer, Tensors
 from tests import builder_page
+from tests.looped import looped
 
 Method = Callable[..., Any]
 OF_FAMILIES: dict[str, Method] = {
@@ -28,7 +27,7 @@ OF_OTHERS = {
     one.__name__: builder_page.methods_of(one) for one in (builder.BaseBuilder, Tensors, Layer)
 }  # fmt: skip
 ALL = [*OF_FAMILIES.items(), *(item for some in OF_OTHERS.values() for item in some.items())]
-every_method = pytest.mark.parametrize("name", OF_FAMILIES)
+every_method = looped("name", OF_FAMILIES)
 
 # Attributes that a method takes from its operands.
 OF_OPERANDS = {"from_dtype"}
@@ -46,7 +45,7 @@ def test_the_builder_has_every_method_of_the_families_under_its_own_name() -> No
     assert {path.stem for path in builder_page.FOLDER.glob("[a-z]*.py")} == set(builder_page.FAMILIES)
 
 
-@pytest.mark.parametrize("op", [op for op in table().values() if op.name in OF_FAMILIES], ids=repr)
+@looped("op", [op for op in table().values() if op.name in OF_FAMILIES], ids=repr)
 def test_a_method_has_the_attributes_of_its_op_and_their_defaults(op: Op) -> None:
     parameters = inspect.signature(OF_FAMILIES[op.name]).parameters
     attributes = {name: default for name, default in op.attributes.items() if name not in OF_OPERANDS}
@@ -61,7 +60,7 @@ def test_a_method_has_the_attributes_of_its_op_and_their_defaults(op: Op) -> Non
     assert set(attributes) - set(given) - required == AUTHORS_SAY.get(op.name, set())
 
 
-@pytest.mark.parametrize(("name", "method"), ALL, ids=[name for name, _ in ALL])
+@looped(("name", "method"), ALL, ids=[name for name, _ in ALL])
 def test_every_parameter_has_a_type_that_is_checked(name: str, method: Method) -> None:
     _, *parameters = inspect.signature(method).parameters.values()
     named = {"make": ["attributes"], "finish": ["outputs"]}.get(name, [])
@@ -79,7 +78,7 @@ def test_help_shows_the_signature_and_the_docstring(name: str) -> None:
     assert (inspect.getdoc(OF_FAMILIES[name]) or "?").partition("\n")[0] in shown
 
 
-@pytest.mark.parametrize("name", [*OF_OTHERS["BaseBuilder"], *OF_FAMILIES])
+@looped("name", [*OF_OTHERS["BaseBuilder"], *OF_FAMILIES])
 def test_the_example_of_a_docstring_is_true(name: str) -> None:
     namespace: dict[str, Any] = {}
     exec(builder_page.EXAMPLE, namespace)

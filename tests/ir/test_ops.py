@@ -14,13 +14,14 @@ from graphml.ir.ops.leaf import LEAVES
 from graphml.ir.shape import max_elements, resolve
 from graphml.passes.fusion import all_ops
 from tests.graphs import ALL, PLAIN, arrays_of, full_attributes, largest, sample_graph, sample_ids
+from tests.looped import looped
 
 # A result of several has no sample of its own: its operand is never a leaf.
 OPS = [op for op in all_ops().values() if op not in LEAVES and op is not layout.part]
 COMMUTATIVE = [(op, sample) for op, sample in PLAIN if op.commutative and len(set(sample.inputs)) == 1]
-every_plain_sample = pytest.mark.parametrize(("op", "sample"), PLAIN, ids=sample_ids(PLAIN))
-every_sample = pytest.mark.parametrize(("op", "sample"), ALL, ids=sample_ids(ALL))
-every_op = pytest.mark.parametrize("op", OPS, ids=str)
+every_plain_sample = looped(("op", "sample"), PLAIN, ids=sample_ids(PLAIN))
+every_sample = looped(("op", "sample"), ALL, ids=sample_ids(ALL))
+every_op = looped("op", OPS, ids=str)
 
 
 def held_shape(dtype: DType, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -47,7 +48,7 @@ def test_has_samples_with_symbolic_rows(op: Op) -> None:
 
 
 @every_plain_sample
-@pytest.mark.parametrize("rows", [1, 2, 5])
+@looped("rows", [1, 2, 5])
 def test_the_inferred_type_is_what_the_reference_gives(op: Op, sample: Sample, rows: int) -> None:
     dims = dict.fromkeys(largest(sample.inputs), rows)
     inferred = op.infer(sample.inputs, full_attributes(op, sample))
@@ -70,7 +71,7 @@ def test_the_reference_changes_only_what_the_op_writes(op: Op, sample: Sample) -
             np.testing.assert_array_equal(array, old)
 
 
-@pytest.mark.parametrize(("op", "sample"), COMMUTATIVE, ids=sample_ids(COMMUTATIVE))
+@looped(("op", "sample"), COMMUTATIVE, ids=sample_ids(COMMUTATIVE))
 def test_a_commutative_op_commutes(op: Op, sample: Sample) -> None:
     a, b, *rest = arrays_of(sample, largest(sample.inputs))
     np.testing.assert_array_equal(call(op, sample, [a, b, *rest]), call(op, sample, [b, a, *rest]))

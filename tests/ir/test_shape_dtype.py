@@ -10,6 +10,7 @@ from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import F16, F32, I32, dtype
 from graphml.ir.op import Type, integer, integers, number, text
 from graphml.ir.shape import Symbol, bound, bounds, fixed, max_elements, resolve, show
+from tests.looped import looped
 
 T = Symbol("T", 512)
 
@@ -46,7 +47,7 @@ def test_plain_dtypes_are_numpys() -> None:
     assert dtype("f32") is F32
 
 
-@pytest.mark.parametrize("name", sorted(graphml_quant.formats()))
+@looped("name", sorted(graphml_quant.formats()))
 def test_every_format_is_a_dtype(name: str) -> None:
     kind, form = dtype(name), graphml_quant.by_name(name)
     assert (kind.block_elements, kind.block_bytes) == (form.block_elements, form.block_bytes)

@@ -22,6 +22,7 @@ from graphml.ir.verify import verify
 from graphml.passes.expand import expand
 from graphml.passes.fusion import Applied, Refused, fuse
 from tests.graphs import QUANTIZING, Recipe, random_graphs, sample_ids
+from tests.looped import looped
 from tests.passes.patterns import (
     FUSED,
     FUSIONS,
@@ -54,7 +55,7 @@ def test_fusions_are_found() -> None:
     assert {"rms_norm_mul", "swiglu", "dequant_mul_mat", "mul_mat_bias", "mul_mat_residual"} <= set(FUSIONS)
 
 
-@pytest.mark.parametrize(("op", "sample"), SAMPLES, ids=sample_ids(SAMPLES))
+@looped(("op", "sample"), SAMPLES, ids=sample_ids(SAMPLES))
 def test_a_decomposition_is_fused_again(op: Op, sample: Sample) -> None:
     g = Builder()
     names = tuple(f"operand_{i}" for i in range(len(sample.inputs)))
@@ -79,7 +80,7 @@ def computed(graph: Graph) -> list[Node]:
     return [node for node in inner(graph) if node.op is not part]
 
 
-@pytest.mark.parametrize(("name", "i"), PATTERNS)
+@looped(("name", "i"), PATTERNS)
 def test_a_pattern_is_rewritten_once_and_keeps_its_provenance(name: str, i: int) -> None:
     recipe = pattern_graph(name, i)
     before = recipe.graph.outputs
@@ -98,7 +99,7 @@ def test_a_pattern_is_rewritten_once_and_keeps_its_provenance(name: str, i: int)
     assert_same_meaning(recipe.graph, fused, recipe)
 
 
-@pytest.mark.parametrize(("name", "i"), PATTERNS)
+@looped(("name", "i"), PATTERNS)
 @pytest.mark.parametrize("reader", ["output", "node"])
 def test_a_pattern_with_another_reader_inside_is_refused_with_the_reason(
     name: str, i: int, reader: str
@@ -124,7 +125,7 @@ def test_a_pattern_with_another_reader_inside_is_refused_with_the_reason(
         assert_same_meaning(graph, verify(fused), recipe)
 
 
-@pytest.mark.parametrize(("name", "i"), PATTERNS)
+@looped(("name", "i"), PATTERNS)
 def test_a_fusion_that_nobody_wants_is_not_applied(name: str, i: int) -> None:
     graph = pattern_graph(name, i).graph
     assert fuse_all(graph, FUSED - {FUSIONS[name].replace})[1].counts.get(name) is None

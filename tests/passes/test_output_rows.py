@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph
@@ -14,6 +13,7 @@ from graphml.ir.op import Op, Sample
 from graphml.ir.shape import Symbol
 from graphml.passes.output_rows import leave_rows_out
 from tests.graphs import PLAIN, arrays_of, full_attributes, largest, sample_ids
+from tests.looped import looped
 
 T, D, ROWS = 6, 8, np.array([4, 1], np.int32)
 
@@ -128,7 +128,7 @@ def test_without_a_choice_nothing_changes() -> None:
     assert leave_rows_out(built, g.output_rows, g.n_tokens) is built
 
 
-@pytest.mark.parametrize(("op", "sample"), ROWWISE, ids=sample_ids(ROWWISE))
+@looped(("op", "sample"), ROWWISE, ids=sample_ids(ROWWISE))
 def test_an_op_that_says_so_is_by_row(op: Op, sample: Sample) -> None:
     dims = dict.fromkeys(largest(sample.inputs), 5)
     attributes, arrays = full_attributes(op, sample), arrays_of(sample, dims)

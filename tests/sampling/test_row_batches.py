@@ -139,11 +139,11 @@ def test_tokens_of_biased_rows_and_by_llama_cpps_numbers_are_those_of_each_row(
     hidden = [masked_row(row, masks[i]) if i in masks else row for i, row in enumerate(rows)]
     all_params = [SamplingParams(**fields, **MORE[more]) for fields in SETTINGS]
     mixed = [all_params[i % len(SETTINGS)] for i in range(24)]
-    for params in ([one] * 24 for one in all_params), [mixed] * 4:
+    for params in ([one] * 24 for one in all_params), [mixed] * 2:
         for each in params:
             numbers = [PeekableRandom(100 * more + i) for i in range(24)]
             alone = [one.copy() for one in numbers]
-            for _ in range(4):
+            for _ in range(2):
                 found = sample_rows(rows, list(zip(range(24), each, numbers, strict=True)), top_rows, masks)
                 wanted = {}
                 for i, one in enumerate(each):

@@ -14,6 +14,7 @@ from graphml.errors import UsageError
 from graphml.server.command_line import BY_NAME, Parsed, parsed
 from graphml.server.flag_variables import with_variables
 from graphml.server.preset_flags import PRESETS
+from tests.looped import looped
 
 LISTED = Path(__file__).parents[1] / "data" / "llama_server_flags.txt"
 LINES = [line.split("|") for line in LISTED.read_text().splitlines() if not line.startswith("#")]
@@ -21,7 +22,7 @@ VARIABLES = [variable for _, _, variable in LINES if variable.startswith("LLAMA_
 SWITCHES = {variable for _, count, variable in LINES if count == "0"}
 
 
-@pytest.mark.parametrize("names", [names for names, _, _ in LINES])
+@looped("names", [names for names, _, _ in LINES])
 def test_a_flag_of_llama_server_takes_its_values_and_no_more(names: str) -> None:
     (count,) = [int(count) for listed, count, _ in LINES if listed == names]
     for name in names.split():
@@ -30,7 +31,7 @@ def test_a_flag_of_llama_server_takes_its_values_and_no_more(names: str) -> None
         assert len(given.values) > 1 or name in given.ignored or name == "--seed" or name == "-s"
 
 
-@pytest.mark.parametrize("variable", VARIABLES)
+@looped("variable", VARIABLES)
 def test_a_variable_of_llama_server_is_read_or_told(variable: str) -> None:
     found = with_variables(Parsed(), {variable: "1"})
     assert bool(found.values) != (found.ignored == [variable])

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
-import openai
 import pytest
 
 from tests.server.running_server import Running
-from tests.server.strict_calls import ANTHROPIC, ASKED, CHAT, ENDED, OPENAI, SAID, TEXT, WHOLE
+
+if TYPE_CHECKING:  # two seconds of importing, which processes with other tests need not take
+    import anthropic
+    import openai
 
 OUT_OF_REACH = {
     # Parts of a text have a null as their reason, which the package's type of them does not allow.
@@ -32,39 +33,60 @@ def _given(server: Running, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def strict_openai(server: Running) -> Iterator[openai.OpenAI]:
+    import openai
+
     with openai.OpenAI(**_given(server, base_url=f"{server.address}/v1")) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def strict_anthropic(server: Running) -> Iterator[anthropic.Anthropic]:
+    import anthropic
+
     with anthropic.Anthropic(**_given(server, base_url=server.address)) as client:
         yield client
 
 
-@pytest.mark.parametrize("name", sorted(set(OPENAI) - OUT_OF_REACH))
-def test_openais_package_takes_the_answer(strict_openai: openai.OpenAI, name: str) -> None:
-    assert OPENAI[name](strict_openai)
+def test_openais_package_takes_the_answer(strict_openai: openai.OpenAI, subtests: pytest.Subtests) -> None:
+    from tests.server.strict_calls import OPENAI
+
+    assert len(OPENAI) > 50
+    for name in sorted(set(OPENAI) - OUT_OF_REACH):
+        with subtests.test(name):
+            assert OPENAI[name](strict_openai)
 
 
-@pytest.mark.parametrize("name", ANTHROPIC)
-def test_anthropics_package_takes_the_answer(strict_anthropic: anthropic.Anthropic, name: str) -> None:
-    assert ANTHROPIC[name](strict_anthropic)
-
-
-@pytest.mark.parametrize("name", sorted(OUT_OF_REACH))
-def test_what_the_package_refuses_of_openais_protocol_it_takes_otherwise(
-    server: Running, strict_openai: openai.OpenAI, name: str
+def test_anthropics_package_takes_the_answer(
+    strict_anthropic: anthropic.Anthropic, subtests: pytest.Subtests
 ) -> None:
-    with pytest.raises(openai.APIResponseValidationError):
-        OPENAI[name](strict_openai)
+    from tests.server.strict_calls import ANTHROPIC
+
+    assert len(ANTHROPIC) > 20
+    for name, call in ANTHROPIC.items():
+        with subtests.test(name):
+            assert call(strict_anthropic)
+
+
+def test_what_the_package_refuses_of_openais_protocol_it_takes_otherwise(
+    server: Running, strict_openai: openai.OpenAI, subtests: pytest.Subtests
+) -> None:
+    import openai
+
+    from tests.server.strict_calls import OPENAI
+
     lenient = _given(server, base_url=f"{server.address}/v1", _strict_response_validation=False)
-    with openai.OpenAI(**lenient) as client:
-        assert OPENAI[name](client)
+    for name in sorted(OUT_OF_REACH):
+        with subtests.test(name):
+            with pytest.raises(openai.APIResponseValidationError):
+                OPENAI[name](strict_openai)
+            with openai.OpenAI(**lenient) as client:
+                assert OPENAI[name](client)
 
 
 def test_the_packages_types_refuse_what_openai_sends() -> None:
     """So no server can pass those checks and speak the protocol."""
+    import openai
+
     part = {"text": "a", "index": 0, "logprobs": None, "finish_reason": None}
     for kind, value in (
         (openai.types.CompletionChoice, part),
@@ -76,6 +98,11 @@ def test_the_packages_types_refuse_what_openai_sends() -> None:
 
 
 def test_asynchronous_clients_take_the_answers(server: Running) -> None:
+    import anthropic
+    import openai
+
+    from tests.server.strict_calls import ASKED, CHAT, ENDED, SAID, TEXT, WHOLE
+
     async def asked() -> None:
         client = openai.AsyncOpenAI(**_given(server, base_url=f"{server.address}/v1"))
         other = anthropic.AsyncAnthropic(**_given(server, base_url=server.address))

@@ -24,6 +24,7 @@ from graphml.text.answers import (
     marks_of,
 )
 from graphml.text.answers.answer_parser import MOST_MALFORMED
+from tests.looped import looped
 from tests.text.answer_samples import MALFORMED, SAMPLES, TOOLS, Sample
 
 NAMES = [f"{one.format}-{index}" for index, one in enumerate(SAMPLES)]
@@ -61,14 +62,14 @@ def answer_of(events) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=NAMES)
+@looped("sample", SAMPLES, ids=NAMES)
 def test_an_answer_is_told_apart(sample: Sample) -> None:
     answer = answer_of(events_of(parser_of(sample), [sample.text]))
     assert (answer.content, answer.reasoning) == (sample.content, sample.reasoning)
     assert [(call.name, call.values()) for call in answer.tool_calls] == list(sample.calls)
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=NAMES)
+@looped("sample", SAMPLES, ids=NAMES)
 def test_where_the_text_is_split_changes_nothing(sample: Sample) -> None:
     whole = merged(events_of(parser_of(sample), [sample.text]))
     for at in range(len(sample.text)):

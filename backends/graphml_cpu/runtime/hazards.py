@@ -40,13 +40,25 @@ class Regions(Protocol):
         """None for numbers, weights and scratch of one thread, which never conflict."""
 
 
-def barriers(steps: Sequence[Step], places: Regions) -> list[bool]:
+def touched_by(step: Step, places: Regions) -> Touched:
+    """What a step reads, and what it writes."""
+    reads: list[Region] = []
+    writes: list[Region] = []
+    for name, argument in step.arguments.items():
+        region = places.region(argument)
+        if region is not None:
+            (writes if name in step.writes else reads).append(region)
+    through_tables = (places.region(node) for node in step.reads)
+    reads += [region for region in through_tables if region is not None]
+    return reads, writes
+
+
+def barriers(touched: Sequence[Touched]) -> list[bool]:
     """For every step whether all threads wait after it.
 
     A step waits for those since the last barrier that wrote what it reads or writes, or read what it writes.
     """
-    after = [False] * len(steps)
-    touched = [_touched(step, places) for step in steps]
+    after = [False] * len(touched)
     reads: list[Region] = []
     writes: list[Region] = []
     for i, (mine_read, mine_written) in enumerate(touched):
@@ -85,18 +97,17 @@ def _is_own(touched: Touched) -> bool:
     return bool(touched[1]) and all(region.private for region in touched[1])
 
 
-def latest(steps: Sequence[Step], places: Regions) -> list[int]:
+def latest(touched: Sequence[Touched]) -> list[int]:
     """The steps' order with those that write each thread's own memory moved behind others until one needs it.
 
     What a thread makes for itself is then read before the next barrier wherever it can be (`made_before`).
     """
-    touched = [_touched(step, places) for step in steps]
-    order = list(range(len(steps)))
-    for place in reversed(range(len(steps))):
+    order = list(range(len(touched)))
+    for place in reversed(range(len(touched))):
         reads, writes = touched[order[place]]
         if not _is_own((reads, writes)):
             continue
-        for other in range(place + 1, len(steps)):
+        for other in range(place + 1, len(touched)):
             they_read, they_write = touched[order[other]]
             if _any_overlap(writes, [*they_read, *they_write]) or _any_overlap(reads, they_write):
                 order.insert(other - 1, order.pop(place))
@@ -108,16 +119,15 @@ def _any_overlap(some: Sequence[Region], others: Sequence[Region]) -> bool:
     return any(_overlap(a, b) for a in some for b in others)
 
 
-def made_before(steps: Sequence[Step], after: Sequence[bool], places: Regions) -> list[int]:
+def made_before(touched: Sequence[Touched], after: Sequence[bool]) -> list[int]:
     """For every step the first before its barrier whose result, each thread's own, it reads; else itself.
 
     A thread that has not run that one, and all since, can take no part in this one.
     """
-    found = list(range(len(steps)))
+    found = list(range(len(touched)))
     written: list[tuple[Region, int, int]] = []
     stretch = 0
-    for i, step in enumerate(steps):
-        reads, writes = _touched(step, places)
+    for i, (reads, writes) in enumerate(touched):
         for region in (one for one in reads if one.private):
             writer = next((one for one in reversed(written) if _overlap(one[0], region)), None)
             if writer is not None and writer[2] != stretch:
@@ -131,16 +141,3 @@ def made_before(steps: Sequence[Step], after: Sequence[bool], places: Regions) -
 
 def _overlap(a: Region, b: Region) -> bool:
     return a.room == b.room and a.start < b.end and b.start < a.end
-
-
-def _touched(step: Step, places: Regions) -> Touched:
-    """What it reads, and what it writes."""
-    reads: list[Region] = []
-    writes: list[Region] = []
-    for name, argument in step.arguments.items():
-        region = places.region(argument)
-        if region is not None:
-            (writes if name in step.writes else reads).append(region)
-    through_tables = (places.region(node) for node in step.reads)
-    reads += [region for region in through_tables if region is not None]
-    return reads, writes
