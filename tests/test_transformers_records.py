@@ -13,7 +13,7 @@ from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.runtime.source_text import encode
 from tests import golden
-from tests.backend_pairs import ALIKE, in_turn
+from tests.backend_pairs import by_forms
 from tests.golden import Floats, nmse
 from tests.sample_models import MODELS, write_model
 from tests.transformers_records import FOLDER, RECORDS, SOURCE, TOKENS, architecture, read, sample_of
@@ -42,7 +42,7 @@ def test_every_record_is_of_an_architecture() -> None:
     assert set(map(architecture, NAMES)) <= set(discovery.architecture_names())
 
 
-@pytest.mark.parametrize(("name", "backend"), in_turn(NAMES, spared=ALIKE))
+@pytest.mark.parametrize(("name", "backend"), by_forms(NAMES))
 def test_it_is_what_transformers_says(name: str, backend: str, tmp_path: Path) -> None:
     causal = discovery.architecture(architecture(name)).causal
     for step in (len(TOKENS), 1) if causal and backend == "cpu" else (len(TOKENS),):

@@ -122,7 +122,7 @@ def _size_of(dispatch: Dispatch) -> tuple[Any, ...]:
 
 @cache
 def kernels(facts: Facts) -> tuple[Specialised, ...]:
-    """One of each kind, on a device without subgroups and on one with subgroups of 32, there of those with any.
+    """One of each kind, where there are no subgroups and, of those that use them, where they are of 32.
 
     For subgroups of other sizes one of each kernel and size of what its lanes share: the parts of a text that
     depend on subgroups are the same whatever is switched on.
