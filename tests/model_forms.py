@@ -10,7 +10,7 @@ that they have is in a model that is not listed, so a new model is tried until t
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from graphml.compiler.options import DEFAULT
-from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.loading import discovery
 from graphml.passes.pipeline import apply_passes
@@ -39,32 +38,33 @@ def distinct(names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in ALIKE]
 
 
-def form(node: Node) -> Form:
-    """What tells kinds of nodes apart: ops of the node and of its operands, attributes, types."""
+def form(node: Node, called: Callable[[Node], str] = lambda node: node.op.name) -> Form:
+    """What tells kinds of nodes apart: the op, attributes, types, and what its operands are `called`."""
     attributes = sorted((name, type(value).__name__) for name, value in node.attributes.items())
-    sources = [(source.op.name, source.dtype.name, len(source.shape)) for source in node.inputs]
+    sources = [(called(source), source.dtype.name, len(source.shape)) for source in node.inputs]
     return node.op.name, tuple(attributes), tuple(sources), node.dtype.name, len(node.shape)
 
 
 def forms(name: str) -> frozenset[Form]:
     """The kinds of nodes of a sample model or a golden, as built and fused for the CPU."""
-    if name in MODELS:
-        architecture, sample = MODELS[name]
-        graph = built(architecture, sample.metadata, sample.tensors)
-    else:
-        one = golden.read(name)
-        shapes = {tensor: sizes[::-1] for tensor, sizes in one.tensors.items()}
-        graph = built(one.architecture, {key: value for key, (_, value) in one.metadata.items()}, shapes)
+    graph = graphs_of(name).build(24, 1)
     fused = apply_passes(graph, discovery.backend("cpu"), DEFAULT.fusions())
     return frozenset(form(node) for node in (*graph.nodes, *fused.nodes))
 
 
-def built(name: str, metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]]) -> Graph:
-    """The graph for a prompt of a model that there is no file of."""
-    keys = {key: stored(value) for key, value in {**metadata, "general.architecture": name}.items()}
+def graphs_of(name: str) -> ModelGraphs:
+    """The graphs of a sample model or a golden, without a file."""
+    if name in MODELS:
+        architecture, sample = MODELS[name]
+        metadata, tensors = sample.metadata, sample.tensors
+    else:
+        one = golden.read(name)
+        architecture, metadata = one.architecture, {key: value for key, (_, value) in one.metadata.items()}
+        tensors = {tensor: sizes[::-1] for tensor, sizes in one.tensors.items()}
+    keys = {key: stored(value) for key, value in {**metadata, "general.architecture": architecture}.items()}
     held = {tensor: Tensor(tensor, "f32", shape, np.zeros(0, np.uint8)) for tensor, shape in tensors.items()}
     file = ModelFile(Path("m.gguf"), Metadata(Path("m.gguf"), keys), held, [])
-    return ModelGraphs(file, *read_architecture(file), "f32").build(24, 1)
+    return ModelGraphs(file, *read_architecture(file), "f32")
 
 
 def decodes(name: str) -> bool:

@@ -13,10 +13,10 @@ from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.runtime.source_text import encode
 from tests import golden
-from tests.backend_pairs import in_turn
+from tests.backend_pairs import by_forms
 from tests.golden import Floats, nmse
 from tests.sample_models import MODELS, write_model
-from tests.transformers_records import FOLDER, RECORDS, SOURCE, TOKENS, architecture, read
+from tests.transformers_records import FOLDER, RECORDS, SOURCE, TOKENS, architecture, read, sample_of
 
 LIMIT = 1e-9  # transformers turns angles in float32, and backends differ there too
 NAMES = sorted(path.stem for path in FOLDER.glob("*.npz"))
@@ -24,7 +24,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.npz"))
 
 def rows(name: str, backend: str, path: Path, step: int) -> Floats:
     """The rows of all tokens, fed in steps of so many."""
-    write_model(path, *MODELS[f"{architecture(name)}-{RECORDS[name].sample}"])
+    write_model(path, *MODELS[sample_of(name)])
     executor = open_executor(path, LoadOptions(backend, threads=2, kv="f32", n_batch=len(TOKENS)))
     try:
         cache = PagedCache(64, BLOCK_SIZE, encoded=executor.encodes)
@@ -42,7 +42,7 @@ def test_every_record_is_of_an_architecture() -> None:
     assert set(map(architecture, NAMES)) <= set(discovery.architecture_names())
 
 
-@pytest.mark.parametrize(("name", "backend"), in_turn(NAMES))
+@pytest.mark.parametrize(("name", "backend"), by_forms(NAMES))
 def test_it_is_what_transformers_says(name: str, backend: str, tmp_path: Path) -> None:
     causal = discovery.architecture(architecture(name)).causal
     for step in (len(TOKENS), 1) if causal and backend == "cpu" else (len(TOKENS),):

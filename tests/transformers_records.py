@@ -271,6 +271,11 @@ def architecture(name: str) -> str:
     return RECORDS[name].of or name
 
 
+def sample_of(name: str) -> str:
+    """The sample model that a record is of, see `sample_models.MODELS`."""
+    return f"{architecture(name)}-{RECORDS[name].sample}"
+
+
 def weights(name: str) -> Weights:
     """The weights of a record's sample by GGUF's names."""
     module: Any = importlib.import_module(f"graphml_models.{architecture(name).replace('-', '_')}")

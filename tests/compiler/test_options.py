@@ -20,6 +20,7 @@ from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
+from tests.backend_pairs import in_turn
 from tests.runtime.test_executor import sample, write
 
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
@@ -54,7 +55,11 @@ def nmse(got: np.ndarray, want: np.ndarray) -> float:
     return float(((got - want) ** 2).sum() / (want**2).sum())
 
 
-@pytest.mark.parametrize("name", sorted({fusion.replace.name for fusion in fusions().values()}))
+@pytest.mark.parametrize(
+    ("name", "executor"),
+    in_turn(sorted({fusion.replace.name for fusion in fusions().values()})),
+    indirect=["executor"],
+)
 def test_a_fused_op_that_is_off_is_nowhere(name: str, executor: Executor) -> None:
     compiled = executor.compiled(8, 8, CompileOptions(fuse=f"-{name}"))
     assert name not in fused_ops(compiled.graph)

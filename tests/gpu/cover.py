@@ -105,7 +105,8 @@ def _on_their_way(kind: str) -> list[Node]:
     ]
 
 
-def _kind(dispatch: Dispatch) -> tuple[Any, ...]:
+def kind_of(dispatch: Dispatch) -> tuple[Any, ...]:
+    """A kernel and what is switched on in it or given to it as a function."""
     switches = (
         (name, repr(value))
         for name, value in dispatch.constants.items()
@@ -114,15 +115,24 @@ def _kind(dispatch: Dispatch) -> tuple[Any, ...]:
     return dispatch.kernel, *sorted(switches)
 
 
+def _size_of(dispatch: Dispatch) -> tuple[Any, ...]:
+    """A kernel and the sizes that make other texts."""
+    return dispatch.kernel, *(dispatch.constants.get(name) for name in SHARED_OUT)
+
+
 @cache
 def kernels(facts: Facts) -> tuple[Specialised, ...]:
-    """One of each kind, on a device without subgroups; else of those alone that make use of them."""
+    """One of each kind, where there are no subgroups and, of those that use them, where they are of 32.
+
+    For subgroups of other sizes one of each kernel and size of what its lanes share: the parts of a text that
+    depend on subgroups are the same whatever is switched on.
+    """
     features = facts.features()
-    useful = (
-        None if facts in (GRAPHICS, SUBGROUPS["of 32"]) else {k.name for k in kernels(SUBGROUPS["of 32"])}
-    )
+    every = facts in (GRAPHICS, SUBGROUPS["of 32"])
+    useful = None if every else {k.name for k in kernels(SUBGROUPS["of 32"])}
+    kind = kind_of if every else _size_of
     found = {
-        _kind(dispatch): dispatch
+        kind(dispatch): dispatch
         for dispatch in _dispatches(facts)
         if useful is None or dispatch.kernel.name in useful
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -98,6 +98,8 @@ MIXED = (
     "bf16/f32",
     "f32/q8_0",
 )
+BOUND = ("q4_0/f16", "bf16/f32", "f32/q8_0")
+"""Those of which keys are bound otherwise than values."""
 KINDS = (*(kind for kind in CACHE_DTYPES if kind != "f32"), *MIXED)
 FEW, MANY = ((9, 30), (0, 1)), (tuple(range(20, 40)), (0,) * 11 + (1,) * 9)
 CASES = {
@@ -161,10 +163,15 @@ def of_kinds(device: str) -> set[str]:
     """Types of caches in turn: a device meets each with few tokens or with many.
 
     The kernels without subgroups meet each with both, in OpenCL or in WGSL; those with subgroups meet a type
-    that is not mixed with both in the models of test_gpu_cache_types.py too.
+    that is not mixed with both in the models of test_gpu_cache_types.py too. A mixed one has the readers of
+    two that are not: those kernels meet three.
     """
     first = device == WITHOUT_SUBGROUPS
-    return {f"{('few', 'many')[(i + first) % 2]}, {kind}" for i, kind in enumerate(KINDS)}
+    return {
+        f"{('few', 'many')[(i + first) % 2]}, {kind}"
+        for i, kind in enumerate(KINDS)
+        if device != "wgpu" or kind not in MIXED or kind in BOUND
+    }
 
 
 def on(device: str) -> list[str]:
@@ -184,7 +191,8 @@ def test_each_device_meets_each_type_and_each_form() -> None:
     for device in IN_TURN:
         assert {"few", "many", "split"} <= {name.split(", ")[0] for name in forms & set(on(device))}
     for device in ALL_REAL:
-        assert {name.split(", ")[-1] for name in on(device)} >= set(KINDS)
+        kinds = set(KINDS) - (set(MIXED) - set(BOUND) if device == "wgpu" else set())
+        assert {name.split(", ")[-1] for name in on(device)} >= kinds
     assert {*on("opencl"), *on(WITHOUT_SUBGROUPS)} == set(CASES)
 
 
@@ -192,7 +200,10 @@ def test_each_device_meets_each_type_and_each_form() -> None:
     ("name", "device"), [(name, device) for device in ALL_DEVICES for name in on(device)]
 )
 def test_every_form_means_the_same(name: str, device: str) -> None:
+    """The emulator, which is slow, has two heads where a device has four."""
     case = CASES[name]
+    if device in IN_PYTHON and case.n_head == 4:
+        case = replace(case, n_head=2, n_head_kv=1)
     blocks = max(case.positions) // BLOCK + 2
     made, wanted = run_both(case.graph(blocks), case.values(blocks), device, T=len(case.positions))
     assert nmse(made["y"], wanted["y"]) <= LIMIT

@@ -26,8 +26,10 @@ DECIDING = "clamp,geglu_erf,gelu_erf,l2_norm,reglu,relu,softcap,softmax,softplus
 @pytest.mark.parametrize("holds", [True, False])
 def test_nan_stays_where_floats_are_taken_for_numbers(holds: bool) -> None:
     backend = make_backend("plain", lambda: PlainDriver(nan_holds=holds), unavailable=lambda: None)
-    some = suite.chosen(backend, DECIDING)
-    assert ",".join(dict.fromkeys(case.op.name for case in some)) == DECIDING
+    every = suite.chosen(backend, DECIDING)
+    assert ",".join(dict.fromkeys(case.op.name for case in every)) == DECIDING
+    # Samples of an op differ in their shapes, and compare in the same places of its kernel.
+    some = [case for case in every if case.number in (1, 2) and case.inplace < 0]
     verdicts = suite.check(backend, backend.open(None), some, sizes=(suite.ONE,))
     assert not [str(verdict) for verdict in verdicts if verdict.failed]
 

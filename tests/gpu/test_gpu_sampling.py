@@ -108,12 +108,12 @@ def test_rows_are_sampled_from_where_they_are(
 ) -> None:
     """The CPU's tokens, 20 bytes each, one step each but for numbers near an edge between two tokens."""
     read, begun = rows_read(model, monkeypatch), steps_ahead(model, monkeypatch)
-    before, n = model.executor.n_steps, 150
+    before, n = model.executor.n_steps, 80
     assert generated(model, params, n) == generated(cpu, params, n)
     assert model.executor.n_steps - before <= n + 4
     assert len(begun) >= n - 6
     assert read.count(20) >= n - 20
-    assert sum(read) <= 25 * n
+    assert sum(read) <= 600 + 22 * n  # the first with the candidates of its row
 
 
 @pytest.mark.parametrize("margin", [0.02, 1.0])

@@ -83,7 +83,11 @@ def test_every_kernel_is_looked_at() -> None:
         "lanes",
     }
     assert with_subgroups >= {"mat_vec", "attention", "attention_teams", "attention_registers", "norm"}
-    assert all(len(kernels(facts)) >= 20 for facts in FACTS.values())
+    assert {one.name for one in kernels(SUBGROUPS["of 8 to 32"])} == with_subgroups
+    assert {one.name for one in kernels(SUBGROUPS["of 64"])} == with_subgroups - {"attention"}
+    assert {one.name for one in kernels(SUBGROUPS["of any size"])} >= {"norm", "softmax", "top_k", "lanes"}
+    assert len(kernels(GRAPHICS)) > 200
+    assert len(kernels(SUBGROUPS["of 32"])) > 100
 
 
 @pytest.mark.parametrize("name", FACTS)

@@ -105,8 +105,8 @@ def test_greedy_ids_are_llama_cpps(
 def test_gpus_give_the_same_ids(opened: Opener, backend: str, wanted: dict[str, list[int]]) -> None:
     """Activations are float32 there, as they are where nothing is fused; a prompt and what follows it."""
     row = max(COMPARED, key=lambda row: len(wanted[row["prompt"]]) - len(row["ids"]) // 4)
-    expected = wanted[row["prompt"]][:6]  # a step of these weights takes a driver on the processor a second
-    assert len(expected) == 6
+    expected = wanted[row["prompt"]][:4]  # a step of these weights takes a driver on the processor a second
+    assert len(expected) == 4
     session = opened(backend, None).session(n_ctx=128)
     found = [token.id for token in session.generate(row["ids"], max_tokens=len(expected))]
     assert found == expected
