@@ -26,7 +26,7 @@ N, ROWS = 37, 45
 
 
 def form(kind: str) -> tuple[object, ...]:
-    """What sums depend on in a format: two alike differ in how integers are read, and these are summed exactly.
+    """What sums depend on in a format: two alike differ in how integers are read, which are summed exactly.
 
     How each reads them, tests/cpu/test_mul_mat.py says.
     """
