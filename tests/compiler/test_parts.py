@@ -148,7 +148,7 @@ ALONE = [model for model, (name, _) in MODELS.items() if discovery.architecture(
 
 @pytest.mark.parametrize("model", distinct(ALONE))
 def test_every_kind_of_node_may_be_split_by_layers_and_by_op(model: str, tmp_path: Path) -> None:
-    """By layers in a batch and in steps, by op in a batch; goldens that are split by op take steps, too."""
+    """By layers in a batch and in steps, by op in steps; goldens that are split by op have batches, too."""
     name, sample = MODELS[model]
     path = write_model(tmp_path / "tiny.gguf", name, sample)
     pieces = [list(range(1, 20)), [20], [21]]
@@ -161,9 +161,11 @@ def test_every_kind_of_node_may_be_split_by_layers_and_by_op(model: str, tmp_pat
     ops = sorted({node.op.name for node in placed if node.op.family != "leaf" and not node.op.view})
     half = ",".join(f"reference:{op}" for op in ops if op not in ("mul_mat", "mul_mat_id", "get_rows"))
     with opened(path, BOTH, half) as executor:
-        first = evaluate(executor, pieces[:1])
-        assert nmse(first, wanted[: len(first)]) <= LIMIT
-        assert len(executor.compiled(len(pieces[0]), 1).parts) > 2
+        found = evaluate(
+            executor, [[one] for one in pieces[0][:5]] if executor.architecture.causal else pieces
+        )
+        assert nmse(found, wanted[: len(found)]) <= LIMIT
+        assert len(executor.compiled(1, 1).parts) > 2
     with opened(path, BOTH, turns) as executor:
         assert nmse(evaluate(executor, pieces), wanted) <= LIMIT
         compiled = executor.compiled(1, 1)
