@@ -56,7 +56,7 @@ SCALES_AT = {
     "tq2_0": (64,),
 }
 PAIRS = [packed.BF16_PAIRS] if target.current().has_bf16 else []  # used nowhere else
-# At other levels half precision is converted as tests/cpu/test_simd.py says, and then multiplied as f32 is.
+# At other levels half precision is multiplied in tests/cpu/test_mul_mat_id.py.
 FLOATS = ("f32", "f16", "bf16", *PAIRS) if settings.cpu_level() is None else ("f32",)
 
 
