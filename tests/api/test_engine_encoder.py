@@ -15,7 +15,7 @@ from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence
-from tests.backend_pairs import BACKENDS
+from tests.backend_pairs import BACKENDS, PROCESSORS
 from tests.golden import nmse
 from tests.sample_models import MODELS, write_model
 
@@ -25,7 +25,7 @@ START = 3  # of the sample "plain"
 CLOSE = 1e-10
 
 
-@pytest.fixture(scope="module", params=[one for one in BACKENDS if one != "wgpu"])  # compiles for long
+@pytest.fixture(scope="module", params=PROCESSORS)
 def model(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[graphml.Model]:
@@ -96,7 +96,13 @@ def test_too_few_blocks_and_cancels_leave_nothing(model: graphml.Model) -> None:
         assert engine.stats().blocks_used == engine._loop.scheduler.sources.n_used == 0
 
 
+@pytest.mark.parametrize(
+    "model",
+    [one for one in BACKENDS if one != "wgpu"],
+    indirect=True,  # which compiles for long
+)
 def test_logits_in_shared_steps_are_those_of_a_session(model: graphml.Model) -> None:
+    """On a GPU too: of all that engines do, this alone is its own."""
     executor, n_blocks = model.executor, 4
     runner = Runner(executor, model.n_vocab, n_blocks, 3)
     scheduler = Scheduler(BlockPool(n_blocks, BLOCK_SIZE), 3, 64)

@@ -13,7 +13,7 @@ import pytest
 
 import graphml
 from tests.api.test_engine_store import DAMAGE
-from tests.backend_pairs import in_turn
+from tests.backend_pairs import BACKENDS, GPUS, PROCESSORS
 from tests.sample_models import MODELS, write_model
 
 KINDS = {
@@ -82,7 +82,17 @@ def kinds(store: Path) -> set[str]:
     return {kind_of(file) for file in store.glob("*/*.safetensors")}
 
 
-@pytest.mark.parametrize(("name", "backend"), in_turn(list(KINDS), first=1))
+# Each kind of part on a GPU once: blocks and windows, states, source texts.
+ON_GPUS = [("gemma3-plain", "opencl"), ("jamba-plain", "wgpu"), ("t5-plain", "opencl")]
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *[(name, backend) for name in KINDS for backend in PROCESSORS],
+        *[pair for pair in ON_GPUS if pair[1] in BACKENDS],
+    ],
+)
 def test_another_engine_finds_each_part(
     files: dict[str, Path], tmp_path: Path, name: str, backend: str
 ) -> None:
@@ -92,7 +102,8 @@ def test_another_engine_finds_each_part(
         again, same = asked(model, tmp_path / "store", IDS)
         assert (first, again) == (0, 200 if name == "t5-plain" else 192)
         assert same == tokens
-        if name != "t5-plain":  # whose texts are found whole
+        # T5's texts are found whole. How much of a text is found is no device's matter.
+        if name != "t5-plain" and backend not in GPUS:
             longer, _ = asked(model, tmp_path / "store", [*IDS, 1, 2, 3])
             other, _ = asked(model, tmp_path / "store", [*IDS[:100], 1, 2, 3])
             assert (longer, other) == (192, 96 if "chunk" in name or "gemma" in name else 0)

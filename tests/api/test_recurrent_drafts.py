@@ -17,13 +17,18 @@ from tests.api.test_drafts import at_rest, params
 from tests.api.tiny_models import opened_models
 from tests.sample_models import MODELS, write_model
 
-model = opened_models(["qwen3next-plain", "mamba-plain", "jamba-plain", "rwkv7-plain"])
+NAMES = ["qwen3next-plain", "mamba-plain", "jamba-plain", "rwkv7-plain"]
+model = opened_models(NAMES)
 IDS = np.random.default_rng(2).integers(0, 80, 120).tolist()
 SAMPLED = {"temperature": 1.2, "top_p": 0.95, "repeat_penalty": 1.1}
 PROMPTS = [IDS[:40], IDS[40:43], IDS[50:90]]
 KINDS = pytest.mark.parametrize(
     "kind", [{}, SAMPLED, {"temperature": 1.0, "mirostat": 2}], ids=["greedy", "sampled", "mirostat"]
 )
+
+# Engines go back to copies of states as sessions do, which both backends try; each backend's copies are in
+# tests/runtime/test_state_rows.py.
+ON_THE_CPU = pytest.mark.parametrize("model", [(name, "cpu") for name in NAMES], indirect=True, ids="-".join)
 
 
 class Known:
@@ -70,6 +75,7 @@ def test_sessions_with_recurrent_states_give_the_same_tokens(
     assert 0 < stats.n_accepted < stats.n_drafted
 
 
+@ON_THE_CPU
 @KINDS
 def test_engines_with_recurrent_states_give_the_same_tokens(
     model: graphml.Model, kind: dict[str, object]
@@ -99,6 +105,7 @@ def test_engines_with_recurrent_states_give_the_same_tokens(
         assert all(step.n_rows <= DRAFT_ROWS for step in drafting)
 
 
+@ON_THE_CPU
 def test_preempted_sequences_with_recurrent_states_go_on(model: graphml.Model) -> None:
     if not model.executor.compiled(1, 1).graph.leaves("input").get("block_table"):
         pytest.skip("without cells nobody is preempted")
@@ -147,6 +154,7 @@ def test_rewound_and_forked_sessions_with_drafts_hold_what_they_say(model: graph
             fork.close()
 
 
+@ON_THE_CPU
 def test_prompts_join_while_drafts_are_tried(model: graphml.Model) -> None:
     with model.engine(max_sequences=4, n_ctx=128) as engine:
         wanted = [engine.submit(one, None, 40).result(60).tokens for one in PROMPTS]

@@ -96,6 +96,8 @@ def test_compare_bisect_and_report(path: Path, tmp_path: Path) -> None:
     if path.stem in CHOSEN[::4]:  # it runs a model some twenty times
         told = graphml_command("bisect", path, "--tokens", 6, "--kv", "f32").stdout
         assert "nothing is wrong by itself" in told
+    if path.stem not in CHOSEN[1::4]:  # tests/inspect/test_report.py makes reports of others
+        return
     graphml_command("report", path, "-o", tmp_path / "r.zip")
     with zipfile.ZipFile(tmp_path / "r.zip") as report:
         assert len(report.namelist()) >= 6

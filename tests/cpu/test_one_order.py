@@ -5,6 +5,7 @@ import pytest
 from graphml_cpu import packed
 from graphml_cpu.compiler import compile_kernels
 from graphml_cpu.kernels.formats import has_reader, names
+from graphml_cpu.kernels.products.integer_rows import make_read
 from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.lowering.linear import product_kernel
 from graphml_quant import by_name
@@ -24,6 +25,20 @@ from tests.cpu.test_mul_mat import (
 N, ROWS = 37, 45
 
 
+def form(kind: str) -> tuple[object, ...]:
+    """What sums depend on in a format: two alike differ in how integers are read, which are summed exactly.
+
+    How each reads them, tests/cpu/test_mul_mat.py says.
+    """
+    reader = make_read(kind)
+    readers = (reader.read_rest, reader.read_numbers, reader.read_words, reader.sums)
+    sizes = (reader.block_elements, reader.groups, reader.scales, reader.minima, reader.signed)
+    return *sizes, *(one is None for one in readers)
+
+
+FORMS = list({form(kind): kind for kind in INTEGER}.values())
+
+
 def lengths(kind: str) -> tuple[int, ...]:
     """Row lengths: a rest of a group where blocks are small, and more columns than are taken at a time."""
     if kind in FLOATS:
@@ -36,13 +51,13 @@ def lengths(kind: str) -> tuple[int, ...]:
     )
 
 
-@pytest.mark.parametrize("kind", [*INTEGER, *FLOATS])
+@pytest.mark.parametrize("kind", [*FORMS, *FLOATS])
 def test_a_row_has_the_same_bits_in_any_company(kind: str) -> None:
-    """Alone, among 2 to 7, 9, 33 and 45 rows, by rows and by panels, at any place, on 1 to 3 threads."""
+    """Alone, among 2 to 7, 9, 33 and 45 rows, by rows and by panels, at any place; 1 to 3 threads in turn."""
     rng = np.random.default_rng(len(kind))
     ref = product_kernel(kind, one_order=True)
     kernel = compile_kernels([ref])[ref.name]
-    for k in lengths(kind):
+    for turn, k in enumerate(lengths(kind)):
         weights, x = make_weights(kind, N, k, rng), rng.normal(size=(ROWS, k)).astype(np.float32)
         bias = rng.normal(size=N).astype(np.float32)
         residual = rng.normal(size=(ROWS, N)).astype(np.float32)
@@ -53,11 +68,11 @@ def test_a_row_has_the_same_bits_in_any_company(kind: str) -> None:
         alone = np.concatenate(rows)
         wanted = expected(kind, weights, x) + bias + residual
         assert (np.abs(alone - wanted) <= tolerance(kind, weights, x)).all()
-        for begin, count in ((0, 2), (1, 3), (2, 4), (3, 5), (0, 6), (1, 7), (4, 9), (5, 33), (0, ROWS)):
-            for threads in (1, 2, 3):
-                some = slice(begin, begin + count)
-                found = multiply(kernel, kind, weights, x[some], threads, residual[some], bias)
-                np.testing.assert_array_equal(found, alone[some], err_msg=f"{k} {count}")
+        companies = ((0, 2), (1, 3), (2, 4), (3, 5), (0, 6), (1, 7), (4, 9), (5, 33), (0, ROWS))
+        for at, (begin, count) in enumerate(companies, turn):
+            some = slice(begin, begin + count)
+            found = multiply(kernel, kind, weights, x[some], 1 + at % 3, residual[some], bias)
+            np.testing.assert_array_equal(found, alone[some], err_msg=f"{k} {count} {at % 3}")
         found = multiply(kernel, kind, weights, x, 2, residual, bias, few_rows=FEW_ROWS)
         np.testing.assert_array_equal(found, alone, err_msg=f"{k}, {ROWS} without panels")
 

@@ -147,6 +147,12 @@ def test_layers_ahead_are_their_formulas(opened: tuple[graphml.Model, Kind]) -> 
         np.testing.assert_allclose(row, rows[end - 1], rtol=2e-4, atol=2e-4)
 
 
+# Both backends compute the layers alike, see above: how texts go on is no backend's matter.
+ON_THE_CPU = pytest.mark.parametrize(
+    "opened", [(name, "cpu") for name in FAMILIES], indirect=True, ids="-".join
+)
+
+
 def memory_of(model: graphml.Model, n_blocks: int) -> int:
     """Bytes in which an engine of three sequences has so many blocks."""
     executor = model.executor
@@ -163,6 +169,7 @@ def memory_of(model: graphml.Model, n_blocks: int) -> int:
     return sizes[bisect_left(sizes, n_blocks, key=found)]
 
 
+@ON_THE_CPU
 def test_texts_are_the_same_alone_and_in_batches(opened: tuple[graphml.Model, Kind]) -> None:
     model, _ = opened
     prompts = [[1, 5, 9, 3], list(range(40)), [7] * 9]
@@ -185,6 +192,7 @@ def test_texts_are_the_same_alone_and_in_batches(opened: tuple[graphml.Model, Ki
     assert sum(one.n_drafted for one in results) > 0
 
 
+@ON_THE_CPU
 def test_rewound_and_forked_texts_go_on_as_without(opened: tuple[graphml.Model, Kind]) -> None:
     model, _ = opened
     prompt, found = [1, 5, 9, 3], []

@@ -176,7 +176,7 @@ STORED = {"attention": {""}, "windows": {"", "window_5", "chunk_6"}, "hybrid": {
 
 
 @pytest.mark.parametrize("kind", STORED)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**9), st.booleans())
 def test_every_request_gets_its_tokens_whatever_the_store_does(
     kind: str, seed: int, constant_hash: bool
