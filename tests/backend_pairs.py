@@ -29,6 +29,7 @@ def by_forms(names: Sequence[str]) -> list[tuple[str, str]]:
     """(name, backend): all goldens or records on processors, on GPUs those listed and those that are new."""
     gpus, on = {backend for backend in BACKENDS if backend in GPUS}, listed()
     met = {name: set(on.get(name, GPUS)) for name in names}
+    # Where the GPU that is listed is not there, another takes its place.
     met |= {name: gpus for name, some in met.items() if some and not some & gpus}
     return [(name, b) for name in names for b in BACKENDS if b not in GPUS or b in met[name]]
 

@@ -23,7 +23,7 @@ def looped(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """As `pytest.mark.parametrize`, for cases that need no fixture of their own; all are tried.
 
-    The test's fixtures are those of all cases together.
+    The test's fixtures are those of all cases together. A case may not skip: it would end the others unseen.
     """
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     assert cases, f"no cases of {arguments}"
@@ -38,7 +38,7 @@ def looped(
                 values = case if len(arguments) > 1 else (case,)
                 try:
                     test(**fixtures, **dict(zip(arguments, values, strict=True)))
-                except (Exception, pytest.fail.Exception):
+                except (Exception, pytest.fail.Exception, pytest.skip.Exception):
                     failed.append((_name(case, at, ids), traceback.format_exc(limit=-3)))
             if failed:
                 told = [f"[{name}]\n{error}" for name, error in failed[:MOST]]

@@ -157,9 +157,9 @@ class Places:
     def _address(self, argument: Argument, thread: int) -> int:
         if isinstance(argument, Node):
             if argument not in self._copies:  # each is asked for by several steps, once a thread
-                self._copies[argument] = self._first_and_next(argument)
-            first, further = self._copies[argument]
-            return first + thread * further
+                self._copies[argument] = self._first_and_stride(argument)
+            first, stride = self._copies[argument]
+            return first + thread * stride
         if isinstance(argument, Scratch):
             return int(self._scratch[thread].ctypes.data)
         if isinstance(argument, Workspace):
@@ -173,7 +173,7 @@ class Places:
             return self._address(argument.node, thread) + part_offset(argument.node.type, argument.index)
         raise BackendError(f"no address for {argument!r}")
 
-    def _first_and_next(self, node: Node) -> tuple[int, int]:
+    def _first_and_stride(self, node: Node) -> tuple[int, int]:
         """Address of the first thread's copy of a value, and the bytes from one copy to the next."""
         base = _stored(node)
         fixed = self._fixed(base)

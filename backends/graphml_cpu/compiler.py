@@ -117,8 +117,8 @@ class Kernel:
 
         Raises `BackendError` for a missing or unknown name.
         """
-        if self._names != values.keys():
-            names = self._names
+        names = self._names
+        if names != values.keys():
             missing, unknown = sorted(names - set(values)), sorted(set(values) - names)
             raise BackendError(f"kernel {self.name}: parameters missing {missing}, unknown {unknown}")
         block = np.zeros(max(len(self.slots), 1), np.int64)

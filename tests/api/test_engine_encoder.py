@@ -96,13 +96,10 @@ def test_too_few_blocks_and_cancels_leave_nothing(model: graphml.Model) -> None:
         assert engine.stats().blocks_used == engine._loop.scheduler.sources.n_used == 0
 
 
-@pytest.mark.parametrize(
-    "model",
-    [one for one in BACKENDS if one != "wgpu"],
-    indirect=True,  # which compiles for long
-)
+# Not on wgpu, whose drivers compile for long: it runs OpenCL's kernels.
+@pytest.mark.parametrize("model", [one for one in BACKENDS if one != "wgpu"], indirect=True)
 def test_logits_in_shared_steps_are_those_of_a_session(model: graphml.Model) -> None:
-    """On a GPU too: of all that engines do, this alone is its own."""
+    """On a GPU too: of what engines do, steps of several sequences alone run kernels."""
     executor, n_blocks = model.executor, 4
     runner = Runner(executor, model.n_vocab, n_blocks, 3)
     scheduler = Scheduler(BlockPool(n_blocks, BLOCK_SIZE), 3, 64)

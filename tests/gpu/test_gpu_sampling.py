@@ -112,7 +112,7 @@ def test_rows_are_sampled_from_where_they_are(
     assert generated(model, params, n) == generated(cpu, params, n)
     assert model.executor.n_steps - before <= n + 4
     assert len(begun) >= n - 6
-    assert read.count(20) >= n - 20
+    assert read.count(20) >= n - n // 8
     assert sum(read) <= 600 + 22 * n  # the first with the candidates of its row
 
 

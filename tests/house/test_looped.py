@@ -26,6 +26,20 @@ def test_fixtures_are_those_of_all_cases(case: int, request: pytest.FixtureReque
     assert case in (1, 2)
 
 
+def test_a_case_that_skips_fails_and_ends_no_other() -> None:
+    tried = []
+
+    @looped("case", [1, 2])
+    def skips_the_first(case: int) -> None:
+        tried.append(case)
+        if case == 1:
+            pytest.skip("not here")
+
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)^1 of 2 cases:\n\[1\].*not here"):
+        skips_the_first()
+    assert tried == [1, 2]
+
+
 def test_no_cases_are_a_mistake() -> None:
     with pytest.raises(AssertionError, match="no cases"):
         looped("case", [])

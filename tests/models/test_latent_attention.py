@@ -17,7 +17,7 @@ from tests.sample_models import kind_of
 from tests.test_architectures import TOKENS, Sequence
 
 
-@pytest.mark.parametrize("backend", [one for one in BACKENDS if one != "wgpu"])  # has OpenCL's kernels
+@pytest.mark.parametrize("backend", [one for one in BACKENDS if one != "wgpu"])  # it runs OpenCL's kernels
 def test_folded_is_unfolded(backend: str, tmp_path: Path) -> None:
     sample = discovery.architecture("deepseek2").sample
     assert sample is not None
