@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from graphml_cpu.processors import usable_processors
 from hypothesis import settings
 
 from graphml.loading import discovery
@@ -54,6 +55,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     process_costs.byte_code_is_there()
     process_costs.collect_seldom()
+
+
+def pytest_unconfigure() -> None:
+    process_costs.collect_once_more()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: some tests wait, for a server, a browser or a time."""
+    return 1 + len(usable_processors())
 
 
 @pytest.fixture(scope="session", autouse=True)

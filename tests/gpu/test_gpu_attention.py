@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from graphml_gpu.tuning import KERNELS
 from graphml_quant import by_name, quantize
 
 from graphml.ir.cache_types import CACHE_DTYPES, cache_types
@@ -19,6 +20,12 @@ from tests.gpu.on_devices import DEVICES, REAL, WITHOUT_SUBGROUPS, nmse, run_bot
 
 LIMIT = 1e-9
 BLOCK = 8
+
+
+@pytest.fixture(autouse=True)
+def as_on_graphics_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With subgroups, processors have these kernels for many tokens alone."""
+    monkeypatch.setenv(KERNELS.name, "graphics")
 
 
 @dataclass(frozen=True)

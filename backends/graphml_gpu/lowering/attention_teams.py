@@ -11,6 +11,7 @@ from graphml_gpu.dispatch import Context
 from graphml_gpu.kernels.attention.fetched_rows import fetches, fours_at_once, fours_of
 from graphml_gpu.kernels.attention.merge_teams import MERGE_BYTES
 from graphml_gpu.kernels.attention.prefill_registers import QUAD, shared_bytes, tile_fetches
+from graphml_gpu.tuning import is_processor
 
 Teams = Mapping[str, int]
 """LANES, AHEAD and GROUP of `attention_teams`; ACROSS, TILE and GROUP of `attention_registers`."""
@@ -29,10 +30,11 @@ _UNDER_WAY = 12
 def teams(context: Context, heads: int, d: int, d_v: int) -> Teams | None:
     """How `attention_teams` is shared out for so many heads of d and d_v; None: another kernel is better.
 
-    It relies on shuffles.
+    It relies on shuffles. On processors its fetches ahead gain nothing, and drivers compile it for as long as
+    four kernels of the other kind.
     """
     features = context.features
-    if not features.subgroups:
+    if not features.subgroups or is_processor(context.facts):
         return None
     planes = TEAM_GROUP // min(features.subgroup_min, TEAM_GROUP)
     if planes * fours_of(d_v) * 16 > MERGE_BYTES:
