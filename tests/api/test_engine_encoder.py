@@ -86,7 +86,8 @@ def test_too_few_blocks_and_cancels_leave_nothing(model: graphml.Model) -> None:
     block = memory_needed.state_bytes(executor, {"S": 1, "C": BLOCK_SIZE})
     with model.engine(kv_memory=3 * block, max_sequences=3, n_ctx=96) as engine:
         assert engine._loop.scheduler.pool.n_blocks == 3
-        handles = [engine.submit(text, max_tokens=40) for text in TEXTS]
+        with executor.lock:  # no step runs before all are there
+            handles = [engine.submit(text, max_tokens=40) for text in TEXTS]
         handles[1].cancel()
         for text, handle in zip(TEXTS, handles, strict=True):
             result = handle.result()

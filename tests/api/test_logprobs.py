@@ -173,7 +173,8 @@ def test_preempted_requests_keep_theirs() -> None:
         size = model.executor.cache(32).n_ctx
         blocks = 5 * size * 2 * 5 * 32 * 4  # five blocks of 32 tokens; see the number of preemptions
         with model.engine(blocks, max_sequences=2, n_ctx=128) as engine:
-            handles = [engine.submit(ids, ASKED, 60) for ids in (IDS[:60], IDS[5:65])]
+            with model.executor.lock:  # no step runs before both are there
+                handles = [engine.submit(ids, ASKED, 60) for ids in (IDS[:60], IDS[5:65])]
             results = [one.result() for one in handles]
             assert engine.stats().n_preempted
     for one, other in zip(results, alone, strict=True):

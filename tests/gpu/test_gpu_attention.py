@@ -24,7 +24,7 @@ BLOCK = 8
 
 @pytest.fixture(autouse=True)
 def as_on_graphics_cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With subgroups, processors have these kernels for many tokens alone."""
+    """Processors would choose the kernels without subgroups where they have some."""
     monkeypatch.setenv(KERNELS.name, "graphics")
 
 

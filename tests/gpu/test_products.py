@@ -31,6 +31,7 @@ from tests.cpu.weights import ordinary_weights
 LIMIT = 1e-10
 WAYS = {
     "alone": {"GROUP": 4, "LANES": 1, "ROWS": 1, "COLUMNS": 2},
+    "four rows alone": {"GROUP": 4, "LANES": 1, "ROWS": 4, "COLUMNS": 2},
     "together": {"GROUP": 8, "LANES": 8, "ROWS": 2, "COLUMNS": 3},
     "teams": {"GROUP": 8, "LANES": 4, "ROWS": 2, "COLUMNS": 3},
 }
