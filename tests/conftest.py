@@ -63,7 +63,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: some tests wait, for a server, a browser or a time."""
+    """One more than there are processors: some tests wait for a server or a browser."""
     return 1 + len(usable_processors())
 
 

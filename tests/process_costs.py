@@ -73,7 +73,7 @@ def collect_no_garbage() -> None:
 
 
 def collect_once_more() -> None:
-    """For what pytest reports of objects that nobody closed; then no more, as a process does when it ends."""
+    """For the last time: pytest reports objects that nobody closed. Python would do it again as it ends."""
     gc.collect()
     gc.freeze()
     gc.disable()

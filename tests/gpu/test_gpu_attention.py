@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from graphml_gpu.tuning import KERNELS
 from graphml_quant import by_name, quantize
 
 from graphml.ir.cache_types import CACHE_DTYPES, cache_types
@@ -18,14 +17,9 @@ from graphml.ir.ops.attention import attention
 from graphml.ir.shape import Symbol
 from tests.gpu.on_devices import DEVICES, REAL, WITHOUT_SUBGROUPS, nmse, run_both
 
+pytestmark = pytest.mark.usefixtures("as_on_graphics_cards")
 LIMIT = 1e-9
 BLOCK = 8
-
-
-@pytest.fixture(autouse=True)
-def as_on_graphics_cards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processors would choose the kernels without subgroups where they have some."""
-    monkeypatch.setenv(KERNELS.name, "graphics")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from graphml_gpu.tuning import KERNELS
 from graphml_models._samples import transformer
 
 from graphml.ir.cache_types import CACHE_DTYPES
@@ -33,13 +32,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def opened(
-    path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Executor, Executor]]:
+def opened(path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Executor, Executor]]:
     backend, kv = request.param
     device(backend)
     if backend == "wgpu":  # where there are subgroups, the attention of graphics cards
-        monkeypatch.setenv(KERNELS.name, "graphics")
+        request.getfixturevalue("as_on_graphics_cards")
     both = [
         open_executor(path, LoadOptions(name, kv=kv, n_batch=len(TOKENS))) for name in (backend, "reference")
     ]

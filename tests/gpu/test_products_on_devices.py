@@ -18,16 +18,12 @@ from graphml.passes.fusions.mul_mat_glu import mul_mat_glu
 from tests.gpu.on_devices import nmse, run_both
 from tests.gpu.test_products import LIMIT, TILES, numbers, weight_of
 
+pytestmark = pytest.mark.usefixtures("as_on_graphics_cards")
 TEAMS = {
     "whole": {"GROUP": 64, "LANES": 64, "ROWS": 1, "COLUMNS": 1},
     "parts": {"GROUP": 32, "LANES": 16, "ROWS": 2, "COLUMNS": 2},
 }
 on_devices = pytest.mark.parametrize("device", ["wgpu", "opencl"])
-
-
-@pytest.fixture(autouse=True)
-def as_on_a_graphics_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAPHML_GPU_KERNELS", "graphics")
 
 
 def check(graph: Graph, values: dict[str, Array], device: str) -> None:
