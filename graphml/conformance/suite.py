@@ -39,20 +39,31 @@ def matches(op: str, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(op, one.strip()) for one in pattern.split(","))
 
 
+def windows(some: Sequence[Case]) -> list[tuple[Case, ...]]:
+    """Cases of neighbouring ops that share programs: as many ops as fit into one, with all their cases."""
+    found: list[list[Case]] = []
+    for _, of_op in groupby(some, key=lambda case: case.op.name):
+        now = list(of_op)
+        if found and len(found[-1]) + len(now) <= MOST_TOGETHER and symbols_agree([*found[-1], *now]):
+            found[-1] += now
+        else:
+            found.append(now)
+    return list(map(tuple, found))
+
+
 def groups(some: Sequence[Case], sizes: Sequence[int] = tuple(RUNS)) -> list[tuple[Case, ...]]:
-    """Groups of cases that share a program: those of an op, as many as possible, at each number of tokens."""
+    """Groups of cases that share a program: as many as possible, at each number of tokens."""
     found: list[tuple[Case, ...]] = []
     for tokens in sizes:
-        for _, of_op in groupby(some, key=lambda case: case.op.name):
-            now: list[Case] = []
-            for case in (case.at(tokens) for case in of_op if tokens in sizes_of(case)):
-                if now and (len(now) == MOST_TOGETHER or not symbols_agree([*now, case])):
-                    found.append(tuple(now))
-                    now = []
-                now.append(case)
-            if now:
+        now: list[Case] = []
+        for case in (case.at(tokens) for case in some if tokens in sizes_of(case)):
+            if now and (len(now) == MOST_TOGETHER or not symbols_agree([*now, case])):
                 found.append(tuple(now))
-    return sorted(found, key=lambda group: group[0].op.name)
+                now = []
+            now.append(case)
+        if now:
+            found.append(tuple(now))
+    return found
 
 
 def sizes_of(case: Case) -> tuple[int, ...]:
@@ -71,15 +82,20 @@ def check(
     progress: Progress = no_progress,
     sizes: Sequence[int] = tuple(RUNS),
 ) -> Iterator[Verdict]:
-    """The verdict on each case at each number of tokens, in the order of the ops.
+    """The verdict on each case at each number of tokens, op by op.
 
     sizes: the most tokens of a step, some of `RUNS`.
     """
-    todo = groups(some, sizes)
+    todo = windows(some)
     in_arena = inputs_in_arena(device)
-    for i, group in enumerate(todo):
+    for i, window in enumerate(todo):
         progress("testing", i, len(todo))
-        yield from _check_group(backend, device, group, limits, in_arena)
+        found = [
+            verdict
+            for group in groups(window, sizes)
+            for verdict in _check_group(backend, device, group, limits, in_arena)
+        ]
+        yield from sorted(found, key=lambda one: one.op)
     progress("testing", len(todo), len(todo))
 
 

@@ -1,7 +1,7 @@
 """A trial: several cases in one program, with guards between all values.
 
-Compiling a pipeline for a GPU takes long, so the cases of an op share a program, and a program is run at
-several sizes. Knows the contract of backends; chooses no cases.
+Compiling for a GPU takes long, often as long for one kernel as for many, so cases share a program, and a
+program is run at several sizes. Knows the contract of backends; chooses no cases.
 """
 
 from __future__ import annotations
