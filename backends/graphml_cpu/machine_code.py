@@ -86,11 +86,16 @@ def _optimised(texts: Sequence[str]) -> Any:
         if not function.is_declaration and not function.name.startswith("graphml_"):
             function.linkage = "internal"
     module.verify()
-    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
-    tuning.loop_vectorization = True
-    tuning.slp_vectorization = True
-    builder = llvm.create_pass_builder(machine, tuning)
-    builder.getModulePassManager().run(module, builder)
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    inlining = llvm.create_new_module_pass_manager()
+    inlining.add_always_inliner_pass()
+    inlining.add_global_dead_code_eliminate_pass()
+    inlining.run(module, builder)
+    # The front end emits values and whole vectors: vectorisers find nothing of weight (decision 91).
+    simplification = builder.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration:
+            simplification.run(function, builder)
     return module
 
 

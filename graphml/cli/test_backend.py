@@ -70,7 +70,10 @@ def test_backend(
     some = suite.chosen(on_device(chosen, device), op, formats)
     try:
         if mode == "perf":
-            _show_perf(chosen, perf.measure(chosen, device, perf.perf_cases(some)), json)
+            timed = perf.perf_cases(some)
+            if not timed:
+                raise UsageError(f"--mode perf: {op!r} runs once, when a model is loaded, and in no call")
+            _show_perf(chosen, perf.measure(chosen, device, timed), json)
             return
         with Bars() as bars:
             found = _run(chosen, device, some, limits, with_networks, None if json else verbose, bars)

@@ -110,14 +110,22 @@ def large(case: Case) -> Case:
 
 
 def perf_cases(some: Sequence[Case]) -> list[Case]:
-    """One case for each op and format: the one with most operands and elements, made large."""
+    """One case for each op and format: the one with most operands and elements, made large.
+
+    Ops of weights alone are left out: they run once, when a model is loaded, and a call takes no time.
+    """
     best: dict[tuple[str, str], Case] = {}
     for case in some:
         if case.inplace < 0 and not case.weight and not case.op.view:
             key = case.op.name, case.format
             if key not in best or _size(case) > _size(best[key]):
                 best[key] = case
-    return [large(case) for case in best.values()]
+    return [large(case) for case in best.values() if _runs_in_calls(case)]
+
+
+def _runs_in_calls(case: Case) -> bool:
+    graph, _ = build([case])
+    return bool(graph.leaves("input") or graph.leaves("state"))
 
 
 def _size(case: Case) -> tuple[int, int]:

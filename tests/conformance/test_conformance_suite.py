@@ -176,6 +176,11 @@ def test_times_are_of_the_size_of_models_and_rates_of_their_bytes(monkeypatch: p
     assert 2 * 512 * 512 < few.n_bytes < 2 * 512 * 512 + 20000
 
 
+def test_what_runs_once_has_no_time() -> None:
+    some = perf.perf_cases(suite.chosen(CPU, "dequantize", ["f32", "f16"]))
+    assert [case.format for case in some] == ["f32"]
+
+
 def command(*arguments: object, code: int = 0) -> Result:
     result = CliRunner().invoke(app, ["test-backend", *map(str, arguments)])
     assert result.exit_code == code, result.output
@@ -219,6 +224,9 @@ def test_what_cannot_be_tested_is_said(
     assert "no backend 'nowhere' is installed" in said("nowhere")
     assert "no case of reference has an op like 'nothing'" in said("reference", "--op", "nothing")
     assert "--mode: wanted one of test, perf, support; got 'fly'" in said("reference", "--mode", "fly")
+    assert "'dequantize' runs once, when a model is loaded" in said(
+        "reference", "--mode", "perf", "--op", "dequantize", "--type", "f16"
+    )
     assert "--limits: wanted one of graphml, ggml; got 'none'" in said("reference", "--limits", "none")
     broken = tmp_path / "broken.py"
     for code, wanted in (("BACKEND = 1", "wanted BACKEND"), ("import nowhere", "cannot be run")):

@@ -212,7 +212,7 @@ def signed_byte(word: u32, LANE: int) -> i32:
 @function
 def unpack_i8x4(word: u32) -> Vector[int]:
     """The four bytes of a word with their signs."""
-    return i32x4(signed_byte(word, 0), signed_byte(word, 1), signed_byte(word, 2), signed_byte(word, 3))
+    return bitcast(i32x4, u32x4(word << 24, word << 16, word << 8, word)) >> 24
 
 
 @function
@@ -226,7 +226,5 @@ def dot4_i8(a: u32, b: u32, acc: i32) -> i32:
     """Acc + the product of four signed bytes with four."""
     if has_dot4():
         return packed_dot4(a, b, acc)
-    total = acc
-    for lane in unroll(4):
-        total += signed_byte(a, lane) * signed_byte(b, lane)
-    return total
+    products = unpack_i8x4(a) * unpack_i8x4(b)
+    return acc + products.x + products.y + products.z + products.w

@@ -39,12 +39,8 @@ void packed(
     out[6u * i + 1u] = (float)(value_1 >> 12u);
     const uint low_1 = words[0u] >> 16u;
     const uint b = low_1 | (words[1u] << 16u);
-    int total = -7;
-    total += (as_int(word << 24u) >> 24u) * (as_int(b << 24u) >> 24u);
-    total += (as_int(word << 16u) >> 24u) * (as_int(b << 16u) >> 24u);
-    total += (as_int(word << 8u) >> 24u) * (as_int(b << 8u) >> 24u);
-    total += (as_int(word) >> 24u) * (as_int(b) >> 24u);
-    out[6u * i + 2u] = (float)(total);
+    const int4 products = (as_int4(((uint4)(word << 24u, word << 16u, word << 8u, word))) >> ((uint4)(24u))) * (as_int4(((uint4)(b << 24u, b << 16u, b << 8u, b))) >> ((uint4)(24u)));
+    out[6u * i + 2u] = (float)(-7 + products.x + products.y + products.z + products.w);
     out[6u * i + 3u] = pair.x - pair.y;
     out[6u * i + 4u] = as_float(pack_half2(pair) ^ 0x80008000u);
     out[6u * i + 5u] = (float)((as_int(word) >> 9u) ^ 5);

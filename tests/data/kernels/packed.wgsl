@@ -31,12 +31,8 @@ fn packed(@builtin(global_invocation_id) global_id: vec3<u32>) {
     out[out_at + 6u * i + 1u] = f32(value_1 >> 12u);
     let low_1 = words[words_at] >> 16u;
     let b = low_1 | (words[words_at + 1u] << 16u);
-    var total = -7i;
-    total += (bitcast<i32>(word << 24u) >> 24u) * (bitcast<i32>(b << 24u) >> 24u);
-    total += (bitcast<i32>(word << 16u) >> 24u) * (bitcast<i32>(b << 16u) >> 24u);
-    total += (bitcast<i32>(word << 8u) >> 24u) * (bitcast<i32>(b << 8u) >> 24u);
-    total += (bitcast<i32>(word) >> 24u) * (bitcast<i32>(b) >> 24u);
-    out[out_at + 6u * i + 2u] = f32(total);
+    let products = (bitcast<vec4<i32>>(vec4<u32>(word << 24u, word << 16u, word << 8u, word)) >> vec4<u32>(24u)) * (bitcast<vec4<i32>>(vec4<u32>(b << 24u, b << 16u, b << 8u, b)) >> vec4<u32>(24u));
+    out[out_at + 6u * i + 2u] = f32(-7i + products.x + products.y + products.z + products.w);
     out[out_at + 6u * i + 3u] = pair.x - pair.y;
     out[out_at + 6u * i + 4u] = bitcast<f32>(pack2x16float(pair) ^ 0x80008000u);
     out[out_at + 6u * i + 5u] = f32((bitcast<i32>(word) >> 9u) ^ 5i);
