@@ -52,11 +52,7 @@ def draw(path: Path, run: MixedRun) -> None:
     handles = [Patch(color=colour, label=label) for label, colour in colours.items()]
     handles.append(Patch(color=FOUND, label="after a hit"))
     lanes.legend(handles=handles, fontsize="x-small", loc="upper left", bbox_to_anchor=(1.005, 1.0))
-    for step in run.steps:
-        begin, wide = 1e3 * (step.begin_s - arrived), 1e3 * (step.end_s - step.begin_s)
-        prompts = step.n_rows - step.n_generating
-        for rows, below, colour in ((step.n_generating, 0, TOKEN), (prompts, step.n_generating, PROMPT)):
-            bars.bar(begin, rows, wide, below, align="edge", color=colour, **EDGE)
+    _rows_of_steps(bars, run, arrived)
     bars.set(xlabel="milliseconds since the long prompts arrived", ylabel="rows of a step")
     bars.grid(alpha=0.3, axis="y")
     most = max(step.n_rows for step in run.steps if first <= step.begin_s < last)
@@ -67,23 +63,40 @@ def draw(path: Path, run: MixedRun) -> None:
         plots.saved(figure, path)
 
 
+def _rows_of_steps(bars: Any, run: MixedRun, origin: float) -> None:
+    """Rows of tokens, and above them those of prompts, as two collections: many rectangles are slow to draw."""
+    from matplotlib.collections import PolyCollection
+
+    for colour, prompts in ((TOKEN, False), (PROMPT, True)):
+        corners = []
+        for step in run.steps:
+            left, right = 1e3 * (step.begin_s - origin), 1e3 * (step.end_s - origin)
+            low, high = (step.n_generating, step.n_rows) if prompts else (0, step.n_generating)
+            corners.append([(left, low), (left, high), (right, high), (right, low)])
+        bars.add_collection(PolyCollection(corners, facecolors=colour, **EDGE))
+
+
 def _lane(lanes: Any, y: int, one: RequestTimes, run: MixedRun, origin: float, shown_ms: float) -> None:
     """One sequence's steps as bars, with the number of rows in those of its prompt."""
     waits: list[tuple[float, float, str]] = []
+    steps: list[tuple[float, float]] = []
+    colours: list[str] = []
     for step in run.steps:
         begin, wide = 1e3 * (step.begin_s - origin), 1e3 * (step.end_s - step.begin_s)
         rows = next((rows for rows in step.rows if rows.sequence == one.sequence), None)
         if rows is not None:
             hit = rows.found or (one.n_cached and not rows.generates)
-            colour = TOKEN if rows.generates else FOUND if hit else PROMPT
-            lanes.barh(y, wide, LANE, begin, color=colour, **EDGE)
+            steps.append((begin, wide))
+            colours.append(TOKEN if rows.generates else FOUND if hit else PROMPT)
             if not rows.generates and one.n_prompt == run.n_prompt:
                 lanes.text(begin + wide / 2, y, str(rows.count), ha="center", va="center", fontsize=5)
         for why in (waiting.reason for waiting in step.waiting if waiting.sequence == one.sequence):
             joined = waits.pop()[0] if waits and waits[-1][2] == why else begin
             waits.append((joined, begin + wide, why))
+    height = y - LANE / 2, LANE
+    lanes.broken_barh(steps, height, facecolors=colours, **EDGE)
+    lanes.broken_barh([(begin, end - begin) for begin, end, _ in waits], height, facecolors=WAITS)
     for begin, end, why in waits:
-        lanes.barh(y, end - begin, LANE, begin, color=WAITS)
         if end - begin > LABELLED * shown_ms:
             lanes.text((begin + end) / 2, y, why, ha="center", va="center", fontsize="x-small")
 
