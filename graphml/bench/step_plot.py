@@ -64,7 +64,7 @@ def draw(path: Path, run: MixedRun) -> None:
 
 
 def _rows_of_steps(bars: Any, run: MixedRun, origin: float) -> None:
-    """Rows of tokens, and above them those of prompts, as two collections: many rectangles are slow to draw."""
+    """Rows of tokens, and above them those of prompts, as collections: single rectangles are slow to draw."""
     from matplotlib.collections import PolyCollection
 
     for colour, prompts in ((TOKEN, False), (PROMPT, True)):
