@@ -31,7 +31,7 @@ settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile("same")
 
 # GPU kernels run for microseconds here and take seconds to compile: drivers made of the processor do not
-# optimise them. OpenCL's conformance tests are as users run them.
+# optimise them. OpenCL's compiler does for the networks of the conformance suite, as for users.
 os.environ.setdefault("GRAPHML_OPENCL_OPTIONS", "-cl-opt-disable")
 os.environ.setdefault("GALLIVM_PERF", "nopt")
 os.environ.setdefault("GRAPHML_COMPILE_PROCESSES", "1")  # the tests' own processes fill the cores

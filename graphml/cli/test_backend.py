@@ -72,7 +72,10 @@ def test_backend(
         if mode == "perf":
             timed = perf.perf_cases(some)
             if not timed:
-                raise UsageError(f"--mode perf: {op!r} runs once, when a model is loaded, and in no call")
+                raise UsageError(
+                    f"--mode perf: no op like {op!r} takes time in a step: views compute nothing, and ops of "
+                    "weights alone run once, when a model is loaded"
+                )
             _show_perf(chosen, perf.measure(chosen, device, timed), json)
             return
         with Bars() as bars:

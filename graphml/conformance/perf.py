@@ -112,7 +112,7 @@ def large(case: Case) -> Case:
 def perf_cases(some: Sequence[Case]) -> list[Case]:
     """One case for each op and format: the one with most operands and elements, made large.
 
-    Ops of weights alone are left out: they run once, when a model is loaded, and a call takes no time.
+    Without views, which compute nothing, and ops of weights alone, which run when a model is loaded.
     """
     best: dict[tuple[str, str], Case] = {}
     for case in some:
@@ -120,10 +120,11 @@ def perf_cases(some: Sequence[Case]) -> list[Case]:
             key = case.op.name, case.format
             if key not in best or _size(case) > _size(best[key]):
                 best[key] = case
-    return [large(case) for case in best.values() if _runs_in_calls(case)]
+    return [large(case) for case in best.values() if _runs_in_steps(case)]
 
 
-def _runs_in_calls(case: Case) -> bool:
+def _runs_in_steps(case: Case) -> bool:
+    """Whether an operand comes with a step."""
     graph, _ = build([case])
     return bool(graph.leaves("input") or graph.leaves("state"))
 

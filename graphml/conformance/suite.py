@@ -40,7 +40,7 @@ def matches(op: str, pattern: str) -> bool:
 
 
 def windows(some: Sequence[Case]) -> list[tuple[Case, ...]]:
-    """Cases of neighbouring ops that share programs: as many ops as fit into one, with all their cases."""
+    """Cases by neighbouring ops: all cases of as many ops as fit into a program of `MOST_TOGETHER`."""
     found: list[list[Case]] = []
     for _, of_op in groupby(some, key=lambda case: case.op.name):
         now = list(of_op)

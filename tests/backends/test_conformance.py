@@ -140,7 +140,7 @@ def sizes_of(name: str, case: Case) -> tuple[int, ...]:
 
 
 def ops_of(name: str) -> list[str]:
-    """The ops, those in one string of which a program has all cases."""
+    """Names of ops with commas between them, as `--op` takes them: ops in a string share programs."""
     some = [case for case in cases_of(name) if is_turn_of(name, case)]
     return [",".join(dict.fromkeys(case.op.name for case in window)) for window in suite.windows(some)]
 

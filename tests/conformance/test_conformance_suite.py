@@ -224,9 +224,10 @@ def test_what_cannot_be_tested_is_said(
     assert "no backend 'nowhere' is installed" in said("nowhere")
     assert "no case of reference has an op like 'nothing'" in said("reference", "--op", "nothing")
     assert "--mode: wanted one of test, perf, support; got 'fly'" in said("reference", "--mode", "fly")
-    assert "'dequantize' runs once, when a model is loaded" in said(
-        "reference", "--mode", "perf", "--op", "dequantize", "--type", "f16"
-    )
+    for op in ("dequantize", "reshape"):
+        assert f"no op like '{op}' takes time in a step: views" in said(
+            "reference", "--mode", "perf", "--op", op, "--type", "f16" if op == "dequantize" else "f32"
+        )
     assert "--limits: wanted one of graphml, ggml; got 'none'" in said("reference", "--limits", "none")
     broken = tmp_path / "broken.py"
     for code, wanted in (("BACKEND = 1", "wanted BACKEND"), ("import nowhere", "cannot be run")):
