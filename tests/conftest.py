@@ -19,6 +19,7 @@ from hypothesis import settings
 
 from graphml.loading import discovery
 from tests import process_costs
+from tests.browser import Browser
 from tests.hub_server import FILES, HubServer, serving
 from tests.shared_drivers import remembering, sharing
 
@@ -44,9 +45,13 @@ LONG = ("test_assembly.py", "test_levels.py", "test_conformance.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
+    """Those in a browser side by side, so that it is opened once or twice."""
+
+    def place(item: pytest.Item) -> float:
         if item.get_closest_marker("model") is not None:
             return len(LONG) + 1
+        if in_a_browser(item):
+            return len(LONG) - 0.5
         return LONG.index(item.path.name) if item.path.name in LONG else len(LONG)
 
     items.sort(key=place)
@@ -59,6 +64,28 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     process_costs.collect_once_more()
+
+
+def in_a_browser(item: pytest.Item) -> bool:
+    return "chromium" in getattr(item, "fixturenames", ())
+
+
+_browser = Browser()
+
+
+@pytest.fixture
+def chromium() -> Browser:
+    return _browser
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if not in_a_browser(item):
+        _browser.close()
+
+
+def pytest_sessionfinish() -> None:
+    _browser.close()
 
 
 @pytest.hookimpl(optionalhook=True)

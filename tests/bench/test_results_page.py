@@ -17,7 +17,8 @@ from graphml.bench.results_page import page
 from graphml.bench.test_plan import Test
 from graphml.errors import BackendError
 from tests.bench.results import made_rows, row
-from tests.inspect.chromium import browser, opened
+from tests.browser import Browser
+from tests.inspect.chromium import opened
 
 HOSTILE = "</script><img src=x onerror=\"alert(1)\"> & 'q'"
 WILD = (10, 10, 100, 1000, 1000)
@@ -138,20 +139,19 @@ def test_bars_begin_at_zero_and_roofs_far_away_are_left_out() -> None:
     assert chart(bars, "speed").count('class="mark"') == 1
 
 
-def test_in_a_browser_nothing_overflows_and_nothing_is_fetched(tmp_path: Path) -> None:
-    with browser() as chromium:
-        for width, scheme in ((390, "dark"), (1280, "light")):
-            with opened(chromium, text(rows()), tmp_path, ready="main", color_scheme=scheme) as shown:
-                shown.page.set_viewport_size({"width": width, "height": 900})
-                assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
-                grounds = shown.page.evaluate(
-                    "[document.body, document.querySelector('figure')]"
-                    ".map(one => getComputedStyle(one).backgroundColor)"
-                )
-                assert len(set(grounds)) == 2  # the style was let in by the page's policy
-                assert shown.page.locator("figure .side0").first.bounding_box()["width"] > 100
-        named = [replace(one, model_type="llama 1B Q4_0", driver="Vulkan, Mesa " * 9) for one in rows()[:4]]
-        with opened(chromium, text(named), tmp_path, ready="main") as shown:
-            shown.page.set_viewport_size({"width": 1280, "height": 900})
-            hidden = "one => one.scrollWidth - one.clientWidth"
-            assert shown.page.locator(".rows .wide").evaluate(hidden) <= 0, "a device may take several lines"
+def test_in_a_browser_nothing_overflows_and_nothing_is_fetched(chromium: Browser, tmp_path: Path) -> None:
+    for width, scheme in ((390, "dark"), (1280, "light")):
+        with opened(chromium, text(rows()), tmp_path, ready="main", color_scheme=scheme) as shown:
+            shown.page.set_viewport_size({"width": width, "height": 900})
+            assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+            grounds = shown.page.evaluate(
+                "[document.body, document.querySelector('figure')]"
+                ".map(one => getComputedStyle(one).backgroundColor)"
+            )
+            assert len(set(grounds)) == 2  # the style was let in by the page's policy
+            assert shown.page.locator("figure .side0").first.bounding_box()["width"] > 100
+    named = [replace(one, model_type="llama 1B Q4_0", driver="Vulkan, Mesa " * 9) for one in rows()[:4]]
+    with opened(chromium, text(named), tmp_path, ready="main") as shown:
+        shown.page.set_viewport_size({"width": 1280, "height": 900})
+        hidden = "one => one.scrollWidth - one.clientWidth"
+        assert shown.page.locator(".rows .wide").evaluate(hidden) <= 0, "a device may take several lines"

@@ -1,13 +1,9 @@
-"""A real headless Chromium for the tests of the viewer, and the documents that it shows.
-
-The browser is Debian's package, driven by playwright, which brings none of its own.
-"""
+"""Pages of the viewer in a browser, and the documents that they show."""
 
 from __future__ import annotations
 
 import functools
 import json
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,34 +17,9 @@ from graphml.inspect.document import describe
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import tiny_model
+from tests.browser import Browser, heard
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 LAYERS = 32
-
-
-def executable() -> str:
-    """Where the browser is; skips the test where there is none."""
-    pytest.importorskip("playwright", reason="playwright is not installed: pip install -e '.[dev]'")
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        pytest.skip(f"no {' or '.join(NAMES)} in the path; on Debian: apt-get install chromium")
-    return found
-
-
-@contextmanager
-def browser() -> Iterator[Any]:
-    """The browser, with a profile of its own that is thrown away."""
-    path = executable()
-    from playwright.sync_api import sync_playwright  # heavy, and not installed everywhere
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        try:
-            yield chromium
-        finally:
-            chromium.close()
 
 
 @dataclass
@@ -77,29 +48,30 @@ class Page:
 
 @contextmanager
 def opened(
-    chromium: Any,
+    chromium: Browser,
     html: str,
     folder: Path,
     ready: str = "body[data-ready], body[data-failed]",
-    **options: Any,
+    size: tuple[int, int] = (1440, 900),
+    **emulated: str,
 ) -> Iterator[Page]:
     """The page of `html`, read from a file, drawn; the console stayed silent and the network idle."""
     path = folder / "graph.html"
     path.write_text(html, encoding="utf-8")
-    context = chromium.new_context(**{"viewport": {"width": 1440, "height": 900}, **options})
-    try:
-        page = Page(context.new_page())
-        page.page.on("console", lambda message: page.complaints.append(message.text))
-        page.page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.page.on("request", lambda request: page.requests.append(request.url))
-        page.page.goto(path.as_uri())
-        page.page.wait_for_selector(ready, timeout=20_000)
-        assert page.complaints == []
-        yield page
-        assert page.complaints == []
-        assert page.requests == [path.as_uri()]
-    finally:
-        context.close()
+    with chromium.page(size, **emulated) as found:
+        page = Page(found)
+        with heard(
+            found,
+            console=lambda message: page.complaints.append(message.text),
+            pageerror=lambda error: page.complaints.append(str(error)),
+            request=lambda request: page.requests.append(request.url),
+        ):
+            found.goto(path.as_uri())
+            found.wait_for_selector(ready, timeout=20_000)
+            assert page.complaints == []
+            yield page
+            assert page.complaints == []
+            assert page.requests == [path.as_uri()]
 
 
 @functools.cache

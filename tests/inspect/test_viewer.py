@@ -10,25 +10,20 @@ import pytest
 
 from graphml.inspect.viewer import render
 from graphml.inspect.without_weights import describe_model
+from tests.browser import Browser
 from tests.inspect import samples
-from tests.inspect.chromium import LAYERS, Page, browser, document, opened
+from tests.inspect.chromium import LAYERS, Page, document, opened
 from tests.sample_models import MODELS
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as found:
-        yield found
-
-
 @pytest.fixture
-def viewer(chromium: Any, tmp_path: Path) -> Iterator[Page]:
+def viewer(chromium: Browser, tmp_path: Path) -> Iterator[Page]:
     with opened(chromium, render(document()), tmp_path) as page:
         yield page
 
 
 @pytest.fixture
-def short(chromium: Any, tmp_path: Path) -> Iterator[Page]:
+def short(chromium: Browser, tmp_path: Path) -> Iterator[Page]:
     """Of six layers, which all are drawn in half a second; of 32 in five."""
     with opened(chromium, render(document(SHORT)), tmp_path) as page:
         yield page
@@ -38,7 +33,7 @@ SHORT = 6
 ELEMENTS = "document.querySelectorAll('*').length"
 
 
-def test_a_deep_graph_opens_as_quickly_as_a_flat_one(chromium: Any, tmp_path: Path) -> None:
+def test_a_deep_graph_opens_as_quickly_as_a_flat_one(chromium: Browser, tmp_path: Path) -> None:
     """It takes as long as it has elements to draw: all layers are one box; an open one fills when seen."""
     found = []
     for layers, nodes in (LAYERS, 1100), (88, 3000):
@@ -135,7 +130,7 @@ def test_a_selection_stays_from_pass_to_pass(viewer: Page) -> None:
     assert viewer.names(".related") == {"layers.0.silu"}
 
 
-def test_reasons_of_refusals_stand_at_the_node_and_its_neighbours(chromium: Any, tmp_path: Path) -> None:
+def test_reasons_of_refusals_stand_at_the_node_and_its_neighbours(chromium: Browser, tmp_path: Path) -> None:
     found = document(2)
     reason = "layers.0.up has another reader"
     found["fusions"]["refused"] = [
@@ -151,7 +146,7 @@ def test_reasons_of_refusals_stand_at_the_node_and_its_neighbours(chromium: Any,
         assert f"refused once: {reason}" in viewer.page.text_content("#stage")
 
 
-def test_overlays_colour_and_explain(chromium: Any, tmp_path: Path) -> None:
+def test_overlays_colour_and_explain(chromium: Browser, tmp_path: Path) -> None:
     found = document(2)
     last = found["passes"][-1]
     names = [node["name"] for node in last["nodes"] if node["op"] not in ("weight", "state", "input")]
@@ -191,7 +186,7 @@ def fill(page: Any, name: str) -> str:
     return colour
 
 
-def test_layers_that_take_turns_are_one_box(chromium: Any, tmp_path: Path) -> None:
+def test_layers_that_take_turns_are_one_box(chromium: Browser, tmp_path: Path) -> None:
     found = document(16)
     found["collapsed"] = []
     for one in found["passes"]:
@@ -300,7 +295,7 @@ def test_a_drag_ends_however_the_pointer_goes(short: Page, what: str) -> None:
         assert moved == [True, True, True], end
 
 
-def test_cards_of_a_layer_begin_at_its_frame(chromium: Any, tmp_path: Path) -> None:
+def test_cards_of_a_layer_begin_at_its_frame(chromium: Browser, tmp_path: Path) -> None:
     """A drawing whose cards all drift to the right left half of the frame blank."""
     found = describe_model(samples.executor("llama-experts"), 24)
     with opened(chromium, render(found), tmp_path) as viewer:
@@ -327,7 +322,7 @@ def have_extent(page: Any) -> bool:
     return all(width > 0 and height > 0 for _, _, width, height in boxes)
 
 
-def test_the_address_names_the_place(chromium: Any, tmp_path: Path) -> None:
+def test_the_address_names_the_place(chromium: Browser, tmp_path: Path) -> None:
     with opened(chromium, render(document(2)), tmp_path) as viewer:
         viewer.page.keyboard.press("]")
         viewer.find("layers.1.swiglu")
@@ -338,6 +333,7 @@ def test_the_address_names_the_place(chromium: Any, tmp_path: Path) -> None:
         other.wait_for_selector(".node.selected")
         assert other.get_attribute(".node.selected", "data-name") == "layers.1.swiglu"
         assert other.get_attribute("#pass-1", "aria-selected") == "true"
+        other.close()
 
 
 def test_changes_between_two_passes_have_colours(short: Page) -> None:
@@ -357,7 +353,7 @@ def test_changes_between_two_passes_have_colours(short: Page) -> None:
     assert "build → fuse" in page.text_content("#legend")
 
 
-def test_a_part_of_a_graph_is_drawn_with_the_names_that_come_in(chromium: Any, tmp_path: Path) -> None:
+def test_a_part_of_a_graph_is_drawn_with_the_names_that_come_in(chromium: Browser, tmp_path: Path) -> None:
     found = document(3)
     for one in found["passes"]:
         one["nodes"] = [node for node in one["nodes"] if node["layer"] == 1]
@@ -370,7 +366,7 @@ def test_a_part_of_a_graph_is_drawn_with_the_names_that_come_in(chromium: Any, t
 
 
 @pytest.mark.parametrize("model", list(MODELS)[::16])
-def test_architectures_are_drawn_whole(chromium: Any, tmp_path: Path, model: str) -> None:
+def test_architectures_are_drawn_whole(chromium: Browser, tmp_path: Path, model: str) -> None:
     found = describe_model(samples.executor(model), 24)
     found["view"] = {"pass": "build"}
     with opened(chromium, render(found), tmp_path) as viewer:
@@ -383,7 +379,7 @@ def test_architectures_are_drawn_whole(chromium: Any, tmp_path: Path, model: str
             viewer.page.click(f"[data-view={view}]")
 
 
-def test_a_fused_and_an_unfused_graph_stand_side_by_side(chromium: Any, tmp_path: Path) -> None:
+def test_a_fused_and_an_unfused_graph_stand_side_by_side(chromium: Browser, tmp_path: Path) -> None:
     found = document(2)
     build, fuse = found["passes"][:2]
     found["passes"] = [fuse, build]

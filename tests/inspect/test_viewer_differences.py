@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from graphml.inspect.diff import Side, both, compare
 from graphml.inspect.document import Document
 from graphml.inspect.selection import select
 from graphml.inspect.viewer import render
-from tests.inspect.chromium import Page, browser, document, opened
+from tests.browser import Browser
+from tests.inspect.chromium import Page, document, opened
 
 SIDES = Side("old", "the old model after build"), Side("new", "the new model after fuse")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as found:
-        yield found
 
 
 def two(layers: int = 3, layer: int | None = None) -> Document:
@@ -34,7 +25,7 @@ def options(viewer: Page) -> list[str]:
     return [" ".join(text.split()) for text in viewer.page.locator("#found li").all_text_contents()]
 
 
-def test_a_search_says_which_other_passes_have_it(chromium: Any, tmp_path: Path) -> None:
+def test_a_search_says_which_other_passes_have_it(chromium: Browser, tmp_path: Path) -> None:
     found = document(3)
     with opened(chromium, render(found), tmp_path) as viewer:
         page = viewer.page
@@ -49,7 +40,9 @@ def test_a_search_says_which_other_passes_have_it(chromium: Any, tmp_path: Path)
         assert "rms_norm_mul in the pass fuse" in page.text_content("#panel .op")
 
 
-def test_all_words_of_a_search_must_match_in_any_order_and_types_count(chromium: Any, tmp_path: Path) -> None:
+def test_all_words_of_a_search_must_match_in_any_order_and_types_count(
+    chromium: Browser, tmp_path: Path
+) -> None:
     found = document(3)
     weights = [node for node in found["passes"][0]["nodes"] if node["name"].endswith("attn_v.weight")]
     for node in weights[:2]:
@@ -64,7 +57,9 @@ def test_all_words_of_a_search_must_match_in_any_order_and_types_count(chromium:
             assert viewer.page.locator("#found .name").all_text_contents() == names
 
 
-def test_a_page_opens_on_the_last_pass_unless_another_was_asked_for(chromium: Any, tmp_path: Path) -> None:
+def test_a_page_opens_on_the_last_pass_unless_another_was_asked_for(
+    chromium: Browser, tmp_path: Path
+) -> None:
     found = document(2)
     for view, pass_ in [({}, found["passes"][-1]["name"]), ({"pass": "fuse", "layer": "1"}, "fuse")]:
         with opened(chromium, render({**found, "view": view}), tmp_path) as viewer:
@@ -73,7 +68,7 @@ def test_a_page_opens_on_the_last_pass_unless_another_was_asked_for(chromium: An
             assert ("layers.1.q" in viewer.names(".node")) is bool(view)
 
 
-def test_times_are_coloured_by_their_logarithm_or_their_share(chromium: Any, tmp_path: Path) -> None:
+def test_times_are_coloured_by_their_logarithm_or_their_share(chromium: Browser, tmp_path: Path) -> None:
     found = document(2)
     del found["view"]
     nodes = found["passes"][-1]["nodes"]
@@ -102,7 +97,7 @@ def test_times_are_coloured_by_their_logarithm_or_their_share(chromium: Any, tmp
 
 
 def test_a_diff_names_both_sides_and_steps_from_difference_to_difference(
-    chromium: Any, tmp_path: Path
+    chromium: Browser, tmp_path: Path
 ) -> None:
     made = two()
     groups = {(one["kind"], one["left"] or one["right"]) for one in made["difference"]}
@@ -137,7 +132,7 @@ def test_a_diff_names_both_sides_and_steps_from_difference_to_difference(
         assert page.text_content("#panel h2") != "layers.1.swiglu"
 
 
-def test_a_diff_of_a_layer_opens_it_on_both_sides(chromium: Any, tmp_path: Path) -> None:
+def test_a_diff_of_a_layer_opens_it_on_both_sides(chromium: Browser, tmp_path: Path) -> None:
     made = two(layer=1)
     made["view"]["layer"] = "1"
     with opened(chromium, render(made), tmp_path) as viewer:
@@ -148,7 +143,7 @@ def test_a_diff_of_a_layer_opens_it_on_both_sides(chromium: Any, tmp_path: Path)
         assert "layers.0.ffn_residual" in viewer.names(left + ".node")
 
 
-def test_the_page_colours_what_the_command_found(chromium: Any, tmp_path: Path) -> None:
+def test_the_page_colours_what_the_command_found(chromium: Browser, tmp_path: Path) -> None:
     """`compare` also pairs nodes that have other names: the page must not call them removed and added."""
     found = document(2)
     a, b = select(found, "build"), select(found, "build")

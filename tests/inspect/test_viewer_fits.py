@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from graphml.inspect.viewer import render
-from tests.inspect.chromium import browser, document, opened
+from tests.browser import Browser
+from tests.inspect.chromium import document, opened
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as found:
-        yield found
-
-
-def test_a_narrow_window_has_all_of_the_page_and_scrolls_down_only(chromium: Any, tmp_path: Path) -> None:
+def test_a_narrow_window_has_all_of_the_page_and_scrolls_down_only(chromium: Browser, tmp_path: Path) -> None:
     found = document(2)
     del found["view"]  # opens on the last pass, whose tab is not among the first
-    with opened(chromium, render(found), tmp_path, viewport={"width": 390, "height": 800}) as viewer:
+    with opened(chromium, render(found), tmp_path, size=(390, 800)) as viewer:
         page = viewer.page
         row, tab = (page.locator(one).bounding_box() for one in ("#passes", "#passes [aria-selected=true]"))
         assert row["x"] <= tab["x"]
@@ -34,7 +25,7 @@ def test_a_narrow_window_has_all_of_the_page_and_scrolls_down_only(chromium: Any
         assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
-def test_the_sum_in_a_box_of_layers_fits_the_box(chromium: Any, tmp_path: Path) -> None:
+def test_the_sum_in_a_box_of_layers_fits_the_box(chromium: Browser, tmp_path: Path) -> None:
     timed = document(30)
     names = [node["name"] for node in timed["passes"][-1]["nodes"]]
     timed["overlays"]["time_us"] = dict.fromkeys(names, 12.3)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from graphml.inspect.viewer import render
-from tests.inspect.chromium import Page, browser, document, opened
+from tests.browser import Browser
+from tests.inspect.chromium import Page, document, opened
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOCUS = """() => {
@@ -25,14 +25,8 @@ FOCUS = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as found:
-        yield found
-
-
 @pytest.fixture
-def viewer(chromium: Any, tmp_path: Path) -> Iterator[Page]:
+def viewer(chromium: Browser, tmp_path: Path) -> Iterator[Page]:
     with opened(chromium, render(document(4)), tmp_path, reduced_motion="reduce") as page:
         yield page
 
@@ -108,7 +102,7 @@ def test_the_page_and_the_docs_name_the_same_keys(viewer: Page) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_in_both_schemes(chromium: Any, tmp_path: Path, scheme: str) -> None:
+def test_text_stands_out_in_both_schemes(chromium: Browser, tmp_path: Path, scheme: str) -> None:
     contrast = """() => {
       const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
       const light = (colour) => {

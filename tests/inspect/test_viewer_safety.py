@@ -6,14 +6,14 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from graphml.inspect.viewer import render
-from tests.inspect.chromium import browser, document, opened
+from tests.browser import Browser
+from tests.inspect.chromium import document, opened
 
 ASSETS = Path(__file__).parents[2] / "graphml" / "inspect" / "viewer" / "assets"
 FORBIDDEN = [
@@ -31,12 +31,6 @@ HOSTILE = [
     "#run 0",
     "\u202ereversed",
 ]
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as found:
-        yield found
 
 
 def held(html: str) -> Any:
@@ -92,7 +86,7 @@ def test_the_assets_make_no_markup_and_ask_for_nothing() -> None:
         assert set(addresses) <= {"http://www.w3.org/2000/svg"}
 
 
-def test_hostile_names_stay_text(chromium: Any, tmp_path: Path) -> None:
+def test_hostile_names_stay_text(chromium: Browser, tmp_path: Path) -> None:
     found = document(2)
     text = json.dumps(found)
     for place, name in enumerate(HOSTILE):
@@ -150,7 +144,7 @@ def test_hostile_names_stay_text(chromium: Any, tmp_path: Path) -> None:
         assert page.text_content("h1") == HOSTILE[1]
 
 
-def test_the_policy_stops_foreign_scripts_and_the_network(chromium: Any, tmp_path: Path) -> None:
+def test_the_policy_stops_foreign_scripts_and_the_network(chromium: Browser, tmp_path: Path) -> None:
     with opened(chromium, render(document(1)), tmp_path) as viewer:
         viewer.page.evaluate("""() => {
           const script = document.createElement("script");

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.inspect.chromium import browser
+from tests.browser import Browser, heard
 from tests.server.scripted_server import Script, chunk, served, token
 
 END = [
@@ -35,30 +35,29 @@ def f():
 $$\\unknown{x}$$"""
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with browser() as found:
-        yield found
-
-
 @contextmanager
-def opened(chromium: Any, script: Script, **options: Any) -> Iterator[Any]:
+def opened(
+    chromium: Browser, script: Script, size: tuple[int, int] = (1280, 800), color_scheme: str = "light"
+) -> Iterator[Any]:
     """The page; its console stays silent, and it asks its own server alone."""
-    with served(script) as address:
-        context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
-        page, complaints, foreign = context.new_page(), [], []
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda said: complaints.append(said.text))
-        page.on("request", lambda one: one.url.startswith((address, "data:")) or foreign.append(one.url))
-        try:
-            page.goto(address)
-            page.wait_for_selector("body[data-ready]")
-            page.wait_for_selector("#about:has-text('scripted')")
-            yield page
-            assert [one for one in complaints if "401" not in one] == []
-            assert foreign == []
-        finally:
-            context.close()
+    complaints: list[str] = []
+    foreign: list[str] = []
+    with (
+        served(script) as address,
+        chromium.page(size, color_scheme) as page,
+        heard(
+            page,
+            pageerror=lambda error: complaints.append(str(error)),
+            console=lambda said: complaints.append(said.text),
+            request=lambda one: one.url.startswith((address, "data:")) or foreign.append(one.url),
+        ),
+    ):
+        page.goto(address)
+        page.wait_for_selector("body[data-ready]")
+        page.wait_for_selector("#about:has-text('scripted')")
+        yield page
+        assert [one for one in complaints if "401" not in one] == []
+        assert foreign == []
 
 
 def say(page: Any, text: str, nth: int = 1) -> None:
@@ -71,7 +70,7 @@ def pieces(text: str, size: int = 7) -> list[dict[str, Any] | None]:
     return [chunk({"content": text[at : at + size]}) for at in range(0, len(text), size)]
 
 
-def test_an_answer_is_drawn_and_foreign_text_stays_text(chromium: Any) -> None:
+def test_an_answer_is_drawn_and_foreign_text_stays_text(chromium: Browser) -> None:
     script = Script([[chunk({"role": "assistant", "content": None}), *pieces(MARKDOWN), *END]])
     with opened(chromium, script) as page:
         say(page, "hello")
@@ -91,7 +90,7 @@ def test_an_answer_is_drawn_and_foreign_text_stays_text(chromium: Any) -> None:
         assert script.bodies[0]["messages"] == [{"role": "user", "content": "hello"}]
 
 
-def test_messages_are_edited_regenerated_stopped_and_kept(chromium: Any) -> None:
+def test_messages_are_edited_regenerated_stopped_and_kept(chromium: Browser) -> None:
     script = Script([[*pieces("first"), *END], [*pieces("second"), *END], [*pieces("third"), None]])
     with opened(chromium, script) as page:
         say(page, "a question")
@@ -113,7 +112,7 @@ def test_messages_are_edited_regenerated_stopped_and_kept(chromium: Any) -> None
         assert page.locator("#list li").count() == 1
 
 
-def test_a_message_that_is_edited_stays_until_another_is_sent(chromium: Any) -> None:
+def test_a_message_that_is_edited_stays_until_another_is_sent(chromium: Browser) -> None:
     script = Script([[*pieces("first"), *END], [*pieces("second"), *END]])
     with opened(chromium, script) as page:
         say(page, "a question")
@@ -132,7 +131,7 @@ def test_a_message_that_is_edited_stays_until_another_is_sent(chromium: Any) -> 
         assert page.locator("article").count() == 2
 
 
-def test_a_long_message_is_in_sight_beside_the_settings(chromium: Any) -> None:
+def test_a_long_message_is_in_sight_beside_the_settings(chromium: Browser) -> None:
     with opened(chromium, Script([])) as page:
         page.fill(
             "#message", "a sentence of one line that has two where the settings take a part of the width, so"
@@ -143,7 +142,7 @@ def test_a_long_message_is_in_sight_beside_the_settings(chromium: Any) -> None:
         assert page.locator("#message").evaluate(hidden) <= 0
 
 
-def test_settings_go_into_requests_and_wrong_ones_do_not(chromium: Any) -> None:
+def test_settings_go_into_requests_and_wrong_ones_do_not(chromium: Browser) -> None:
     script = Script([[*pieces("x"), *END]])
     with opened(chromium, script) as page:
         page.click("#show-settings")
@@ -163,7 +162,7 @@ def test_settings_go_into_requests_and_wrong_ones_do_not(chromium: Any) -> None:
         assert not {"top_p", "response_format", "tools", "logprobs"} & set(body)
 
 
-def test_tokens_show_their_alternatives_and_the_cached_prompt(chromium: Any) -> None:
+def test_tokens_show_their_alternatives_and_the_cached_prompt(chromium: Browser) -> None:
     answer = [token("The", -0.1, entropy=0.5, rank=1), token(" end", -3.0, drafted=True), *END]
     script = Script([answer])
     with opened(chromium, script) as page:
@@ -187,7 +186,7 @@ def test_tokens_show_their_alternatives_and_the_cached_prompt(chromium: Any) -> 
         assert lights[0] != lights[1]
 
 
-def test_the_end_of_an_answer_is_in_sight(chromium: Any) -> None:
+def test_the_end_of_an_answer_is_in_sight(chromium: Browser) -> None:
     """With what is told below it, too, once it has ended."""
     script = Script([[*(token("line\n", -0.1) for _ in range(80)), *END]])
     with opened(chromium, script) as page:
@@ -200,7 +199,7 @@ def test_the_end_of_an_answer_is_in_sight(chromium: Any) -> None:
         assert page.locator("#messages").evaluate(left) < 2
 
 
-def test_a_tool_call_waits_for_its_result(chromium: Any) -> None:
+def test_a_tool_call_waits_for_its_result(chromium: Browser) -> None:
     called = [{"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": ""}}]
     more = [{"index": 0, "function": {"arguments": '{"city": "Bern"}'}}]
     script = Script([
@@ -224,7 +223,7 @@ def test_a_tool_call_waits_for_its_result(chromium: Any) -> None:
         assert result == {"role": "tool", "content": "22 degrees", "tool_call_id": "c1"}
 
 
-def test_errors_are_shown_and_the_chat_goes_on(chromium: Any) -> None:
+def test_errors_are_shown_and_the_chat_goes_on(chromium: Browser) -> None:
     script = Script(
         [
             [chunk({"content": "half"}), {"error": {"message": "the step has failed"}}],
@@ -238,7 +237,7 @@ def test_errors_are_shown_and_the_chat_goes_on(chromium: Any) -> None:
         assert page.locator("article.assistant >> nth=1").locator(".content").text_content() == "whole"
 
 
-def test_a_key_is_asked_for_and_goes_with_the_tab(chromium: Any) -> None:
+def test_a_key_is_asked_for_and_goes_with_the_tab(chromium: Browser) -> None:
     script = Script([[*pieces("open"), *END]], key="secret")
     with opened(chromium, script) as page:
         page.fill("#message", "hello")
@@ -275,9 +274,8 @@ STATE = {
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
-def test_the_engine_shows_steps_sequences_and_blocks(chromium: Any, scheme: str, width: int) -> None:
-    size = {"width": width, "height": 800}
-    with opened(chromium, Script(state=STATE), color_scheme=scheme, viewport=size) as page:
+def test_the_engine_shows_steps_sequences_and_blocks(chromium: Browser, scheme: str, width: int) -> None:
+    with opened(chromium, Script(state=STATE), (width, 800), scheme) as page:
         page.focus("#tab-chat")
         page.keyboard.press("ArrowRight")
         page.wait_for_selector("#engine tbody tr >> nth=2")
@@ -301,7 +299,7 @@ def test_the_engine_shows_steps_sequences_and_blocks(chromium: Any, scheme: str,
         assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_the_worker_of_another_page_is_replaced_and_leaves(chromium: Any) -> None:
+def test_the_worker_of_another_page_is_replaced_and_leaves(chromium: Browser) -> None:
     with opened(chromium, Script()) as page:
         page.evaluate("caches.open('old').then((cache) => cache.put('/', new Response('old page')))")
         page.evaluate("{ navigator.serviceWorker.register('/sw.js') }")
@@ -311,10 +309,10 @@ def test_the_worker_of_another_page_is_replaced_and_leaves(chromium: Any) -> Non
         assert page.evaluate("fetch('/').then((found) => found.text())").startswith("<!doctype html>")
 
 
-def test_a_phone_has_all_in_its_width(chromium: Any) -> None:
+def test_a_phone_has_all_in_its_width(chromium: Browser) -> None:
     long = "word " * 60 + "`" + "x" * 200 + "`"
     script = Script([[*pieces(long, 50), *END]])
-    with opened(chromium, script, viewport={"width": 390, "height": 800}) as page:
+    with opened(chromium, script, (390, 800)) as page:
         say(page, "hello")
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         page.click("#show-list")
