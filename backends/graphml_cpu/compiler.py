@@ -152,12 +152,12 @@ def compile_kernels(
         if wanted.setdefault(ref.name, ref) != ref:
             raise BackendError(f"two kernels are called {ref.name}: {wanted[ref.name]} and {ref}")
     with _lock:
-        folder = kernel_cache.usable_folder()
         new = [ref for ref in _with_called(wanted.values()) if ref not in _loaded]
+        folder = kernel_cache.usable_folder() if new else None
         once = {kernel_cache.file_stem(ref): ref for ref in new}  # of several names, or that call others
         found = {stem: kernel_cache.read(folder, ref) if folder else None for stem, ref in once.items()}
         missing = [once[stem] for stem, artifact in found.items() if artifact is None]
-        for done, (ref, artifact) in enumerate(compiled(missing, folder), 1):
+        for done, (ref, artifact) in enumerate(compiled(missing, folder) if missing else (), 1):
             found[kernel_cache.file_stem(ref)] = artifact
             if progress is not None:
                 progress(done, len(missing))

@@ -1,6 +1,7 @@
 """Products with weights and the packing of activations, against NumPy."""
 
 import ctypes
+import functools
 import math
 import mmap
 import sys
@@ -78,12 +79,33 @@ def guarded(content: np.ndarray) -> np.ndarray:
     room = -(-data.nbytes // page) * page
     area = mmap.mmap(-1, room + page)
     base = np.frombuffer(area, np.uint8).ctypes.data
-    protect = ctypes.CDLL(None).mprotect
-    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    assert protect(base + room, page, 0) == 0
+    assert _protect()(base + room, page, 0) == 0
     found = np.frombuffer(area, data.dtype, data.size, room - data.nbytes).reshape(data.shape)
     found[...] = data
     return found
+
+
+@functools.cache
+def _protect() -> Any:
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return protect
+
+
+_last: dict[str, np.ndarray] = {}  # of what was multiplied last, itself and a guarded copy
+
+
+def guarded_once(weights: np.ndarray) -> np.ndarray:
+    """As `guarded`; the copy is used again while the same weights are asked for and nobody changed either."""
+    if _last.get("weights") is not weights or not np.array_equal(_last["copy"], weights):
+        _last.update(weights=weights, copy=guarded(weights))
+    return _last["copy"]
+
+
+@functools.lru_cache(maxsize=8)
+def _scratch(size: int, ith: int) -> np.ndarray:
+    """A thread's guarded memory, of any content."""
+    return guarded(np.zeros(-(-size // 64) * 64, np.uint8))
 
 
 def make_weights(kind: str, n: int, k: int, rng: np.random.Generator) -> Any:
@@ -144,7 +166,7 @@ def multiply(
     """y [rows, n]; checks that nothing is written outside of y and of the scratch memory it asked for."""
     (rows, k), n = x.shape, len(weights)
     given = guarded(pack(x) if kind in INTEGER else pack(x, "bf16") if kind == packed.BF16_PAIRS else x)
-    stored = guarded(weights)
+    stored = guarded_once(weights)
     stride = n + 3  # rows of y further apart than they are long
     y = np.full((rows, stride), 7.0, np.float32)
     if residual is not None:
@@ -154,7 +176,9 @@ def multiply(
         if in_place:
             y[:, :n] = wide[:, :n]
     size = packed.scratch_bytes(kind, k)
-    scratch = [guarded(np.zeros(-(-size // 64) * 64, np.uint8)) for _ in range(threads)]
+    scratch = [_scratch(size, ith) for ith in range(threads)]
+    for one in scratch:
+        one[...] = 0
     count = np.array([rows])
     for ith in range(threads):
         block = kernel.block(
