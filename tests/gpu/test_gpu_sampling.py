@@ -19,7 +19,7 @@ from graphml.sampling import SamplingParams, device_settings, top_k_sampling
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 DEVICES = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]
 IDS = [1, 403, 407, 261, 378]
-LENGTH = 24
+LENGTH = 16
 
 pytestmark = pytest.mark.skipif(not DEVICES, reason="neither wgpu nor OpenCL finds a device")
 
