@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from graphml_gpu.language.features import Features
+from graphml_gpu.language.scalars import conversion, small
+
+_LOW_FIVE = np.uint32(31)
 
 
 def types(features: Features) -> dict[str, Any]:
@@ -19,16 +22,28 @@ def types(features: Features) -> dict[str, Any]:
     return {"f32": np.float32, "f16": half, "i32": np.int32, "u32": np.uint32, "bool": np.bool_}
 
 
-def across(what: str, values: Sequence[Any], lane: int, by: Any) -> Any:
-    """What one lane of a subgroup gets; from a lane that is not there, anything."""
+def across(what: str, values: Sequence[Any], by: Sequence[Any]) -> list[Any]:
+    """What each lane of a subgroup gets; from a lane that is not there, anything. by: of each lane."""
     if what in ("xor", "broadcast"):
-        other = lane ^ int(by) if what == "xor" else int(by)
-        if other < len(values):
-            return values[other]
-        garbage = np.asarray(values[lane])
-        return np.full_like(garbage, np.nan if garbage.dtype.kind == "f" else 0x5EED)[()]
-    pairs: Mapping[str, Callable[[Any, Any], Any]] = {"sum": np.add, "max": np.fmax}
-    return reduce(pairs[what], values)
+        others = (lane ^ int(mask) if what == "xor" else int(mask) for lane, mask in enumerate(by))
+        return [
+            values[other] if other < len(values) else _garbage(values[lane])
+            for lane, other in enumerate(others)
+        ]
+    pairs: Mapping[str, Callable[[Any, Any], Any]] = {"sum": operator.add, "max": np.fmax}
+    return [reduce(pairs[what], values)] * len(values)
+
+
+def _garbage(value: Any) -> Any:
+    garbage = np.asarray(value)
+    return np.full_like(garbage, np.nan if garbage.dtype.kind == "f" else 0x5EED)[()]
+
+
+def _views(scalar: Any) -> tuple[Any, dict[Any, Any]]:
+    """Room for a scalar, and what its bits are as others of its size."""
+    room = np.zeros(1, scalar)
+    others = (np.float32, np.int32, np.uint32, np.float16)
+    return room, {other: room.view(other) for other in others if np.dtype(other).itemsize == room.itemsize}
 
 
 class Runtime:
@@ -36,6 +51,7 @@ class Runtime:
 
     def __init__(self, types: Mapping[str, Any]) -> None:
         self.types = types
+        self._words = {scalar: _views(scalar) for scalar in types.values()}
         for kind, scalar in types.items():
             for lanes in (1, 2, 4):
                 setattr(
@@ -59,11 +75,22 @@ class Runtime:
         viewed = np.atleast_1d(np.asarray(value)).view(scalar)
         return viewed if lanes > 1 else viewed[0]
 
-    def count(self, begin: Any, end: Any, step: Any) -> Iterator[Any]:
+    def count(self, begin: Any, end: Any, step: Any) -> Iterable[Any]:
         """The values of a `for`."""
-        kind = type(begin)
-        for value in range(int(begin), int(end), int(step)):
-            yield kind(value)
+        values = range(int(begin), int(end), int(step))
+        kind: Any = type(begin)
+        known = small(kind)
+        inside = not values or (min(values[0], values[-1]) >= 0 and max(values[0], values[-1]) < len(known))
+        return map(known.__getitem__ if inside else kind, values)
+
+    def constant(self, vector: Any) -> Any:
+        """A vector that several places of a text share."""
+        vector.flags.writeable = False
+        return vector
+
+    def vector(self, scalar: Any, *values: Any) -> Any:
+        """Scalars of that type as a vector."""
+        return np.array(values, scalar)
 
     def divide(self, a: Any, b: Any) -> Any:
         """Integers, cut towards zero; by zero: what it is on most devices, all ones."""
@@ -73,6 +100,33 @@ class Runtime:
     def remainder(self, a: Any, b: Any) -> Any:
         """What is left of the division cut towards zero."""
         return a - self.divide(a, b) * b
+
+    def u32_divide(self, a: Any, b: Any) -> Any:
+        """`divide` of scalars."""
+        return a // b if b else ~b
+
+    def u32_remainder(self, a: Any, b: Any) -> Any:
+        """`remainder` of scalars."""
+        return a % b if b else a
+
+    def i32_divide(self, a: Any, b: Any) -> Any:
+        """`divide` of scalars."""
+        if not b:
+            return ~b
+        floor = a // b
+        return floor + (floor < 0 and floor * b != a)
+
+    def i32_remainder(self, a: Any, b: Any) -> Any:
+        """`remainder` of scalars."""
+        return a - self.i32_divide(a, b) * b
+
+    def u32_shift_left(self, a: Any, b: Any) -> Any:
+        """`shift_left` of scalars."""
+        return a << (b & _LOW_FIVE)
+
+    def u32_shift_right(self, a: Any, b: Any) -> Any:
+        """`shift_right` of scalars."""
+        return a >> (b & _LOW_FIVE)
 
     def shift_left(self, a: Any, b: Any) -> Any:
         """By the lower five bits of b."""
@@ -126,6 +180,34 @@ class Runtime:
         """How many bits are set."""
         return np.bitwise_count(value).astype(np.asarray(value).dtype)
 
+    def scalar_min(self, a: Any, b: Any) -> Any:
+        """The smaller of scalars; of a number and a NaN the number."""
+        return a if a <= b or b != b else b
+
+    def scalar_max(self, a: Any, b: Any) -> Any:
+        """The larger of scalars; of a number and a NaN the number."""
+        return a if a >= b or b != b else b
+
+    def scalar_clamp(self, value: Any, low: Any, high: Any) -> Any:
+        """`clamp` of scalars."""
+        raised = low if value < low else value
+        return high if raised > high else raised
+
+    def scalar_inverse_sqrt(self, value: Any) -> Any:
+        """`inverse_sqrt` of a scalar."""
+        return type(value)(1) / np.sqrt(value)
+
+    def scalar_fma(self, a: Any, b: Any, c: Any) -> Any:
+        """`fma` of scalars."""
+        return type(a)(float(a) * float(b) + float(c))
+
+    def scalar_bitcast(self, value: Any, kind: Any) -> Any:
+        """`bitcast` of a scalar."""
+        given, views = self._words[type(value)]
+        given[0] = value
+        return views[kind][0]
+
+    conversion = staticmethod(conversion)
     exp, exp2, log, log2 = (staticmethod(f) for f in (np.exp, np.exp2, np.log, np.log2))
     sin, cos, sqrt = (staticmethod(f) for f in (np.sin, np.cos, np.sqrt))
     floor, ceil, trunc, round = (staticmethod(f) for f in (np.floor, np.ceil, np.trunc, np.rint))

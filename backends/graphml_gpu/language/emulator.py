@@ -10,22 +10,24 @@ import linecache
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from graphml.errors import BackendError
 from graphml_gpu.language import arithmetic
 from graphml_gpu.language.arithmetic import Numbers, Runtime
+from graphml_gpu.language.emulated_arrays import Elements, Shared, Turn, of_memory
 from graphml_gpu.language.features import Features
 from graphml_gpu.language.python import python
+from graphml_gpu.language.scalars import of_type
 from graphml_gpu.language.tree import Array, Tree
 
 AnyArray = np.ndarray[Any, Any]
 _WAITING = Generator[tuple[str, Any, Any], Any, None]
 
 
-@dataclass
+@dataclass(slots=True)
 class Place:
     """Where an invocation is, as its kernel asks for it."""
 
@@ -63,57 +65,6 @@ class Lanes:
 NEIGHBOURS = Lanes()
 
 
-class Elements:
-    """An array as kernels see it: bounds are checked; shared memory knows who wrote since a barrier."""
-
-    def __init__(self, kernel: str, array: Array, held: AnyArray, begin: int = 0) -> None:
-        self.kernel, self.array, self.held, self.begin = kernel, array, held, begin
-        self.shared = array.space == "shared"
-        self.writers: dict[int, int] = {}
-        self.me = 0
-
-    def fail(self, message: str) -> NoReturn:
-        """Raise `BackendError` for the invocation that runs."""
-        raise BackendError(f"kernel {self.kernel}, invocation {self.me}: `{self.array.name}` {message}")
-
-    def place(self, index: Any) -> int:
-        """An index as a place in what is held."""
-        place = int(index) + self.begin
-        if not 0 <= place < len(self.held) or int(index) < 0:
-            self.fail(f"has {len(self.held) - self.begin} elements, none at {int(index)}")
-        return place
-
-    def __getitem__(self, index: Any) -> Any:
-        place = self.place(index)
-        if self.shared and self.writers.get(place, self.me) != self.me:
-            self.fail(f"[{place}] was written by invocation {self.writers[place]}, with no barrier since")
-        value = self.held[place]
-        return value.copy() if self.array.element.lanes > 1 else value
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        place = self.place(index)
-        if self.shared:
-            if self.writers.get(place, self.me) != self.me and not self.array.atomic:
-                self.fail(
-                    f"[{place}] was written by invocation {self.writers[place]} too, with no barrier between"
-                )
-            self.writers[place] = self.me
-        self.held[place] = value
-
-    def atomic(self, operator: str, index: Any, value: Any) -> Any:
-        """Change an element; what it held."""
-        place = self.place(index)
-        old = self.held[place]
-        change: Mapping[str, Callable[[Any, Any], Any]] = {
-            "add": np.add,
-            "max": np.maximum,
-            "min": np.minimum,
-            "or": np.bitwise_or,
-        }
-        self.held[place] = change[operator](old, value)
-        return old
-
-
 def run(
     tree: Tree,
     function: Callable[..., Any],
@@ -130,28 +81,31 @@ def run(
     nan_holds: what comes of a NaN's comparisons; see `Numbers`. None: what IEEE 754 says.
     """
     types = arithmetic.types(features)
+    turn = Turn(tree.name)
     held = {}
     for buffer in tree.buffers:
         begin = int(scalars.get(f"{buffer.name}_at", 0))
-        held[buffer.name] = Elements(tree.name, buffer, _elements(tree.name, buffer, buffers, types), begin)
+        held[buffer.name] = of_memory(turn, buffer, _elements(tree.name, buffer, buffers, types), begin)
     for table in tree.tables:
-        held[table.name] = Elements(tree.name, table, np.array(table.values, types[table.element.kind]))
+        held[table.name] = Elements(turn, table, list(np.array(table.values, types[table.element.kind])))
     values = {name: types[kind.kind](scalars[name]) for name, kind in tree.scalars}
     runtime = Runtime(types) if nan_holds is None else Numbers(types, nan_holds)
     x, y, z = tree.group
     teams = lanes.teams(features, x * y * z)
     sizes = tuple(groups) + (1,) * (3 - len(groups))
+    places = list(_places(tree, teams, sizes))
     with np.errstate(all="ignore"):
         for z, y, x in product(*(range(size) for size in reversed(sizes))):
-            _group(tree, teams, function, runtime, held, values, (x, y, z), sizes)
+            _move(places, (x, y, z), tree.group)
+            _group(tree, teams, function, runtime, {**held, **values}, places, turn)
 
 
-def compiled(tree: Tree, title: str) -> Callable[..., Any]:
+def compiled(tree: Tree, title: str, features: Features) -> Callable[..., Any]:
     """The function; its text is shown by debuggers and tracebacks under the kernel's name."""
     text = python(tree, title)
     file = f"<kernel {title}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"rt": Runtime(arithmetic.types(features))}
     exec(compile(text, file, "exec"), names)
     return names[tree.name]  # type: ignore[no-any-return]
 
@@ -168,14 +122,14 @@ def _elements(
     return flat.reshape(-1, buffer.element.lanes) if buffer.element.lanes > 1 else flat
 
 
-def _arrays(tree: Tree, space: str, types: Mapping[str, Any]) -> Iterator[tuple[str, Elements]]:
+def _arrays(tree: Tree, space: str, types: Mapping[str, Any]) -> Iterator[tuple[Array, list[Any]]]:
     """New shared or private arrays, filled with what no kernel should rely on."""
     for array in tree.arrays:
         if array.space == space:
-            shape = (array.length,) if array.element.lanes == 1 else (array.length, array.element.lanes)
             garbage = np.nan if array.element.is_float else 0x5EED if array.element.is_integer else False
-            held: AnyArray = np.full(shape, garbage, types[array.element.kind])
-            yield array.name, Elements(tree.name, array, held)
+            lanes, scalar = array.element.lanes, types[array.element.kind]
+            value = scalar(garbage) if lanes == 1 else np.full(lanes, garbage, scalar)
+            yield array, [value] * (array.length or 0)
 
 
 def _group(
@@ -183,59 +137,53 @@ def _group(
     teams: list[list[int]],
     function: Callable[..., Any],
     runtime: Runtime,
-    held: Mapping[str, Elements],
-    values: Mapping[str, Any],
-    group: tuple[int, int, int],
-    groups: tuple[int, ...],
+    given: Mapping[str, Any],
+    places: list[Place],
+    turn: Turn,
 ) -> None:
-    shared = dict(_arrays(tree, "shared", runtime.types))
-    seen = [*held.values(), *shared.values()]
+    shared = {a.name: Shared(turn, a, held) for a, held in _arrays(tree, "shared", runtime.types)}
     waiting: list[_WAITING | None] = []
-    for number, place in enumerate(_places(tree, teams, group, groups)):
-        private = dict(_arrays(tree, "private", runtime.types))
-        for elements in seen:
-            elements.me = number
-        waiting.append(function(rt=runtime, rt_place=place, **held, **shared, **private, **values))
+    for number, place in enumerate(places):
+        private = {a.name: Elements(turn, a, held) for a, held in _arrays(tree, "private", runtime.types)}
+        turn.invocation = number
+        waiting.append(function(rt=runtime, rt_place=place, **given, **shared, **private))
     if waiting[0] is not None:
-        _meet(tree, [w for w in waiting if w is not None], teams, list(shared.values()), seen)
+        _meet(tree, [w for w in waiting if w is not None], teams, list(shared.values()), turn)
 
 
-def _places(
-    tree: Tree, teams: list[list[int]], group: tuple[int, int, int], groups: tuple[int, ...]
-) -> Iterator[Place]:
-    def numbers(values: Sequence[int]) -> tuple[np.uint32, ...]:
-        return tuple(np.uint32(value) for value in values)
-
+def _places(tree: Tree, teams: list[list[int]], groups: Sequence[int]) -> Iterator[Place]:
+    """Of the invocations of a workgroup; the workgroup itself is for `_move`."""
     at = {n: (lane, number) for number, team in enumerate(teams) for lane, n in enumerate(team)}
-    sizes = tree.group
-    for i, (z, y, x) in enumerate(product(range(sizes[2]), range(sizes[1]), range(sizes[0]))):
-        everywhere = [group[d] * sizes[d] + (x, y, z)[d] for d in range(3)]
-        yield Place(
-            numbers(group),
-            numbers((x, y, z)),
-            numbers(everywhere),
-            numbers(groups),
-            *numbers((i, len(teams), *at[i])),
-        )
+    for i, (z, y, x) in enumerate(product(*(range(size) for size in reversed(tree.group)))):
+        local, none = _numbers((x, y, z)), _numbers((0, 0, 0))
+        yield Place(none, local, none, _numbers(groups), *_numbers((i, len(teams), *at[i])))
+
+
+def _move(places: list[Place], group: tuple[int, int, int], sizes: tuple[int, int, int]) -> None:
+    """Make the places those of another workgroup."""
+    begins, number = [n * size for n, size in zip(group, sizes, strict=True)], _numbers(group)
+    for place in places:
+        place.group_id = number
+        place.global_id = _numbers([b + int(n) for b, n in zip(begins, place.local_id, strict=True)])
+
+
+def _numbers(values: Sequence[int]) -> tuple[np.uint32, ...]:
+    return tuple(of_type(np.uint32, value) for value in values)
 
 
 def _meet(
-    tree: Tree,
-    waiting: list[_WAITING],
-    teams: list[list[int]],
-    shared: list[Elements],
-    seen: list[Elements],
+    tree: Tree, waiting: list[_WAITING], teams: list[list[int]], shared: list[Shared], turn: Turn
 ) -> None:
     """Run the invocations of a group from one meeting to the next until all have ended."""
     asked: list[tuple[str, Any, Any] | None] = [None] * len(waiting)
     answers: list[Any] = [None] * len(waiting)
     running = list(range(len(waiting)))
+    goes_on = [one.send for one in waiting]
     while running:
         for number in running:
-            for elements in seen:
-                elements.me = number
+            turn.invocation = number
             try:
-                asked[number] = waiting[number].send(answers[number])
+                asked[number] = goes_on[number](answers[number])
             except StopIteration:
                 asked[number] = None
             answers[number] = None
@@ -249,6 +197,8 @@ def _subgroups(
 ) -> list[int]:
     """Answer the subgroups whose invocations all ask across; the invocations that go on."""
     going: list[int] = []
+    if all(request is None or request[0] in ("barrier", "uniform") for request in asked):
+        return going
     for lanes in teams:
         requests = [r for n in lanes if (r := asked[n]) is not None and r[0] not in ("barrier", "uniform")]
         if not requests:
@@ -258,15 +208,15 @@ def _subgroups(
                 f"kernel {tree.name}: an operation across a subgroup is reached by {len(requests)} of the "
                 f"invocations {lanes}"
             )
-        values = [value for _, value, _ in requests]
-        for lane, (n, (operator, _, by)) in enumerate(zip(lanes, requests, strict=True)):
-            answers[n] = arithmetic.across(operator, values, lane, by)
+        (operator, *_), values, by = requests[0], *([r[i] for r in requests] for i in (1, 2))
+        for n, answer in zip(lanes, arithmetic.across(operator, values, by), strict=True):
+            answers[n] = answer
         going += lanes
     return going
 
 
 def _all(
-    tree: Tree, asked: list[tuple[str, Any, Any] | None], answers: list[Any], shared: list[Elements]
+    tree: Tree, asked: list[tuple[str, Any, Any] | None], answers: list[Any], shared: list[Shared]
 ) -> list[int]:
     """All go on from a barrier or a uniform value, if all are at the same one, and have the same value."""
     at = {request[1] for request in asked if request is not None}

@@ -130,7 +130,7 @@ class Specialised:
 
     @cached_property
     def _python(self) -> Callable[..., Any]:
-        return compiled(self.tree, self.title)
+        return compiled(self.tree, self.title, self.features)
 
     def run_python(
         self,

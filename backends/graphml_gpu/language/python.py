@@ -1,12 +1,15 @@
 """A kernel's tree as Python, for the emulator: one call an invocation, a generator where invocations meet.
 
 At a barrier or an operation across a subgroup an invocation yields what it waits for. Values are NumPy
-scalars of the types they have on a device, so that integers wrap and floats round as they do there.
+scalars of the types they have on a device, so that integers wrap and floats round as they do there. Literals
+and conversions of scalars are made once, at the top of the text, as making a NumPy scalar takes longer than
+adding two.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from graphml_gpu.language.intrinsics import CONVERSIONS, INTRINSICS
@@ -39,133 +42,172 @@ from graphml_gpu.language.tree import (
     Uniform,
     While,
 )
+from graphml_gpu.language.types import Type
 
 _COMPARED = {"<": "below", "<=": "most", ">": "above", ">=": "least", "==": "equal", "!=": "unlike"}
-_INTEGER = {"//": "rt.divide", "%": "rt.remainder", "<<": "rt.shift_left", ">>": "rt.shift_right"}
+_INTEGER = {"//": "divide", "%": "remainder", "<<": "shift_left", ">>": "shift_right"}
+_OF_SCALARS = ("min", "max", "clamp", "inverse_sqrt", "fma", "bitcast")
+"""Functions with a quicker form for scalars."""
 
 
 def python(tree: Tree, title: str) -> str:
-    """The text of a function of the runtime `rt`, `rt_place`, the arrays and the scalars."""
+    """The text of a function of the runtime `rt`, `rt_place`, the arrays and the scalars.
+
+    The text needs a runtime `rt` of the same types as it is executed, too.
+    """
     arrays = [array.name for array in (*tree.buffers, *tree.arrays, *tree.tables)]
     arguments = ["rt", "rt_place", *arrays, *(name for name, _ in tree.scalars)]
-    body = list(_lines(tree.body, 1)) or ["    pass"]
-    return "\n".join([f"# {title}", f"def {tree.name}({', '.join(arguments)}):", *body, ""])
+    writer = _Writer()
+    body = list(writer.lines(tree.body, 1)) or ["    pass"]
+    made = (f"{name} = {value}" for name, value in writer.made.items())
+    return "\n".join([f"# {title}", *made, f"def {tree.name}({', '.join(arguments)}):", *body, ""])
 
 
-def _lines(block: list[Statement], depth: int) -> Iterator[str]:
-    margin = "    " * depth
-    for statement in block:
-        for line in _statement(statement, depth):
-            yield line if line.startswith(" ") else margin + line
+class _Writer:
+    """made: names of what is made once -> how."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, str] = {}
+
+    def lines(self, block: list[Statement], depth: int) -> Iterator[str]:
+        margin = "    " * depth
+        for statement in block:
+            for line in self._statement(statement, depth):
+                yield line if line.startswith(" ") else margin + line
+
+    def _block(self, block: list[Statement], depth: int) -> Iterator[str]:
+        yield from self.lines(block, depth)
+        if all(isinstance(statement, Print) and not statement.values for statement in block):
+            yield "    " * depth + "pass"
+
+    def _statement(self, statement: Statement, depth: int) -> Iterator[str]:
+        text = self._text
+        match statement:
+            case Assign():
+                yield f"{statement.variable.name} = {text(statement.value)}"
+            case Declare():
+                yield f"{statement.variable.name} = {self._literal(0, statement.variable.type)}"
+            case SetLane():
+                name = statement.variable.name
+                yield f"{name} = rt.with_lane({name}, {statement.lane}, {text(statement.value)})"
+            case Store():
+                yield f"{statement.array.name}[{text(statement.index)}] = {text(statement.value)}"
+            case Atomic():
+                values = f"{statement.operator!r}, {text(statement.index)}, {text(statement.value)}"
+                changed = f"{statement.array.name}.atomic({values})"
+                yield f"{statement.result.name} = {changed}" if statement.result else changed
+            case Across():
+                value, by = text(statement.value), text(statement.by) if statement.by else None
+                yield f"{statement.result.name} = yield ({statement.operator!r}, {value}, {by})"
+            case Barrier():
+                yield f"yield ('barrier', {statement.where!r}, None)"
+            case Uniform():
+                value = text(statement.value)
+                yield f"{statement.result.name} = yield ('uniform', {statement.where!r}, {value})"
+            case If() | For() | While():
+                yield from self._nested(statement, depth)
+            case Leave():
+                yield statement.how
+            case Print():
+                shown = ", ".join(repr(v) if isinstance(v, str) else text(v) for v in statement.values)
+                yield f"rt.show(rt_place, {shown})"
+
+    def _nested(self, statement: If | For | While, depth: int) -> Iterator[str]:
+        match statement:
+            case If():
+                yield f"if {self._text(statement.condition)}:"
+                yield from self._block(statement.yes, depth + 1)
+                if statement.no:
+                    yield "    " * depth + "else:"
+                    yield from self._block(statement.no, depth + 1)
+            case For():
+                bounds = ", ".join(self._text(v) for v in (statement.begin, statement.end, statement.step))
+                yield f"for {statement.variable.name} in rt.count({bounds}):"
+                yield from self._block(statement.body, depth + 1)
+            case While():
+                condition = "True" if statement.condition is None else self._text(statement.condition)
+                yield f"while {condition}:"
+                yield from self._block(statement.body, depth + 1)
+
+    def _text(self, value: Expression) -> str:
+        match value:
+            case Literal():
+                return self._literal(value.value, value.type)
+            case Name():
+                return value.variable.name
+            case Scalar():
+                return value.name
+            case Index():
+                dimension = "" if value.dimension is None else f"[{value.dimension}]"
+                return f"rt_place.{value.which}{dimension}"
+            case Load():
+                return f"{value.array.name}[{self._text(value.index)}]"
+            case Lane():
+                return f"{self._text(value.value)}[{value.lane}]"
+            case Unary():
+                return f"({value.operator} {self._text(value.value)})"
+            case Binary():
+                return self._binary(value)
+            case Select():
+                condition, yes, no = map(self._text, (value.condition, value.yes, value.no))
+                return f"({yes} if {condition} else {no})"
+            case Convert():
+                return self._convert(value)
+            case Call():
+                return self._call(value)
+
+    def _binary(self, value: Binary) -> str:
+        left = self._text(value.left)
+        if value.operator in _INTEGER and value.type.is_integer:
+            return self._integer(value, left)
+        right = self._text(value.right)
+        if value.operator in _COMPARED and value.left.type.is_float:
+            return f"rt.{_COMPARED[value.operator]}({left}, {right})"
+        return f"({left} {value.operator} {right})"
+
+    def _integer(self, value: Binary, left: str) -> str:
+        """Operators that NumPy has with another meaning at some operands, as it has them where it can."""
+        operator, right, kind = value.operator, value.right, value.type
+        literal = right.value if isinstance(right, Literal) else None
+        if operator in ("<<", ">>") and literal is not None:
+            return f"({left} {operator} {self._literal(int(literal) & 31, kind)})"
+        if operator in ("//", "%") and kind.kind == "u32" and literal:
+            return f"({left} {operator} {self._text(right)})"
+        scalar = kind.lanes == 1 and (kind.kind == "u32" or operator in ("//", "%"))
+        return f"rt.{kind.name + '_' if scalar else ''}{_INTEGER[operator]}({left}, {self._text(right)})"
+
+    def _convert(self, value: Convert) -> str:
+        kind, kinds = value.type, [one.type for one in value.values]
+        texts = [self._text(one) for one in value.values]
+        if kind.lanes == 1 and kinds[0].lanes == 1:
+            name = f"rt_{kind.name}_of_{kinds[0].name}"
+            self.made[name] = f"rt.conversion(rt.{kinds[0].name}, rt.{kind.name})"
+            return f"{name}({texts[0]})"
+        if len(texts) > 1 and all(one is kind.scalar for one in kinds):
+            return f"rt.vector(rt.{kind.scalar.name}, {', '.join(texts)})"
+        return f"rt.convert(rt.{kind.name}, {', '.join(texts)})"
+
+    def _call(self, value: Call) -> str:
+        texts, kind = [self._text(operand) for operand in value.values], f"rt.{value.type.name}"
+        form = INTRINSICS[value.name].python if value.name in INTRINSICS else CONVERSIONS[value.name][2]
+        scalars = value.type.lanes == 1 and all(operand.type.lanes == 1 for operand in value.values)
+        if scalars and value.name in _OF_SCALARS:
+            form = form.replace(f"rt.{value.name}(", f"rt.scalar_{value.name}(")
+        return form.format(*texts, type=kind)
+
+    def _literal(self, value: float, kind: Type) -> str:
+        if kind is Type("bool"):
+            return str(bool(value))
+        finite = not isinstance(value, float) or math.isfinite(value)
+        text = repr(value) if finite else f"float({str(value)!r})"
+        name = f"rt_{kind.name}_{re.sub('[-.+]', _spelled, str(value))}"
+        self.made[name] = (
+            f"rt.constant(rt.convert(rt.{kind.name}, {text}))"
+            if kind.lanes > 1
+            else f"rt.{kind.name}({text})"
+        )
+        return name
 
 
-def _block(block: list[Statement], depth: int) -> Iterator[str]:
-    yield from _lines(block, depth)
-    if all(isinstance(statement, Print) and not statement.values for statement in block):
-        yield "    " * depth + "pass"
-
-
-def _statement(statement: Statement, depth: int) -> Iterator[str]:
-    match statement:
-        case Assign():
-            yield f"{statement.variable.name} = {_text(statement.value)}"
-        case Declare():
-            yield f"{statement.variable.name} = {_literal(Literal(0, statement.variable.type))}"
-        case SetLane():
-            name = statement.variable.name
-            yield f"{name} = rt.with_lane({name}, {statement.lane}, {_text(statement.value)})"
-        case Store():
-            yield f"{statement.array.name}[{_text(statement.index)}] = {_text(statement.value)}"
-        case Atomic():
-            values = f"{statement.operator!r}, {_text(statement.index)}, {_text(statement.value)}"
-            changed = f"{statement.array.name}.atomic({values})"
-            yield f"{statement.result.name} = {changed}" if statement.result else changed
-        case Across():
-            by = "None" if statement.by is None else _text(statement.by)
-            yield f"{statement.result.name} = yield ({statement.operator!r}, {_text(statement.value)}, {by})"
-        case Barrier():
-            yield f"yield ('barrier', {statement.where!r}, None)"
-        case Uniform():
-            value = _text(statement.value)
-            yield f"{statement.result.name} = yield ('uniform', {statement.where!r}, {value})"
-        case If() | For() | While():
-            yield from _nested(statement, depth)
-        case Leave():
-            yield statement.how
-        case Print():
-            shown = ", ".join(repr(v) if isinstance(v, str) else _text(v) for v in statement.values)
-            yield f"rt.show(rt_place, {shown})"
-
-
-def _nested(statement: If | For | While, depth: int) -> Iterator[str]:
-    match statement:
-        case If():
-            yield f"if {_text(statement.condition)}:"
-            yield from _block(statement.yes, depth + 1)
-            if statement.no:
-                yield "    " * depth + "else:"
-                yield from _block(statement.no, depth + 1)
-        case For():
-            bounds = ", ".join(_text(v) for v in (statement.begin, statement.end, statement.step))
-            yield f"for {statement.variable.name} in rt.count({bounds}):"
-            yield from _block(statement.body, depth + 1)
-        case While():
-            yield f"while {'True' if statement.condition is None else _text(statement.condition)}:"
-            yield from _block(statement.body, depth + 1)
-
-
-def _text(value: Expression) -> str:
-    match value:
-        case Literal():
-            return _literal(value)
-        case Name():
-            return value.variable.name
-        case Scalar():
-            return value.name
-        case Index():
-            return f"rt_place.{value.which}" + ("" if value.dimension is None else f"[{value.dimension}]")
-        case Load():
-            return f"{value.array.name}[{_text(value.index)}]"
-        case Lane():
-            return f"{_text(value.value)}[{value.lane}]"
-        case Unary():
-            return f"({value.operator} {_text(value.value)})"
-        case Binary():
-            return _binary(value)
-        case Select():
-            return f"({_text(value.yes)} if {_text(value.condition)} else {_text(value.no)})"
-        case Convert() | Call():
-            return _call(value)
-
-
-def _binary(value: Binary) -> str:
-    left, right = _text(value.left), _text(value.right)
-    if value.operator in _INTEGER and value.type.is_integer:
-        return f"{_INTEGER[value.operator]}({left}, {right})"
-    if value.operator in _COMPARED and value.left.type.is_float:
-        return f"rt.{_COMPARED[value.operator]}({left}, {right})"
-    return f"({left} {value.operator} {right})"
-
-
-def _call(value: Convert | Call) -> str:
-    texts = [_text(operand) for operand in value.values]
-    if isinstance(value, Convert):
-        return f"rt.convert({_type(value.type.name)}, {', '.join(texts)})"
-    form = INTRINSICS[value.name].python if value.name in INTRINSICS else CONVERSIONS[value.name][2]
-    return form.format(*texts, type=_type(value.type.name))
-
-
-def _type(name: str) -> str:
-    return f"rt.{name}"
-
-
-def _literal(literal: Literal) -> str:
-    value = literal.value
-    text = repr(value) if not isinstance(value, float) or math.isfinite(value) else f"float({str(value)!r})"
-    if literal.type.kind == "bool":
-        return str(bool(value))
-    return (
-        f"rt.convert({_type(literal.type.name)}, {text})"
-        if literal.type.lanes > 1
-        else f"rt.{literal.type.name}({text})"
-    )
+def _spelled(sign: re.Match[str]) -> str:
+    return {"-": "m", ".": "p", "+": ""}[sign.group()]
