@@ -96,32 +96,56 @@ def attention_reference(
     q, k, v, positions, sequences, table = inputs[:6]
     sinks, lengths = extras(inputs, attributes)
     block = integer(attributes, "block_size")
-    scale, softcap = number(attributes, "scale"), number(attributes, "softcap")
-    n_head, group = q.shape[1], q.shape[1] // k.shape[1]
-    slopes = alibi_slopes(n_head, number(attributes, "max_bias"))
-    y = np.zeros((q.shape[0], n_head, v.shape[2]), np.float32)
-    for t, (position, sequence) in enumerate(zip(positions, sequences, strict=True)):
-        seen = _seen(int(position), None if lengths is None else int(lengths[sequence]), attributes)
-        if not seen.size:
+    grouped = (k.shape[1], q.shape[1] // k.shape[1])  # heads of the cache, and of q for each
+    slopes = alibi_slopes(q.shape[1], number(attributes, "max_bias")).reshape(*grouped, 1)
+    y = np.zeros((q.shape[0], *grouped, v.shape[2]), np.float32)
+    wide = q.reshape(q.shape[0], *grouped, q.shape[2]).astype(np.float64)
+    for sequence, tokens in _tokens(sequences).items():
+        length = None if lengths is None else int(lengths[sequence])
+        spans = {t: span for t in tokens if len(span := _seen(int(positions[t]), length, attributes))}
+        if not spans:
             continue
+        begin = min(span.start for span in spans.values())
+        seen = np.arange(begin, max(span.stop for span in spans.values()))
         cells = table[sequence, seen // block].astype(np.int64) * block + seen % block
-        keys = np.repeat(k[cells].astype(np.float64), group, axis=1)
-        values = np.repeat(v[cells].astype(np.float64), group, axis=1)
-        score = np.einsum("hd,chd->hc", q[t].astype(np.float64), keys) * scale
-        if softcap:
-            score = softcap * np.tanh(score / softcap)
-        score -= slopes[:, None] * np.abs(seen - position)
-        if bias is not None:
-            score += bias(int(position), seen)
-        top = score.max(axis=1, keepdims=True)
-        if sinks is not None:
-            top = np.maximum(top, sinks[:, None])
-        weight = np.exp(score - top)
-        total = weight.sum(axis=1, keepdims=True)
-        if sinks is not None:
-            total += np.exp(sinks[:, None] - top)
-        y[t] = np.einsum("hc,chd->hd", weight / total, values)
-    return y
+        keys, values = k[cells].astype(np.float64), v[cells].astype(np.float64)
+        for t, span in spans.items():
+            own = slice(span.start - begin, span.stop - begin)
+            score = _scores(wide[t], keys[own], attributes)
+            if slopes.any():
+                score -= slopes * np.abs(seen[own] - positions[t])
+            if bias is not None:
+                score += bias(int(positions[t]), seen[own]).reshape(score.shape)
+            weight = _softmax(score, None if sinks is None else sinks.reshape(*grouped, 1))
+            y[t] = np.einsum("gjc,cgd->gjd", weight, values[own])
+    return y.reshape(q.shape[0], q.shape[1], v.shape[2])
+
+
+def _tokens(sequences: Array) -> dict[int, list[int]]:
+    """The tokens of each sequence."""
+    found: dict[int, list[int]] = {}
+    for t, sequence in enumerate(sequences.tolist()):
+        found.setdefault(sequence, []).append(t)
+    return found
+
+
+def _scores(q: Array, keys: Array, attributes: Attributes) -> Array:
+    """The scores of a token: q [group, head, d] and keys [n, group, d] -> [group, head, n]."""
+    softcap = number(attributes, "softcap")
+    score: Array = np.einsum("gjd,cgd->gjc", q, keys) * number(attributes, "scale")
+    return softcap * np.tanh(score / softcap) if softcap else score
+
+
+def _softmax(score: Array, sinks: Array | None) -> Array:
+    """Of the last dimension; sinks: one more score each, which takes its share."""
+    top = np.maximum.reduce(score, axis=-1, keepdims=True)
+    if sinks is not None:
+        top = np.maximum(top, sinks)
+    weight = np.exp(score - top)
+    total = np.add.reduce(weight, axis=-1, keepdims=True)
+    if sinks is not None:
+        total += np.exp(sinks - top)
+    return np.asarray(weight / total)
 
 
 def plain_caches(inputs: Sequence[Array], attributes: Attributes) -> tuple[Array, Array]:
@@ -135,12 +159,12 @@ def plain_cache(cache: Array, attributes: Attributes, stored_as: str) -> Array:
     return decode(cache, dtype(text(attributes, stored_as))) if cache.dtype == np.uint8 else cache
 
 
-def _seen(position: int, length: int | None, attributes: Attributes) -> Array:
+def _seen(position: int, length: int | None, attributes: Attributes) -> range:
     """The visible positions of a token; length: of its sequence, None for causal attention."""
     end = position + 1 if length is None else length
     if length is not None and integer(attributes, "window"):
         end = min(end, position + reach(attributes) + 1)
-    return np.arange(first_seen(position, attributes), end)
+    return range(first_seen(position, attributes), end)
 
 
 def _reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
