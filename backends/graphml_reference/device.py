@@ -18,7 +18,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
 from graphml.ir.op import Array, plain_bytes, text
-from graphml.ir.ops.leaf import weight_leaf
+from graphml.ir.ops.leaf import LEAVES, input_leaf, state_leaf, weight_leaf
 from graphml.ir.ops.linear import dequantize
 from graphml.ir.shape import Shape, bounds, resolve
 from graphml.passes.expand import expand
@@ -61,6 +61,13 @@ class ReferenceProgram:
         self._constants: dict[Node, Array] = {
             node: weights[name] for name, node in graph.leaves("weight").items()
         }
+        known = set(self._constants)
+        self._each_step = [node for node in graph.nodes if node not in known]
+        self._fixed: list[Node] = []  # known after the first step
+        for node in self._each_step:
+            if node.op not in LEAVES and known.issuperset(node.inputs):
+                known.add(node)
+                self._fixed.append(node)
         self._take: TakeTimes | None = None
 
     def time_steps(self, take: TakeTimes | None) -> None:
@@ -69,23 +76,23 @@ class ReferenceProgram:
 
     def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
         """Run one step; see `graphml.backend.Program`."""
-        values: dict[Node, Array] = {}
+        values = dict(self._constants)
         times: list[StepTime] = []
-        for node in self._graph.nodes:
-            if node in self._constants:
-                values[node] = self._constants[node]
-            elif node.op.name == "input":
+        for node in self._each_step:
+            if node.op is input_leaf:
                 sizes = resolve(node.shape, dims)
                 values[node] = self.inputs[node.name][tuple(slice(size) for size in sizes)]
-            elif node.op.name == "state":
+            elif node.op is state_leaf:
                 values[node] = state.array(node.name)
             else:
                 begin = time.perf_counter()
                 values[node] = self._decoded.of(node, values)
                 if self._take is not None:
                     times.append(StepTime(node, (begin,), (time.perf_counter() - begin,), (0.0,)))
-                if all(source in self._constants for source in node.inputs):
-                    self._constants[node] = values[node]
+        if self._fixed:
+            self._constants.update((node, values[node]) for node in self._fixed)
+            self._each_step = [node for node in self._each_step if node not in self._constants]
+            self._fixed = []
         if self._take is not None:
             self._take(dict(dims), lambda: times)
         return {name: values[node] for name, node in self._graph.outputs.items()}
