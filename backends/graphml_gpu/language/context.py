@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any, NoReturn
 
 from graphml.errors import BackendError
-from graphml_gpu.language.features import Features
+from graphml_gpu.language.features import AskedFeatures
 from graphml_gpu.language.source import Source
 from graphml_gpu.language.tree import Array, Assign, Convert, Expression, Literal, Name, Statement, Variable
 from graphml_gpu.language.types import BOOL, F32, I32, U32, Type
@@ -62,7 +62,7 @@ class Context:
     """One kernel on its way from Python's syntax to a tree."""
 
     name: str
-    features: Features
+    features: AskedFeatures
     group: tuple[int, int, int]
     lower_expression: Callable[[Context, ast.expr], Value]
     lower_block: Callable[[Context, list[ast.stmt]], None]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -22,3 +23,15 @@ class Features:
 
 PORTABLE = Features()
 """What every device has."""
+
+
+@dataclass
+class AskedFeatures:
+    """Features, and what a kernel asked of them: others with the same answers make the same of it."""
+
+    features: Features
+    answers: dict[str, Any] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        self.answers[name] = getattr(self.features, name)
+        return self.answers[name]

@@ -8,6 +8,7 @@ the size of its workgroup.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from graphml_gpu.language.context import Context, Frame
 from graphml_gpu.language.declare import declare
 from graphml_gpu.language.emulator import NEIGHBOURS, Lanes, compiled, run
 from graphml_gpu.language.expressions import lower_expression
-from graphml_gpu.language.features import PORTABLE, Features
+from graphml_gpu.language.features import PORTABLE, AskedFeatures, Features
 from graphml_gpu.language.functions import sites
 from graphml_gpu.language.opencl import opencl
 from graphml_gpu.language.reserved import RESERVED
@@ -163,6 +164,7 @@ class Kernel:
         self.name = python.__name__
         self.__doc__ = python.__doc__
         self._made: dict[Any, Specialised] = {}
+        self._by_answers: dict[Any, list[tuple[Mapping[str, Any], Specialised]]] = {}
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
@@ -171,6 +173,11 @@ class Kernel:
     def source(self) -> Source:
         """Its syntax tree, read when first specialised."""
         return read(self.python)
+
+    @cached_property
+    def sites(self) -> Counter[str]:
+        """How often each name is given a value in it; see `functions.sites`."""
+        return sites(self.source)
 
     @property
     def constants(self) -> Mapping[str, Any]:
@@ -187,10 +194,24 @@ class Kernel:
 
         Raises `BackendError` naming the kernel, the line and what was wanted.
         """
-        key = (features, *((name, type(constants[name]), constants[name]) for name in sorted(constants)))
+        given = tuple((name, type(constants[name]), constants[name]) for name in sorted(constants))
+        key = (features, given)
         if key not in self._made:
-            self._made[key] = _specialise(self, features, constants)
+            self._made[key] = self._for_other_features(features, given) or self._new(features, given)
         return self._made[key]
+
+    def _for_other_features(self, features: Features, given: Any) -> Specialised | None:
+        """One that was made for another device, if all that it asked of that is the same here."""
+        for answers, made in self._by_answers.get(given, ()):
+            if all(getattr(features, name) == answer for name, answer in answers.items()):
+                return replace(made, features=features)
+        return None
+
+    def _new(self, features: Features, given: Any) -> Specialised:
+        asked = AskedFeatures(features)
+        made = _specialise(self, features, asked, {name: value for name, _, value in given})
+        self._by_answers.setdefault(given, []).append((asked.answers, made))
+        return made
 
 
 def kernel(python: Callable[..., None]) -> Kernel:
@@ -198,14 +219,16 @@ def kernel(python: Callable[..., None]) -> Kernel:
     return Kernel(python)
 
 
-def _specialise(kernel: Kernel, features: Features, given: Mapping[str, Any]) -> Specialised:
+def _specialise(
+    kernel: Kernel, features: Features, asked: AskedFeatures, given: Mapping[str, Any]
+) -> Specialised:
     source = kernel.source
     constants = _constants(kernel, given)
     group = _group(kernel.name, constants)
     context = Context(
-        kernel.name, features, group, lower_expression, lower_block, taken=set(RESERVED) | {kernel.name}
+        kernel.name, asked, group, lower_expression, lower_block, taken=set(RESERVED) | {kernel.name}
     )
-    context.frames.append(Frame(source, sites(source)))
+    context.frames.append(Frame(source, kernel.sites))
     context.frame.names.update(constants)
     buffers, scalars = _arguments(context, source)
     lower_block(context, source.body)
