@@ -55,12 +55,12 @@ def cpu_features() -> list[str]:
     return sorted(word for word in words if SIMD.fullmatch(word))
 
 
-def read_bandwidth(threads: int, n_bytes: int = BANDWIDTH_BYTES) -> float:
+def read_bandwidth(threads: int) -> float:
     """Bytes per second at which so many threads together read memory: the best of a few rounds.
 
     Generating a token reads every weight once, so this bounds its speed.
     """
-    data = np.ones(n_bytes // 8, np.int64)
+    data = np.ones(BANDWIDTH_BYTES // 8, np.int64)
     parts = np.array_split(data, threads)
     best = 0.0
     with ThreadPoolExecutor(threads) as pool:
