@@ -18,11 +18,13 @@ from graphml_cpu.frontend.values import RefusedError
 @functools.cache
 def _functions_of(file: str) -> dict[tuple[str, int], ast.FunctionDef]:
     """Those of a file by name and first line, which is that of the first decorator."""
-    found = {}
-    for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
+    found, waiting = {}, list[ast.AST](ast.parse("".join(linecache.getlines(file))).body)
+    for node in waiting:
         if isinstance(node, ast.FunctionDef):
             first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
             found[node.name, first] = node
+        if not isinstance(node, ast.expr):  # which holds no statements
+            waiting.extend(ast.iter_child_nodes(node))
     return found
 
 
@@ -38,8 +40,17 @@ def tree_of(function: Callable[..., Any]) -> ast.FunctionDef:
 @functools.cache
 def assigned_in(node: ast.AST) -> frozenset[str]:
     """The names that are assigned somewhere within."""
-    names = (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
-    return frozenset(names)
+    found: set[str] = set()
+    for one in ast.iter_child_nodes(node):
+        if isinstance(one, ast.stmt):
+            found |= assigned_in(one)
+        else:
+            found.update(
+                name.id
+                for name in ast.walk(one)
+                if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+            )
+    return frozenset(found)
 
 
 def surroundings(function: Callable[..., Any]) -> Callable[[str], Any]:
