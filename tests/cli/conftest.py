@@ -1,13 +1,16 @@
-"""What the tests of commands share: memory is read to find its bandwidth in small pieces."""
+"""What the tests of commands share: the machine is measured by little memory and small matrices."""
 
 from __future__ import annotations
 
 import pytest
 
+from graphml.cli import machine
+
 
 @pytest.fixture(autouse=True)
 def quick_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report says how fast memory is read, the processor's and each device's."""
-    monkeypatch.setattr("graphml.cli.machine.BANDWIDTH_BYTES", 1 << 20)
+    """A report says how fast memory is read, the processor's and each device's; a picture how fast it multiplies."""
+    monkeypatch.setattr(machine, "BANDWIDTH_BYTES", 1 << 20)
+    monkeypatch.setattr(machine, "_MULTIPLY", machine._MULTIPLY.replace("1024", "64"))
     monkeypatch.setattr("graphml_gpu.bandwidth._WORKGROUPS", 64)
     monkeypatch.setattr("graphml_gpu.bandwidth._ON_PROCESSORS", 1 << 20)
