@@ -1,17 +1,22 @@
-"""Which tools an answer may call, and its form, as each protocol says it; by clients that check types."""
+"""Which tools an answer may call, and its form, as each protocol says it; by clients that check types.
+
+The clients' packages are imported by the process that runs these tests, not by all that collect them: 2 s.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx2
-import openai
 import pytest
 
 from tests.server.running_server import Running
+
+if TYPE_CHECKING:
+    import anthropic
+    import openai
 
 USER: list[Any] = [{"role": "user", "content": "Once"}]
 NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -21,6 +26,8 @@ NAMES = ("look", "stop", "wait")
 
 @pytest.fixture(scope="module")
 def gpt(server: Running) -> Iterator[openai.OpenAI]:
+    import openai
+
     with openai.OpenAI(
         api_key="none", base_url=f"{server.address}/v1", max_retries=0, _strict_response_validation=True
     ) as client:
@@ -29,6 +36,8 @@ def gpt(server: Running) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="module")
 def claude(server: Running) -> Iterator[anthropic.Anthropic]:
+    import anthropic
+
     with anthropic.Anthropic(
         api_key="none", base_url=server.address, max_retries=0, _strict_response_validation=True
     ) as client:
@@ -40,6 +49,8 @@ def called(message: Any) -> list[str]:
 
 
 def test_only_allowed_tools_are_called(gpt: openai.OpenAI) -> None:
+    import openai
+
     functions = [{"name": name, "parameters": NOTHING} for name in NAMES]
     tools: Any = [{"type": "function", "function": one} for one in functions]
     listed: Any = [{"type": "function", "function": {"name": "stop"}}]
@@ -66,6 +77,8 @@ def test_only_allowed_tools_are_called(gpt: openai.OpenAI) -> None:
 
 
 def test_allowed_tools_count_once_and_required_ones_are_there(gpt: openai.OpenAI) -> None:
+    import openai
+
     tools: Any = [{"type": "function", "function": {"name": name, "parameters": NOTHING}} for name in NAMES]
     asked: dict[str, Any] = {"model": "any", "messages": USER, "tools": tools, "max_tokens": 60, "seed": 1}
     choice: dict[str, Any] = {"type": "allowed_tools", "allowed_tools": {"mode": "required"}}
@@ -111,6 +124,8 @@ def test_both_packages_list_models(gpt: openai.OpenAI, claude: anthropic.Anthrop
 
 
 def test_more_dimensions_than_there_are_are_refused(gpt: openai.OpenAI) -> None:
+    import openai
+
     with pytest.raises(openai.BadRequestError) as raised:
         gpt.embeddings.create(model="any", input="Once", encoding_format="float", dimensions=10**6)
     assert raised.value.param == "dimensions"
