@@ -18,7 +18,7 @@ from graphml_cpu.processors import usable_processors
 from hypothesis import settings
 
 from graphml.loading import discovery
-from tests import process_costs
+from tests import golden, process_costs
 from tests.browser import Browser
 from tests.hub_server import FILES, HubServer, serving
 from tests.shared_drivers import remembering, sharing
@@ -103,6 +103,13 @@ def one_driver_for_each_gpu() -> Iterator[None]:
             generate = "generate_enqueue_and_set_args"
             patch.setattr(invoker, generate, remembering(getattr(invoker, generate)))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_file_for_each_golden(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each of the run's processes would make most of them, 60 ms for each."""
+    base = tmp_path_factory.getbasetemp()
+    golden.keep_files((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared-goldens")
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -77,42 +79,54 @@ def read(name: str) -> Golden:
 
 def weights(name: str, sizes: tuple[int, ...], seed: int) -> Floats:
     """The weights of the tensor `name`; `sizes` in GGUF order (the first is contiguous)."""
-    normal = _normal(name, prod(sizes), seed)
     if "rope_f" in name:
-        values = np.abs(1 + 0.1 * normal)
+        kind = "frequencies"
     elif "ssm_a" in name and "norm" not in name:
-        values = -np.abs(0.5 + 0.5 * normal) - 0.05
+        kind = "decays"
     elif ("norm" in name and name.endswith(".weight")) or name.endswith((".scale", ".scales")):
-        values = 1 + 0.1 * normal
+        kind = "scales"
     elif name.endswith(".bias") or len(sizes) == 1:
-        values = 0.1 * normal
-    elif "embd" in name:
-        values = normal
+        kind = "biases"
     else:
-        values = normal / np.sqrt(sizes[0])
-    return values.astype(np.float32).reshape(sizes[::-1])
-
-
-def _normal(name: str, count: int, seed: int) -> Floats:
-    """About normal numbers, each the sum of the four 16-bit parts of one raw number of the generator."""
+        kind = "embeddings" if "embd" in name else "matrix"
+    values, of_sums = np.empty(prod(sizes), np.float32), _of_sums(kind, sizes[0] if kind == "matrix" else 1)
     key = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:16], "little")
-    generator, values = np.random.Philox(key=key), np.empty(count, np.float32)
-    for first in range(0, count, _AT_ONCE):
-        raw = generator.random_raw(min(_AT_ONCE, count - first))
-        pairs = raw >> np.uint64(16)
-        pairs &= _EVEN_PARTS
-        raw &= _EVEN_PARTS
-        pairs += raw
-        pairs += pairs >> np.uint64(32)
-        sums = pairs.astype(np.uint32) / 65536.0  # of the lower halves
-        sums -= 2.0
-        sums *= np.sqrt(3.0)
-        values[first : first + len(sums)] = sums
-    return values
+    generator = np.random.Philox(key=key)
+    for first in range(0, len(values), _AT_ONCE):
+        part = values[first : first + _AT_ONCE]
+        of_sums.take(_sums(generator.random_raw(len(part))), out=part, mode="clip")
+    return values.reshape(sizes[::-1])
 
 
-_AT_ONCE = 1 << 14  # what lies in a processor's cache
+@cache
+def _of_sums(kind: str, columns: int) -> Floats:
+    """Weight of each sum of four 16-bit numbers, which are about normal: as many values as are computed."""
+    normal = ((np.arange(4 * 0xFFFF + 1) / 65536.0 - 2.0) * np.sqrt(3.0)).astype(np.float32)
+    if kind == "frequencies":
+        return np.abs(1 + 0.1 * normal)
+    if kind == "decays":
+        return -np.abs(0.5 + 0.5 * normal) - 0.05
+    if kind == "scales":
+        return 1 + 0.1 * normal
+    if kind == "biases":
+        return 0.1 * normal
+    return (normal / np.sqrt(columns)).astype(np.float32)
+
+
+def _sums(raw: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The sums of the four 16-bit parts of the generator's raw numbers."""
+    pairs = raw >> np.uint64(16)
+    pairs &= _EVEN_PARTS
+    raw &= _EVEN_PARTS
+    pairs += raw
+    pairs += pairs >> np.uint64(32)
+    pairs &= _LOWER_HALF
+    return pairs.view(np.int64)
+
+
+_AT_ONCE = 1 << 14  # what a processor's cache holds
 _EVEN_PARTS = np.uint64(0x0000FFFF0000FFFF)  # whose sums do not reach the parts between them
+_LOWER_HALF = np.uint64(0xFFFFFFFF)
 
 
 def write_gguf(
@@ -152,9 +166,34 @@ def write_gguf(
 
 
 def build(golden: Golden, path: Path) -> Path:
-    """Write the golden as GGUF."""
+    """Write the golden as GGUF. One of the repository is a copy of `file`, which the test may change."""
+    if _files is not None and (FOLDER / f"{golden.name}.json").exists() and read(golden.name) is golden:
+        return Path(shutil.copyfile(file(golden.name), path))
+    return _write(golden, path)
+
+
+def _write(golden: Golden, path: Path) -> Path:
     tensors = {name: weights(name, sizes, golden.seed) for name, sizes in golden.tensors.items()}
     return write_gguf(path, golden.architecture, golden.metadata, tensors)
+
+
+_files: Path | None = None
+
+
+def keep_files(folder: Path) -> None:
+    """Write the repository's goldens once, into the folder, which several processes may share."""
+    global _files
+    _files = folder
+    folder.mkdir(exist_ok=True)
+
+
+def file(name: str) -> Path:
+    """The file of a golden of the repository, for tests that only read it."""
+    assert _files is not None, "wanted a folder, see `keep_files`"
+    path = _files / f"{name}.gguf"
+    if not path.exists():
+        _write(read(name), _files / f"{name}-{os.getpid()}").replace(path)
+    return path
 
 
 def poisoned(golden: Golden, path: Path, tensor: str, target: Path) -> Path:

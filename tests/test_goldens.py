@@ -9,7 +9,6 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import graphml_quant
@@ -40,16 +39,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("goldens")
 
 
-@cache
-def built(name: str, folder: Path) -> Path:
-    return golden.build(golden.read(name), folder / f"{name}.gguf")
-
-
 @pytest.fixture(scope="module", params=PAIRS, ids="-".join)
-def told(request: pytest.FixtureRequest, folder: Path) -> Iterator[tuple[golden.Golden, Executor]]:
+def told(request: pytest.FixtureRequest) -> Iterator[tuple[golden.Golden, Executor]]:
     """A golden, open on a backend. Tests come pair by pair: what one compiles the others use."""
     name, backend = request.param
-    with opened(built(name, folder), backend) as executor:
+    with opened(golden.file(name), backend) as executor:
         yield golden.read(name), executor
 
 

@@ -106,9 +106,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", distinct(NAMES))
-def test_a_text_has_the_same_logits_however_it_is_fed(name: str, folder: Path) -> None:
+def test_a_text_has_the_same_logits_however_it_is_fed(name: str) -> None:
     """At once, token by token, in odd chunks; beside others, from shared blocks, preempted, on one thread."""
-    path, ids = golden.build(golden.read(name), folder / f"{name}.gguf"), tokens_of(name)
+    path, ids = golden.file(name), tokens_of(name)
     executor, single = opened(path), opened(path, threads=1)
     try:
         if not executor.architecture.causal or executor.encodes:
@@ -125,7 +125,6 @@ def test_a_text_has_the_same_logits_however_it_is_fed(name: str, folder: Path) -
     finally:
         executor.close()
         single.close()
-        path.unlink()
 
 
 @pytest.mark.parametrize("kv", ["f16", "q8_0"])

@@ -9,7 +9,7 @@ from graphml.cli import machine
 
 @pytest.fixture(autouse=True)
 def quick_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report says how fast memory is read, the processor's and each device's; a picture how fast it multiplies."""
+    """Reports say how fast the processor and each device read memory, pictures how fast it multiplies."""
     monkeypatch.setattr(machine, "BANDWIDTH_BYTES", 1 << 20)
     monkeypatch.setattr(machine, "_MULTIPLY", machine._MULTIPLY.replace("1024", "64"))
     monkeypatch.setattr("graphml_gpu.bandwidth._WORKGROUPS", 64)

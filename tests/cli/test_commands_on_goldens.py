@@ -24,15 +24,9 @@ every_chosen = pytest.mark.parametrize("path", CHOSEN, indirect=True)
 SMALL = ["-p", 8, "-n", 4, "-r", 1]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("commands")
-
-
 @pytest.fixture
-def path(request: pytest.FixtureRequest, folder: Path) -> Path:
-    found = folder / f"{request.param}.gguf"
-    return found if found.exists() else golden.build(golden.read(request.param), found)
+def path(request: pytest.FixtureRequest) -> Path:
+    return golden.file(request.param)
 
 
 def test_there_are_at_least_ten() -> None:

@@ -30,7 +30,7 @@ NO_KERNEL = {"select_blocks", "selected_attention"}
 def built(name: str, folder: Path, form: str | None = None) -> Path:
     one = golden.read(name)
     if form is None:
-        return golden.build(one, folder / f"{name}.gguf")
+        return golden.file(name)
     tensors = {tensor: golden.weights(tensor, sizes, one.seed) for tensor, sizes in one.tensors.items()}
     return golden.write_gguf(folder / f"{name}-{form}.gguf", one.architecture, one.metadata, tensors, form)
 
