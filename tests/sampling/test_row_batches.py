@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -89,18 +91,27 @@ def test_rows_apart_in_memory_and_rows_with_nan(top_rows: TopRows) -> None:
 @pytest.mark.parametrize("mixed", [False, True])
 def test_tokens_are_those_of_each_row_alone(top_rows: TopRows, n: int, mixed: bool) -> None:
     rows = rows_of(n, 24)
+    for params, wanted in alone(n, mixed):
+        numbers = [PeekableRandom(i) for i in range(24)]
+        given = list(zip(range(24), params, numbers, strict=True))
+        for tokens in wanted:
+            assert sample_rows(rows, given, top_rows) == dict(enumerate(tokens))
+
+
+@functools.cache
+def alone(n: int, mixed: bool) -> list[tuple[list[SamplingParams], list[list[int]]]]:
+    """Params of each row, and what each row gives six times; numbers 0.9999 as large were found by that.
+
+    It is the same for any number of threads.
+    """
+    rows, found = rows_of(n, 24), []
     for first in range(len(SETTINGS)):
         given = [SETTINGS[(first + i * mixed) % len(SETTINGS)] for i in range(len(rows))]
-        params = [SamplingParams(**one) for one in given]
-        numbers = [PeekableRandom(i) for i in range(len(rows))]
-        alone = [one.copy() for one in numbers]
-        for _ in range(20):
-            found = sample_rows(rows, list(zip(range(24), params, numbers, strict=True)), top_rows)
-            wanted = [
-                make_sampler(one).sample(row, [], own)
-                for one, row, own in zip(params, rows, alone, strict=True)
-            ]
-            assert found == dict(enumerate(wanted))
+        params, numbers = [SamplingParams(**one) for one in given], [PeekableRandom(i) for i in range(24)]
+        each = list(zip(params, rows, numbers, strict=True))
+        times = [[make_sampler(one).sample(row, [], own) for one, row, own in each] for _ in range(6)]
+        found.append((params, times))
+    return found
 
 
 @pytest.mark.parametrize("n", [40, 5003])
@@ -131,6 +142,20 @@ def test_tokens_behind_masks_are_those_of_each_masked_row_alone(top_rows: TopRow
 def test_tokens_of_biased_rows_and_by_llama_cpps_numbers_are_those_of_each_row(
     top_rows: TopRows, n: int, more: int
 ) -> None:
+    rows, masks, choices = biased(n, more)
+    for each, wanted, saved in choices:
+        numbers = [PeekableRandom(100 * more + i) for i in range(24)]
+        given = list(zip(range(24), each, numbers, strict=True))
+        assert [sample_rows(rows, given, top_rows, masks) for _ in wanted] == wanted
+        assert [one.saved() for one in numbers] == saved
+
+
+@functools.cache
+def biased(n: int, more: int) -> tuple[Floats, dict[int, Any], list[tuple[Any, ...]]]:
+    """Rows, masks, and choices: params, what sampling each row by them gives twice, and the numbers then.
+
+    It is the same for any number of threads.
+    """
     rows, random = rows_of(n, 24), np.random.default_rng(n)
     rows[:, 7] = np.minimum(rows[:, 7], 1.0)
     masks = {row: packed(random.random(n) < 0.6) for row in range(0, 24, 7)}
@@ -139,18 +164,15 @@ def test_tokens_of_biased_rows_and_by_llama_cpps_numbers_are_those_of_each_row(
     hidden = [masked_row(row, masks[i]) if i in masks else row for i, row in enumerate(rows)]
     all_params = [SamplingParams(**fields, **MORE[more]) for fields in SETTINGS]
     mixed = [all_params[i % len(SETTINGS)] for i in range(24)]
-    for params in ([one] * 24 for one in all_params), [mixed] * 2:
-        for each in params:
-            numbers = [PeekableRandom(100 * more + i) for i in range(24)]
-            alone = [one.copy() for one in numbers]
-            for _ in range(2):
-                found = sample_rows(rows, list(zip(range(24), each, numbers, strict=True)), top_rows, masks)
-                wanted = {}
-                for i, one in enumerate(each):
-                    with contextlib.suppress(UsageError):  # no token is left, or a logit is no number
-                        wanted[i] = make_sampler(one).sample(hidden[i], [], alone[i])
-                assert found == wanted
-            assert [one.saved() for one in numbers] == [one.saved() for one in alone]
+    choices = []
+    for each in *([one] * 24 for one in all_params), mixed:
+        numbers = [PeekableRandom(100 * more + i) for i in range(24)]
+        wanted: list[dict[int, int]] = [{}, {}]
+        for (i, one), tokens in itertools.product(enumerate(each), wanted):
+            with contextlib.suppress(UsageError):  # no token is left, or a logit is no number
+                tokens[i] = make_sampler(one).sample(hidden[i], [], numbers[i])
+        choices.append((each, wanted, [one.saved() for one in numbers]))
+    return rows, masks, choices
 
 
 @pytest.mark.parametrize("rng", ["graphml", "llama.cpp"])
