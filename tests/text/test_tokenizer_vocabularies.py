@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from tokenizers import models
 
 from graphml.text.tokenizer import PRE_TOKENIZERS, Tokenizer, byte_bpe, load_tokenizer
 from graphml.text.tokenizer.pre_tokenizers import PreTokenizer
+from graphml.text.tokenizer.vocabulary import Vocabulary
 from tests.text.vocabularies import ALL, DATA, WHOLE, byte_pair, metadata, pairs_vocabulary, recorded
 
 Loader = Callable[[str], Tokenizer]
@@ -61,11 +64,21 @@ def test_special_ids_are_the_recorded_ones(name: str, tokenizer: Loader) -> None
     assert loaded.eot is None or loaded.eot in loaded.end_tokens
 
 
-def test_every_pre_tokenizer_cuts_as_recorded() -> None:
+def test_every_pre_tokenizer_cuts_as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All have one vocabulary, whose 65,536 merges are made into a model once."""
     record = recorded("pre")
     assert record["names"].keys() == PRE_TOKENIZERS.keys() - {"whitespace"}
     assert len(record["rows"]) >= 29, "the texts must tell the pre-tokenizers apart"
     vocabulary = metadata(pairs_vocabulary())
+    make, made = byte_bpe._merging_model, dict[Any, models.BPE]()
+
+    def once(known: Vocabulary, merges: list[str]) -> models.BPE:
+        key = tuple(known.ids.items()), tuple(merges)
+        if key not in made:
+            made[key] = make(known, merges)
+        return made[key]
+
+    monkeypatch.setattr(byte_bpe, "_merging_model", once)
     loaded: dict[PreTokenizer, Tokenizer] = {}
     for name, row in record["names"].items():
         rules = PRE_TOKENIZERS[name]
