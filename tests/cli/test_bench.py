@@ -71,8 +71,8 @@ def test_rules_of_placement_are_settings_of_rows(path: Path) -> None:
 
 
 def test_layers_of_a_gpu_are_settings_of_rows(path: Path) -> None:
-    opened("wgpu")
-    table = bench("-m", path, *QUICK, "--backend", "wgpu", "-ngl", "0,1").stdout
+    opened("opencl")
+    table = bench("-m", path, *QUICK, "--backend", "opencl", "-ngl", "0,1").stdout
     head, _, none, one = (line.split("|") for line in table.splitlines()[:4])
     column = [cell.strip() for cell in head].index("gpu_layers")
     assert [none[column].strip(), one[column].strip()] == ["0", "1"]
