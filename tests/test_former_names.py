@@ -27,6 +27,7 @@ from graphml.passes.placement_rules import Rule, parse_rules
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.sampling import SamplingParams
+from tests.looped import looped
 
 FORMER = [(owner, *names) for owner, known in FORMER_ATTRIBUTES.items() for names in known.items()]
 MADE = {
@@ -61,7 +62,7 @@ def test_a_name_that_never_was_is_not_there() -> None:
         importlib.import_module("graphml.app.nothing")
 
 
-@pytest.mark.parametrize(("owner", "former", "today"), FORMER, ids=[f"{o}.{n}" for o, n, _ in FORMER])
+@looped(("owner", "former", "today"), FORMER, ids=[f"{o}.{n}" for o, n, _ in FORMER])
 def test_a_former_attribute_is_that_of_today(owner: str, former: str, today: str) -> None:
     module, _, name = owner.rpartition(".")
     one = MADE[name]() if name in MADE else importlib.import_module(owner)
@@ -142,7 +143,7 @@ def test_graphs_are_read_with_the_former_names_of_ops() -> None:
     assert [node.attributes for node in found.nodes] == [node.attributes for node in graph.nodes]
 
 
-@pytest.mark.parametrize("former", FORMER_OPS)
+@looped("former", FORMER_OPS)
 def test_rules_of_placement_know_the_former_names_of_ops(former: str) -> None:
     with pytest.warns(DeprecationWarning, match=f"^op {former} is {FORMER_OPS[former]} now$"):
         assert parse_rules(f"cpu:{former}", ["cpu"]) == (Rule("cpu", FORMER_OPS[former]),)

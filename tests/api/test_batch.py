@@ -10,6 +10,7 @@ import pytest
 
 import graphml
 from tests.golden import nmse
+from tests.looped import looped
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 PROMPTS = [[1, 403, 407, 261], [1, 410], [1, 300, 301, 302, 303, 304, 305, 306, 307, 308, 309, 310]]
@@ -96,7 +97,7 @@ def test_an_error_leaves_all_as_they_were(model: graphml.Model) -> None:
         assert nmse(logits[0], alone(model, [1, 2, 3, 4])) < 1e-10
 
 
-@pytest.mark.parametrize(
+@looped(
     ("ids", "says"),
     [
         ([[1]], "ids: wanted one for each of 2 sessions; got 1"),

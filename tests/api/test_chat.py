@@ -14,6 +14,7 @@ from graphml import SamplingParams
 from graphml.text.chat_template import ChatTemplate
 from graphml.text.tokenizer import Tokenizer
 from tests import tiny_model
+from tests.looped import looped
 
 # Drops what the assistant said before, as templates of reasoning models do.
 FORGETFUL = (
@@ -395,7 +396,7 @@ def test_messages_go_out_and_in_again(model: graphml.Model) -> None:
     assert (other.history, other.system) == ([], "")
 
 
-@pytest.mark.parametrize(
+@looped(
     ("messages", "says"),
     [
         ({"role": "user", "content": "x"}, "messages: wanted a list of messages, got dict"),

@@ -19,6 +19,7 @@ import graphml
 from graphml.cli.main import app
 from graphml.inspect.observe import observe
 from tests import golden, tiny_model
+from tests.looped import looped
 from tests.sample_models import kind_of
 
 WORDS = ("a", "the", "cat", "dog", "sat", "lay", "on", "in", "mat")
@@ -88,7 +89,7 @@ def test_no_texts_give_no_rows(model: graphml.Model) -> None:
     assert model.embed([]).shape[0] == 0
 
 
-@pytest.mark.parametrize(("texts", "pooling", "said"), [
+@looped(("texts", "pooling", "said"), [
     ("cat", "median", "pooling: wanted one of none, mean, cls, last, rank; got 'median'"),
     ("cat", "none", "which gives no row for a text as a whole"),
     (["cat", "a " * 30], None, r"texts\[1\]: wanted 1 to 24 tokens \(n_batch\); got 32"),

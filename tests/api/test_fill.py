@@ -15,6 +15,7 @@ from graphml.errors import TokenizerError, UsageError
 from graphml.text.infill import infill_ids
 from graphml.text.tokenizer import Tokenizer
 from tests import tiny_model
+from tests.looped import looped
 
 FILL = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
 FILES = ["<|repo_name|>", "<|file_sep|>", "<|fim_pad|>"]
@@ -68,7 +69,7 @@ def test_other_files_stand_before_as_qwen_has_them(model: graphml.Model, tmp_pat
     )
 
 
-@pytest.mark.parametrize(
+@looped(
     ("room", "before", "behind", "n_extra"),
     [(100, 30, 20, 30), (60, 30, 20, 7), (53, 30, 20, 0), (43, 30, 10, 0), (39, 27, 9, 0), (11, 6, 2, 0)],
 )

@@ -14,6 +14,7 @@ from graphml import SamplingParams
 from graphml.api import generation
 from tests import tiny_model
 from tests.api.tokens import ONLY_A, greedy_ids
+from tests.looped import looped
 
 
 def test_generate_is_eval_and_sample(model: graphml.Model, ids: list[int]) -> None:
@@ -158,7 +159,7 @@ def test_no_tokens_may_be_asked_for(model: graphml.Model, ids: list[int]) -> Non
             session.generate(ids, None, wrong)
 
 
-@pytest.mark.parametrize("wrong", [{}, {"temperature": 1.0}, 0.8, SamplingParams], ids=repr)
+@looped("wrong", [{}, {"temperature": 1.0}, 0.8, SamplingParams], ids=repr)
 def test_what_are_no_params_is_refused(model: graphml.Model, ids: list[int], wrong: Any) -> None:
     session = model.session()
     session.eval(ids)

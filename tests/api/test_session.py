@@ -16,6 +16,7 @@ import graphml
 from graphml import SamplingParams
 from tests import tiny_model
 from tests.api.tokens import ONLY_A, greedy_ids
+from tests.looped import looped
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 
@@ -46,7 +47,7 @@ def test_logits_are_the_callers_own(model: graphml.Model, ids: list[int]) -> Non
     np.testing.assert_array_equal(first, kept)
 
 
-@pytest.mark.parametrize(
+@looped(
     "wrong",
     [[], [-1], [268], [1.5], ["a"], "hello", b"hello", [[1, 2]], [True], [1, None], 7, [1 << 70], np.ones(2)],
     ids=repr,
@@ -114,7 +115,7 @@ def test_rewind_forgets_exactly_the_rest(model: graphml.Model, ids: list[int]) -
     np.testing.assert_allclose(session.eval(ids), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("wrong", [-1, 4, 1.0, "1", True, None])
+@looped("wrong", [-1, 4, 1.0, "1", True, None])
 def test_rewind_refuses_what_it_cannot(model: graphml.Model, wrong: Any) -> None:
     session = model.session()
     session.eval([4, 5, 6])
@@ -170,7 +171,7 @@ def test_a_closed_session_says_so(model: graphml.Model, ids: list[int]) -> None:
             use()
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 161, 1 << 40, 1.0, "5", True])
+@looped("wrong", [0, -1, 161, 1 << 40, 1.0, "5", True])
 def test_the_context_has_a_limit(model: graphml.Model, wrong: Any) -> None:
     with pytest.raises(graphml.UsageError, match="n_ctx: wanted 1 to 160"):
         model.session(n_ctx=wrong)

@@ -21,6 +21,7 @@ from graphml.cli.main import app
 from graphml.errors import UsageError
 from graphml.option_fields import options_of
 from graphml.runtime.load_options import LoadOptions
+from tests.looped import looped
 
 KINDS = (ModelOptions, LengthOptions, SettingOptions, RunOptions, ServerOptions, OutputOptions)
 
@@ -34,7 +35,7 @@ def test_flags_are_those_of_the_fields() -> None:
             assert (tuple(shown[name].opts), shown[name].help) == (stated.flags, stated.help)
 
 
-@pytest.mark.parametrize("name", ["threads", "quant", "arch", "offline"])
+@looped("name", ["threads", "quant", "arch", "offline"])
 def test_what_opening_a_model_has_too_is_said_there(name: str) -> None:
     (ours,) = (options_of(kind)[name] for kind in KINDS if name in options_of(kind))
     theirs = options_of(LoadOptions)[name]
@@ -47,7 +48,7 @@ def test_without_flags_the_defaults_are_measured() -> None:
     assert RunOptions().backend == (LoadOptions().backend,)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("keys", "values", "wanted"),
     [
         ((), (), [("f16", "f16")]),

@@ -23,6 +23,7 @@ from graphml.bench.made_models import bench_model
 from graphml.bench.shapes import SHAPES, Shape, tensors
 from graphml.errors import ArchitectureError, UsageError
 from graphml.weights import random_blocks as blocks
+from tests.looped import looped
 
 # What llama_model_quantize of llama.cpp (llama-cpp-python 0.3.36, dry run) says of every file type it makes
 # of these models: runs of formats over the layers, part by part; parts that stay in f32 are left out.
@@ -71,7 +72,7 @@ def test_the_mixtures_are_those_of_llama_cpp(variant: str) -> None:
         assert found == wanted, name
 
 
-@pytest.mark.parametrize("name", blocks.formats())
+@looped("name", blocks.formats())
 def test_random_blocks_have_the_deviation_and_are_legal(name: str) -> None:
     kind = graphml_quant.by_name(name)
     made = np.concatenate(list(blocks.random_blocks(kind, 4000, 0.02, 3)))

@@ -20,6 +20,7 @@ from graphml.bench.value_lists import pairs, whole_numbers, words
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.work import Work
 from tests.bench.results import ENVIRONMENT, FakeSide, made_rows, row
+from tests.looped import looped
 
 LAVAPIPE = {"name": "llvmpipe", "kind": "processor", "driver": "Vulkan, Mesa 22.3.6"}
 LLAMA_BENCH = (
@@ -32,7 +33,7 @@ LLAMA_BENCH = (
 )
 
 
-@pytest.mark.parametrize(
+@looped(
     ("given", "wanted"),
     [
         (["512"], [512]),
@@ -48,9 +49,7 @@ def test_lists_and_ranges(given: list[str], wanted: list[int]) -> None:
     assert whole_numbers("-p", given) == wanted
 
 
-@pytest.mark.parametrize(
-    "wrong", ["", "x", "1-", "-1", "4-1", "1-4+0", "1-9*1", "0-9*2", "1--4", "1,,2", "9" * 12]
-)
+@looped("wrong", ["", "x", "1-", "-1", "4-1", "1-4+0", "1-9*1", "0-9*2", "1--4", "1,,2", "9" * 12])
 def test_other_spellings_are_told(wrong: str) -> None:
     with pytest.raises(UsageError, match=r"-p: "):
         whole_numbers("-p", [wrong])
@@ -224,7 +223,7 @@ def test_machine_formats_parse_back() -> None:
     assert json.loads("".join(FORMATS["json"]([], []))) == []
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@looped("name", FORMATS)
 def test_each_row_is_one_piece_that_comes_at_once(name: str) -> None:
     """Two formats are written side by side, and a long run is to be watched."""
     given: list[str] = []
@@ -256,7 +255,7 @@ def as_records(*made: object) -> list[dict[str, object]]:
     return [json.loads("".join(FORMATS["jsonl"]([one], []))) for one in made]  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("ns", "fails", "word"),
     [
         ([100, 101, 102], False, "the same"),

@@ -19,6 +19,7 @@ from graphml.bench.test_plan import Test
 from graphml.errors import UsageError
 from tests import tiny_model
 from tests.bench.results import ENVIRONMENT, row
+from tests.looped import looped
 
 
 def case(*goals: Goal) -> Case:
@@ -68,7 +69,7 @@ def test_the_specified_harness_has_its_numbers() -> None:
     assert found == {"SHORT_CONTEXT": (3, 0, 10), "LONG_CONTEXT": (2048, 0, 5), "DECODE_SINGLE": (0, 1, 100)}
 
 
-@pytest.mark.parametrize(
+@looped(
     ("goals", "verdict"),
     [
         ((), ""),

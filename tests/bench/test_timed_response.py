@@ -8,6 +8,7 @@ import random
 import pytest
 
 from graphml.bench.timed_response import BrokenResponseError, TimedResponse
+from tests.looped import looped
 
 LINES = ["data: 1", "", "data: ä 2", "", "data: [DONE]", ""]
 BODY = "".join(f"{one}\n" for one in LINES).encode()
@@ -34,7 +35,7 @@ def _chunked(body: bytes, sizes: list[int]) -> bytes:
     return raw + b"0\r\n\r\n"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@looped("seed", range(20))
 def test_lines_are_the_same_however_the_bytes_came(seed: int) -> None:
     rng = random.Random(seed)
     sizes = [7, 1, 11, len(BODY) - 19]

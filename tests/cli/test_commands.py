@@ -20,6 +20,7 @@ from graphml.cli.main import COMMANDS, app
 from graphml.loading import fetch
 from graphml.weights import open_model
 from tests import tiny_model
+from tests.looped import looped
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 REFERENCE = ["--backend", "reference"]
@@ -48,7 +49,7 @@ def test_version_and_help() -> None:
     assert "No such command 'pulll'. Did you mean 'pull'?" in graphml_command("pulll", code=2).output
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@looped("name", COMMANDS)
 def test_a_summary_is_what_the_command_says_of_itself(name: str) -> None:
     """It is read from the file, which `--help` does not import."""
     command: Any = typer.main.get_command(app)

@@ -13,6 +13,7 @@ import pytest
 from graphml.cli import console
 from graphml.cli.main import app
 from tests import tiny_model
+from tests.looped import looped
 
 
 class Terminal(io.StringIO):
@@ -66,7 +67,7 @@ def test_errors_that_quote_a_model_cannot_steer_it_either(
         assert stream.getvalue().endswith(shown)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("n_bytes", "text"),
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB"), (5 << 40, "5.0 TiB")],
 )

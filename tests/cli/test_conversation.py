@@ -23,6 +23,7 @@ from graphml.cli.conversation.message_file import read_messages, write_messages
 from graphml.cli.main import app
 from tests import tiny_model
 from tests.cli.scripted_chat import call_of, scripted_options
+from tests.looped import looped
 
 
 @pytest.fixture(scope="module")
@@ -173,9 +174,7 @@ def test_wrong_commands_are_named_and_the_conversation_goes_on(path: Path) -> No
     assert len(done.stdout) > 1
 
 
-@pytest.mark.parametrize(
-    "text", ["/usr/bin/env: what is it?", "/* a comment */", "// so too", "/what\nis this"]
-)
+@looped("text", ["/usr/bin/env: what is it?", "/* a comment */", "// so too", "/what\nis this"])
 def test_what_begins_with_a_slash_may_be_a_message(text: str) -> None:
     assert parse(text) == (None, "")
 

@@ -16,6 +16,7 @@ from graphml_cpu.compiler import KernelRef, compile_kernels
 from graphml_cpu.llvm_modules import module_texts
 
 from graphml.errors import BackendError
+from tests.looped import looped
 
 MODULE = "cpu_sample_kernels"
 ABSOLUTE = KernelRef("absolute", MODULE, "make_unary", ("absolute",))
@@ -65,7 +66,7 @@ def test_a_type_that_widens_later_reaches_what_was_typed_before(fresh: Path) -> 
     assert out[0] == 1.5
 
 
-@pytest.mark.parametrize(
+@looped(
     ("a", "b", "step"), [(0, 10, 3), (2, 9, 1), (3, 3, 1), (-7, 4, 5), (5, -3, 4), (5, -3, -2), (9, 0, -3)]
 )
 def test_loops_are_those_of_python(a: int, b: int, step: int) -> None:

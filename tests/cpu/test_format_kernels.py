@@ -18,6 +18,7 @@ from graphml_quant import Format, formats
 from graphml.errors import BackendError
 from tests.cpu.kernels.running import THREADS, kernel, run
 from tests.cpu.weights import ordinary_weights
+from tests.looped import looped
 from tests.quant.ggml_record import sample_blocks
 
 # What activations are quantised to inside ggml; no weights of these are met in files.
@@ -82,8 +83,8 @@ def test_decoding_reads_its_blocks_alone(format: Format) -> None:
         del row
 
 
-@pytest.mark.parametrize("name", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("k", [1, 3, 4, 15, 16, 17, 33, 100])
+@looped("name", ["f32", "f16", "bf16"])
+@looped("k", [1, 3, 4, 15, 16, 17, 33, 100])
 def test_floats_of_any_length(name: str, k: int) -> None:
     format = formats()[name]
     blocks = sample_blocks(format)[300 : 300 + k]

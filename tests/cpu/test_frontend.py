@@ -11,6 +11,7 @@ from graphml_cpu.frontend import inline
 from graphml_cpu.simd import F32, load, store_i64
 
 from graphml.errors import BackendError
+from tests.looped import looped
 
 
 def ways(a: int, b: int) -> tuple[int, int, int, int]:
@@ -130,14 +131,14 @@ def _run(name: str, arguments: tuple[int | str, ...], a: int, b: int) -> list[in
     return [int(one) for one in out]
 
 
-@pytest.mark.parametrize("a", [-4, 0, 3, 6, 40])
-@pytest.mark.parametrize("b", [-1, 4, 9])
+@looped("a", [-4, 0, 3, 6, 40])
+@looped("b", [-1, 4, 9])
 def test_control_flow_is_that_of_python(a: int, b: int) -> None:
     assert _run("make_stored", ("ways",), a, b) == list(ways(a, b))
 
 
-@pytest.mark.parametrize("a", [0, 1, 3, 5])
-@pytest.mark.parametrize("b", [0, 5, -2])
+@looped("a", [0, 1, 3, 5])
+@looped("b", [0, 5, -2])
 def test_names_and_values_are_those_of_python(a: int, b: int) -> None:
     assert _run("make_stored", ("carried",), a, b) == list(carried(a, b))
 
@@ -147,8 +148,8 @@ def test_a_name_that_is_assigned_after_a_helper_is_made_is_refused() -> None:
         compile_kernels([KernelRef("assigned_anew", __name__, "make_assigned_anew")])
 
 
-@pytest.mark.parametrize("known", [1, 8, 7])
-@pytest.mark.parametrize(("a", "b"), [(17, 5), (-17, 5), (17, -5), (-17, -5), (-16, 8), (0, 3)])
+@looped("known", [1, 8, 7])
+@looped(("a", "b"), [(17, 5), (-17, 5), (17, -5), (-17, -5), (-16, 8), (0, 3)])
 def test_quotients_are_rounded_down(known: int, a: int, b: int) -> None:
     assert _run("make_quotients", (known,), a, b) == [a // b, a % b, a // known, a % known]
 
@@ -157,7 +158,7 @@ def test_quotients_by_zero_are_zero() -> None:
     assert _run("make_quotients", (8,), 9, 0) == [0, 0, 1, 1]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("factory", "text"),
     [
         ("make_vector_or_number", "value, which is"),

@@ -237,7 +237,7 @@ def test_the_code_is_of_its_level() -> None:
         assert ("vdpbf16ps" in text) == (level.has_bf16 and kind == packed.BF16_PAIRS)
 
 
-@pytest.mark.parametrize("k", [32, 96, 128, 576])
+@looped("k", [32, 96, 128, 576])
 def test_packing(k: int) -> None:
     rng = np.random.default_rng(k)
     x = (rng.normal(size=(5, k)) * 10.0 ** rng.integers(-20, 20, (5, 1))).astype(np.float32)
@@ -257,7 +257,7 @@ def test_packing(k: int) -> None:
         np.testing.assert_array_equal(sums[name], scale * total.astype(np.float32))
 
 
-@pytest.mark.parametrize("k", [1, 77, 128, 577])
+@looped("k", [1, 77, 128, 577])
 def test_packing_to_bfloat16(k: int) -> None:
     rng = np.random.default_rng(k)
     x = (rng.normal(size=(5, k)) * 10.0 ** rng.integers(-42, 38, (5, 1))).astype(np.float32)

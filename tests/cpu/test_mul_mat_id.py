@@ -12,6 +12,7 @@ from graphml import settings
 from tests.cpu.kernels.running import THREADS, kernel, run
 from tests.cpu.test_mul_mat import guarded, pack, relative_error, unpack
 from tests.cpu.weights import ordinary_weights
+from tests.looped import looped
 
 # One format per length of block, at other levels two; decoders are tested in test_format_kernels.
 QUICK = ["f16", "q5_1"]
@@ -72,8 +73,8 @@ def test_product_is_float64s_within_rounding(
         assert error(product.run(nth), product.exact) < 1e-12
 
 
-@pytest.mark.parametrize("name", QUICK)
-@pytest.mark.parametrize("chosen", ["all one", "twice the same", "out of range", "first and last"])
+@looped("name", QUICK)
+@looped("chosen", ["all one", "twice the same", "out of range", "first and last"])
 def test_unusual_choices(name: str, chosen: str) -> None:
     ids = {
         "all one": np.full((TOKEN_BLOCK // 2 + 6, 2), 3),
@@ -185,7 +186,7 @@ def test_each_number_of_pairs_of_an_expert(one_token: bool) -> None:
     product.check(product.run(2, one_token=one_token))
 
 
-@pytest.mark.parametrize("chosen", ["all one", "twice the same", "out of range", "first and last", "all"])
+@looped("chosen", ["all one", "twice the same", "out of range", "first and last", "all"])
 def test_unusual_choices_of_packed_rows(chosen: str) -> None:
     ids = {
         "all one": np.full((39, 2), 3),

@@ -10,6 +10,7 @@ from graphml_quant import formats
 from graphml import settings
 from tests.cpu.kernels.running import THREADS, kernel, run
 from tests.cpu.weights import ordinary_weights
+from tests.looped import looped
 
 # One format per length of block, at other levels two; decoders are tested in test_format_kernels.
 QUICK = ["f16", "q5_1"]
@@ -62,8 +63,8 @@ def test_product_is_float64s_within_rounding(name: str, n: int, blocks: int, row
     assert error(product.run(in_place=True), product.exact + product.residual[:, :n]) < 1e-12
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name.startswith("f")])
-@pytest.mark.parametrize("k", [1, 3, 17, 100, PANEL_ELEMENTS - 1, PANEL_ELEMENTS, PANEL_ELEMENTS + 1])
+@looped("name", [name for name in FORMATS if name.startswith("f")])
+@looped("k", [1, 3, 17, 100, PANEL_ELEMENTS - 1, PANEL_ELEMENTS, PANEL_ELEMENTS + 1])
 def test_any_length_of_rows_of_floats(name: str, k: int) -> None:
     for rows in (5, 12):
         product = Product(name, 6, k, rows)

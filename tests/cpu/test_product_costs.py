@@ -5,6 +5,8 @@ from graphml_cpu import packed, product_costs
 from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.product_costs import Cost, Costs
 
+from tests.looped import looped
+
 EVEN = Costs(Cost(10.0, 2.0, 8, 1), Cost(30.0, 1.0, 32, 1))
 
 
@@ -27,7 +29,7 @@ def test_tokens_past_the_end_of_a_tile_count(monkeypatch: pytest.MonkeyPatch) ->
     assert packed.few_rows("q4_0", 3200) == 26
 
 
-@pytest.mark.parametrize("kind", ["q4_0", "q6_k", "f16", "bf16", "f32", packed.BF16_PAIRS])
+@looped("kind", ["q4_0", "q6_k", "f16", "bf16", "f32", packed.BF16_PAIRS])
 def test_every_kind_has_costs(kind: str) -> None:
     found = packed.few_rows(kind, 2048)
     assert 2 <= found <= (FEW_ROWS if kind in ("q4_0", "q6_k") else 2 * FEW_ROWS)

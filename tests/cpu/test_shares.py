@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 from graphml_cpu.runtime.shares import ALL_SHARE, JOINING, PARTS, Shares, members, shares
 
+from tests.looped import looped
+
 
 @pytest.mark.parametrize("n_threads", [1, 2, ALL_SHARE])
 def test_few_threads_share_every_step(n_threads: int) -> None:
     assert shares([None, 1.0, 1e9], n_threads) == [Shares(n_threads, PARTS)] * 3
 
 
-@pytest.mark.parametrize("n_threads", [9, 16, 64, 200])
+@looped("n_threads", [9, 16, 64, 200])
 def test_as_many_threads_as_shorten_a_step(n_threads: int) -> None:
     def seconds(cost: float, m: int) -> float:
         return cost / m + m * JOINING

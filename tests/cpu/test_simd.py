@@ -8,6 +8,8 @@ import pytest
 from graphml_cpu import target
 from graphml_cpu.compiler import Kernel, KernelRef, assembly, compile_kernels
 
+from tests.looped import looped
+
 MODULE = "cpu_sample_kernels"
 NUMPY: dict[str, Any] = {
     "f32": np.float32,
@@ -39,8 +41,8 @@ def numbers(element: str, count: int, seed: int = 0) -> np.ndarray:
     return rng.integers(bounds.min, bounds.max, count, dtype=kind, endpoint=True)
 
 
-@pytest.mark.parametrize("symbol", ["+", "-", "*", "&", "|", "^", "/"])
-@pytest.mark.parametrize("element", ["f32", "i8", "u8", "i16", "i32", "u32", "i64"])
+@looped("symbol", ["+", "-", "*", "&", "|", "^", "/"])
+@looped("element", ["f32", "i8", "u8", "i16", "i32", "u32", "i64"])
 def test_operators(symbol: str, element: str) -> None:
     is_float = element == "f32"
     if (symbol in "&|^") == is_float if symbol in "&|^/" else False:
@@ -54,8 +56,8 @@ def test_operators(symbol: str, element: str) -> None:
         np.testing.assert_array_equal(out, eval(f"a {symbol} b"))
 
 
-@pytest.mark.parametrize("element", ["i8", "u8", "i32", "u32"])
-@pytest.mark.parametrize("symbol", ["<<", ">>"])
+@looped("element", ["i8", "u8", "i32", "u32"])
+@looped("symbol", ["<<", ">>"])
 def test_shifts_follow_the_sign(symbol: str, element: str) -> None:
     a, b = numbers(element, 8), np.arange(8).astype(NUMPY[element])
     out = np.zeros_like(a)
@@ -63,8 +65,8 @@ def test_shifts_follow_the_sign(symbol: str, element: str) -> None:
     np.testing.assert_array_equal(out, a << b if symbol == "<<" else a >> b)
 
 
-@pytest.mark.parametrize("symbol", ["<", "<=", ">", ">=", "==", "!="])
-@pytest.mark.parametrize("element", ["f32", "i8", "u8", "i32"])
+@looped("symbol", ["<", "<=", ">", ">=", "==", "!="])
+@looped("element", ["f32", "i8", "u8", "i32"])
 def test_comparisons(symbol: str, element: str) -> None:
     a, b = numbers(element, 8, 1), numbers(element, 8, 2)
     b[:2] = a[:2]
@@ -220,7 +222,7 @@ def test_lanes() -> None:
     np.testing.assert_array_equal(out[24:32], [*x[:2], 99, *x[3:]])
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 15, 16, 17, 33])
+@looped("count", [0, 1, 3, 15, 16, 17, 33])
 def test_partial_stores_touch_nothing_else(count: int) -> None:
     x = numbers("f32", 64)
     out = np.full(64, 7, np.float32)

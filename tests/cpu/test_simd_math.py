@@ -8,6 +8,8 @@ import pytest
 from graphml_cpu.compiler import KernelRef, compile_kernels
 from graphml_cpu.simd import math as math_module
 
+from tests.looped import looped
+
 INF, NAN = math.inf, math.nan
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -65,7 +67,7 @@ def test_errors_are_as_stated(name, reference, bounds, ulp) -> None:  # type: ig
     assert errors.max() <= ulp, x[errors.argmax()]
 
 
-@pytest.mark.parametrize(("name", "reference", "bounds", "ulp"), WITHIN)
+@looped(("name", "reference", "bounds", "ulp"), WITHIN)
 def test_errors_are_stated_in_the_docstring(name, reference, bounds, ulp) -> None:  # type: ignore[no-untyped-def]
     if ulp > 0.5:
         (stated,) = re.findall(r"within ([\d.]+) ulp", getattr(math_module, name).__doc__)
@@ -106,7 +108,7 @@ LIMITS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "given", "wanted"), LIMITS)
+@looped(("name", "given", "wanted"), LIMITS)
 def test_limits_and_nan(name: str, given: list[float], wanted: list[float]) -> None:
     x = np.array([*given, NAN], np.float32)
     np.testing.assert_array_equal(run(name, x), np.array([*wanted, NAN], np.float32))

@@ -9,6 +9,7 @@ import pytest
 from graphml_cpu import machine_code, processors, target
 
 from graphml.errors import BackendError
+from tests.looped import looped
 
 
 def test_levels_are_ordered_and_consistent() -> None:
@@ -34,7 +35,7 @@ def test_a_level_that_the_host_lacks_names_what_is_missing(monkeypatch: pytest.M
         target.current.__wrapped__()
 
 
-@pytest.mark.parametrize("name", target.available())
+@looped("name", target.available())
 def test_the_environment_chooses(name: str) -> None:
     code = "from graphml_cpu import target; print(target.current().name)"
     found = subprocess.run(

@@ -12,6 +12,7 @@ from graphml.errors import WeightsError
 from graphml.loading.huggingface.packed import read_packing, unpacked
 from graphml.weights import Tensor
 from graphml.weights.safetensors import StoredTensor
+from tests.looped import looped
 
 PATH = Path("model")
 N_IN, N_OUT, GROUP = 128, 16, 64
@@ -139,7 +140,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("method", OTHERS, ids=str)
+@looped("method", OTHERS, ids=str)
 def test_other_methods_are_refused(method: Any) -> None:
     with pytest.raises(WeightsError, match="model: quantization_config: "):
         read_packing(PATH, method)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests import run_costs
+from tests.looped import looped
 
 
-@pytest.mark.parametrize(("part", "module", "name"), run_costs.PARTS)
+@looped(("part", "module", "name"), run_costs.PARTS)
 def test_what_is_timed_is_there(part: str, module: str, name: str) -> None:
     run_costs.holder_of(module, name)
 

@@ -14,6 +14,7 @@ from graphml.inspect.document import Document
 from graphml.inspect.selection import Selection, select
 from graphml.inspect.without_weights import describe_model
 from tests.inspect import samples
+from tests.looped import looped
 from tests.model_forms import distinct
 from tests.sample_models import MODELS
 
@@ -133,7 +134,7 @@ def test_as_json() -> None:
     assert found["removed"][0]["became"]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("numbers", "said"), [([3], "3"), ([0, 1, 2], "0 to 2"), ([5, 0, 1, 7, 8], "0 to 1, 5, 7 to 8"), ([], "")]
 )
 def test_ranges(numbers: list[int], said: str) -> None:

@@ -19,6 +19,7 @@ from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests.docs.pages import table
 from tests.inspect import samples
+from tests.looped import looped
 from tests.model_forms import distinct
 from tests.sample_models import MODELS
 
@@ -118,7 +119,7 @@ def test_reading_further_back_is_not_reading_the_layer_before() -> None:
     assert [run["layers"] for run in equal_layers([nodes])] == [[0, 1, 2]]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("name", "layer"),
     [
         ("layers.12.q", 12),

@@ -32,6 +32,7 @@ from graphml.ir.verify import verify
 from graphml.passes.fusion import all_ops
 from tests.inspect import samples
 from tests.ir.test_text_form import NAMES, VALUES, facts
+from tests.looped import looped
 from tests.model_forms import distinct
 from tests.sample_models import MODELS
 
@@ -56,7 +57,7 @@ def test_text_parses_back_after_every_pass_with_every_kind_of_node(model: str, t
         assert nodes_of(again) == nodes_of(graph)
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@looped("value", VALUES, ids=repr)
 def test_attributes_come_back(value: Any) -> None:
     node = Node(all_ops()["clamp"], (), Type(F32, (2,)), "x", {"low": value})
     if value == "inf":  # an attribute that is a number by default is one

@@ -20,6 +20,7 @@ from graphml.inspect.work import plain_nodes
 from graphml.ir.dtype import F32
 from graphml.ir.language import Builder
 from tests.inspect import samples
+from tests.looped import looped
 from tests.sample_models import MODELS
 
 
@@ -74,7 +75,7 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("model", KINDS)
+@looped("model", KINDS)
 def test_kinds_of_layers(model: str) -> None:
     assert list(kinds(samples.executor(model).compiled(1, 1).graph).values()) == KINDS[model]
 

@@ -24,6 +24,7 @@ from graphml.inspect.trace import trace
 from graphml.ir.node import Node
 from tests import golden, tiny_model
 from tests.backend_pairs import BACKENDS, PROCESSORS, in_turn
+from tests.looped import looped
 
 BANDWIDTH = 10e9
 PROFILED = list(dict.fromkeys(in_turn(golden.FEW) + in_turn(golden.some(), PROCESSORS)))
@@ -131,7 +132,7 @@ def test_timing_ends_with_the_profile(tiny: Path) -> None:
         np.testing.assert_array_equal(model.session().eval([1, 2, 3]), first)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("arguments", "says"),
     [
         ((0, 0), "wanted tokens"),

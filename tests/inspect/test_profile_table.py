@@ -15,6 +15,7 @@ from graphml.inspect.phases import (
 )
 from graphml.inspect.profile_table import markdown, table
 from graphml.inspect.work import Work
+from tests.looped import looped
 
 BANDWIDTH = 10e9
 
@@ -63,7 +64,7 @@ def test_where_the_bandwidth_is_not_known_nothing_is_compared_with_it() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("seconds", "waits", "says"),
     [(1e-3, 0.0, "memory"), (3e-3, 0.0, "arithmetic"), (1e-3, 2e-3, "waiting"), (1e-6, 0.0, "calls")],
 )

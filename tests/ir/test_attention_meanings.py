@@ -11,10 +11,11 @@ import pytest
 from graphml.ir.op import Array
 from graphml.ir.ops.attention import alibi_slopes
 from tests.ir.meanings import normal, run
+from tests.looped import looped
 
 
-@pytest.mark.parametrize("mode", ["norm", "neox"])
-@pytest.mark.parametrize(("d", "n_rot"), [(64, 64), (80, 32), (6, 6)])
+@looped("mode", ["norm", "neox"])
+@looped(("d", "n_rot"), [(64, 64), (80, 32), (6, 6)])
 def test_rope_turns_pairs_as_complex_numbers(mode: str, d: int, n_rot: int) -> None:
     positions = np.array([0, 1, 7, 4000], np.int32)
     x = normal(4, 3, d)
@@ -73,7 +74,7 @@ def paper_slopes(n: int) -> list[float]:
     return paper_slopes(nearest) + paper_slopes(2 * nearest)[0::2][: n - nearest]
 
 
-@pytest.mark.parametrize("n_head", [1, 2, 6, 8, 12, 16, 40, 71])
+@looped("n_head", [1, 2, 6, 8, 12, 16, 40, 71])
 def test_alibi_slopes_are_those_of_the_paper_and_of_ggml(n_head: int) -> None:
     np.testing.assert_allclose(alibi_slopes(n_head, 8.0), paper_slopes(n_head), rtol=1e-9)
     lower = 2 ** math.floor(math.log2(n_head))
@@ -118,8 +119,8 @@ def dense_attention(
     return out
 
 
-@pytest.mark.parametrize("cache_dtype", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize(
+@looped("cache_dtype", ["f32", "f16", "bf16"])
+@looped(
     "extra",
     [{}, {"window": 5}, {"softcap": 2.0}, {"max_bias": 8.0}, {"sinks": True},
      {"window": 3, "softcap": 4.0, "max_bias": 4.0, "sinks": True}, {"causal": False},

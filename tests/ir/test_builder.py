@@ -14,6 +14,7 @@ from graphml.ir.ops.elementwise import add, scale
 from graphml.ir.ops.layout import reshape
 from graphml.ir.ops.linear import dequantize
 from graphml.ir.shape import Symbol
+from tests.looped import looped
 
 
 def line() -> int:
@@ -118,7 +119,7 @@ def test_the_line_is_the_users_through_the_helpers_of_the_framework() -> None:
     assert {node.source.file for node in graph.nodes if node.source} == {__file__}
 
 
-@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
+@looped("name", ["add", "sub", "mul", "div"])
 def test_every_two_operand_shape_error_shows_both(name: str) -> None:
     g = Builder()
     a, b = g.input("a", F32, (3, 4)), g.input("b", F32, (3, 5))

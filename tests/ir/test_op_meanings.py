@@ -15,6 +15,7 @@ from graphml.ir.language import Builder
 from graphml.ir.ops.elementwise import _erf
 from graphml.ir.ops.index import set_rows
 from tests.ir.meanings import normal, run
+from tests.looped import looped
 
 
 def sigmoid(x: float) -> float:
@@ -37,7 +38,7 @@ FORMULAS: dict[str, Callable[[float], float]] = {
 }
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@looped("name", FORMULAS)
 def test_elementwise(name: str) -> None:
     x = np.concatenate([np.linspace(-30, 30, 4001), np.linspace(-1e-3, 1e-3, 101)]).astype(np.float32)
     wanted = np.array([FORMULAS[name](float(value)) for value in x])

@@ -14,6 +14,7 @@ import pytest
 from graphml.errors import GraphError
 from graphml.ir.dtype import F32
 from graphml.ir.language import Builder
+from tests.looped import looped
 
 CASES: list[tuple[Callable[[Any], Any], str]] = [
     (lambda x: x + x, r"operator \+: use g\.add\(a, b\), or for a number g\.scale"),
@@ -47,7 +48,7 @@ CASES: list[tuple[Callable[[Any], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("use", "text"), CASES, ids=[text.partition(":")[0] for _, text in CASES])
+@looped(("use", "text"), CASES, ids=[text.partition(":")[0] for _, text in CASES])
 def test_an_operator_says_what_to_write_instead(use: Callable[[Any], Any], text: str) -> None:
     x = Builder().input("x", F32, (4,))
     with pytest.raises(

@@ -19,6 +19,7 @@ from graphml.ir.ops.elementwise import clamp
 from graphml.ir.text import parse, write
 from graphml.passes.fusion import all_ops
 from tests.graphs import Recipe, random_graphs
+from tests.looped import looped
 
 
 def facts(graph: Graph) -> list[tuple[object, ...]]:
@@ -80,7 +81,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES, ids=ascii)
+@looped("name", NAMES, ids=ascii)
 def test_odd_names_files_origins_and_texts(name: str) -> None:
     leaf = Node(all_ops()["weight"], (), Type(F32, (2,)), name, source=Source(f"{name}.py", 3))
     node = Node(all_ops()["tanh"], (leaf,), leaf.type, f"{name}.tanh", {f"x{name}": name}, None, (name, "b"))
@@ -109,7 +110,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@looped("value", VALUES, ids=repr)
 def test_attribute_values(value: object) -> None:
     leaf = Node(all_ops()["weight"], (), Type(F32, (2,)), "w", {"value": value})  # type: ignore[dict-item]  # as above
     parsed = parse(write(Graph((leaf,), {})), all_ops()).nodes[0].attributes["value"]
@@ -157,7 +158,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+@looped("bad", BAD.values(), ids=list(BAD))
 def test_a_bad_line_is_named(bad: str) -> None:
     with pytest.raises(GraphError, match=r"^line 2\b"):
         parse(f"{GOOD}\n{bad}\n", all_ops())

@@ -18,6 +18,7 @@ from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Symbol
 from graphml.ir.verify import verify
 from tests.graphs import Recipe, random_graphs
+from tests.looped import looped
 
 
 def chain() -> Graph:
@@ -102,7 +103,7 @@ def test_a_good_graph_passes() -> None:
     assert verify(graph) is graph
 
 
-@pytest.mark.parametrize("damage", BREAKS, ids=lambda damage: damage.__name__)
+@looped("damage", BREAKS, ids=lambda damage: damage.__name__)
 def test_a_broken_rule_is_caught(damage: Callable[[Graph], Graph]) -> None:
     with pytest.raises(GraphError, match=BREAKS[damage]):
         verify(damage(chain()))

@@ -9,6 +9,7 @@ from graphml.errors import DownloadError, UsageError
 from graphml.loading.download.choice import choose
 from graphml.loading.fetch import fetch_hub
 from tests.hub_server import FILES
+from tests.looped import looped
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_the_endpoint_of_the_environment_is_used(hub, tmp_path, monkeypatch):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(
+@looped(
     ("files", "wanted", "chosen"),
     [
         (["b-Q8_0.gguf", "a-Q5_0.gguf"], None, ["a-Q5_0.gguf"]),

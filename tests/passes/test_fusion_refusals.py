@@ -11,6 +11,7 @@ from graphml.ir.node import Node
 from graphml.ir.ops.linear import quantize
 from graphml.passes.fusion import Refused, fuse
 from graphml.passes.switches import switched
+from tests.looped import looped
 from tests.passes.patterns import FUSED, FUSIONS
 
 
@@ -27,7 +28,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+@looped("name", REFUSALS)
 def test_near_misses_are_told(name: str) -> None:
     build, reason = REFUSALS[name]
     g = Builder(max_tokens=4)
@@ -79,7 +80,7 @@ def test_a_product_alone_is_no_near_miss_of_a_gate() -> None:
     assert not log.refused  # a mul alone is no near miss of silu(gate) * up
 
 
-@pytest.mark.parametrize(
+@looped(
     ("switches", "off"),
     [
         ("", set()),
@@ -101,7 +102,7 @@ def test_switches(switches: str, off: set[str]) -> None:
     assert switched(switches) == set(FUSIONS) - off
 
 
-@pytest.mark.parametrize(
+@looped(
     ("switches", "wanted"),
     [
         ("-swiglo", r"no fusion is called 'swiglo'. Did you mean 'swiglu'.*\? Known: .*rms_norm_mul"),

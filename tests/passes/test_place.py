@@ -28,6 +28,7 @@ from graphml.passes.cut import COPY, Cut, constants, cut_graph, state_of
 from graphml.passes.place import Placement, place
 from graphml.passes.placement_rules import Rule, parse_rules
 from tests.graphs import Recipe, random_graphs
+from tests.looped import looped
 
 
 def backend(name: str, refuses: Callable[[Node], str | None] = lambda node: None) -> Backend:
@@ -255,7 +256,7 @@ def test_of_two_rules_the_later_counts() -> None:
     assert found.places["sqr"].reason == "rule a:sqr"
 
 
-@pytest.mark.parametrize(
+@looped(
     ("rule", "layers"),
     [("layers.1", [1]), ("layers.0-2", [0, 1, 2]), ("layers.2-2", [2]), ("layers.*", [0, 1, 2, 3])],
 )
@@ -269,7 +270,7 @@ def test_rules_by_layer(rule: str, layers: list[int]) -> None:
     assert [i for i in range(4) if found.places[f"layers.{i}.x"].backend == "b"] == layers
 
 
-@pytest.mark.parametrize("text", ["a", "a:", ":x", "c:relu", "a:relu,b"])
+@looped("text", ["a", "a:", ":x", "c:relu", "a:relu,b"])
 def test_rules_that_cannot_be_read(text: str) -> None:
     with pytest.raises(UsageError, match="place: "):
         parse_rules(text, ["a", "b"])

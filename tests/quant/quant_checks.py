@@ -1,17 +1,20 @@
 """What the tests of formats share."""
 
+from collections.abc import Callable
+
 import numpy as np
-import pytest
 from graphml_quant import Format, formats
+
+from tests.looped import looped
 
 FORMATS = list(formats().values())
 ENCODING = [format for format in FORMATS if format.encode]
 FLOATS = {"f32", "f16", "bf16"}
 
 
-def each(formats: list[Format]) -> pytest.MarkDecorator:
-    """Run a test once per format."""
-    return pytest.mark.parametrize("format", formats, ids=lambda format: format.name)
+def each(formats: list[Format]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Try each format."""
+    return looped("format", formats, ids=lambda format: format.name)
 
 
 def same_bits(left: np.ndarray, right: np.ndarray) -> bool:

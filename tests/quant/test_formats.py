@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quant_checks import ENCODING, FLOATS, FORMATS, each, same_bits
 
+from tests.looped import looped
+
 GGML = json.loads(ggml_record.RECORD.read_text())["types"]
 
 # The limits of ggml's tests/test-quantize-fns.cpp, on its data.
@@ -214,7 +216,7 @@ def test_round_trip_stays_within_ggmls_limits(format: Format) -> None:
 
 
 # ggml-quants.c starts its search for the largest magnitude at 0, and takes the first of equal minima.
-@pytest.mark.parametrize("name", ["q4_0", "q5_0", "q4_1", "q5_1"])
+@looped("name", ["q4_0", "q5_0", "q4_1", "q5_1"])
 def test_the_signs_of_zeros_are_ggmls(name: str) -> None:
     values = np.zeros((2, 32), np.float32)
     values[0], values[1, ::2] = -0.0, -0.0

@@ -15,6 +15,7 @@ from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import Rows
 from graphml.runtime.window_blocks import WindowBlocks, WindowRoom
+from tests.looped import looped
 from tests.runtime.made_up_runner import SIZE, run, scheduler_of
 
 EMPTY, OTHER = Prefix.empty(), Prefix.empty(b"other")
@@ -141,7 +142,7 @@ def test_without_a_block_for_the_copy_the_prompt_is_computed() -> None:
     assert [ended(scheduler, [5, 6, 7]).start for _ in range(2)] == [0, 0]
 
 
-@pytest.mark.parametrize("kind", ["checkpoints", "recurrent", "window", "no prefixes"])
+@looped("kind", ["checkpoints", "recurrent", "window", "no prefixes"])
 def test_no_parts_where_cells_are_not_all_that_a_prompt_needs(kind: str) -> None:
     windows = [WindowBlocks(WindowRoom(CellGroup(2 * SIZE), 4, 64, 64, SIZE), 16)] if kind == "window" else []
     pool = BlockPool(16, SIZE, keep=kind not in ("no prefixes", "recurrent"), windows=windows)

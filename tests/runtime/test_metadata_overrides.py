@@ -20,6 +20,7 @@ from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.metadata_overrides import parse_overrides
 from graphml.runtime.open_executor import open_executor
 from tests import tiny_model
+from tests.looped import looped
 from tests.runtime.test_executor import sample, write
 
 LLAMA2C = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
@@ -97,7 +98,7 @@ def test_what_nothing_reads_and_other_types_are_refused(
         open_executor(file, LoadOptions("reference", **options))
 
 
-@pytest.mark.parametrize("value", [None, [1], 1 << 63, float("inf"), b"x"], ids=str)
+@looped("value", [None, [1], 1 << 63, float("inf"), b"x"], ids=str)
 def test_values_that_no_file_has_are_refused(value: Any) -> None:
     with pytest.raises(UsageError, match=r"override_kv\['x'\]: wanted a truth value, a number"):
         LoadOptions(override_kv={"x": value})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.overflow import Overflow
@@ -11,6 +10,7 @@ from graphml.runtime.request import Request
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.siblings import take_over
+from tests.looped import looped
 from tests.runtime.made_up_runner import (
     SIZE,
     run,
@@ -76,8 +76,8 @@ def siblings_of(scheduler: Scheduler, n_ids: int, n: int) -> list[Sequence]:
     return made
 
 
-@pytest.mark.parametrize("keep", [True, False])
-@pytest.mark.parametrize("n_ids", [3, 8, 22])
+@looped("keep", [True, False])
+@looped("n_ids", [3, 8, 22])
 def test_the_prompt_of_several_continuations_is_computed_once(n_ids: int, keep: bool) -> None:
     scheduler = Scheduler(BlockPool(64, SIZE, keep), 4, 64 * SIZE)
     siblings = siblings_of(scheduler, n_ids, 4)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from graphml.runtime.step_budget import FEWEST, StepBudget
+from tests.looped import looped
 from tests.runtime.made_up_runner import run, scheduler_of, sequence_of
 
 
@@ -18,7 +17,7 @@ def test_without_generated_tokens_a_step_is_as_long_as_it_can_be() -> None:
     assert _at(0.001).rows(0, 5) == 1000
 
 
-@pytest.mark.parametrize(
+@looped(
     ("n_decoding", "n_prompts", "rows"), [(8, 0, 50), (7, 1, 75), (9, 3, 100), (1, 31, 100), (24, 8, 100)]
 )
 def test_steps_are_twice_as_long_where_many_prompts_wait(n_decoding: int, n_prompts: int, rows: int) -> None:

@@ -22,6 +22,7 @@ from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.row_batches import MOST_K, TopRows, chain_of, sample_rows
 from graphml.sampling.sampler import make_sampler
 from graphml.sampling.structured.packed_masks import masked_row, packed
+from tests.looped import looped
 
 DEFAULTS: dict[str, Any] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 SETTINGS: list[dict[str, Any]] = [
@@ -64,8 +65,8 @@ def rows_of(n: int, count: int) -> Floats:
     return found
 
 
-@pytest.mark.parametrize("n", [1, 5, 64, 700, 16385, 49152])
-@pytest.mark.parametrize("k", [1, 3, 64])
+@looped("n", [1, 5, 64, 700, 16385, 49152])
+@looped("k", [1, 3, 64])
 def test_the_top_k_is_that_of_each_row(top_rows: TopRows, n: int, k: int) -> None:
     k = min(k, n)
     rows = rows_of(n, 9)
@@ -175,7 +176,7 @@ def biased(n: int, more: int) -> tuple[Floats, dict[int, Any], list[tuple[Any, .
     return rows, masks, choices
 
 
-@pytest.mark.parametrize("rng", ["graphml", "llama.cpp"])
+@looped("rng", ["graphml", "llama.cpp"])
 def test_biased_rows_without_a_usable_logit_are_left_to_others(top_rows: TopRows, rng: str) -> None:
     rows = rows_of(600, 5)
     rows[0, 3], rows[1, 3], rows[2] = np.nan, np.inf, -np.inf

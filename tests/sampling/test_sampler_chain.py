@@ -14,6 +14,7 @@ import graphml
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom, SamplingParams, chain, make_sampler
 from graphml.sampling.mersenne_twister import MersenneTwister
+from tests.looped import looped
 from tests.sampling.words import PAIRS
 
 RECORDED = [
@@ -169,7 +170,7 @@ def test_adaptive_p_learns_only_from_the_token_that_is_accepted() -> None:
     assert (one.draw(row).logits != other.draw(row).logits).any()
 
 
-@pytest.mark.parametrize(
+@looped(
     ("given", "wanted"),
     [
         ([{"type": "topk"}], r"^entries\[0\]: wanted a type of .*got 'topk'\. Did you mean 'top_k'"),
@@ -218,7 +219,7 @@ def test_texts_come_from_the_vocabulary() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
+@looped(
     "entry",
     [
         {"type": "dry", "multiplier": 1.0, "allowed_length": -1, "last_n": 8, "breaker_ids": []},
@@ -229,7 +230,7 @@ def test_texts_come_from_the_vocabulary() -> None:
     ],
     ids=["no history", "no entropy", "colder than float32", "cold", "forbidden tokens stay so"],
 )
-@pytest.mark.parametrize("scale", [1.0, 1000.0])
+@looped("scale", [1.0, 1000.0])
 def test_values_at_the_ends_of_what_numbers_hold_leave_the_highest_logit(
     entry: dict[str, Any], scale: float
 ) -> None:

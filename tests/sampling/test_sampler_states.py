@@ -14,6 +14,7 @@ from graphml import SamplingParams
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom
 from graphml.sampling.sampler_states import KeptStates
+from tests.looped import looped
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 BYTES = 5 * 2 * 4 * 8 * 4
@@ -109,7 +110,7 @@ def test_states_of_other_tokens_are_not_used() -> None:
     assert shifted.at("x", [7], (0.0,)) == (1.0,)
 
 
-@pytest.mark.parametrize(
+@looped(
     "kept",
     [
         {"states": {"x": [[1, 2, ["a"]]]}},

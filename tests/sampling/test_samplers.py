@@ -16,6 +16,7 @@ from graphml.sampling import PeekableRandom, SamplingParams, make_sampler
 from graphml.sampling.candidates import all_candidates
 from graphml.sampling.filters import adaptive_p, dry, mirostat
 from graphml.sampling.token_texts import breakers_of, texts_of
+from tests.looped import looped
 from tests.sampling.words import PAIRS, Words
 
 TENTHS = [0.1, 0.2, 0.3, 0.4]
@@ -32,7 +33,7 @@ def kept(probabilities: Sequence[float], history: Sequence[int] = (), **fields: 
     return {int(i): float(p) for i, p in zip(ids, chances, strict=True) if p > 0}
 
 
-@pytest.mark.parametrize(
+@looped(
     ("fields", "expected"),
     [
         ({"epsilon_cutoff": 0.19}, {1: 2 / 9, 2: 3 / 9, 3: 4 / 9}),
@@ -78,7 +79,7 @@ def test_xtc_leaves_a_single_candidate_alone_and_uses_no_number() -> None:
 # --- DRY
 
 
-@pytest.mark.parametrize(
+@looped(
     ("history", "fields", "lowered"),
     [
         ([1, 2, 3, 1, 2], {}, {3: 1.0}),
@@ -231,7 +232,7 @@ def test_a_function_of_ones_own_gets_ids_logits_and_history() -> None:
     assert seen == [(np.int32, np.float32, (5, 6))]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("given", "wanted"),
     [
         (lambda ids, logits, history: logits[:2], r"got shape \[2\]"),
@@ -339,8 +340,8 @@ def test_filters_that_do_not_normalise_commute(logits: list[int], k: int, p: flo
     assert len({frozenset(ids.tolist()) for ids, _ in found}) == 1
 
 
-@pytest.mark.parametrize("min_keep", [1, 3, 5])
-@pytest.mark.parametrize(
+@looped("min_keep", [1, 3, 5])
+@looped(
     "fields",
     [{"top_p": 0.0}, {"min_p": 1.0}, {"typical_p": 0.0}, {"epsilon_cutoff": 1.0}, {"eta_cutoff": 1.0}],
     ids=lambda fields: next(iter(fields)),

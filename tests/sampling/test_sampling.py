@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from graphml.sampling import Candidates, SamplingParams, make_sampler
 from graphml.sampling.candidates import leading
+from tests.looped import looped
 from tests.sampling.slow_sampling import reference
 
 
@@ -29,7 +30,7 @@ def kept(probabilities, history=(), **fields):
 TENTHS = [0.1, 0.2, 0.3, 0.4]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("fields", "expected"),
     [
         ({"temperature": 1.0}, {0: 0.1, 1: 0.2, 2: 0.3, 3: 0.4}),
@@ -57,7 +58,7 @@ def test_typical_as_llama_cpp():
     assert set(kept([0.4, 0.2, 0.2, 0.2], typical_p=0.5)) == {1, 2, 3}
 
 
-@pytest.mark.parametrize(
+@looped(
     ("history", "fields", "expected"),
     [
         ([0], {"repeat_penalty": 50.0}, [0, 0.25, 0.25, 0.25, 0.25]),

@@ -12,9 +12,10 @@ import pytest
 
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams, make_sampler
+from tests.looped import looped
 
 
-@pytest.mark.parametrize(
+@looped(
     ("field", "value", "wanted"),
     [
         ("temperature", math.nan, "finite number of at least 0"),
@@ -99,8 +100,8 @@ def test_settings_are_values():
         params.top_k = 3
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0, 0.7])
-@pytest.mark.parametrize(
+@looped("temperature", [0.0, 1.0, 0.7])
+@looped(
     ("logits", "bias", "wanted"),
     [
         ([0.0, math.nan, 1.0], {}, "NaN for token 1"),
@@ -116,8 +117,8 @@ def test_unusable_logits_are_refused(temperature, logits, bias, wanted):
         sampler.sample(np.array(logits, np.float32), [], np.random.default_rng(0))
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize(
+@looped("temperature", [0.0, 0.9])
+@looped(
     ("given", "wanted"),
     [
         ({"repeat_penalty": 3e38}, 2),

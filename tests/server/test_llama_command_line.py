@@ -84,7 +84,7 @@ def test_the_environment_is_read_by_llama_servers_names(monkeypatch: pytest.Monk
     assert "LLAMA_CACHE" not in found
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@looped("name", sorted(PRESETS))
 def test_a_preset_is_a_model_that_later_flags_change(name: str) -> None:
     given = parsed([name, "--port", "5"])
     assert given.values["port"] == 5

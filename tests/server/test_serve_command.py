@@ -21,6 +21,7 @@ from graphml.server.command_line import BY_NAME, parsed
 from graphml.server.ignored_flags import ALONE, WITH_VALUE
 from graphml.server.key_limits import KeyLimits
 from graphml.server.server_metrics import memory_metric, own_bytes
+from tests.looped import looped
 from tests.server.running_server import STORIES
 
 
@@ -125,7 +126,7 @@ def test_flags_of_older_versions_are_accepted() -> None:
     assert given.ignored == ["--mlock", "--no-mmap", "--verbose-prompt"]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("line", "said"),
     [("--prot 1", "--port"), ("--port", "wanted a value"), ("--port x", "a whole number"),
      ("a b", "one MODEL"), ("--temp -1", "temperature")],

@@ -9,6 +9,7 @@ import pytest
 
 from graphml.errors import UsageError
 from graphml.sampling import grammar
+from tests.looped import looped
 
 ARITHMETIC = """# sums of words and numbers
 root  ::= sum "\\n"
@@ -36,7 +37,7 @@ TAKEN = [
 ]
 
 
-@pytest.mark.parametrize(("text", "taken", "refused"), TAKEN, ids=map(str, range(len(TAKEN))))
+@looped(("text", "taken", "refused"), TAKEN, ids=[*map(str, range(len(TAKEN)))])
 def test_takes_what_the_grammar_says(text: str, taken: list[str], refused: list[str]) -> None:
     matcher = grammar(text)
     assert [one for one in taken if not matcher.accepts(one)] == []
@@ -70,7 +71,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "column", "words"), WRONG, ids=map(str, range(len(WRONG))))
+@looped(("text", "line", "column", "words"), WRONG, ids=[*map(str, range(len(WRONG)))])
 def test_an_error_names_line_and_column(text: str, line: int, column: int, words: str) -> None:
     with pytest.raises(UsageError, match=f"line {line}, column {column}: ") as caught:
         grammar(text)

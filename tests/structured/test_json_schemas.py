@@ -15,6 +15,7 @@ from graphml.sampling import json_schema
 from graphml.sampling.structured import schema_evaluation
 from graphml.sampling.structured.schema_evaluation import Evaluation
 from graphml.sampling.structured.type_schemas import schema_of_type
+from tests.looped import looped
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, 5, -3, 2.5, "", "a", "ab", "b", "é", "x-1", [], [1], [1, 1], ["a", 1], {}, {"a":
@@ -147,7 +148,7 @@ def test_any_order_and_the_schemas_order() -> None:
         json_schema(schema, order="none")
 
 
-@pytest.mark.parametrize(
+@looped(
     ("schema", "words"),
     [
         (3, "wanted a dict"),

@@ -19,6 +19,7 @@ from graphml.sampling.structured.params_structure import compiled_structure, mat
 from graphml.sampling.structured.time_limit import within_seconds
 from graphml.sampling.structured.token_bytes import TokenBytes
 from tests import tiny_model
+from tests.looped import looped
 
 TAG = 'root ::= "<" [a-z]{3} ">"'
 FORCED = SamplingParams(
@@ -55,7 +56,7 @@ def test_a_structure_counts_behind_a_text_which_must_come(model: graphml.Model) 
     assert matcher.mask().sum() > 200
 
 
-@pytest.mark.parametrize(
+@looped(
     "trigger",
     ["<", {"type": 1, "value": "<"}, {"type": 2, "value": "(<)[a-z]"}, {"type": "word", "value": "<"}],
 )
@@ -121,7 +122,7 @@ def test_a_trigger_that_the_structure_does_not_follow_is_free_text_where_that_is
     assert [one for one in range(256) if free.allows(one)] == [ord("1")]
 
 
-@pytest.mark.parametrize(
+@looped(
     ("grammar", "trigger", "begins"),
     [
         ('"[" [a-z]+ "]"', "Par", "with '['"),

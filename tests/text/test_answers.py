@@ -77,7 +77,7 @@ def test_where_the_text_is_split_changes_nothing(sample: Sample) -> None:
     assert merged(events_of(parser_of(sample), sample.text)) == whole
 
 
-@pytest.mark.parametrize(("name", "text"), MALFORMED)
+@looped(("name", "text"), MALFORMED)
 def test_what_is_no_call_is_text_and_nothing_of_it_is_lost(name: str, text: str) -> None:
     parser = AnswerParser(formats()[name], TOOLS)
     answer = answer_of(events_of(parser, text))

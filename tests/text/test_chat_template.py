@@ -17,6 +17,7 @@ from jinja2.ext import Extension, loopcontrols
 
 from graphml.errors import TemplateError, UsageError
 from graphml.text.chat_template import ChatTemplate, template_names, template_source
+from tests.looped import looped
 
 DATA = Path(__file__).parent.parent / "data" / "templates"
 TEMPLATES = sorted(path.stem for path in DATA.glob("*.jinja"))
@@ -141,7 +142,7 @@ def test_renders_as_hugging_face(name, conversation):
 EXPECTED = json.loads((DATA / "expected.json").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("case", EXPECTED, ids=[case["name"] for case in EXPECTED])
+@looped("case", EXPECTED, ids=[case["name"] for case in EXPECTED])
 def test_prompts_that_llama_cpp_expects(case):
     messages = [
         {"role": "system", "content": "You are a helpful assistant"},
@@ -187,7 +188,7 @@ def test_a_long_chat_passes_the_limits():
 # --- what templates can use
 
 
-@pytest.mark.parametrize(
+@looped(
     "source",
     [
         "{{ messages|map(attribute='content')|join('|') }}"
@@ -271,7 +272,7 @@ def test_threads_share_a_template():
 # --- errors
 
 
-@pytest.mark.parametrize(
+@looped(
     ("source", "wanted"),
     [
         ("a\n{% if %}", "line 2: Expected an expression"),
@@ -298,7 +299,7 @@ class Colour(Enum):
     RED = 1
 
 
-@pytest.mark.parametrize(
+@looped(
     ("arguments", "wanted"),
     [
         ({"messages": "hello"}, "messages: wanted a list"),

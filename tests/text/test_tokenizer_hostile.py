@@ -10,6 +10,7 @@ import pytest
 from graphml.errors import GraphmlError, TokenizerError, UsageError, WeightsError
 from graphml.text.tokenizer import load_tokenizer
 from graphml.text.tokenizer.charsmap import read_charsmap
+from tests.looped import looped
 from tests.text.vocabularies import BYTE, NORMAL, UNKNOWN, byte_pair, metadata, scored
 
 
@@ -56,7 +57,7 @@ def test_without_a_vocabulary_every_use_says_so(model: str) -> None:
             use()
 
 
-@pytest.mark.parametrize("model", ["rwkv", "plamo2", "hybriddna", "wordcount"])
+@looped("model", ["rwkv", "plamo2", "hybriddna", "wordcount"])
 def test_models_that_are_not_supported_are_named(model: str) -> None:
     with pytest.raises(TokenizerError, match=rf"'{model}'.*supported: llama, gpt2"):
         load_tokenizer(metadata({"model": model, "tokens": ["a"]}))
@@ -71,7 +72,7 @@ def test_an_id_out_of_range_is_named() -> None:
             tokenizer.is_special(token)
 
 
-@pytest.mark.parametrize(
+@looped(
     ("values", "said"),
     [
         ({"tokens": ["a", "b", "a"], "token_type": [1, 1, 1]}, "'a' stands there twice"),
@@ -149,7 +150,7 @@ def test_unigram_takes_the_best_path_and_joins_unknown_characters() -> None:
     assert load_tokenizer(metadata(unigram(remove_extra_whitespaces=True))).encode(" a  b ") == [7, 3, 5, 1]
 
 
-@pytest.mark.parametrize(
+@looped(
     "blob",
     [[], [1, 0, 0], [8, 0, 0, 0, 1, 2], [255, 255, 255, 127, *[0] * 60], [0, 0, 0, 0, 1, 2, 3, 4]],
 )

@@ -12,12 +12,13 @@ from tokenizers import models
 from graphml.text.tokenizer import PRE_TOKENIZERS, Tokenizer, byte_bpe, load_tokenizer
 from graphml.text.tokenizer.pre_tokenizers import PreTokenizer
 from graphml.text.tokenizer.vocabulary import Vocabulary
+from tests.looped import looped
 from tests.text.vocabularies import ALL, DATA, WHOLE, byte_pair, metadata, pairs_vocabulary, recorded
 
 Loader = Callable[[str], Tokenizer]
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@looped("name", WHOLE)
 def test_ids_are_those_of_llama_cpps_own_test(name: str, tokenizer: Loader) -> None:
     texts = (DATA / f"{name}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
     lines = (DATA / f"{name}.out").read_text().splitlines()

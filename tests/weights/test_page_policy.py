@@ -20,6 +20,7 @@ from graphml.errors import UsageError
 from graphml.weights import open_model
 from graphml.weights.filemap import FileMap
 from graphml.weights.page_policy import NUMA, PAGES, PagePolicy, chosen, settled
+from tests.looped import looped
 from tests.sample_models import write_model
 
 STATM = Path("/proc/self/statm")
@@ -100,8 +101,8 @@ def test_opening_a_large_file_takes_no_memory(tmp_path: Path, how: str) -> None:
     model.close()
 
 
-@pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("n_bytes", [0, 1, 5000, 5 << 20])
+@looped("large", [False, True])
+@looped("n_bytes", [0, 1, 5000, 5 << 20])
 def test_fresh_pages_are_zeros_of_that_size(n_bytes: int, large: bool) -> None:
     found = pages.fresh(n_bytes, large)
     assert found.shape == (n_bytes,)

@@ -19,6 +19,7 @@ from graphml.weights.requantise import QUANTS, choose, memory_of, requantised
 from graphml.weights.tensor import Tensor
 from tests import golden
 from tests.golden import Floats
+from tests.looped import looped
 from tests.sample_models import write_model
 
 MODEL = transformer("llama", "experts", n_expert=3, biases=True)
@@ -33,7 +34,7 @@ def tensor(name: str, dtype: str, *shape: int) -> Tensor:
     return Tensor(name, dtype, shape, np.zeros(0, np.uint8))
 
 
-@pytest.mark.parametrize(
+@looped(
     ("name", "dtype", "shape", "quant", "wanted"),
     [
         ("blk.0.attn_q.weight", "f32", (64, 96), "q8", "q8_0"),

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from graphml.weights.strings import OutOfFileError, string_runs
+from tests.looped import looped
 from tests.weights.gguf_bytes import string
 
 
@@ -74,7 +75,7 @@ def test_fewer_strings_than_there_are():
         assert walk(raw, 0, count) == expected([2] * count, 0)
 
 
-@pytest.mark.parametrize("missing", [1, 2, 9, 10, 11])
+@looped("missing", [1, 2, 9, 10, 11])
 def test_the_string_that_ends_after_the_file_is_named(missing):
     raw = b"".join(string(b"ab") for _ in range(5000))[:-missing]
     with pytest.raises(OutOfFileError) as caught:

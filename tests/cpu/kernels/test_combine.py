@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from tests.cpu.kernels.running import THREADS, kernel, run
+from tests.looped import looped
 
 ROWS = 5
 
 
-@pytest.mark.parametrize("n", [1, 16, 100, 576, 1025])
-@pytest.mark.parametrize("n_used", [1, 2, 8])
+@looped("n", [1, 16, 100, 576, 1025])
+@looped("n_used", [1, 2, 8])
 def test_the_weighted_sum(n: int, n_used: int) -> None:
     random = np.random.default_rng(n)
     y = random.standard_normal((ROWS, n_used, n), np.float32)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cpu.kernels.running import THREADS, kernel, run
+from tests.looped import looped
 
 LENGTHS = [1, 7, 16, 33, 256, 257, 1536]
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -72,7 +73,7 @@ def test_unary_is_float64s_within_its_error(op: str) -> None:
             np.testing.assert_allclose(unary(op, x, nth), function(x.astype(np.float64)), relative, absolute)
 
 
-@pytest.mark.parametrize("op", UNARY)
+@looped("op", UNARY)
 def test_unary_over_the_whole_range(op: str) -> None:
     function, relative, absolute = UNARY[op]
     x = np.linspace(-100, 88, 40001, dtype=np.float32)[None]
@@ -83,7 +84,7 @@ def test_unary_over_the_whole_range(op: str) -> None:
     np.testing.assert_allclose(unary(op, x), wanted, relative, absolute)
 
 
-@pytest.mark.parametrize("op", UNARY)
+@looped("op", UNARY)
 def test_unary_keeps_nan_and_takes_infinity(op: str) -> None:
     x = np.array([[np.nan, np.inf, 200.0, -200.0, 0.0]], np.float32)
     got = unary(op, np.abs(x) if op == "sqrt" else x)[0]
@@ -93,8 +94,8 @@ def test_unary_keeps_nan_and_takes_infinity(op: str) -> None:
     assert not np.isnan(got[2:]).any()
 
 
-@pytest.mark.parametrize("op", BINARY)
-@pytest.mark.parametrize("n", LENGTHS)
+@looped("op", BINARY)
+@looped("n", LENGTHS)
 def test_binary_with_a_row_for_each_and_one_for_all(op: str, n: int) -> None:
     a, b = rows_of(n, 5), rows_of(n, 5, 1)
     made = kernel("elementwise.operations", "make_binary", op)
@@ -110,8 +111,8 @@ def test_binary_with_a_row_for_each_and_one_for_all(op: str, n: int) -> None:
     np.testing.assert_array_equal(a, wanted)
 
 
-@pytest.mark.parametrize("op", BINARY)
-@pytest.mark.parametrize("n", LENGTHS)
+@looped("op", BINARY)
+@looped("n", LENGTHS)
 def test_binary_with_one_number_per_row(op: str, n: int) -> None:
     a, b = rows_of(n, 5), rows_of(1, 5, 1)
     for nth in THREADS:
@@ -149,7 +150,7 @@ def test_glu_of_two_tensors_and_of_one(op: str) -> None:
             np.testing.assert_allclose(out, wanted, 4e-6, 2e-6)
 
 
-@pytest.mark.parametrize("n", LENGTHS)
+@looped("n", LENGTHS)
 def test_scale_and_clamp(n: int) -> None:
     x = rows_of(n, 3)
     x[0, 0] = np.nan

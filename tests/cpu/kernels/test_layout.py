@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import pytest
 
 from tests.cpu.kernels.running import THREADS, kernel, run
+from tests.looped import looped
 
 
 def bits(*shape: int) -> np.ndarray:
@@ -15,8 +15,8 @@ def bits(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).integers(0, 2**32, shape, np.uint32)
 
 
-@pytest.mark.parametrize("axes", list(itertools.permutations(range(3))))
-@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 3, 5), (4, 6, 2), (5, 8, 33)])
+@looped("axes", list(itertools.permutations(range(3))))
+@looped("shape", [(1, 1, 1), (1, 3, 5), (4, 6, 2), (5, 8, 33)])
 def test_permute(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     x = bits(*shape)
     wanted = np.transpose(x, axes)
@@ -28,7 +28,7 @@ def test_permute(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
         assert (out[x.size :] == 5).all()
 
 
-@pytest.mark.parametrize(("n_a", "n_b"), [(1, 1), (5, 9), (16, 3), (40, 64)])
+@looped(("n_a", "n_b"), [(1, 1), (5, 9), (16, 3), (40, 64)])
 def test_concat(n_a: int, n_b: int) -> None:
     a, b = bits(5, n_a), bits(5, n_b)
     for nth in THREADS:
@@ -38,7 +38,7 @@ def test_concat(n_a: int, n_b: int) -> None:
         assert (out[5] == 5).all()
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 1), (0, 40), (7, 24), (39, 40)])
+@looped(("start", "stop"), [(0, 1), (0, 40), (7, 24), (39, 40)])
 def test_columns(start: int, stop: int) -> None:
     x, n = bits(5, 40), stop - start
     for nth in THREADS:

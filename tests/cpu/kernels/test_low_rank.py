@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from graphml_cpu.layouts import low_rank_scratch_bytes
 from numpy.typing import NDArray
 
 from tests.cpu.kernels.running import THREADS, kernel, run
+from tests.looped import looped
 
 Floats = NDArray[np.float32]
 
@@ -50,7 +50,7 @@ def numbers(rows: int, n: int, k: int, *ranks: int) -> tuple[Floats, Floats, lis
     return total, x, adapters
 
 
-@pytest.mark.parametrize(
+@looped(
     "sizes",
     [
         (1, 192, 576, 16),
@@ -60,7 +60,7 @@ def numbers(rows: int, n: int, k: int, *ranks: int) -> tuple[Floats, Floats, lis
         (3, 20, 8, 1, 2, 3, 4),
     ],
 )
-@pytest.mark.parametrize("both", [False, True])
+@looped("both", [False, True])
 def test_rows_with_a_factor_get_what_their_adapters_add(sizes: tuple[int, ...], both: bool) -> None:
     total, x, adapters = numbers(*sizes)
     if both:  # every third row has two adapters, the one before it none

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tests.cpu.kernels.running import THREADS, kernel, run
+from tests.looped import looped
 
 LENGTHS = [1, 3, 16, 31, 64, 65, 130, 576, 1000, 4096]
 
@@ -23,9 +23,9 @@ def expected(kind: str, x: np.ndarray, eps: float) -> np.ndarray:
     return x / np.sqrt((x * x).mean(1, keepdims=True) + eps)
 
 
-@pytest.mark.parametrize("n", LENGTHS)
-@pytest.mark.parametrize("kind", ["rms", "layer"])
-@pytest.mark.parametrize(("weighted", "biased"), [(False, False), (True, False), (True, True), (False, True)])
+@looped("n", LENGTHS)
+@looped("kind", ["rms", "layer"])
+@looped(("weighted", "biased"), [(False, False), (True, False), (True, True), (False, True)])
 def test_norm_is_float64s_within_rounding(kind: str, n: int, weighted: bool, biased: bool) -> None:
     made = kernel("norms.norm", f"make_{kind}_norm")
     x = rows_of(n, 5)
@@ -40,7 +40,7 @@ def test_norm_is_float64s_within_rounding(kind: str, n: int, weighted: bool, bia
         assert (out[:, n:] == 7).all()
 
 
-@pytest.mark.parametrize("n", LENGTHS)
+@looped("n", LENGTHS)
 def test_l2_norm_is_float64s_within_rounding(n: int) -> None:
     x = rows_of(n, 4)
     x[2] = 0

@@ -7,6 +7,7 @@ import pytest
 from graphml_cpu.packed import GROUP_BYTES, LAYOUTS, SCALE, packed_bytes
 
 from tests.cpu.kernels.running import THREADS, kernel, run
+from tests.looped import looped
 
 LENGTHS = [1, 17, 32, 100, 128, 576, 1537]
 GATES = [(op, "q8_1") for op in ("swiglu", "geglu", "reglu", "swiglu_oai")] + [("swiglu", "bf16")]
@@ -23,9 +24,9 @@ def packed(x: np.ndarray, layout: str = "q8_1") -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("n", LENGTHS)
-@pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@looped("n", LENGTHS)
+@looped("weighted", [True, False])
+@looped("layout", LAYOUTS)
 def test_rms_norm_quantize_is_norm_then_quantize(n: int, weighted: bool, layout: str) -> None:
     x, weight = rows_of(n, 3), rows_of(n, 1, 1)[0]
     values = {"x": x, "weight": weight if weighted else 0, "n": n, "eps": 1e-5, "x_stride": n * 4, "rows": 3}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tests.cpu.kernels.running import THREADS, kernel, run
+from tests.looped import looped
 
 LENGTHS = [1, 2, 7, 16, 33, 64, 128, 257, 5000]
 
@@ -28,7 +28,7 @@ def exact_softmax(x: np.ndarray) -> np.ndarray:
     return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize("n", LENGTHS)
+@looped("n", LENGTHS)
 def test_softmax_is_float64s_within_rounding(n: int) -> None:
     x = rows_of(n, 5)
     relative = 2e-6 * max(1, n / 1000)  # the sum's rounding
@@ -57,7 +57,7 @@ def test_softmax_of_infinities_and_nan() -> None:
     assert np.isnan(got[1:]).all()
 
 
-@pytest.mark.parametrize("n", LENGTHS)
+@looped("n", LENGTHS)
 def test_sum_is_float64s_within_rounding(n: int) -> None:
     x = rows_of(n, 5)
     for nth in THREADS:

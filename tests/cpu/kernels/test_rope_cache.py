@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.ir.dtype import dtype
 from tests.cpu.kernels.attention_reference import recall, store
 from tests.cpu.kernels.running import THREADS, kernel, run
+from tests.looped import looped
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
 BLOCKS = {name: dtype(name).block_bytes for name in CACHE_DTYPES if dtype(name).block_elements > 1}
@@ -41,7 +41,7 @@ def rotated(x: np.ndarray, table: np.ndarray, mode: str) -> np.ndarray:
     return y
 
 
-@pytest.mark.parametrize("n_half", [1, 3, 8, 16, 20, 32, 64])
+@looped("n_half", [1, 3, 8, 16, 20, 32, 64])
 def test_table_is_exact_for_positions_up_to_a_million(n_half: int) -> None:
     positions = np.array([0, 1, 2, 7, 511, 4096, 65537, 999_999, 1_000_000])
     frequencies = 10000.0 ** -(np.arange(n_half) / n_half)
@@ -53,10 +53,8 @@ def test_table_is_exact_for_positions_up_to_a_million(n_half: int) -> None:
         )
 
 
-@pytest.mark.parametrize("mode", ["norm", "neox"])
-@pytest.mark.parametrize(
-    ("d", "n_rot"), [(64, 64), (128, 128), (80, 32), (80, 20), (6, 6), (16, 2), (40, 40)]
-)
+@looped("mode", ["norm", "neox"])
+@looped(("d", "n_rot"), [(64, 64), (128, 128), (80, 32), (80, 20), (6, 6), (16, 2), (40, 40)])
 def test_rope_turns_pairs_and_copies_the_rest(mode: str, d: int, n_rot: int) -> None:
     random = np.random.default_rng(0)
     x = random.standard_normal((5, 3, d)).astype(np.float32)
@@ -89,8 +87,8 @@ def test_rope_turns_pairs_and_copies_the_rest(mode: str, d: int, n_rot: int) -> 
         np.testing.assert_array_equal(same, out[:, : 3 * d].reshape(x.shape))
 
 
-@pytest.mark.parametrize("mode", ["norm", "neox"])
-@pytest.mark.parametrize(
+@looped("mode", ["norm", "neox"])
+@looped(
     ("dtype", "d", "n_rot"),
     [(dtype, *sizes) for dtype in DTYPES for sizes in ((64, 64), (80, 20), (6, 4))]
     + [(dtype, *sizes) for dtype in BLOCKS for sizes in ((64, 64), (96, 20), (1024, 8))],
@@ -119,8 +117,8 @@ def test_rope_cache_write_is_rope_then_cache_write(mode: str, dtype: str, d: int
     np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [1, 5, 16, 33, 192, 300])
+@looped("dtype", DTYPES)
+@looped("n", [1, 5, 16, 33, 192, 300])
 def test_cache_write_rounds_to_nearest_even(dtype: str, n: int) -> None:
     random = np.random.default_rng(n)
     x = (random.standard_normal((6, n)) * 10.0 ** random.integers(-9, 5, (6, n))).astype(np.float32)
@@ -147,8 +145,8 @@ def test_cache_write_rounds_to_nearest_even(dtype: str, n: int) -> None:
         np.testing.assert_array_equal(recall(got, dtype), recall(wanted, dtype))
 
 
-@pytest.mark.parametrize("dtype", BLOCKS)
-@pytest.mark.parametrize("n", [32, 96, 576])
+@looped("dtype", BLOCKS)
+@looped("n", [32, 96, 576])
 def test_cache_write_quantises_as_the_format_does(dtype: str, n: int) -> None:
     random = np.random.default_rng(n)
     x = (random.standard_normal((8, n)) * 10.0 ** random.integers(-9, 5, (8, 1))).astype(np.float32)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.cpu.kernels.running import THREADS, kernel, run
+from tests.looped import looped
 
 
 def top_k(x: np.ndarray, k: int, nth: int = 1) -> np.ndarray:
@@ -20,9 +21,7 @@ def exact_top_k(x: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(-x, axis=1, kind="stable")[:, :k]
 
 
-@pytest.mark.parametrize(
-    ("n", "k"), [(1, 1), (2, 2), (8, 2), (12, 3), (60, 4), (64, 8), (128, 8), (512, 10), (9000, 40)]
-)
+@looped(("n", "k"), [(1, 1), (2, 2), (8, 2), (12, 3), (60, 4), (64, 8), (128, 8), (512, 10), (9000, 40)])
 def test_top_k_is_a_stable_sort(n: int, k: int) -> None:
     random = np.random.default_rng(n)
     for x in (random.standard_normal((5, n)), random.integers(0, 4, (5, n)), np.zeros((3, n))):
