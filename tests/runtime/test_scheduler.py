@@ -22,9 +22,10 @@ from tests.runtime.made_up_runner import (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_every_request_ends_with_what_it_gives_alone(kind: str, seed: int) -> None:
+    """Planted faults were found by 20 seeds, or by 60 neither."""
     play(seed, 40, kind=kind)
 
 
@@ -67,7 +68,7 @@ def test_ten_thousand_steps(part: int) -> None:
 def test_neither_the_hash_nor_the_prefix_cache_changes_what_comes_out(
     constant_hash: bool, keep: bool, kind: str
 ) -> None:
-    for seed in range(10):
+    for seed in range(5):
         play(seed, 40, constant_hash, keep, kind)
 
 
