@@ -8,6 +8,7 @@ with `pytest --hypothesis-profile explore`.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -102,6 +103,16 @@ def one_driver_for_each_gpu() -> Iterator[None]:
             invoker = importlib.import_module("pyopencl.invoker")
             generate = "generate_enqueue_and_set_args"
             patch.setattr(invoker, generate, remembering(getattr(invoker, generate)))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_context_for_all_clients() -> Iterator[None]:
+    """Each HTTP client would read all certificates of the machine, in 50 ms; a context is only read."""
+    with pytest.MonkeyPatch.context() as patch:
+        if importlib.util.find_spec("httpcore2") is not None:
+            clients = importlib.import_module("httpcore2")
+            patch.setattr(clients, "default_ssl_context", functools.cache(clients.default_ssl_context))
         yield
 
 
