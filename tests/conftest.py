@@ -117,10 +117,10 @@ def one_context_for_all_clients() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_file_for_each_golden(tmp_path_factory: pytest.TempPathFactory) -> None:
+def one_file_for_each_golden(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Each of the run's processes would make most of them, 60 ms for each."""
-    base = tmp_path_factory.getbasetemp()
-    golden.keep_files((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared-goldens")
+    base = tmp_path_factory.getbasetemp()  # of a process of the run it is within the run's
+    golden.keep_files((base.parent if hasattr(pytestconfig, "workerinput") else base) / "shared-goldens")
 
 
 @pytest.fixture
