@@ -118,7 +118,7 @@ def former_arguments(function: Function) -> Function:
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
-        for former in names.keys() & named.keys():
+        for former in [one for one in names if one in named]:
             _warn(f"argument {former!r} of g.{function.__name__}", repr(names[former]), 1)
             named[names[former]] = named.pop(former)
         return function(*given, **named)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import Parameter
 from math import isnan
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -19,14 +20,20 @@ from graphml.ir.shape import Shape, Symbol
 Nodes = Mapping[Node, None]
 """The nodes of the graph that is being built."""
 _INFINITE = float("inf")
+_QUICK_NUMBER = "_type({v}) is _float and {v} == {v}"
 
 
 @dataclass(frozen=True)
 class ArgumentKind:
-    """The requirement of an argument: words for an error, and a test of a value."""
+    """The requirement of an argument: words for an error, and a test of a value.
+
+    quick: an expression over `{v}`, the value, and `_nodes` that is true of most values that pass and of none
+    that do not; empty: the test itself. See `quick_check`.
+    """
 
     words: str
     holds: Callable[[Any, Nodes], bool]
+    quick: str = ""
 
 
 def _is_number(value: Any, nodes: Nodes) -> bool:
@@ -55,7 +62,9 @@ def _is_shape(value: Any, nodes: Nodes) -> bool:
 def whole(least: int) -> ArgumentKind:
     """A whole number from `least` on."""
     return ArgumentKind(
-        f"a whole number of at least {least}", lambda value, nodes: type(value) is int and value >= least
+        f"a whole number of at least {least}",
+        lambda value, nodes: type(value) is int and value >= least,
+        f"_type({{v}}) is _int and {{v}} >= {least}",
     )
 
 
@@ -75,21 +84,21 @@ Count = Annotated[int, whole(1)]
 Index = Annotated[int, whole(0)]
 Positive = Annotated[float, number("a finite number above 0", lambda value: value > 0)]
 NonNegative = Annotated[float, number("a finite number of at least 0", lambda value: value >= 0)]
-Extended = Annotated[float, ArgumentKind("a number or an infinity", _is_number)]
+Extended = Annotated[float, ArgumentKind("a number or an infinity", _is_number, _QUICK_NUMBER)]
 RopeMode = Annotated[str, one_of("norm", "neox")]
 
 NAMED = {"Count": Count, "Index": Index, "Positive": Positive, "NonNegative": NonNegative,
          "Extended": Extended, "RopeMode": RopeMode}  # fmt: skip
 """The kinds narrower than a type, by name."""
-NODE = ArgumentKind("a node of this graph", _is_node)
-_NONE = ArgumentKind("None", lambda value, nodes: value is None)
-_ANYTHING = ArgumentKind("anything", lambda value, nodes: True)
+NODE = ArgumentKind("a node of this graph", _is_node, "{v} in _nodes")
+_NONE = ArgumentKind("None", lambda value, nodes: value is None, "{v} is None")
+_ANYTHING = ArgumentKind("anything", lambda value, nodes: True, "True")
 _PLAIN: dict[object, ArgumentKind] = {
     Node: NODE,
-    int: ArgumentKind("a whole number", lambda value, nodes: type(value) is int),
-    float: ArgumentKind("a finite number", _is_finite),
-    bool: ArgumentKind("True or False", lambda value, nodes: isinstance(value, bool)),
-    str: ArgumentKind("a text", lambda value, nodes: isinstance(value, str)),
+    int: ArgumentKind("a whole number", lambda value, nodes: type(value) is int, "_type({v}) is _int"),
+    float: ArgumentKind("a finite number", _is_finite, "_type({v}) is _float and -_inf < {v} < _inf"),
+    bool: ArgumentKind("True or False", lambda value, nodes: isinstance(value, bool), "_type({v}) is _bool"),
+    str: ArgumentKind("a text", lambda value, nodes: isinstance(value, str), "_type({v}) is _str"),
     type(None): _NONE,
     DType: ArgumentKind("a dtype of graphml.ir.dtype", lambda value, nodes: isinstance(value, DType)),
     Op: ArgumentKind("an op", lambda value, nodes: isinstance(value, Op)),
@@ -120,10 +129,9 @@ def kind_of(annotation: Any) -> ArgumentKind:
 
 def _either(several: list[ArgumentKind]) -> ArgumentKind:
     words = " or ".join(one.words for one in several)
-    if several[1:] == [_NONE]:  # by far the most common, and run for every node
-        holds = several[0].holds
-        return ArgumentKind(words, lambda value, nodes: value is None or holds(value, nodes))
-    return ArgumentKind(words, lambda value, nodes: any(one.holds(value, nodes) for one in several))
+    all_quick = all(one.quick for one in several)
+    quick = " or ".join(f"({one.quick})" for one in reversed(several)) if all_quick else ""
+    return ArgumentKind(words, lambda value, nodes: any(one.holds(value, nodes) for one in several), quick)
 
 
 def _each(words: str, kind: type[Any] | tuple[type[Any], ...], one: ArgumentKind) -> ArgumentKind:
@@ -131,3 +139,30 @@ def _each(words: str, kind: type[Any] | tuple[type[Any], ...], one: ArgumentKind
         f"{words} with {one.words} in each place",
         lambda value, nodes: isinstance(value, kind) and all(one.holds(item, nodes) for item in value),
     )
+
+
+def quick_check(parameters: Sequence[Parameter], kinds: Mapping[str, ArgumentKind]) -> Callable[..., bool]:
+    """A function of the nodes and the arguments of a call: True only if every argument passes its test.
+
+    False or a `TypeError` may also be for unusual arguments that pass. One expression for all parameters,
+    without loops over names and tests, since it is evaluated for every node that is built.
+    """
+    names: dict[str, Any] = {
+        "_type": type, "_int": int, "_float": float, "_bool": bool, "_str": str, "_inf": _INFINITE,
+    }  # fmt: skip
+    given, tests = ["_nodes"], []
+    for i, one in enumerate(parameters):
+        name, test = one.name, kinds[one.name].quick or f"_holds_{i}({{v}}, _nodes)"
+        names[f"_holds_{i}"], names[f"_default_{i}"] = kinds[name].holds, one.default
+        if one.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+            is_named = one.kind is Parameter.VAR_KEYWORD
+            given.append(f"**{name}" if is_named else f"*{name}")
+            values = f"{name}.values()" if is_named else name
+            tests.append(f"(not {name} or all([{test.format(v='_one')} for _one in {values}]))")
+            continue
+        if one.kind is Parameter.KEYWORD_ONLY and not any(part.startswith("*") for part in given):
+            given.append("*")
+        given.append(name if one.default is Parameter.empty else f"{name}=_default_{i}")
+        tests.append(f"({test.format(v=name)})")
+    quick: Callable[..., bool] = eval(f"lambda {', '.join(given)}: {' and '.join(tests) or True}", names)
+    return quick

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 
 from graphml.errors import ArchitectureError, GraphError, GraphmlError, ShapeError
-from graphml.ir.argument_kinds import NODE, ArgumentKind, Nodes, kind_of
+from graphml.ir.argument_kinds import NODE, ArgumentKind, Nodes, kind_of, quick_check
 from graphml.ir.node import Node
 from graphml.ir.source import called_from
 from graphml.ir.suggestion import meant
@@ -57,13 +57,14 @@ class _Parameters:
         self.by_name = {name: self._test(name) for name in self.names}
         self.rest_test: Test = self._test(self.rest[0]) if self.rest else _never
         self.more_test: Test = self._test(self.more[0]) if self.more else _never
+        self.quick = quick_check(parameters, self.kinds)
 
     def _test(self, name: str) -> Test:
         wanted = self.kinds[name]
         return None if wanted is NODE else wanted.holds
 
     def fit(self, given: tuple[Any, ...], named: dict[str, Any], nodes: Nodes) -> bool:
-        """Whether every argument passes its test. Runs for every node that is built."""
+        """Whether every argument passes its test."""
         tests = self.in_order
         if len(given) > len(tests):
             tests += (self.rest_test,) * (len(given) - len(tests))
@@ -128,7 +129,11 @@ def checked(spoken: str, owner: Callable[[Any], Owner] | None = None) -> Callabl
             if known is None:  # not before: an annotation may name a class that is defined later in its file
                 known = _Parameters(function)
             g: Owner = self if owner is None else owner(self)
-            if not known.fit(given, named, g.nodes):
+            try:
+                fits = known.quick(g.nodes, *given, **named)
+            except TypeError:  # an unhashable value, or arguments too many or too few
+                fits = False
+            if not fits and not known.fit(given, named, g.nodes):
                 raise located(GraphError(f"{called} {known.refusal(given, named, g.nodes)}"), g)
             try:
                 return function(self, *given, **named)

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from graphml.errors import GraphError, ShapeError
 from graphml.ir.arguments import method
@@ -28,16 +28,14 @@ def complete(op: Op, given: Mapping[str, Attribute]) -> Attributes:
     """The attributes of an op, defaults filled in; unknown or missing ones are a `GraphError`."""
     if not op.attributes and not given:
         return _NONE
-    full = {**op.attributes, **given}
+    full: dict[str, Any] = {**op.attributes, **given}
     if len(full) > len(op.attributes):
         unknown = next(name for name in full if name not in op.attributes)
         raise GraphError(f"[{op.name}] has no attribute {unknown!r}; it has {sorted(op.attributes)}")
-    known: dict[str, Attribute] = {}
     for name, value in full.items():
         if value is None:
             raise GraphError(f"[{op.name}] wanted attribute {name!r}; got {sorted(given)}")
-        known[name] = value
-    return MappingProxyType(known)
+    return MappingProxyType(full)
 
 
 def infer_type(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -65,6 +63,19 @@ def other_order(op: Op, nodes: Sequence[Node], attributes: Attributes) -> str:
             continue
         return f"; they fit in the order {', '.join('%' + node.name for node in order)}"
     return ""
+
+
+def _misfit(op: Op, nodes: Sequence[Node], attributes: Attributes) -> GraphError:
+    """The error for operands that an op refuses: also how they would fit, and the tensors behind them."""
+    try:
+        infer_type(op, [node.type for node in nodes], attributes)
+    except GraphError as error:
+        found = told_weights(nodes)
+        order = other_order(op, nodes, attributes)
+        told = type(error)(f"{error}{order}{f'; from {found}' if found else ''}")
+        told.located = error.located
+        return told
+    raise AssertionError(f"{op.name} refuses operands and then takes them")
 
 
 def nearest_weights(node: Node) -> list[Node]:
@@ -135,14 +146,10 @@ class BaseBuilder:
         """Like `make`, for methods, which have checked their arguments."""
         full = complete(op, attributes)
         try:
-            made = infer_type(op, [node.type for node in inputs], full)
-        except GraphError as error:
-            found = told_weights(inputs)
-            order = other_order(op, inputs, full)
-            told = type(error)(f"{error}{order}{f'; from {found}' if found else ''}")
-            told.located = error.located
-            raise told from None
-        node = Node(op, inputs, made, self._unique(name or op.name), full, caller())
+            made = op.infer([node.type for node in inputs], full)
+        except (GraphError, ValueError, IndexError):
+            raise _misfit(op, inputs, full) from None
+        node = Node(op, inputs, made, self._unique(self._prefix + (name or op.name)), full, caller())
         self.nodes[node] = None
         return node
 
@@ -188,15 +195,18 @@ class BaseBuilder:
         if known is None:
             if name in self._names:  # a leaf is found by its name alone, so it cannot be renamed
                 raise GraphError(f"{op.name} {name!r} is asked for after a node was called so")
-            known = Node(op, (), kind, self._unique(name, scoped=False), source=caller())
+            known = Node(op, (), kind, self._unique(name), source=caller())
             self._leaves[name] = known
             self.nodes[known] = None
-        if known.op is not op or known.type != kind:
+        if known.op is not op or (known.type is not kind and known.type != kind):
             raise GraphError(f"{name!r} is {known.op.name} {known.type} already; got {op.name} {kind}")
         return known
 
-    def _unique(self, name: str, scoped: bool = True) -> str:
-        full = self._prefix + name if scoped else name
-        count = self._names.get(full, 0)
-        self._names[full] = count + 1
-        return full if count == 0 else self._unique(f"{full}_{count}", scoped=False)
+    def _unique(self, name: str) -> str:
+        names = self._names
+        while name in names:
+            count = names[name]
+            names[name] = count + 1
+            name = f"{name}_{count}"
+        names[name] = 1
+        return name

@@ -51,11 +51,9 @@ class Graph:
 def make_graph(nodes: Iterable[Node], outputs: Mapping[str, Node]) -> Graph:
     """The graph of those `nodes` (given in a runnable order) that the outputs need or that change a state."""
     ordered = tuple(nodes)
-    needed: set[Node] = set()
-    stack = [*outputs.values(), *(node for node in ordered if node.op.writes is not None)]
-    while stack:
-        node = stack.pop()
-        if node not in needed:
+    needed = set(outputs.values())
+    for node in reversed(ordered):
+        if node in needed or node.op.writes is not None:
             needed.add(node)
-            stack.extend(node.inputs)
-    return Graph(tuple(node for node in ordered if node in needed), dict(outputs))
+            needed.update(node.inputs)
+    return Graph(tuple([node for node in ordered if node in needed]), dict(outputs))

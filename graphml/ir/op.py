@@ -42,9 +42,14 @@ def integer(attributes: Attributes, name: str) -> int:
 def integers(attributes: Attributes, name: str) -> tuple[int, ...]:
     """An attribute that is a tuple of whole numbers; a `GraphError` for any other value."""
     value = attributes[name]
-    if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
+    if not isinstance(value, tuple):
         raise GraphError(f"attribute {name!r}: wanted whole numbers; got {value!r}")
-    return tuple(int(item) for item in value)
+    found: list[int] = []
+    for item in value:
+        if not isinstance(item, int):
+            raise GraphError(f"attribute {name!r}: wanted whole numbers; got {value!r}")
+        found.append(int(item))
+    return tuple(found)
 
 
 def text(attributes: Attributes, name: str) -> str:
@@ -55,7 +60,7 @@ def text(attributes: Attributes, name: str) -> str:
     return value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Type:
     """Element type and shape of a value.
 
@@ -66,6 +71,10 @@ class Type:
     dtype: DType
     shape: Shape
     parts: tuple[Type, ...] = ()
+
+    def __init__(self, dtype: DType, shape: Shape, parts: tuple[Type, ...] = ()) -> None:
+        held = self.__dict__  # as a frozen dataclass sets one field after the other, in twice the time
+        held["dtype"], held["shape"], held["parts"] = dtype, shape, parts
 
     @classmethod
     def of_parts(cls, parts: Sequence[Type]) -> Type:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 _OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
-_own: dict[str, bool] = {}  # file -> whether it is of the package `graphml`; read for every node
+_own_files: set[str] = set()  # files of the package `graphml` so far
 
 
 @dataclass(frozen=True)
@@ -25,26 +26,46 @@ class Source:
 
 
 _known: dict[tuple[str, int], Source] = {}
+_lines: dict[int, dict[int, Source]] = {}
+"""The lines that made nodes, by the id of their code object and the instruction. Read for every node:
+`f_lineno` counts lines from the beginning of the function, and code objects are hashed whole."""
 
 
 def is_own(file: str) -> bool:
     """Whether a file belongs to the package `graphml`, or is Python's own way to import one."""
-    known = _own.get(file)
-    if known is None:
-        known = _own[file] = file.startswith((_OWN_FOLDER, "<frozen importlib"))
-    return known
+    if file in _own_files:
+        return True
+    own = file.startswith((_OWN_FOLDER, "<frozen importlib"))
+    if own:
+        _own_files.add(file)
+    return own
 
 
 def caller() -> Source | None:
-    """The innermost line of code outside the package `graphml`: an architecture's, or the user's."""
-    frame: FrameType | None = sys._getframe(1)
+    """The innermost line of code outside the package `graphml`: an architecture's, or the user's.
+
+    For functions of graphml: their own frame is not looked at.
+    """
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not (_own[file] if file in _own else is_own(file)):
-            line = file, frame.f_lineno
-            return _known[line] if line in _known else _known.setdefault(line, Source(*line))
+        code = frame.f_code
+        if code.co_filename not in _own_files and not is_own(code.co_filename):
+            lines = _lines.get(id(code))
+            if lines is None:
+                lines = _lines_of(code)
+            at = frame.f_lasti
+            found = lines.get(at)
+            if found is None:
+                line = code.co_filename, frame.f_lineno
+                found = lines[at] = _known.setdefault(line, Source(*line))
+            return found
         frame = frame.f_back
     return None
+
+
+def _lines_of(code: CodeType) -> dict[int, Source]:
+    weakref.finalize(code, _lines.pop, id(code), None).atexit = False  # its id may be another's then
+    return _lines.setdefault(id(code), {})
 
 
 def callers(lines: Iterator[tuple[str, int]]) -> str:

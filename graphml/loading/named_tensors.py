@@ -6,13 +6,14 @@ Knows names, types and shapes of tensors; nothing of their values or of single a
 from __future__ import annotations
 
 import fnmatch
+import functools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 from graphml.errors import ArchitectureError
 from graphml.ir.argument_kinds import Count
 from graphml.ir.arguments import checked
-from graphml.ir.dtype import dtype
+from graphml.ir.dtype import F32, dtype
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Type
@@ -38,8 +39,8 @@ class Tensors:
         self._tensors = tensors
         self._prefix = prefix
         self._used: set[str] = set() if used is None else used
-        self.scales: Tensors = self  # the source of `.scale`s
-        self._absent: list[str] = []  # optional tensors that were asked for
+        self.scales: Tensors | None = None  # the source of `.scale`s; None, not a cycle, for these themselves
+        self._absent: list[str] = []  # tensors that were asked for
         self._left_out: dict[str, str] = {}  # tensor that the file has -> the pattern that leaves it out
 
     @method
@@ -49,13 +50,17 @@ class Tensors:
 
     def _get(self, *names: str) -> Node | None:
         for name in names:
-            for full in (f"{self._prefix}{name}", f"{self._prefix}{name}.weight"):
+            full = self._prefix + name
+            tensor = self._tensors.get(full)
+            if tensor is None:
+                full += ".weight"
                 tensor = self._tensors.get(full)
-                if tensor is not None:
-                    self._used.add(full)
-                    node = self.g.leaf(weight_leaf, full, Type(dtype(tensor.dtype), tensor.shape))
-                    return self.g.dequantize(node) if len(tensor.shape) == 1 else node
-        self._absent += [name for name in names if not name.endswith((".bias", ".scale"))]
+            if tensor is not None:
+                self._used.add(full)
+                node = self.g.leaf(weight_leaf, full, _type_of(tensor.dtype, tensor.shape))
+                is_plain = len(tensor.shape) != 1 or node.dtype is F32
+                return node if is_plain else self.g.dequantize(node)
+        self._absent += names
         return None
 
     @method
@@ -71,7 +76,8 @@ class Tensors:
         pattern = self._left_out.get(full, self._left_out.get(f"{self._prefix}{name}"))
         if pattern is not None:
             raise ArchitectureError(f"tensor {full} is left out by without({pattern!r})")
-        others = [f"{self._prefix}{other}.weight" for other in dict.fromkeys(self._absent) if other != name]
+        absent = [one for one in dict.fromkeys(self._absent) if not one.endswith((".bias", ".scale"))]
+        others = [f"{self._prefix}{other}.weight" for other in absent if other != name]
         nor = f", nor is {', '.join(others)}" if others else ""
         here = [] if others else [one for one in self._tensors if one.startswith(self._prefix)]
         close = similar(full, here, 1)
@@ -101,9 +107,12 @@ class Tensors:
             raise ArchitectureError(
                 f"tensor {self._prefix}{name}.weight: wanted {rows} rows; got {self._want(name).type}"
             )
-        extras = [(self.g.mul, self.scale(name, scaled)), (self.g.add, self._get(f"{name}.bias"))]
+        factor, bias = self.scale(name, scaled), self._get(f"{name}.bias")
+        if factor is None and bias is None:
+            return self.g.mul_mat(matrix, x, name=out)
+        extras = [(self.g.mul, factor), (self.g.add, bias)]
         todo = [(apply, node) for apply, node in extras if node is not None]
-        y = self.g.mul_mat(matrix, x, name=None if todo else out)
+        y = self.g.mul_mat(matrix, x)
         for i, (apply, node) in enumerate(reversed(todo) if scale_last else todo, 1):
             y = apply(y, node, name=out if i == len(todo) else None)
         return y
@@ -114,7 +123,8 @@ class Tensors:
         NVFP4 weights need it. For other formats llama.cpp applies it in some feed-forwards only: unless
         `scaled`, it is ignored.
         """
-        return self.scales._get(f"{name}.scale") if scaled or self._want(name).dtype.name == "nvfp4" else None
+        of = self if self.scales is None else self.scales
+        return of._get(f"{name}.scale") if scaled or self._want(name).dtype.name == "nvfp4" else None
 
     @method
     def logits(self, x: Node, name: str = "logits", of: str = "output") -> Node:
@@ -152,6 +162,12 @@ class Tensors:
     def unused(self) -> list[str]:
         """Tensors of the file that the architecture did not use."""
         return sorted(set(self._tensors) - self._used)
+
+
+@functools.lru_cache(maxsize=4096)
+def _type_of(kind: str, shape: tuple[int, ...]) -> Type:
+    """The type of a tensor; each is asked for by every graph of a model."""
+    return Type(dtype(kind), shape)
 
 
 def output_rows(g: Builder, x: Node) -> Node:

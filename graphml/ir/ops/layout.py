@@ -17,7 +17,7 @@ from graphml.ir.shape import Symbol, bounds, fixed
 def _infer_reshape(inputs: Sequence[Type], attributes: Attributes) -> Type:
     x, tail, kept = inputs[0], integers(attributes, "tail"), integer(attributes, "keep")
     head, rest = x.shape[:kept], x.shape[kept:]
-    known = kept >= 0 and not any(isinstance(dim, Symbol) for dim in rest) and all(dim > 0 for dim in tail)
+    known = kept >= 0 and min(tail, default=1) > 0 and Symbol not in map(type, rest)
     if not known or prod(bounds(rest)) != prod(tail):
         raise ShapeError(f"wanted elements for {tail} after the first {kept} dimensions; got {x}")
     if x.dtype.is_format:

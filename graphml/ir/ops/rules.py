@@ -37,6 +37,8 @@ def broadcast(inputs: Sequence[Type], attributes: Attributes) -> Type:
     """Two f32 operands; the second is broadcast along its dimensions of 1 and its missing leading ones."""
     want_float(inputs)
     a, b = inputs[0].shape, inputs[1].shape
+    if a == b:
+        return inputs[0]
     padded: tuple[Dim, ...] = (1,) * (len(a) - len(b)) + b
     if len(b) > len(a) or any(y not in (1, x) for x, y in zip(a, padded, strict=True)):
         raise ShapeError(f"wanted a second operand that stretches to {inputs[0]}; got {inputs[1]}")
