@@ -25,6 +25,7 @@ from graphml.weights import ModelFile
 
 HIDDEN = "hidden"
 """The name of a step's hidden rows: an output, and an input of the layer that predicts further."""
+_KEPT = 4  # graphs of a model that are kept; one has 3,000 nodes of half a kilobyte at most
 
 
 def head_prefix(config: Any) -> str:
@@ -57,6 +58,7 @@ class ModelGraphs:
         self.recurrent: bool | None = None
         self.is_head = False
         self._encoder_uses: set[str] = set()
+        self._latest: dict[tuple[object, ...], tuple[Graph, list[str]]] = {}
 
     def build(
         self,
@@ -70,8 +72,24 @@ class ModelGraphs:
     ) -> Graph:
         """The graph of one step, as the architecture builds it.
 
-        pooling, hidden: see `CompileOptions`; top_k: with `candidates` beside the logits.
+        pooling, hidden: see `CompileOptions`; top_k: with `candidates` beside the logits. The last few graphs
+        are kept: that of one token is asked for by its program, its states and the memory that it needs.
         """
+        key = max_tokens, max_outputs, max_sequences, pooling, top_k, hidden, self.is_head
+        known = self._latest.pop(key, None)
+        graph, unused = known or self._build(max_tokens, max_outputs, max_sequences, pooling, top_k, hidden)
+        self._latest[key] = graph, unused  # again the last one
+        if len(self._latest) > _KEPT:
+            self._latest.pop(next(iter(self._latest)), None)
+        self.unused_tensors = list(unused)
+        self.recurrent = any(node.op.recurrent for node in graph.nodes)
+        self.cell_groups = groups_among(graph.leaves("input"))
+        return graph
+
+    def _build(
+        self, max_tokens: int, max_outputs: int, max_sequences: int, pooling: str, top_k: bool, hidden: bool
+    ) -> tuple[Graph, list[str]]:
+        """The graph, and the tensors of the file that it does not use."""
         g = Builder(
             max_tokens, max_outputs, max_sequences, MAX_CELLS, BLOCK_SIZE, self.cache_dtype,
             self.architecture.causal, windows=not self.swa_full,
@@ -86,10 +104,7 @@ class ModelGraphs:
             if hidden:
                 graph = with_outputs(graph, g.finish(**{HIDDEN: self._every_hidden(g)}))
         unused = [] if self.is_head else weights.unused()
-        self.unused_tensors = [one for one in unused if not one.startswith(self._ahead)]
-        self.recurrent = any(node.op.recurrent for node in graph.nodes)
-        self.cell_groups = groups_among(graph.leaves("input"))
-        return graph
+        return graph, [one for one in unused if not one.startswith(self._ahead)]
 
     def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:
         """The graph that reads source texts, of a model that `encodes`: gives their hidden rows [T, D]."""
