@@ -5,6 +5,7 @@ Knows architectures through discovery; imports none by name.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -31,14 +32,18 @@ def sample_graph(architecture: Architecture, model: SampleModel, name: str) -> G
 
 def traits_known(name: str) -> list[Traits]:
     """The traits of a known architecture's samples; none for a sample that cannot be built."""
-    architecture = discovery.architecture(name)
+    return list(_traits(discovery.architecture(name), name))
+
+
+@functools.cache  # every draft compares with each of them
+def _traits(architecture: Architecture, name: str) -> tuple[Traits, ...]:
     found = []
     for model in architecture.sample(name) if architecture.sample else ():
         try:
             found.append(traits_of(sample_graph(architecture, model, name)))
         except (GraphmlError, KeyError):
             continue
-    return found
+    return tuple(found)
 
 
 def nearest(wanted: Traits, preferred: str | None = None) -> tuple[str, list[str]]:
