@@ -31,6 +31,9 @@ class DType:
     def __repr__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # NumPy's types take long
+
     @property
     def is_format(self) -> bool:
         """Whether the elements need a decoder of `graphml_quant` to become numbers."""

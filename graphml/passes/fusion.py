@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 from graphml.ir import ops as plain_ops
 from graphml.ir.graph import Graph
@@ -36,6 +37,7 @@ from graphml.passes.rewrite import (
 )
 
 Find: TypeAlias = Callable[..., Pattern] | tuple[Callable[..., Pattern], ...]
+Refuses: TypeAlias = Callable[[Node], str | None]
 Rule: TypeAlias = "tuple[Fusion, Pattern, tuple[str, ...]]"
 
 
@@ -98,18 +100,18 @@ class _Rules:
                 self.by_root.setdefault(root_of(pattern).op, []).append((fusion, pattern, names))
         for some in self.by_root.values():
             some.sort(key=lambda rule: -size(rule[1]))
-        self._tried: dict[tuple[Op, ...], Sequence[Rule]] = {}
+        self._tried: dict[tuple[Op, ...], Sequence[tuple[Rule, bool]]] = {}
 
-    def tried_at(self, node: Node) -> Sequence[Rule]:
-        """The patterns that can match at a node, or nearly match."""
-        ops = tuple(source.op for source in node.inputs)
-        key = (node.op, *ops)
-        if key not in self._tried:
-            self._tried[key] = [
-                rule for rule in self.by_root[node.op]
-                if may_match(rule[1], ops) or may_nearly_match(rule[1], ops)
-            ]  # fmt: skip
-        return self._tried[key]
+    def tried_at(self, node: Node) -> Sequence[tuple[Rule, bool]]:
+        """The patterns that can match at a node, True, or only nearly match, False."""
+        key = (node.op, *[source.op for source in node.inputs])
+        found = self._tried.get(key)
+        if found is None:
+            rules = [(rule, may_match(rule[1], key[1:])) for rule in self.by_root[node.op]]
+            found = self._tried[key] = [
+                (rule, can) for rule, can in rules if can or may_nearly_match(rule[1], key[1:])
+            ]
+        return found
 
 
 @functools.lru_cache(maxsize=64)  # of each part of a placed graph, for each sweep
@@ -182,7 +184,7 @@ def fuse(
     graph: Graph,
     wanted: Collection[Op],
     names: Collection[str] | None = None,
-    refuses: Callable[[Node], str | None] = lambda node: None,
+    refuses: Refuses = lambda node: None,
     last: bool = False,
 ) -> tuple[Graph, FusionLog]:
     """Apply every fusion whose op is `wanted`, those that save most values first, until nothing matches.
@@ -198,12 +200,21 @@ def fuse(
             if f.replace in wanted and (names is None or f.name in names) and f.last == last
         )
     )
+    known = _finished.get(graph)
+    if known is not None and known[:2] == (rules, refuses):
+        return graph, FusionLog((), known[2])
     applied: list[Applied] = []
     while True:
         finds, misses = _accepted_matches(graph, rules, refuses)
         if not finds:  # what the last sweep misses are the near misses
-            return graph, FusionLog(tuple(applied), tuple(dict.fromkeys(_refused(misses))))
+            missed = tuple(dict.fromkeys(_refused(misses)))
+            _finished[graph] = rules, refuses, missed
+            return graph, FusionLog(tuple(applied), missed)
         graph = _replaced(graph, finds, applied)
+
+
+_finished: WeakKeyDictionary[Graph, tuple[_Rules, Refuses, tuple[Refused, ...]]] = WeakKeyDictionary()
+"""Graphs to which some rules do not apply any more: they come back if no pass between changes them."""
 
 
 @dataclass(frozen=True)
@@ -221,22 +232,16 @@ class _Accepted:
         return fused, dict(zip(self.match.results, made, strict=True))
 
 
-@dataclass(frozen=True)
-class _Miss:
-    """A pattern that was tried at a node in vain; refusal: of a match, None where there was none."""
-
-    fusion: Fusion
-    pattern: Pattern
-    node: Node
-    refusal: Refusal | None
+_Miss: TypeAlias = tuple[Fusion, Pattern, Node, Refusal | None]
+"""A pattern that was tried at a node in vain: with the refusal of its match, None where there was none."""
 
 
 def _refused(found: tuple[Users, Sequence[_Miss]]) -> Iterator[Refused]:
     users, misses = found
-    for miss in misses:
-        refusal = miss.refusal or almost(miss.pattern, miss.node, users)
+    for fusion, pattern, node, told in misses:
+        refusal = told or almost(pattern, node, users)
         if refusal is not None:
-            yield Refused(miss.fusion.name, miss.node.name, refusal.reason, refusal.at.name)
+            yield Refused(fusion.name, node.name, refusal.reason, refusal.at.name)
 
 
 def _replaced(graph: Graph, finds: Sequence[_Accepted], applied: list[Applied]) -> Graph:
@@ -263,7 +268,7 @@ def _savings(found: _Accepted) -> tuple[int, int]:
 
 
 def _accepted_matches(
-    graph: Graph, rules: _Rules, refuses: Callable[[Node], str | None]
+    graph: Graph, rules: _Rules, refuses: Refuses
 ) -> tuple[list[_Accepted], tuple[Users, list[_Miss]]]:
     """For every node the largest match that a fusion accepts, or what was tried if there is none."""
     roots = [node for node in graph.nodes if node.op in rules.by_root]
@@ -276,11 +281,11 @@ def _accepted_matches(
     position = {node: i for i, node in enumerate(graph.nodes)}
     taken = {node.name for node in graph.nodes}
     for node in roots:
-        missed = []
-        for fusion, pattern, names in rules.tried_at(node):
-            match = find(pattern, node, users)
+        missed: list[_Miss] = []
+        for (fusion, pattern, names), can_match in rules.tried_at(node):
+            match = find(pattern, node, users) if can_match else None
             if match is None:
-                missed.append(_Miss(fusion, pattern, node, None))
+                missed.append((fusion, pattern, node, None))
                 continue
             refusal = (
                 _shared(match, users, wanted)
@@ -294,7 +299,7 @@ def _accepted_matches(
                     finds.append(_Accepted(fusion, match, fused))
                     break
                 refusal = Refusal(f"the backend refuses it: {reason}", node)
-            missed.append(_Miss(fusion, pattern, node, refusal))
+            missed.append((fusion, pattern, node, refusal))
         else:
             misses += missed
     return finds, (users, misses)

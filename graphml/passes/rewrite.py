@@ -56,9 +56,13 @@ def find(pattern: Pattern, root: Node, users: Users) -> Match | None:
     """Match a pattern with its root at a node; operands of commutative ops match in either order."""
     if isinstance(pattern, Several):
         return _match_several(pattern, root, users)
-    terms = pattern if isinstance(pattern, tuple) else (pattern,)
     variables: dict[str, Node] = {}
     covered: list[tuple[Term, Node]] = []
+    if isinstance(pattern, Term):
+        if not _match(pattern, root, variables, covered):
+            return None
+        return Match(variables, tuple(dict.fromkeys([node for _, node in covered])), (root,))
+    terms = pattern
     if not _match(terms[-1], root, variables, covered):
         return None
     places = [{node for term, node in covered if term == wanted} for wanted in terms]
@@ -182,27 +186,51 @@ def _fits(term: Term, node: Node) -> bool:
     return not term.required or all(node.attributes.get(name) == value for name, value in term.required)
 
 
-def _match(
-    term: Term | str, node: Node, variables: dict[str, Node], covered: list[tuple[Term, Node]]
-) -> bool:
-    if isinstance(term, str):
-        return variables.setdefault(term, node) is node
-    if not _fits(term, node) or len(node.inputs) != len(term.arguments):
+def _match(term: Term, node: Node, variables: dict[str, Node], covered: list[tuple[Term, Node]]) -> bool:
+    """Whether a term matches a node; adds what it binds and covers, which is of no use if it does not."""
+    if not _fits(term, node):
         return False
-    orders: list[Sequence[Node]] = [node.inputs]
-    if term.op.commutative:
-        orders.append((node.inputs[1], node.inputs[0], *node.inputs[2:]))
-    for inputs in orders:
-        if any(op is not None and op is not n.op for op, n in zip(term.heads, inputs, strict=True)):
-            continue  # most nodes, and cheaply
-        trial_variables, trial_covered = dict(variables), [*covered, (term, node)]
-        if all(
-            _match(t, n, trial_variables, trial_covered) for t, n in zip(term.arguments, inputs, strict=True)
-        ):
+    inputs, heads = node.inputs, term.heads
+    if len(inputs) != len(heads):
+        return False
+    if not term.op.commutative:
+        return _has_heads(inputs, heads) and _match_all(term, node, inputs, variables, covered)
+    swapped = (inputs[1], inputs[0], *inputs[2:])
+    if not _has_heads(swapped, heads):
+        return _has_heads(inputs, heads) and _match_all(term, node, inputs, variables, covered)
+    if _has_heads(inputs, heads):
+        trial_variables, trial_covered = dict(variables), list(covered)
+        if _match_all(term, node, inputs, trial_variables, trial_covered):
             variables.update(trial_variables)
             covered[:] = trial_covered
             return True
-    return False
+    return _match_all(term, node, swapped, variables, covered)
+
+
+def _has_heads(inputs: Sequence[Node], heads: Sequence[Op | None]) -> bool:
+    """Whether the operands have the ops of a term's arguments; those of most nodes do not."""
+    for source, op in zip(inputs, heads, strict=True):  # noqa: SIM110 - runs for every node and pattern
+        if op is not None and op is not source.op:
+            return False
+    return True
+
+
+def _match_all(
+    term: Term,
+    node: Node,
+    inputs: Sequence[Node],
+    variables: dict[str, Node],
+    covered: list[tuple[Term, Node]],
+) -> bool:
+    """Whether the term's arguments match these operands, in this order."""
+    covered.append((term, node))
+    for argument, source in zip(term.arguments, inputs, strict=True):
+        if isinstance(argument, str):
+            if variables.setdefault(argument, source) is not source:
+                return False
+        elif not _match(argument, source, variables, covered):
+            return False
+    return True
 
 
 def fuse_node(op: Op, match: Match, inputs: Sequence[Node], attributes: Mapping[str, Attribute]) -> Node:
@@ -244,27 +272,25 @@ def substitute(graph: Graph, chosen: Mapping[Node, Make], gone: Collection[Node]
     A chosen node is the first result of its replacement. Leaves that the replacement reads move before it.
     gone: nodes to drop because nothing reads them any more; otherwise one that changes a state would stay.
     """
-    new: dict[Node, Node] = {}
+    new = {node: node for node in graph.nodes if node.op.family == "leaf"}  # replacements may read each
     order: dict[Node, None] = {}
-    leaves = {node: node for node in graph.nodes if node.op.family == "leaf"}
-    readable = dict(leaves)  # what a replacement may read: every leaf, and `new`
-
-    def put(node: Node, made: Node) -> None:
-        new[node] = readable[node] = made
-        order.setdefault(made)
-
+    before: set[Node] = set()  # results of replacements at nodes before them
     for node in graph.nodes:
-        if node in new or node in gone:
+        if node in before or node in gone:
             continue
-        if node in chosen:
-            fused, became = chosen[node](readable)
-            order.update(dict.fromkeys(leaf for leaf in fused.inputs if leaf in leaves))
-            order.setdefault(fused)
-            for result, made in became.items():
-                put(result, made)
+        make = chosen.get(node)
+        if make is None:
+            made = node.on(tuple([new[source] for source in node.inputs])) if node.inputs else node
+            new[node] = made
+            order[made] = None
             continue
-        inputs = tuple(new[source] for source in node.inputs)
-        put(node, node.on(inputs))
+        fused, became = make(new)
+        order.update(dict.fromkeys(leaf for leaf in fused.inputs if leaf.op.family == "leaf"))
+        order[fused] = None
+        for result, made in became.items():
+            new[result] = made
+            order[made] = None
+            before.add(result)
     return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
 
 
@@ -272,15 +298,17 @@ def rebuild(graph: Graph, change: Callable[[Node], Node | tuple[Node, ...]]) -> 
     """Apply `change` to every node in order, after its inputs.
 
     `change` returns the node that replaces its argument, or several: the last replaces it, the others are new
-    and come before it.
+    and come before it. The graph itself where nothing changes.
     """
     new: dict[Node, Node] = {}
     order: dict[Node, None] = {}
     for node in graph.nodes:
-        inputs = tuple(new[source] for source in node.inputs)
-        moved = node.on(inputs)
-        result = change(moved)
-        made = result if isinstance(result, tuple) else (result,)
-        order.update(dict.fromkeys(made))
-        new[node] = made[-1]
-    return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
+        result = change(node.on(tuple([new[source] for source in node.inputs])))
+        if isinstance(result, tuple):
+            order.update(dict.fromkeys(result))
+            new[node] = result[-1]
+        else:
+            order[result] = None
+            new[node] = result
+    made = make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
+    return graph if (made.nodes, made.outputs) == (graph.nodes, graph.outputs) else made

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 from graphml.errors import UsageError
 from graphml.ir.op import Op
 from graphml.passes.fusion import fusions
 from graphml.similar_names import did_you_mean
 
 
+@functools.lru_cache(maxsize=64)  # for every graph that is compiled
 def switched(switches: str, origin: str = "fuse") -> frozenset[str]:
     """The names of the fusions that are on: "" or "all", "none", "-swiglu,+linear", "none,+swiglu".
 
