@@ -6,6 +6,7 @@ Knows ops as values; the methods for single ops are functions in `methods`, coll
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from graphml.ir.shape import Shape
 from graphml.ir.source import caller
 
 _NONE: Attributes = MappingProxyType({})
+_type_of = operator.attrgetter("type")
 
 
 def complete(op: Op, given: Mapping[str, Attribute]) -> Attributes:
@@ -146,7 +148,7 @@ class BaseBuilder:
         """Like `make`, for methods, which have checked their arguments."""
         full = complete(op, attributes)
         try:
-            made = op.infer([node.type for node in inputs], full)
+            made = op.infer(list(map(_type_of, inputs)), full)
         except (GraphError, ValueError, IndexError):
             raise _misfit(op, inputs, full) from None
         node = Node(op, inputs, made, self._unique(self._prefix + (name or op.name)), full, caller())

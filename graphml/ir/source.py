@@ -49,23 +49,29 @@ def caller() -> Source | None:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        if code.co_filename not in _own_files and not is_own(code.co_filename):
+        if code.co_filename not in _own_files:
             lines = _lines.get(id(code))
             if lines is None:
                 lines = _lines_of(code)
-            at = frame.f_lasti
-            found = lines.get(at)
-            if found is None:
-                line = code.co_filename, frame.f_lineno
-                found = lines[at] = _known.setdefault(line, Source(*line))
-            return found
+            if lines is not None:
+                at = frame.f_lasti
+                return lines[at] if at in lines else _line_at(frame, lines)
         frame = frame.f_back
     return None
 
 
-def _lines_of(code: CodeType) -> dict[int, Source]:
+def _lines_of(code: CodeType) -> dict[int, Source] | None:
+    """The lines of a code object so far; None for code of graphml."""
+    if is_own(code.co_filename):
+        return None
     weakref.finalize(code, _lines.pop, id(code), None).atexit = False  # its id may be another's then
     return _lines.setdefault(id(code), {})
+
+
+def _line_at(frame: FrameType, lines: dict[int, Source]) -> Source:
+    line = frame.f_code.co_filename, frame.f_lineno
+    found = lines[frame.f_lasti] = _known.setdefault(line, Source(*line))
+    return found
 
 
 def callers(lines: Iterator[tuple[str, int]]) -> str:

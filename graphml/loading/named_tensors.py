@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -22,7 +23,7 @@ from graphml.ir.shape import fixed
 from graphml.similar_names import similar
 from graphml.weights import Tensor
 
-method = checked("weights", lambda self: self.g)
+method = checked("weights", operator.attrgetter("g"))
 
 
 class Tensors:
@@ -154,9 +155,10 @@ class Tensors:
     @method
     def without(self, pattern: str) -> Tensors:
         """The tensors without those that match a pattern (`*.attn_output.bias`), which stay unused."""
-        kept = {name: one for name, one in self._tensors.items() if not fnmatch.fnmatch(name, pattern)}
+        left_out = dict.fromkeys(fnmatch.filter(self._tensors, pattern), pattern)
+        kept = {name: one for name, one in self._tensors.items() if name not in left_out}
         found = Tensors(self.g, kept, self._prefix, self._used)
-        found._left_out = self._left_out | {name: pattern for name in self._tensors if name not in kept}
+        found._left_out = self._left_out | left_out
         return found
 
     def unused(self) -> list[str]:
