@@ -5,6 +5,7 @@ Knows graphs, plans and fusion logs; nothing of drawing, of terminals or of comp
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,16 +37,19 @@ Document = dict[str, Any]
 class _Place:
     """Facts of the last graph only: the storage and backend of its values.
 
-    owners: the backend's name of every node, if there are several backends.
+    owners: the backend's name of every node, if there are several backends. explaining: by their ids the
+    devices that say which kernels they call.
     """
 
     plan: Plan
     backend: Backend
     device: Device
     owners: Mapping[Node, str]
+    explaining: Mapping[int, ExplainingDevice]
 
     def facts(self, node: Node) -> Record:
         backend, device = self._owner(node)
+        explaining = self.explaining.get(id(device))
         reason = backend.refuses(node)
         offset = self.plan.offsets.get(node)
         workspace = self.plan.workspaces.get(node)
@@ -55,7 +59,7 @@ class _Place:
             "workspace": None if workspace is None else {"offset": workspace, "size": device.workspace(node)},
             "backend": self._computes(node, backend.name) if reason is None else "numpy",
             "fallback": reason,
-            "kernels": device.called_kernels(node) if isinstance(device, ExplainingDevice) else None,
+            "kernels": None if explaining is None else explaining.called_kernels(node),
         }
 
     def _computes(self, node: Node, name: str) -> str | None:
@@ -96,7 +100,9 @@ def describe(
         snapshots["final"] = compiled.graph
         last = "final"
     owners = compiled.backends
-    place = _Place(compiled.plan, backend, device, owners)
+    devices = (device, *device.devices.values()) if isinstance(device, PartsDevice) else (device,)
+    explaining = {id(one): one for one in devices if isinstance(one, ExplainingDevice)}
+    place = _Place(compiled.plan, backend, device, owners, explaining)
     passes: list[Record] = [
         {
             "name": name,
@@ -150,6 +156,7 @@ def shape_of(shape: Shape) -> list[int | str]:
     return [str(dim) if isinstance(dim, Symbol) else dim for dim in shape]
 
 
+@functools.lru_cache(maxsize=4096)  # a line makes a node in every layer
 def source_of(source: Source | None) -> str | None:
     """File name and line, without the folder, which is private."""
     if source is None:

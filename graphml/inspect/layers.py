@@ -5,6 +5,7 @@ Knows names and the plain records of nodes; nothing of graphs.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -20,6 +21,7 @@ _LAYER = re.compile(r"(?:^|(?<=\.))(layers|blk|cache)\.(\d+)(?=\.)")
 Nodes = Sequence[Mapping[str, Any]]
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def layer_of(name: str) -> int | None:
     """The layer in a node's name: 3 of `layers.3.q`, `blk.3.attn_q.weight` and `cache.3.k`."""
     found = _LAYER.match(name)
@@ -87,7 +89,7 @@ def layer_hashes(nodes: Nodes) -> dict[int, str]:
     """
     types = {node["name"]: [node["dtype"], node["shape"]] for node in nodes}
     readers = _reading_layers(nodes)
-    lines: dict[int, list[Any]] = {}
+    lines: dict[int, list[str]] = {}
     outside: dict[int, dict[str, int]] = {}
     for node in nodes:
         layer = node["layer"]
@@ -96,9 +98,10 @@ def layer_hashes(nodes: Nodes) -> dict[int, str]:
         known = outside.setdefault(layer, {})
         inputs = [_seen(name, layer, known, readers, types) for name in node["inputs"]]
         facts = [node["op"], *types[node["name"]], inputs, node["attributes"], node["fallback"]]
-        lines.setdefault(layer, []).append([renumbered(node["name"], layer, "#"), *facts])
+        line = json.dumps([renumbered(node["name"], layer, "#"), *facts])
+        lines.setdefault(layer, []).append(line)
     return {
-        layer: hashlib.sha256(json.dumps(sorted(found, key=json.dumps)).encode()).hexdigest()
+        layer: hashlib.sha256(f"[{', '.join(sorted(found))}]".encode()).hexdigest()
         for layer, found in lines.items()
     }
 

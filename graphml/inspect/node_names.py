@@ -9,6 +9,8 @@ from graphml.similar_names import similar
 
 def printable(name: str) -> str:
     """The name with unprintable characters and backslashes escaped; different names stay different."""
+    if name.isprintable() and "\\" not in name:
+        return name
     return "".join(
         char if char.isprintable() and char != "\\" else char.encode("unicode_escape").decode()
         for char in name

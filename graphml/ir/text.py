@@ -10,6 +10,7 @@ output logits = %lm_head
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -34,6 +35,8 @@ _LINE = re.compile(
 )
 _TYPE = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[^\]]*)\]")
 _OUTPUT = re.compile(r"output (?P<name>\S*) = %(?P<node>\S*)")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.~/+-]*")
+_SHORT = 400  # characters of attributes that are remembered
 _NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 
 
@@ -45,6 +48,8 @@ def write(graph: Graph) -> str:
 
 def _encode(name: str) -> str:
     """Percent-encode the characters that would end a name; a tensor's name may contain anything."""
+    if _PLAIN_NAME.fullmatch(name):
+        return name
     return quote(name, safe="./-_+", errors="surrogatepass")
 
 
@@ -141,6 +146,15 @@ def _parse_dim(text: str) -> Dim:
 
 
 def _parse_attributes(text: str) -> Mapping[str, Attribute]:
+    return _parse_short_attributes(text) if len(text) < _SHORT else _parse_any_attributes(text)
+
+
+@functools.lru_cache(maxsize=1024)  # nodes of an op have mostly the same
+def _parse_short_attributes(text: str) -> Mapping[str, Attribute]:
+    return _parse_any_attributes(text)
+
+
+def _parse_any_attributes(text: str) -> Mapping[str, Attribute]:
     body = ast.parse(text, mode="eval").body
     if not isinstance(body, ast.Dict):
         raise ValueError("wanted {name: value}")

@@ -21,10 +21,15 @@ def model_path(model: str, form: str | None = None) -> Path:
     return path if path.exists() else write_model(path, *MODELS[model], form)
 
 
+def opened(model: str, backend: str = "reference", form: str | None = None) -> Executor:
+    """The sample model, opened anew."""
+    return open_executor(model_path(model, form), LoadOptions(backend, threads=1, n_batch=24))
+
+
 @functools.cache
 def executor(model: str, backend: str = "reference", form: str | None = None) -> Executor:
     """The sample model, open; it stays so until the process ends."""
-    return open_executor(model_path(model, form), LoadOptions(backend, threads=1, n_batch=24))
+    return opened(model, backend, form)
 
 
 @functools.cache
