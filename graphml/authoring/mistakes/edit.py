@@ -91,8 +91,10 @@ def applied(graph: Graph, change: Change, layers: Iterable[int] | None = None) -
     order: dict[Node, None] = {}
     changed = False
     for node in graph.nodes:
-        inputs = tuple(new[source] for source in node.inputs)
-        moved = node if inputs == node.inputs else _of(node, inputs)
+        moved = node
+        if changed:  # before the first edit all nodes are those of the graph
+            inputs = tuple([new[source] for source in node.inputs])
+            moved = node if inputs == node.inputs else _of(node, inputs)
         allowed = node.op.family != "leaf" and (within is None or layer_of(node.name) in within)
         made = change(moved) if allowed else None
         changed |= made is not None

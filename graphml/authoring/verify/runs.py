@@ -106,7 +106,7 @@ class Runs:
         keep: cache the values for later runs of graphs with the same nodes.
         """
         seen = {node: given[node.name] for node in graph.nodes if node.name in given} if given else {}
-        changed = _readers(graph, seen)
+        changed = _readers(graph, seen) if seen else set()
         behind = self._known_after(given) if given else {}
         by_name = {node.name: node for node in graph.nodes}
         by_name |= {f"output:{name}": node for name, node in graph.outputs.items()}
@@ -171,9 +171,11 @@ class Runs:
 def _readers(graph: Graph, seen: Mapping[Node, Array]) -> set[Node]:
     """The nodes that are computed from some, directly or not."""
     found: set[Node] = set()
+    read = set(seen)
     for node in graph.nodes:
-        if any(source in seen or source in found for source in node.inputs):
+        if not read.isdisjoint(node.inputs):
             found.add(node)
+            read.add(node)
     return found
 
 
