@@ -171,3 +171,17 @@ def test_a_loud_sink_takes_all_the_attention_and_overflows_nothing() -> None:
     sinks = np.array([1000.0, -1000.0], np.float32)
     got = run("attention", q, cache, cache, zero, zero, table_SB, sinks, scale=1.0, block_size=4)
     np.testing.assert_allclose(got[0], [np.zeros(4), cache[0, 1]], rtol=1e-6)
+
+
+def test_a_token_sees_to_the_bit_what_it_sees_alone_and_nothing_else_is_read() -> None:
+    """Tokens whose windows overlap share copies of keys; blocks between those that do not may be gone."""
+    positions, sequences = np.array([3, 40, 41, 42, 9, 60], np.int32), np.array([0, 0, 0, 0, 1, 1], np.int32)
+    table = np.full((2, 8), 10**6, np.int32)
+    table[0, [0, 4, 5]], table[1, [0, 1, 7]] = [5, 2, 0], [1, 4, 3]
+    q, k, v = normal(6, 6, 16), normal(48, 2, 16), normal(48, 2, 8)
+    attributes = {"scale": 0.25, "block_size": 8, "window": 4}
+    batch = run("attention", q, k, v, positions, sequences, table, **attributes)
+    for t in range(6):
+        alone = run("attention", q[t : t + 1], k, v, positions[t : t + 1],
+                    sequences[t : t + 1], table, **attributes)  # fmt: skip
+        np.testing.assert_array_equal(batch[t], alone[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -105,12 +105,12 @@ def attention_reference(
         spans = {t: span for t in tokens if len(span := _seen(int(positions[t]), length, attributes))}
         if not spans:
             continue
-        begin = min(span.start for span in spans.values())
-        seen = np.arange(begin, max(span.stop for span in spans.values()))
+        seen = _any_of(spans.values())
         cells = table[sequence, seen // block].astype(np.int64) * block + seen % block
         keys, values = k[cells].astype(np.float64), v[cells].astype(np.float64)
         for t, span in spans.items():
-            own = slice(span.start - begin, span.stop - begin)
+            at = int(seen.searchsorted(span.start))
+            own = slice(at, at + len(span))
             score = _scores(wide[t], keys[own], attributes)
             if slopes.any():
                 score -= slopes * np.abs(seen[own] - positions[t])
@@ -127,6 +127,17 @@ def _tokens(sequences: Array) -> dict[int, list[int]]:
     for t, sequence in enumerate(sequences.tolist()):
         found.setdefault(sequence, []).append(t)
     return found
+
+
+def _any_of(spans: Iterable[range]) -> Array:
+    """The positions in any of the spans, ascending; between them are blocks that are gone."""
+    runs: list[range] = []
+    for span in sorted(spans, key=lambda span: span.start):
+        if runs and span.start <= runs[-1].stop:
+            runs[-1] = range(runs[-1].start, max(runs[-1].stop, span.stop))
+        else:
+            runs.append(span)
+    return np.concatenate([np.arange(run.start, run.stop) for run in runs])
 
 
 def _scores(q: Array, keys: Array, attributes: Attributes) -> Array:
