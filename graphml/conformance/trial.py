@@ -53,6 +53,16 @@ class Built:
     copied: Node | None = None
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a case has in its program: names of its leaves, and the guards that its values are next to."""
+
+    inputs: Sequence[str]
+    states: Sequence[str]
+    weights: Sequence[str]
+    guards: Sequence[int]
+
+
 def build(cases: Sequence[Case]) -> tuple[Graph, list[Built]]:
     """One graph of all the cases; inputs are outputs too, to detect changes of them."""
     g, built = Builder(), []
@@ -106,6 +116,8 @@ class Trial:
         self._weights, self._around = self._make_weights()
         self._before = {name: array.copy() for name, array in self._around.items()}
         self._bounds = {name: symbol.bound for name, symbol in self.graph.symbols().items()}
+        self._inputs, self._states = self.graph.leaves("input"), self.graph.leaves("state")
+        self._own = [self._parts(i) for i in range(len(self.built))]
         self._program = device.lower(self.graph, guarded.plan, self._weights, no_progress)
         self._state: State = device.state(self.graph, self._bounds)
 
@@ -125,6 +137,20 @@ class Trial:
         if node.op.name == "state" or node.op.is_write:
             self._expected_states[_state_of(node)] = value
 
+    def _parts(self, i: int) -> Parts:
+        """What is a case's own: a program has up to 32, and each run looks at all of them."""
+        leaf, mine = f"{i}.", (f"case_{i}.", f"{i}.")
+        return Parts(
+            [name for name in self._inputs if name.startswith(leaf)],
+            [name for name in self._states if name.startswith(leaf)],
+            [name for name in self._around if name.startswith(leaf)],
+            [
+                k
+                for k, (before, after) in enumerate(self._neighbours)
+                if before.startswith(mine) or (after.startswith(mine) and before == "the start")
+            ],
+        )
+
     def _make_weights(self) -> tuple[dict[str, Array], dict[str, Array]]:
         weights, around = {}, {}
         for name, node in self.graph.leaves("weight").items():
@@ -142,7 +168,7 @@ class Trial:
         leaves = dict(self._weights)
         self._expected_states: dict[str, Array] = {}
         generator = np.random.default_rng([run.tokens, 7])
-        for name, node in self.graph.leaves("input").items():
+        for name, node in self._inputs.items():
             if name.startswith(PREFIX):
                 value = words()
             else:
@@ -150,7 +176,7 @@ class Trial:
                 self._program.inputs[name][...] = np.nan if node.dtype is F32 else 0
             self._program.inputs[name][tuple(slice(n) for n in resolve(node.shape, dims))] = value
             leaves[name] = value
-        for name in self.graph.leaves("state"):
+        for name in self._states:
             leaves[name] = self._operand(name, dims, generator, run.special)
             self._state.array(name)[...] = leaves[name]
         return leaves
@@ -193,30 +219,30 @@ class Trial:
         missing: Array = np.empty(0, np.float32)
         for name in self.built[i].outputs:
             found[name.partition(".")[2]] = got.get(name, missing), wanted[name]
-        for name, node in self.graph.leaves("state").items():
-            if name.startswith(f"{i}."):
-                mine, right = np.array(self._state.array(name)), self._expected_states[name]
-                if node.dtype.is_format and mine.shape == right.shape:
-                    mine, right = decode(mine, node.dtype), decode(right, node.dtype)
-                found[f"state {name.partition('.')[2]}"] = mine, right
+        for name in self._own[i].states:
+            kind = self._states[name].dtype
+            mine, right = np.array(self._state.array(name)), self._expected_states[name]
+            if kind.is_format and mine.shape == right.shape:
+                mine, right = decode(mine, kind), decode(right, kind)
+            found[f"state {name.partition('.')[2]}"] = mine, right
         return found
 
     def _damaged(self, i: int, leaves: Mapping[str, Array], got: Mapping[str, Array]) -> Iterator[str]:
-        for name in self.graph.leaves("input"):
-            if name.startswith(f"{i}.") and name in got and not _same_bits(got[name], leaves[name]):
+        own = self._own[i]
+        for name in own.inputs:
+            if name in got and not _same_bits(got[name], leaves[name]):
                 yield f"operand {name.partition('.')[2]} was changed"
-        for name, around in self._around.items():
-            if name.startswith(f"{i}.") and not np.array_equal(around, self._before[name]):
+        for name in own.weights:
+            if not np.array_equal(self._around[name], self._before[name]):
                 yield f"weight {name.partition('.')[2]} or the bytes around it were changed"
-        mine = (f"case_{i}.", f"{i}.")
-        for k, (before, after) in enumerate(self._neighbours):
-            if before.startswith(mine) or (after.startswith(mine) and before == "the start"):
-                hit = np.flatnonzero(~np.isnan(got[f"{PREFIX}{k}"]))
-                if hit.size:
-                    yield (
-                        f"wrote out of bounds: {hit.size} of the {words().size} words between {before} "
-                        f"and {after}, the first at {4 * int(hit[0])} bytes"
-                    )
+        for k in own.guards:
+            hit = np.flatnonzero(~np.isnan(got[f"{PREFIX}{k}"]))
+            if hit.size:
+                before, after = self._neighbours[k]
+                yield (
+                    f"wrote out of bounds: {hit.size} of the {words().size} words between {before} "
+                    f"and {after}, the first at {4 * int(hit[0])} bytes"
+                )
 
 
 def _state_of(node: Node) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphml.inspect.inside import where
-from graphml.inspect.tolerances import difference, tolerance
+from graphml.inspect.tolerances import nmse, tolerance
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 
@@ -72,15 +72,15 @@ def judge(got: Array, wanted: Array, limit: float) -> tuple[float, str]:
         if np.array_equal(got, wanted):
             return 0.0, ""
         return np.inf, f"{where(got, wanted)}; {_worst(got, wanted)}"
-    nmse = difference(got, wanted).nmse
-    if nmse <= limit:
-        return nmse, ""
+    error = nmse(got, wanted)
+    if error <= limit:
+        return error, ""
     misplaced = np.isfinite(got) != np.isfinite(wanted)
     misplaced |= ~np.isfinite(wanted) & (got != wanted) & ~(np.isnan(got) & np.isnan(wanted))
-    what = f"NMSE {nmse:.1e}, allowed {limit:.0e}"
+    what = f"NMSE {error:.1e}, allowed {limit:.0e}"
     if misplaced.any():
         what = "NaN or infinity is not where it should be"
-    return nmse, f"{what}; {where(got, wanted)}; {_worst(got, wanted, misplaced)}"
+    return error, f"{what}; {where(got, wanted)}; {_worst(got, wanted, misplaced)}"
 
 
 def _worst(got: Array, wanted: Array, misplaced: Array | None = None) -> str:

@@ -23,7 +23,7 @@ from graphml.inspect.forced import (
     shown,
     unquantized,
 )
-from graphml.inspect.tolerances import Difference, difference, spans, tolerance
+from graphml.inspect.tolerances import Difference, difference, nmse, spans, tolerance
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -77,14 +77,14 @@ def look_inside(graph: Graph, other: Graph, arrays: Arrays, got: Array, own: Dev
             hints.append(_without_int8(graph, exact, arrays, own, judge))
     except GraphmlError:  # the backend may refuse another backend's graph
         pass
-    same = fused and difference(right[OUTPUT + "result"], wanted).nmse <= tolerance(plain.nodes)
+    same = fused and nmse(right[OUTPUT + "result"], wanted) <= tolerance(plain.nodes)
     return Inside(parts, same, tuple(hints))
 
 
 def _without_int8(graph: Graph, exact: Graph, arrays: Arrays, own: Device, judge: Device) -> str:
     """The result without quantised activations: is the conversion wrong, or an op after it?"""
     got, wanted = (run(device, exact, arrays)[0]["result"] for device in (own, judge))
-    found = difference(got, wanted).nmse
+    found = nmse(got, wanted)
     blocks = [f"{n.name} ({n.op.name})" for n in graph.nodes if n.dtype.numpy is None and n.inputs]
     if found > tolerance(exact.nodes):
         return f"with activations in float32 it is wrong too: NMSE {found:.1e}"
@@ -127,7 +127,7 @@ def _hints(plain: Graph, right: dict[str, Array], got: Array, wanted: Array) -> 
 
 
 def _alike(a: Array, b: Array) -> bool:
-    return a.dtype == b.dtype and bool(np.any(b)) and difference(a, b).nmse < ALIKE
+    return a.dtype == b.dtype and bool(np.any(b)) and nmse(a, b) < ALIKE
 
 
 def _ratio(got: Array, wanted: Array) -> float | None:

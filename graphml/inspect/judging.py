@@ -35,6 +35,7 @@ from graphml.inspect.tolerances import (
     Difference,
     difference,
     makes_int8,
+    nmse,
     tolerance,
 )
 from graphml.ir.graph import Graph
@@ -205,7 +206,7 @@ class Judged:
             moved = {one: _moved(read(self.step, one), generator) for one in names}
             step = replace(self.step, given=moved)
             again = self._bench.computed(self._bench.graph, [name], names, step)[name]
-            worst = max(worst, difference(again, self._here[name]).nmse)
+            worst = max(worst, nmse(again, self._here[name]))
         return worst
 
     def meaning(self, name: str) -> Check | None:

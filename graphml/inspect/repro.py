@@ -17,7 +17,7 @@ from graphml.errors import GraphmlError, UsageError
 from graphml.inspect import archive
 from graphml.inspect.forced import Arrays, run
 from graphml.inspect.inside import where
-from graphml.inspect.tolerances import difference
+from graphml.inspect.tolerances import difference, nmse
 from graphml.ir import text
 from graphml.ir.builder import infer_type
 from graphml.ir.cell_groups import cells_dimension
@@ -125,7 +125,7 @@ def shrink(case: Case, backends: tuple[str, str], limit: float, threads: int | N
         full = _results(case, devices)
         for cut in _cuts(_small_bounds(case), full[0], full[1]):
             try:
-                if difference(*_results(cut, devices)).nmse > limit:
+                if nmse(*_results(cut, devices)) > limit:
                     return cut
             except GraphmlError:  # a cut that the graph does not allow
                 continue

@@ -66,10 +66,7 @@ class Difference:
 
 def difference(got: Array, wanted: Array) -> Difference:
     """Compare arrays of one shape and kind; a UsageError for others."""
-    if got.shape != wanted.shape or got.dtype != wanted.dtype:
-        raise UsageError(
-            f"compare: {got.dtype}{list(got.shape)} and {wanted.dtype}{list(wanted.shape)} do not match"
-        )
+    _want_alike(got, wanted)
     if np.array_equal(got, wanted):
         infinite = int(np.isinf(got).sum())
         return Difference(0.0, 0.0, 0, 0.0, (0, 0), (infinite, infinite))
@@ -77,19 +74,43 @@ def difference(got: Array, wanted: Array) -> Difference:
     nan = int(np.isnan(a).sum()), int(np.isnan(b).sum())
     inf = int(np.isinf(a).sum()), int(np.isinf(b).sum())
     finite = np.isfinite(a) & np.isfinite(b)
-    alike = bool(np.array_equal(a[~finite], b[~finite], equal_nan=a.dtype.kind == "f"))
-    x, y = a[finite].astype(np.float64), b[finite].astype(np.float64)
-    error, energy = float(np.sum((x - y) ** 2)), float(np.sum(y * y))
-    nmse = 0.0 if error == 0 else error / energy if energy else float("inf")
     steps = _steps(a[finite], b[finite])
+    x, y = a[finite].astype(np.float64), b[finite].astype(np.float64)
     return Difference(
-        nmse if alike else float("inf"),
+        _nmse(a, b, finite),
         float(np.max(np.abs(x - y), initial=0.0)),
         int(np.max(steps, initial=0)),
         float(np.median(steps)) if steps.size else 0.0,
         nan,
         inf,
     )
+
+
+def nmse(got: Array, wanted: Array) -> float:
+    """The NMSE of `difference` alone, in a third of the time."""
+    _want_alike(got, wanted)
+    if np.array_equal(got, wanted):
+        return 0.0
+    a, b = got.ravel(), wanted.ravel()
+    return _nmse(a, b, np.isfinite(a) & np.isfinite(b))
+
+
+def _want_alike(got: Array, wanted: Array) -> None:
+    if got.shape != wanted.shape or got.dtype != wanted.dtype:
+        raise UsageError(
+            f"compare: {got.dtype}{list(got.shape)} and {wanted.dtype}{list(wanted.shape)} do not match"
+        )
+
+
+def _nmse(a: Array, b: Array, finite: Array) -> float:
+    """Of the elements that are finite in both; infinity if the others differ."""
+    if not finite.all():
+        if not np.array_equal(a[~finite], b[~finite], equal_nan=a.dtype.kind == "f"):
+            return float("inf")
+        a, b = a[finite], b[finite]
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    error, energy = float(np.sum((x - y) ** 2)), float(np.sum(y * y))
+    return 0.0 if error == 0 else error / energy if energy else float("inf")
 
 
 def _steps(a: Array, b: Array) -> Array:
