@@ -7,21 +7,20 @@ keys; knows nothing of tokens or sessions.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import CodeType
-from typing import Any, TypeVar
-
-import jinja2
-import jinja2.nodes
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphml.argument_checks import path_of
 from graphml.errors import TemplateError, UsageError
-from graphml.text.sandbox.budget import CURRENT, Budget, TemplateLimits
-from graphml.text.sandbox.environment import LONGEST_MESSAGE, ChatEnvironment
-from graphml.text.sandbox.instrument import instrument
+from graphml.text.sandbox.budget import CURRENT, LONGEST_MESSAGE, Budget, TemplateLimits
+
+if TYPE_CHECKING:
+    import jinja2
 
 __all__ = ["ChatTemplate", "TemplateLimits", "template_names", "template_source", "template_text"]
 
@@ -60,6 +59,7 @@ class ChatTemplate:
     ) -> None:
         if not isinstance(source, str):
             raise UsageError(f"source: wanted the template's text, got {type(source).__name__}")
+        importlib.import_module("graphml.text.sandbox.environment")  # which is not the template's time
         self.source = source
         self.name, self.now = name, now
         self._limits = limits
@@ -107,6 +107,12 @@ class ChatTemplate:
         return self._guarded(budget, lambda: self._run(variables, budget))
 
     def _compile(self, now: Callable[[], datetime]) -> jinja2.Template:
+        # Jinja is imported with the first template: it takes 50 ms, which a command without one need not.
+        import jinja2.nodes
+
+        from graphml.text.sandbox.environment import ChatEnvironment
+        from graphml.text.sandbox.instrument import instrument
+
         if len(self.source) > LARGEST_SOURCE:
             raise TemplateError(
                 f"the template is too long: {len(self.source):,} characters, limit {LARGEST_SOURCE:,}"
@@ -145,6 +151,8 @@ class ChatTemplate:
         raise TemplateError(failure)
 
     def _line(self, error: Exception) -> str:
+        import jinja2  # as above
+
         if isinstance(error, jinja2.TemplateSyntaxError):
             return f", line {error.lineno}"
         line, trace = 0, error.__traceback__
@@ -156,6 +164,8 @@ class ChatTemplate:
 
 
 def _reason(error: Exception) -> str:
+    import jinja2  # as above
+
     if isinstance(error, RecursionError):
         return "the template calls itself too deeply, or is nested too deeply"
     if isinstance(error, MemoryError):

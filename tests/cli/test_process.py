@@ -63,15 +63,15 @@ finally:
     assert done.stdout.split() == ["plan", "placement"]
 
 
-def test_a_run_imports_no_event_loop(endless: list[str]) -> None:
-    """asyncio brings TLS with it: 8 MB of each process that answers a prompt."""
+def test_a_run_imports_no_event_loop_and_without_a_template_no_jinja(endless: list[str]) -> None:
+    """asyncio brings TLS with it: 8 MB of each process that answers a prompt. Jinja takes 50 ms."""
     script = """
 import sys
 from graphml.cli.main import main
 try:
     main()
 finally:
-    print(sorted({"asyncio", "ssl", "graphml.api.engine"} & set(sys.modules)))
+    print(sorted({"asyncio", "ssl", "jinja2", "graphml.api.engine"} & set(sys.modules)))
 """
     given = ["1" if one == str(1 << 17) else one for one in endless[len(COMMAND) :]]
     done = subprocess.run([sys.executable, "-c", script, *given], capture_output=True, text=True, check=True)

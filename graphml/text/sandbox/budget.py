@@ -19,6 +19,8 @@ from typing import Any
 
 from graphml.errors import TemplateError
 
+LONGEST_MESSAGE = 2000  # of an error, which may quote the template's values
+
 
 @dataclass(frozen=True)
 class TemplateLimits:

@@ -22,7 +22,7 @@ from jinja2.utils import Cycler, Namespace
 from markupsafe import Markup
 
 from graphml.errors import TemplateError
-from graphml.text.sandbox.budget import CURRENT, Budget
+from graphml.text.sandbox.budget import CURRENT, LONGEST_MESSAGE, Budget
 from graphml.text.sandbox.instrument import GenerationTag
 from graphml.text.sandbox.template_filters import chat_filters, chat_tests
 from graphml.text.sandbox.values import (
@@ -37,7 +37,6 @@ from graphml.text.sandbox.values import (
 )
 
 LONGEST_DATE_FORMAT = 200
-LONGEST_MESSAGE = 2000
 
 _ATTRIBUTES: tuple[tuple[type, frozenset[str]], ...] = (
     (
