@@ -46,7 +46,7 @@ def opened(path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Executo
 
 
 # Each type on one of them: test_gpu_attention.py reads each with every kernel, conformance writes it.
-KINDS = {"wgpu": ("f16", "bf16", "q8_0", "q4_0"), "opencl": ("q8_0/q5_1", "q5_0/f32", "q4_1/iq4_nl")}
+KINDS = {"wgpu": ("f16", "q4_0/bf16"), "opencl": ("q8_0/q5_1", "q5_0/f32", "q4_1/iq4_nl")}
 PAIRS = [(backend, kv) for backend, kinds in KINDS.items() for kv in kinds]
 
 
