@@ -57,19 +57,21 @@ class Programs:
         self._keeps = device.platform.name != _KEEPS_PROGRAMS
         self._by_kernel: dict[Specialised, tuple[Any, str]] = {}
         self._by_text: dict[str, tuple[Any, str]] = {}
+        self._texts: dict[Specialised, str] = {}  # of those without a program yet: a layer's come again
 
     def kernel(self, kernel: Specialised) -> Any:
         """A kernel object of its own, whose arguments are not set."""
         import pyopencl
 
         if kernel not in self._by_kernel:
-            text = kernel.opencl()
+            text = self._text(kernel)
             if text not in self._by_text:
                 try:
                     self._by_text[text] = self._program(text), kernel.name
                 except pyopencl.Error as error:
                     raise compile_error(kernel, text, str(error)) from error
             self._by_kernel[kernel] = self._by_text[text]
+            self._texts.pop(kernel, None)
         return pyopencl.Kernel(*self._by_kernel[kernel])
 
     def make(self, kernels: Iterable[Specialised]) -> None:
@@ -81,7 +83,7 @@ class Programs:
 
         left: dict[str, Specialised] = {}
         for kernel in kernels:
-            if kernel not in self._by_kernel and (text := kernel.opencl()) not in self._by_text:
+            if kernel not in self._by_kernel and (text := self._text(kernel)) not in self._by_text:
                 left[text] = kernel
             if len(left) in (0, _TOGETHER):
                 break
@@ -90,7 +92,11 @@ class Programs:
             with contextlib.suppress(pyopencl.Error):
                 program = self._program(joined({text: left[text].name for text in left}, names))
                 self._by_text.update({text: (program, name) for text, name in names.items()})
-                self._by_kernel.update({left[text]: self._by_text[text] for text in left})
+
+    def _text(self, kernel: Specialised) -> str:
+        if kernel not in self._texts:
+            self._texts[kernel] = kernel.opencl()
+        return self._texts[kernel]
 
     def _program(self, text: str) -> Any:
         import pyopencl

@@ -283,22 +283,26 @@ def test_binaries_of_opencl_programs_are_kept_and_a_damaged_one_is_made_again(
 
 
 def test_opencl_texts_that_are_new_are_built_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several times the same names in one program; beside a text that the compiler refuses, each alone."""
+    """Several times the same names in one program; beside a text that the compiler refuses, each alone.
+
+    A text is written once, however often its kernel comes.
+    """
     kind = opened("opencl")
     import pyopencl
 
     work, built = Work(kind()), list[str]()
-    real = pyopencl.Program
+    real, text, written = pyopencl.Program, Specialised.opencl, list[Specialised]()
     monkeypatch.setattr(pyopencl, "Program", lambda of, text: built.append(text) or real(of, text))
+    monkeypatch.setattr(Specialised, "opencl", lambda one: written.append(one) or text(one))
     sizes = [add_scaled.specialise(work.driver.facts.features(), GROUP=size) for size in (16, 32, 64)]
     recording = work.driver.record([work.bound(one) for one in (*sizes, *sizes)])
     work.driver.submit(recording, [(100 // size + 1, 1, 1) for size in (16, 32, 64)] * 2)
     assert work.result() == expected(12)
     assert len(built) == 1
+    assert written == sizes
     work.driver.record([work.bound(add_halves.specialise(PORTABLE, GROUP=size)) for size in (16, 32)])
     assert len(built) == 2  # of what both begin with each has its own
     wrong, other = (add_scaled.specialise(work.driver.facts.features(), GROUP=size) for size in (8, 4))
-    text = Specialised.opencl
     monkeypatch.setattr(Specialised, "opencl", lambda one: text(one) + (";nonsense" * (one is wrong)))
     with pytest.raises(BackendError, match=r"(?s)GROUP = 8.*nonsense"):
         work.driver.record([work.bound(other), work.bound(wrong)])
