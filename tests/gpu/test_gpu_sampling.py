@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -55,8 +56,19 @@ def plain(model: graphml.Model) -> Iterator[graphml.Model]:
 
 
 def generated(model: graphml.Model, params: SamplingParams, n: int = LENGTH) -> list[int]:
-    with model.session(n_ctx=64 if n < 50 else 192, seed=5) as session:
+    with model.session(n_ctx=64, seed=5) as session:
         return [token.id for token in session.generate(IDS, params, n)]
+
+
+_KNOWN: WeakKeyDictionary[graphml.Model, dict[SamplingParams, list[int]]] = WeakKeyDictionary()
+
+
+def known(model: graphml.Model, params: SamplingParams, n: int = LENGTH) -> list[int]:
+    """The same of a model that others are compared with, generated once."""
+    found = _KNOWN.setdefault(model, {})
+    if len(found.get(params, ())) < n:
+        found[params] = generated(model, params, n)
+    return found[params][:n]
 
 
 def rows_read(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -108,8 +120,8 @@ def test_rows_are_sampled_from_where_they_are(
 ) -> None:
     """The CPU's tokens, 20 bytes each, one step each but for numbers near an edge between two tokens."""
     read, begun = rows_read(model, monkeypatch), steps_ahead(model, monkeypatch)
-    before, n = model.executor.n_steps, 40
-    assert generated(model, params, n) == generated(cpu, params, n)
+    before, n = model.executor.n_steps, 24
+    assert generated(model, params, n) == known(cpu, params, n)
     assert model.executor.n_steps - before <= n + 4
     assert len(begun) >= n - 6
     assert read.count(20) >= n - n // 8
@@ -124,10 +136,10 @@ def test_edges_between_tokens_of_a_row_have_the_row_read(
     monkeypatch.setattr(top_k_sampling, "_ROW_MARGIN", margin)
     read, begun = rows_read(model, monkeypatch), steps_ahead(model, monkeypatch)
     before = model.executor.n_steps
-    assert generated(model, OF_ROW[2], 40) == generated(plain, OF_ROW[2], 40)
+    assert generated(model, OF_ROW[2], 24) == known(plain, OF_ROW[2], 24)
     assert max(read) >= 2048
-    assert len(begun) >= 30
-    assert model.executor.n_steps - before <= (60 if margin < 1 else 42)
+    assert len(begun) >= 18
+    assert model.executor.n_steps - before <= (36 if margin < 1 else 26)
 
 
 @pytest.mark.parametrize("params", SAMPLED + OTHERS, ids=range(6))
@@ -135,7 +147,7 @@ def test_tokens_are_those_of_whole_rows(
     params: SamplingParams, model: graphml.Model, plain: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, before = rows_read(model, monkeypatch), model.executor.n_steps
-    assert generated(model, params) == generated(plain, params)
+    assert generated(model, params) == known(plain, params)
     steps = model.executor.n_steps - before
     if params in SAMPLED[:2]:
         assert steps == LENGTH
@@ -151,13 +163,15 @@ def test_what_the_device_drew_is_checked(
     monkeypatch.setattr(
         ahead, "device_settings", lambda params, number, k: device_settings(params, 1 - number, k)
     )
-    assert generated(model, SAMPLED[1]) == generated(plain, SAMPLED[1])
+    assert generated(model, SAMPLED[1]) == known(plain, SAMPLED[1])
     assert model.executor.n_steps - before > LENGTH
 
 
 @pytest.mark.parametrize("params", [*SAMPLED[:2], OF_ROW[0]], ids=["greedy", "sampled", "of row"])
-def test_a_generation_can_end_anywhere_and_go_on(params: SamplingParams, model: graphml.Model) -> None:
-    wanted = generated(model, params)
+def test_a_generation_can_end_anywhere_and_go_on(
+    params: SamplingParams, model: graphml.Model, plain: graphml.Model
+) -> None:
+    wanted = known(plain, params)
     with model.session(n_ctx=64, seed=5) as session:
         running = session.generate(IDS, params, LENGTH)
         found = [next(running).id for _ in range(4)]
@@ -178,8 +192,8 @@ def test_a_generation_can_end_anywhere_and_go_on(params: SamplingParams, model: 
             assert again == wanted[6:]
 
 
-def test_stops_and_full_contexts_end_as_ever(model: graphml.Model) -> None:
-    wanted = generated(model, SamplingParams())
+def test_stops_and_full_contexts_end_as_ever(model: graphml.Model, plain: graphml.Model) -> None:
+    wanted = known(plain, SamplingParams())
     for place, params in (
         (7, SamplingParams(stop_tokens=frozenset({wanted[7]}))),
         (9, SamplingParams(stop=(model.decode(wanted[:10])[-4:],))),
@@ -196,9 +210,9 @@ def test_stops_and_full_contexts_end_as_ever(model: graphml.Model) -> None:
     assert session.stop_reason == "context"
 
 
-def test_sessions_take_turns_between_steps(model: graphml.Model) -> None:
+def test_sessions_take_turns_between_steps(model: graphml.Model, plain: graphml.Model) -> None:
     chosen = [SAMPLED[1], OF_ROW[0]]
-    alone = [generated(model, params) for params in chosen]
+    alone = [known(plain, params) for params in chosen]
     sessions = [model.session(n_ctx=64, seed=5) for _ in chosen]
     turns = [s.generate(IDS, params, LENGTH) for s, params in zip(sessions, chosen, strict=False)]
     together = [[first.id, second.id] for first, second in zip(*turns, strict=True)]
