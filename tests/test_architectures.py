@@ -206,13 +206,15 @@ def test_fused_is_unfused(executor: Executor) -> None:
 
 @on_backends_if_causal
 def test_layers_with_a_window_need_no_more_than_it(executor: Executor) -> None:
-    """Their cells are used again as the text goes on, which changes no bit."""
+    """Their cells are used again as the text goes on, which changes no bit; on GPUs once."""
     if not executor.cell_groups:
         return
     tokens, found = np.tile(TOKENS, 3), []
+    singly, end = (120, 136) if executor.backend.name in GPUS else (168, 200)
     for cache in (PagedCache(224, BLOCK_SIZE), executor.cache(224)):
         state = executor.state(cache)
-        pieces = [*(tokens[i : i + N_BATCH] for i in range(0, 168, N_BATCH)), *np.split(tokens[168:200], 32)]
+        batches = (tokens[i : i + N_BATCH] for i in range(0, singly, N_BATCH))
+        pieces = [*batches, *np.split(tokens[singly:end], end - singly)]
         found.append(np.concatenate([executor.step(one, cache, state, True).copy() for one in pieces]))
     sizes = cache.sizes(executor.cell_groups)
     assert max(sizes[group.symbol] for group in executor.cell_groups) <= 96 < sizes["C"]

@@ -39,19 +39,26 @@ def by_session(model: graphml.Model, ids: list[int], count: int, **how: object) 
 
 
 @pytest.mark.parametrize(
-    ("model", "keep"), [("cpu", 0), ("cpu", 5), ("cpu", -1), ("opencl", 5)], indirect=["model"]
+    ("model", "keep", "count"),
+    [("cpu", 0, 90), ("cpu", 5, 90), ("cpu", -1, 90), ("opencl", 5, 56)],
+    indirect=["model"],
 )
-def test_a_shifted_sequence_goes_on_as_a_session(model: graphml.Model, engine: Engine, keep: int) -> None:
-    wanted = by_session(model, PROMPT, 90, overflow="shift", keep=keep)
-    result = engine.submit(PROMPT, max_tokens=90, overflow="shift", keep=keep).result()
+def test_a_shifted_sequence_goes_on_as_a_session(
+    model: graphml.Model, engine: Engine, keep: int, count: int
+) -> None:
+    """Shifted twice or more: at the 24th token and the 53rd."""
+    wanted = by_session(model, PROMPT, count, overflow="shift", keep=keep)
+    result = engine.submit(PROMPT, max_tokens=count, overflow="shift", keep=keep).result()
     assert (result.tokens, result.stop_reason, result.n_gen) == (wanted, "length", len(wanted))
-    assert len(wanted) == 90
+    assert len(wanted) == count
 
 
-@pytest.mark.parametrize("model", ["cpu", "opencl"], indirect=True)
-def test_neighbours_and_later_requests_see_nothing_of_it(model: graphml.Model, engine: Engine) -> None:
+@pytest.mark.parametrize(("model", "count"), [("cpu", 120), ("opencl", 60)], indirect=["model"])
+def test_neighbours_and_later_requests_see_nothing_of_it(
+    model: graphml.Model, engine: Engine, count: int
+) -> None:
     alone = by_session(model, PROMPT, 20)
-    shifted = engine.submit(PROMPT, max_tokens=120, overflow="shift", keep=3)
+    shifted = engine.submit(PROMPT, max_tokens=count, overflow="shift", keep=3)
     others = [engine.submit(PROMPT, max_tokens=20) for _ in range(4)]
     assert [one.result().tokens for one in others] == [alone] * 4
     found = shifted.result().tokens
