@@ -169,8 +169,8 @@ TILES_AGAIN = ("many, wider",)
 def of_kinds(device: str) -> set[str]:
     """Types of caches in turn: a device meets each with few tokens or with many.
 
-    The kernels without subgroups meet each with both, in OpenCL or in WGSL. Those with subgroups call the same
-    functions: they meet each way to bind a cache, and test_gpu_cache_types.py has two with both.
+    The kernels without subgroups meet each with both, in OpenCL or in WGSL. Those with subgroups call the
+    same functions: they meet each way to bind a cache, and test_gpu_cache_types.py has two with both.
     """
     first = device == WITHOUT_SUBGROUPS
     return {

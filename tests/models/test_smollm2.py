@@ -105,8 +105,8 @@ def test_greedy_ids_are_llama_cpps(
 def test_gpus_give_the_same_ids(opened: Opener, backend: str, wanted: dict[str, list[int]]) -> None:
     """Activations are float32 there, as they are where nothing is fused; a prompt and what follows it.
 
-    The shortest: each token of these weights takes a driver on the processor half a second, and the kernels of
-    longer batches are the same. The last token has read what two single steps wrote, behind a batch.
+    The shortest: each token of these weights takes a driver on the processor half a second, and the kernels
+    of longer batches are the same. The last token has read what two single steps wrote, behind a batch.
     """
     row = min((row for row in COMPARED if len(wanted[row["prompt"]]) >= 4), key=lambda row: len(row["ids"]))
     expected = wanted[row["prompt"]][:4]
