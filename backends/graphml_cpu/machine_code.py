@@ -78,6 +78,23 @@ def _linked(texts: Sequence[str]) -> Any:
     return linked
 
 
+def _simplification() -> Any:
+    """The passes that kernels need, whose front end emits values and whole vectors (decision 92).
+
+    Without LICM, unrolling and unswitching: what must not be done in each round stands before the loop.
+    """
+    passes = llvm.create_new_function_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_new_gvn_pass()
+    passes.add_loop_rotate_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_dead_store_elimination_pass()
+    passes.add_simplify_cfg_pass()
+    return passes
+
+
 def _optimised(texts: Sequence[str]) -> Any:
     machine = _compiling_machine()
     module = _linked(texts)
@@ -91,8 +108,7 @@ def _optimised(texts: Sequence[str]) -> Any:
     inlining.add_always_inliner_pass()
     inlining.add_global_dead_code_eliminate_pass()
     inlining.run(module, builder)
-    # The front end emits values and whole vectors: vectorisers find nothing of weight (decision 91).
-    simplification = builder.getFunctionPassManager()
+    simplification = _simplification()
     for function in module.functions:
         if not function.is_declaration:
             simplification.run(function, builder)

@@ -66,9 +66,12 @@ def _make_add_column(pairs: bool) -> Any:
 
 
 def _make_row_addresses(tokens: int) -> Any:
-    """An operation `(records, left)` -> row addresses of `tokens` records, the last from `left` on."""
+    """An operation `(records, left, offset)` -> `offset` behind the rows of `tokens` records.
 
-    def row_addresses(typingctx: Any, records: Any, left: Any) -> Any:
+    From `left` on it is the last row.
+    """
+
+    def row_addresses(typingctx: Any, records: Any, left: Any, offset: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
             last = builder.sub(args[1], build.I64(1))
             found = []
@@ -76,10 +79,11 @@ def _make_row_addresses(tokens: int) -> Any:
                 index = build.I64(token)
                 bounded = builder.select(builder.icmp_signed("<", index, last), index, last)
                 at = builder.add(args[0], builder.mul(bounded, build.I64(RECORD_BYTES)))
-                found.append(builder.load(build.pointer(builder, at, build.I64), align=8))
+                row = builder.load(build.pointer(builder, at, build.I64), align=8)
+                found.append(builder.add(row, args[2]))
             return context.make_tuple(builder, signature.return_type, found)
 
-        return types.UniTuple(types.int64, tokens)(types.int64, types.int64), codegen
+        return types.UniTuple(types.int64, tokens)(types.int64, types.int64, types.int64), codegen
 
     return operation(row_addresses)
 
@@ -95,10 +99,11 @@ def make_tile(tokens: int, pairs: bool = False) -> Any:
 
     @inline
     def tile(panel: int, columns: int, records: int, left: int, offset: int, sums: int) -> None:
-        xs = row_addresses(records, left)
+        xs = row_addresses(records, left, offset)
         totals = zeros()
-        for column in range(columns):
-            totals = add_column(panel + column * COLUMN_BYTES, xs, offset + column * 4, totals)
+        # One counter for all rows: LLVM would make one of each (decision 92).
+        for at in range(0, columns * 4, 4):
+            totals = add_column(panel + at * (COLUMN_BYTES // 4), xs, at, totals)
         store_tuple(sums, totals)
 
     return tile
@@ -126,12 +131,14 @@ def _make_unpack_floats(kind: str) -> Any:
             if as_stored and left >= wide and (WIDTH - 1) * row_bytes <= last:
                 transpose(w + column * size, row_bytes, to, COLUMN_BYTES)
             else:
-                for row in range(WIDTH):
-                    at = w + min(row * row_bytes, last) + column * size
-                    if left >= wide:
-                        store(decoded + row * VECTOR_BYTES, load_w(at))
-                    else:
-                        store(decoded + row * VECTOR_BYTES, load_w_partial(at, left))
+                at = w + column * size
+                if left >= wide:
+                    for row in range(WIDTH):
+                        store(decoded + row * VECTOR_BYTES, load_w(at + min(row * row_bytes, last)))
+                else:
+                    for row in range(WIDTH):
+                        part = load_w_partial(at + min(row * row_bytes, last), left)
+                        store(decoded + row * VECTOR_BYTES, part)
                 transpose(decoded, VECTOR_BYTES, to, COLUMN_BYTES)
             to += WIDTH * COLUMN_BYTES
 
