@@ -101,7 +101,7 @@ def make_tile(tokens: int, pairs: bool = False) -> Any:
     def tile(panel: int, columns: int, records: int, left: int, offset: int, sums: int) -> None:
         xs = row_addresses(records, left, offset)
         totals = zeros()
-        # One counter for all rows: LLVM would make one of each (decision 92).
+        # One counter for all rows, where LLVM would make one for each (decision 92).
         for at in range(0, columns * 4, 4):
             totals = add_column(panel + at * (COLUMN_BYTES // 4), xs, at, totals)
         store_tuple(sums, totals)
