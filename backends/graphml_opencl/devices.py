@@ -23,7 +23,6 @@ _NO_DEVICE = (
     "there is no OpenCL device of version 1.2 or newer; install the OpenCL driver of your GPU (for the "
     "processor itself: apt-get install pocl-opencl-icd)"
 )
-_SUBGROUPS = ("cl_khr_subgroups", "cl_khr_subgroup_shuffle")
 NEW = (3, 0)
 """The version whose compilers know subgroups and products of bytes."""
 _MOST_GROUPS = 2**31 - 1
@@ -71,7 +70,7 @@ def facts(device: Any) -> Facts:
     """What a device is and can do."""
     extensions = device.extensions.split()
     new = version(device) >= NEW
-    subgroups = new and all(name in extensions for name in _SUBGROUPS)
+    subgroups = new and _has_subgroups(device, extensions)
     least, most = _subgroup_sizes(device) if subgroups else (1, 1)
     sizes = device.max_work_item_sizes
     return Facts(
@@ -108,6 +107,18 @@ def _kind(device: Any) -> Kind:
     if device.type & pyopencl.device_type.GPU:
         return "integrated" if device.host_unified_memory else "discrete"
     return "other"
+
+
+def _has_subgroups(device: Any, extensions: list[str]) -> bool:
+    """Subgroups with shuffles, on a device of version 3.0 or newer.
+
+    Subgroups are a feature since then; drivers need not list the extension that they were before.
+    """
+    if "cl_khr_subgroup_shuffle" not in extensions:
+        return False
+    return "cl_khr_subgroups" in extensions or any(
+        feature.name == "__opencl_c_subgroups" for feature in device.opencl_c_features
+    )
 
 
 def _subgroup_sizes(device: Any) -> tuple[int, int]:

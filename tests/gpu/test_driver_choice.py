@@ -80,3 +80,36 @@ def test_vulkan_tells_how_much_memory_a_graphics_card_has() -> None:
     assert facts.memory_bytes > 1 << 28
     card.info = {**info, "device": "another"}
     assert adapters.facts(card).memory_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("version", "extensions", "features", "has"),
+    [
+        ("OpenCL 3.0 A", "cl_khr_subgroups cl_khr_subgroup_shuffle", (), True),
+        ("OpenCL 3.1 A", "cl_khr_subgroup_shuffle", ("__opencl_c_int64", "__opencl_c_subgroups"), True),
+        ("OpenCL 3.0 A", "cl_khr_subgroup_shuffle", ("__opencl_c_int64",), False),
+        ("OpenCL 3.0 A", "cl_khr_subgroups", ("__opencl_c_subgroups",), False),
+        ("OpenCL 2.1 A", "cl_khr_subgroups cl_khr_subgroup_shuffle", (), False),
+    ],
+)
+def test_subgroups_of_opencl_are_an_extension_or_a_feature(
+    version: str, extensions: str, features: tuple[str, ...], has: bool
+) -> None:
+    pytest.importorskip("pyopencl")
+    from graphml_opencl.devices import facts
+
+    numbers = "global_mem_size max_mem_alloc_size max_parameter_size max_work_group_size local_mem_size type"
+    device = SimpleNamespace(
+        name="A",
+        vendor="A",
+        version=version,
+        extensions=extensions,
+        opencl_c_features=[SimpleNamespace(name=name) for name in features],
+        driver_version="1",
+        platform=SimpleNamespace(name="A"),
+        max_work_item_sizes=(256, 256, 64),
+        mem_base_addr_align=1024,
+        host_unified_memory=False,
+        **dict.fromkeys(numbers.split(), 4),
+    )
+    assert facts(device).has_subgroups is has
