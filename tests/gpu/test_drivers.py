@@ -273,7 +273,9 @@ def test_binaries_of_opencl_programs_are_kept_and_a_damaged_one_is_made_again(
     path.write_bytes(whole[: len(whole) // 3])
     assert run() == expected(2)
     assert len(sources) == 1
-    assert path.read_bytes()[:64] == whole[:64]
+    assert run() == expected(2)
+    assert len(sources) == 1
+    whole = path.read_bytes()  # some drivers make others of the same text
     path.write_bytes(_kept_for_another_text(whole))
     assert run() == expected(2)
     assert len(sources) == 2
@@ -282,11 +284,12 @@ def test_binaries_of_opencl_programs_are_kept_and_a_damaged_one_is_made_again(
     assert len(sources) == 3
 
 
-def test_opencl_texts_that_are_new_are_built_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opencl_texts_that_are_new_are_built_together(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several times the same names in one program; beside a text that the compiler refuses, each alone.
 
     A text is written once, however often its kernel comes.
     """
+    monkeypatch.setenv("GRAPHML_CACHE", str(tmp_path))
     kind = opened("opencl")
     import pyopencl
 

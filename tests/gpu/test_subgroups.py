@@ -7,21 +7,25 @@ used as a graphics card's would be. That lanes are neighbours, which no device p
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import cast
 
 import numpy as np
 import pytest
 from graphml_gpu.device import GpuDevice
-from graphml_gpu.driver import Driver
+from graphml_gpu.driver import Bound, Driver
 from graphml_gpu.kernels.lanes import lanes
 from graphml_gpu.language import Features, Lanes
 from graphml_gpu.plain_driver import PlainDriver
 from graphml_gpu.subgroups import checked
 
+from graphml.backend import Progress, no_progress
 from graphml.conformance import suite
 from graphml.conformance.cases import Case
 from graphml.conformance.trial import Run, Trial
+from graphml.errors import BackendError
 from graphml.ir.shape import bounds
 from tests.gpu.cover import GRAPHICS, PLAIN, SUBGROUPS, with_subgroups
 from tests.gpu.language.devices import open_driver
@@ -129,9 +133,17 @@ def test_a_device_whose_subgroups_are_not_as_told_goes_without(
     assert not [str(verdict) for verdict in trial.run(Run(2)) if verdict.failed]
 
 
-def test_a_device_that_cannot_compile_them_goes_without(caplog: pytest.LogCaptureFixture) -> None:
-    """PoCL, which has none."""
-    driver = open_driver("opencl")
+class Refusing(PlainDriver):
+    """A driver whose compiler takes no kernel."""
+
+    def record(self, dispatches: Sequence[Bound], progress: Progress = no_progress) -> Sequence[Bound]:
+        raise BackendError(f"kernel {dispatches[0].kernel.name}: the compiler says no")
+
+
+@pytest.mark.parametrize("kind", ["emulated", "opencl"])
+def test_a_device_that_cannot_compile_them_goes_without(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """PoCL has none, so its compiler knows none."""
+    driver = open_driver(kind) if kind == "opencl" else cast(Driver, Refusing())
     if driver.facts.has_subgroups:
         pytest.skip("this device has subgroups")
     with caplog.at_level(logging.WARNING):
