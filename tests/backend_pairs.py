@@ -15,6 +15,8 @@ from graphml.loading import discovery
 
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
 GPUS = ("opencl", "wgpu")
+TURNS = ("opencl", "wgpu", "opencl")
+"""Whose turn comes after whose: the driver of wgpu compiles for several times as long."""
 PROCESSORS = [name for name in BACKENDS if name not in GPUS]
 LISTED = Path(__file__).parent / "data" / "models_on_gpus.txt"
 
@@ -37,11 +39,11 @@ def by_forms(names: Sequence[str]) -> list[tuple[str, str]]:
 def in_turn(
     names: Sequence[str], backends: Sequence[str] = BACKENDS, everywhere: Sequence[str] = (), first: int = 0
 ) -> list[tuple[str, str]]:
-    """(name, backend): all names on processors, one after the other on each GPU, those `everywhere` on all.
+    """(name, backend): all names on processors, one after the other on a GPU, by `TURNS`, those `everywhere` on all.
 
     Names that end alike (`-moe`, `-dense`) are shared out among the GPUs as well. first: of whose turn it is.
     """
-    gpus = [backend for backend in backends if backend in GPUS]
+    gpus = [backend for backend in TURNS if backend in backends]
     by_ending = sorted(set(names) - set(everywhere), key=lambda name: name.split("-")[::-1])
     turn = {name: gpus[i % len(gpus)] for i, name in enumerate(by_ending, first)} if gpus else {}
     return [

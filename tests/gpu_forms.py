@@ -32,16 +32,18 @@ from graphml.ir.node import Node
 from graphml.passes.pipeline import apply_passes
 from tests import fusion_counts, golden
 from tests.backend_pairs import LISTED
-from tests.gpu.cover import PLAIN, kind_of
+from tests.gpu.cover import PLAIN, SHARED_OUT, kind_of, size_of
 from tests.model_forms import form, graphs_of
 from tests.transformers_records import RECORDS, sample_of
 
 DRIVERS = {
-    "opencl": FACTS,
+    "opencl": dataclasses.replace(
+        FACTS, has_subgroups=True, subgroup_min=1, subgroup_max=8192, has_f16=True, has_dot4=True
+    ),
     "wgpu": dataclasses.replace(FACTS, has_subgroups=True, subgroup_min=8, subgroup_max=8),
 }
 """Processors, as the drivers describe them."""
-COSTS = {"opencl": 0.25, "wgpu": 1.0}
+COSTS = {"opencl": 0.1, "wgpu": 1.0}
 """What compiling a text takes, of what WGSL takes."""
 RUN = 500
 """What running a node takes, in letters of WGSL that are compiled in that time."""
@@ -63,6 +65,12 @@ def dispatches(graph: Graph, facts: Facts) -> Iterator[Dispatch]:
     for node in graph.nodes:
         if computes(node) and refuses(node) is None and node not in rows:
             yield from table()[node.op.name].lower(node, context)
+
+
+def switched(dispatch: Dispatch) -> tuple[Any, ...]:
+    """A kernel's kind without what its lanes share: those parts of a text are the same whatever is switched on."""
+    kernel, *switches = kind_of(dispatch)
+    return kernel, *(switch for switch in switches if switch[0] not in SHARED_OUT)
 
 
 @cache
@@ -89,7 +97,8 @@ def forms() -> Mapping[Pair, frozenset[Any]]:
     for name, model in models().items():
         nodes = {form(node, source) for graph in fused(name) for node in graph.nodes}
         for gpu, facts in DRIVERS.items():
-            kernels = {kind_of(dispatch) for graph in fused(name) for dispatch in dispatches(graph, facts)}
+            made = [dispatch for graph in fused(name) for dispatch in dispatches(graph, facts)]
+            kernels = {switched(dispatch) for dispatch in made} | {size_of(dispatch) for dispatch in made}
             both = {(gpu, fusion) for fusion in counts[model] if times[fusion] > 1}
             found[name, gpu] = frozenset(nodes | kernels | both)
     return found

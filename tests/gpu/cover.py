@@ -115,7 +115,7 @@ def kind_of(dispatch: Dispatch) -> tuple[Any, ...]:
     return dispatch.kernel, *sorted(switches)
 
 
-def _size_of(dispatch: Dispatch) -> tuple[Any, ...]:
+def size_of(dispatch: Dispatch) -> tuple[Any, ...]:
     """A kernel and the sizes that make other texts."""
     return dispatch.kernel, *(dispatch.constants.get(name) for name in SHARED_OUT)
 
@@ -130,7 +130,7 @@ def kernels(facts: Facts) -> tuple[Specialised, ...]:
     features = facts.features()
     every = facts in (GRAPHICS, SUBGROUPS["of 32"])
     useful = None if every else {k.name for k in kernels(SUBGROUPS["of 32"])}
-    kind = kind_of if every else _size_of
+    kind = kind_of if every else size_of
     found = {
         kind(dispatch): dispatch
         for dispatch in _dispatches(facts)
