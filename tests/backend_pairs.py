@@ -39,9 +39,10 @@ def by_forms(names: Sequence[str]) -> list[tuple[str, str]]:
 def in_turn(
     names: Sequence[str], backends: Sequence[str] = BACKENDS, everywhere: Sequence[str] = (), first: int = 0
 ) -> list[tuple[str, str]]:
-    """(name, backend): all names on processors, one after the other on a GPU, by `TURNS`, those `everywhere` on all.
+    """(name, backend): all names on processors, one after the other on a GPU, those `everywhere` on all.
 
-    Names that end alike (`-moe`, `-dense`) are shared out among the GPUs as well. first: of whose turn it is.
+    `TURNS` says on which. Names that end alike (`-moe`, `-dense`) are shared out among the GPUs as well.
+    first: of whose turn it is.
     """
     gpus = [backend for backend in TURNS if backend in backends]
     by_ending = sorted(set(names) - set(everywhere), key=lambda name: name.split("-")[::-1])

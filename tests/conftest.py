@@ -45,6 +45,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 LONG = ("test_assembly.py", "test_levels.py", "test_conformance.py")
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    process_costs.help_with_byte_code(Path(argument).resolve() for argument in session.config.args)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those in a browser side by side, so that it is opened once or twice."""
 

@@ -68,7 +68,7 @@ def dispatches(graph: Graph, facts: Facts) -> Iterator[Dispatch]:
 
 
 def switched(dispatch: Dispatch) -> tuple[Any, ...]:
-    """A kernel's kind without what its lanes share: those parts of a text are the same whatever is switched on."""
+    """A kernel's kind but for what its lanes share, whose part of the text is the same with all switches."""
     kernel, *switches = kind_of(dispatch)
     return kernel, *(switch for switch in switches if switch[0] not in SHARED_OUT)
 
