@@ -93,7 +93,7 @@ def test_each_golden_meets_the_processors_and_some_each_gpu() -> None:
     gpus = set(BACKENDS) & set(GPUS)
     assert set(PAIRS) >= {(name, backend) for name in NAMES for backend in set(BACKENDS) - gpus}
     assert set(PAIRS) >= {(name, backend) for name in golden.FEW for backend in BACKENDS}
-    assert all(sum(backend == gpu for _, backend in PAIRS) >= 10 for gpu in gpus)
+    assert all(sum(backend == gpu for _, backend in PAIRS) >= 8 for gpu in gpus)
 
 
 def test_in_one_batch_and_step_by_step(told: tuple[golden.Golden, Executor]) -> None:
