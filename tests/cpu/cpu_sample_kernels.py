@@ -215,6 +215,16 @@ def make_lookup(lanes: int) -> Callable[..., None]:
     return lookup
 
 
+def make_mask(lanes: int) -> Callable[..., None]:
+    bits_type, mask_type, out_type = vector("u8", lanes // 8), vector("i1", lanes), vector("u8", lanes)
+
+    def mask(ith: Int, nth: Int, bits: Address, out: Address) -> None:
+        chosen = simd.bitcast(mask_type, load(bits_type, bits))
+        store(out, simd.select(chosen, simd.splat(out_type, 1), simd.zero(out_type)))
+
+    return mask
+
+
 def make_lanes() -> Callable[..., None]:
     eight = vector("f32", 8)
     reverse = simd.shuffle_by((7, 6, 5, 4, 3, 2, 1, 0))

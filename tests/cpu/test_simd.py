@@ -118,6 +118,13 @@ def test_lookup(lanes: int) -> None:
     np.testing.assert_array_equal(out, table[index])
 
 
+@looped("lanes", [8, 16, 32, 64])
+def test_bits_are_masks(lanes: int) -> None:
+    bits, out = numbers("u8", lanes // 8, lanes), np.full(lanes, 7, np.uint8)
+    call(kernel("make_mask", lanes), bits=bits, out=out)
+    np.testing.assert_array_equal(out, np.unpackbits(bits, bitorder="little"))
+
+
 @pytest.mark.parametrize(
     ("source", "result"),
     [

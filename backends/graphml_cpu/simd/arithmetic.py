@@ -180,6 +180,8 @@ def bitcast(typingctx: Any, vector: Any, value: Any) -> Any:
         return None
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+        if result.element == "i1" and result.lanes % 8 == 0 and target.current().vector_bytes < 64:
+            return build.mask_of_bits(builder, args[1], result.lanes)
         return builder.bitcast(args[1], result.llvm_type)
 
     return result(vector, value), codegen

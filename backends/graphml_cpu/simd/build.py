@@ -86,6 +86,17 @@ def multiply_add(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -
     return builder.fadd(builder.fmul(a, b), c)
 
 
+def mask_of_bits(builder: ir.IRBuilder, bits: ir.Value, lanes: int) -> ir.Value:
+    """A mask from as many bits, the lowest first, for processors whose masks are vectors.
+
+    LLVM would take each bit from its byte by itself.
+    """
+    octets = builder.bitcast(bits, ir.VectorType(ir.IntType(8), lanes // 8))
+    each = shuffle(builder, octets, None, [lane // 8 for lane in range(lanes)])
+    own = ir.Constant(each.type, [ir.IntType(8)(1 << lane % 8) for lane in range(lanes)])
+    return builder.icmp_unsigned("==", builder.and_(each, own), own)
+
+
 def resize_integers(
     builder: ir.IRBuilder, value: ir.Value, source: VectorType, target: VectorType
 ) -> ir.Value:
