@@ -121,19 +121,38 @@ def _generic(
 def emit_lookup16(builder: ir.IRBuilder, table: ir.Value, index: ir.Value) -> ir.Value:
     """table[index] per lane; a table of 16 bytes, indices from 0 to 15."""
     lanes, level = index.type.count, target.current()
+    permutes = level.architecture == "arm" or (level.architecture == "x86" and level.name != "plain")
+    if not permutes or lanes < 16:
+        return builder.call(_lookup_by_comparing(builder.module, table.type, index.type), [table, index])
     if lanes > level.vector_bytes:
         return _by_halves(builder, lambda builder, part: emit_lookup16(builder, table, part), index)
-    if level.architecture == "x86" and level.name != "plain" and lanes >= 16:
+    if level.architecture == "x86":
         repeated = build.shuffle(builder, table, None, [lane % 16 for lane in range(lanes)])
         return build.call(builder, _PSHUFB[lanes], index.type, [repeated, index])
-    if level.architecture == "arm" and lanes == 16:
-        return build.call(builder, "llvm.aarch64.neon.tbl1.v16i8", index.type, [table, index])
-    found = build.constant(index.type, 0)
+    return build.call(builder, "llvm.aarch64.neon.tbl1.v16i8", index.type, [table, index])
+
+
+def _lookup_by_comparing(module: ir.Module, table: ir.Type, index: ir.Type) -> ir.Function:
+    """A function that looks lanes up without an instruction for it.
+
+    It is called: in place of each call its fifty instructions would take seconds to compile.
+    """
+    name = f"lookup16.{build.suffix(index)}"
+    if name in module.globals:
+        return module.globals[name]
+    function = ir.Function(module, ir.FunctionType(index, [table, index]), name)
+    function.attributes.add("noinline")
+    function.attributes.add("nounwind")
+    function.attributes.add("readnone")
+    builder = ir.IRBuilder(function.append_basic_block())
+    entries, indices = function.args
+    found = build.constant(index, 0)
     for entry in range(16):
-        chosen = builder.icmp_unsigned("==", index, build.constant(index.type, entry))
-        value = build.shuffle(builder, table, None, [entry] * lanes)
+        chosen = builder.icmp_unsigned("==", indices, build.constant(index, entry))
+        value = build.shuffle(builder, entries, None, [entry] * index.count)
         found = builder.select(chosen, value, found)
-    return found
+    builder.ret(found)
+    return function
 
 
 def emit_fours(
