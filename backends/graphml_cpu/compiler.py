@@ -65,7 +65,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import BackendError
-from graphml_cpu import kernel_cache, machine_code
+from graphml_cpu import kernel_cache, machine_code, target
 from graphml_cpu.kernel_cache import Artifact, KernelRef
 from graphml_cpu.kernel_compilation import compiled
 from graphml_cpu.llvm_modules import module_texts
@@ -187,9 +187,11 @@ def _code(ref: KernelRef, slots: Iterable[tuple[str, str]]) -> dict[str, int]:
 
 
 def assembly(ref: KernelRef) -> str:
-    """The assembly text of a kernel, compiled afresh for the level of this process; its code is kept."""
+    """The assembly text of a kernel, compiled for the level of this process; its code is kept where it runs."""
     with _lock:
         texts, symbol, parameters = module_texts(ref)
+        if target.missing_features(target.current().name):
+            return machine_code.list_texts(texts, ref.name)
         code, externals, listing = machine_code.compile_and_list(texts, ref.name)
         if folder := kernel_cache.usable_folder():
             kernel_cache.write(folder, ref, Artifact(symbol, parameters, externals, code))

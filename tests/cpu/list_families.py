@@ -2,20 +2,21 @@
 
 A process of its own per level; prints JSON. A family is a kernel factory. Families are found by lowering the
 samples of every op, and products with weights of every format; one kernel stands for each family and kind of
-product; `some` is three of `dot`. Listings are kept beside the compiled kernels, which they are as stale as.
+product; `some` is three of `dot`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import sys
 from collections.abc import Iterator
+from itertools import product
 
 import graphml_quant
-from graphml_cpu import kernel_cache, target
-from graphml_cpu.compiler import KernelRef, assembly
+from graphml_cpu import target
+from graphml_cpu.compiler import KernelRef
+from kept_listings import listing
 
 from graphml.errors import GraphError
 from graphml.ir.dtype import DType, dtype
@@ -28,6 +29,7 @@ from graphml.passes.fusion import all_ops
 
 # Whom each family is compiled for, if it has one of these among its arguments.
 PREFERRED = ("q4_0", "f16")
+FLOATS = ("f32", "bf16")
 _K = 256  # a multiple of every format's block
 PRODUCTS = ("mul_mat", "linear")
 KINDS = {"q8_1": "dot", "bf16": "bf16"}  # of converted activations
@@ -59,11 +61,15 @@ def _nodes() -> Iterator[Node]:
     from graphml_cpu.lowering.linear import activation
 
     weights = [None, *(dtype(name) for name in graphml_quant.formats())]
+    few = [None, *(dtype(name) for name in (*PREFERRED, *FLOATS))]
     for name, lowering in table().items():
         op = all_ops()[name]
         if not name.startswith(PRODUCTS):
             continue
-        for sample, weight, tokens in itertools.product(op.samples(), weights, (1, 5)):
+        samples = list(op.samples())
+        # A lowering looks at the format or at the sample's form, not at both of them.
+        pairs = [*product(samples[:1], weights), *product(samples[1:], few)]
+        for (sample, weight), tokens in product(pairs, (1, 5)):
             converted = {None} if weight is None else {None, activation(weight)}
             for kind in converted:
                 with contextlib.suppress(GraphError):
@@ -97,18 +103,11 @@ def families() -> dict[tuple[str, str], KernelRef]:
 def main() -> None:
     level, wanted = sys.argv[1:]
     target.compile_for(level)
-    kept = kernel_cache.folder() / "assembly"
     listings = []
     for (factory, kind), ref in families().items():
         if wanted not in ("all", kind) and not (wanted == "some" and kind == "dot" and factory in SOME):
             continue
-        file = kept / f"{kernel_cache.file_stem(ref)}.s"
-        if not file.exists():
-            text = assembly(ref)
-            kept.mkdir(parents=True, exist_ok=True)
-            file.with_suffix(".writing").write_text(text)
-            file.with_suffix(".writing").replace(file)
-        listings.append({"family": factory, "kind": kind, "kernel": ref.name, "assembly": file.read_text()})
+        listings.append({"family": factory, "kind": kind, "kernel": ref.name, "assembly": listing(ref)})
     json.dump(listings, sys.stdout)
 
 

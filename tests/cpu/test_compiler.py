@@ -155,8 +155,9 @@ def test_one_name_cannot_mean_two_kernels() -> None:
 
 def test_missing_symbols_are_errors_not_crashes() -> None:
     text = "declare void @no_such()\ndefine void @graphml_x() {\n call void @no_such()\n ret void\n}"
-    with pytest.raises(BackendError, match="kernel x calls no_such"):
-        machine_code.compile_texts([text], "x")
+    for compiled in (machine_code.compile_texts, machine_code.list_texts):
+        with pytest.raises(BackendError, match="kernel x calls no_such"):
+            compiled([text], "x")
 
 
 def test_progress_counts_what_is_compiled(fresh: Path) -> None:
