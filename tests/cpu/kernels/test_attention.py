@@ -108,9 +108,10 @@ CASES = {
     "bf16, d 192 and 128": BF16,
     "q8_0, d 32 and 96": Q8_0,
     "q4_0, d 64 and 32": Q4_0,
+    # Other types with the kernels of tests/runtime/test_cache_types.py and of the conformance suite.
     **{
-        f"{pair}, d 64 and 32": dataclasses.replace(Q4_0, kv_dtype=pair)
-        for pair in ("q5_0/q5_1", "q5_1/q4_1", "q4_1/iq4_nl", "iq4_nl/q5_0", "q8_0/f16")
+        f"{pair}, d 32": dataclasses.replace(BASE, kv_dtype=pair, d_k=32, d_v=32)
+        for pair in ("q5_0", "q5_1/q4_1", "q4_1/iq4_nl", "iq4_nl/f32", "q8_0/q5_1")
     },
     "window": dataclasses.replace(BASE, window=33),
     "window of one": dataclasses.replace(BASE, window=1),
