@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from graphml_cpu import packed, target
-from graphml_cpu.compiler import Kernel, KernelRef, assembly, compile_kernels
+from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
 from graphml_cpu.kernels.formats import has_reader, names
 from graphml_cpu.layouts import PANEL_ELEMENTS
 from graphml_cpu.lowering.linear import product_kernel
 from graphml_quant import by_name, dequantize, quantize
+from kept_listings import listing
 
 from graphml import settings
 from tests.cpu.weights import ordinary_weights
@@ -118,10 +119,15 @@ def make_weights(kind: str, n: int, k: int, rng: np.random.Generator) -> Any:
     return ordinary_weights(by_name(kind), n, k, int(rng.integers(1000)))
 
 
+_decoded: dict[str, Any] = {}  # what was decoded last
+
+
 def decoded(kind: str, weights: np.ndarray, k: int) -> Any:
-    format = by_name("bf16" if kind == packed.BF16_PAIRS else kind)
-    blocks = weights.reshape(-1, format.block_bytes)
-    return np.asarray(format.decode(blocks), np.float64).reshape(-1, k)
+    if _decoded.get("kind") != kind or not np.array_equal(_decoded["weights"], weights):
+        format = by_name("bf16" if kind == packed.BF16_PAIRS else kind)
+        numbers = np.asarray(format.decode(weights.reshape(-1, format.block_bytes)), np.float64)
+        _decoded.update(kind=kind, weights=weights.copy(), numbers=numbers)
+    return _decoded["numbers"].reshape(-1, k)
 
 
 def pack(x: np.ndarray, layout: str = "q8_1") -> np.ndarray:
@@ -227,10 +233,11 @@ def relative_error(differences: list[np.ndarray], results: list[np.ndarray]) -> 
 def test_the_code_is_of_its_level() -> None:
     """Before the others, which use the code that is kept when it is listed."""
     level = target.current()
-    for kind in ("q4_0", "f32", *PAIRS):
+    # At the best level those of tests/cpu/test_assembly.py.
+    for kind in ("q4_0", "f16" if settings.cpu_level() is None else "f32", *PAIRS):
         few = dict(kernel_ref("mul_mat_vec", kind).calls)["few"]
         assert few is not None
-        text = assembly(few)
+        text = listing(few)
         assert ("zmm" in text) == (level.name == "avx512")
         assert ("ymm" in text) == (level.name != "plain")
         assert ("vpdpbusd" in text) == (level.has_vnni and kind == "q4_0")

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from graphml_quant import Format
 
 
 def ordinary_weights(format: Format, n: int, k: int, seed: int = 0) -> np.ndarray:
-    """uint8 [n, bytes of k elements]: random bits, less blocks that decode to huge, tiny or no numbers."""
-    wanted = n * k // format.block_elements
-    random, kept, count = np.random.default_rng(seed), [], 0
-    while count < wanted:
-        blocks = random.integers(0, 256, (min(4 * wanted, 20000) + 64, format.block_bytes), np.uint8)
-        largest = np.abs(format.decode(blocks)).max(axis=1)
-        good = blocks[(largest > 1e-2) & (largest < 1e2)]  # false for NaN
-        kept.append(good)
-        count += len(good)
-    return np.concatenate(kept)[:wanted].reshape(n, format.bytes_for(k))
+    """uint8 [n, bytes of k elements]: random blocks, none that decode to huge, tiny or no numbers."""
+    blocks = _ordinary_blocks(format)
+    chosen = np.random.default_rng(seed).integers(0, len(blocks), n * k // format.block_elements)
+    return blocks[chosen].reshape(n, format.bytes_for(k))
+
+
+@functools.cache
+def _ordinary_blocks(format: Format) -> np.ndarray:
+    """Some thousand blocks of random bits."""
+    blocks = np.random.default_rng(0).integers(0, 256, (20000, format.block_bytes), np.uint8)
+    largest = np.abs(format.decode(blocks)).max(axis=1)
+    good = blocks[(largest > 1e-2) & (largest < 1e2)]  # false for NaN
+    assert len(good) > 1000
+    return good

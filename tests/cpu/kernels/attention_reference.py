@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 
 import graphml_quant
@@ -117,13 +118,10 @@ def make_inputs(case: Case) -> Inputs:
             block = table[sequence, position // case.block_size]
             used[block * case.block_size + position % case.block_size] = True
 
-    def cache(d: int, dtype: str) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
-        values = random.standard_normal((used.size, case.n_head_kv, d)).astype(np.float32)
-        values[~used] = np.nan
-        stored = store(values, dtype)
-        return stored, recall(stored, dtype)
-
-    (k, k_values), (v, v_values) = map(cache, (case.d_k, case.d_v), case.kv_dtypes)
+    (k, k_values), (v, v_values) = (
+        _cache(used.tobytes(), case.n_head_kv, d, dtype, (case.seed, which))
+        for which, (d, dtype) in enumerate(zip((case.d_k, case.d_v), case.kv_dtypes, strict=True))
+    )
     return Inputs(
         q=random.standard_normal((case.rows, case.n_head, case.d_k)).astype(np.float32) * 2,
         k=k,
@@ -137,6 +135,21 @@ def make_inputs(case: Case) -> Inputs:
         sinks=random.standard_normal(case.n_head).astype(np.float32) * 2 if case.sinks else None,
         scale=case.d_k**-0.5,
     )
+
+
+@functools.lru_cache(maxsize=4)
+def _cache(
+    used: bytes, n_head_kv: int, d: int, dtype: str, seed: tuple[int, int]
+) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
+    """Random cells, NaN where they are not used: the same arrays for cases that differ in other things."""
+    cells = np.frombuffer(used, bool)
+    values = np.random.default_rng(seed).standard_normal((cells.size, n_head_kv, d), np.float32)
+    values[~cells] = np.nan
+    stored = store(values, dtype)
+    found = stored, recall(stored, dtype)
+    for array in found:
+        array.setflags(write=False)
+    return found
 
 
 def alibi_slope(head: int, n_head: int, max_bias: float) -> float:
