@@ -187,7 +187,7 @@ def _code(ref: KernelRef, slots: Iterable[tuple[str, str]]) -> dict[str, int]:
 
 
 def assembly(ref: KernelRef) -> str:
-    """The assembly text of a kernel, compiled for the level of this process; its code is kept where it runs."""
+    """The assembly text of a kernel, compiled for the level of this process; what can run here is kept."""
     with _lock:
         texts, symbol, parameters = module_texts(ref)
         if target.missing_features(target.current().name):
