@@ -225,6 +225,31 @@ def make_mask(lanes: int) -> Callable[..., None]:
     return mask
 
 
+WORDS = [(7919 * i + 13) % 65536 for i in range(512)]
+
+
+def make_word_lookup(count: int) -> Callable[..., None]:
+    kind, look_up = vector("u16", 32), simd.word_lookup(WORDS[:count])
+
+    def words(ith: Int, nth: Int, index: Address, out: Address) -> None:
+        store(out, look_up(load(kind, index)))
+
+    return words
+
+
+def make_moves() -> Callable[..., None]:
+    eight, four = vector("u32", 8), vector("u64", 4)
+    rotate = simd.rotate_right_by((0, 1, 4, 7, 8, 15, 28, 31))
+
+    def moves(ith: Int, nth: Int, x: Address, out: Address) -> None:
+        v = load(eight, x)
+        store(out, rotate(v))
+        store(out + 32, simd.rotate_right(v, v & 31))
+        store(out + 64, simd.gather(four, x, (0, 3, 24, 1)))
+
+    return moves
+
+
 def make_lanes() -> Callable[..., None]:
     eight = vector("f32", 8)
     reverse = simd.shuffle_by((7, 6, 5, 4, 3, 2, 1, 0))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cpu_sample_kernels import WORDS
 from graphml_cpu import target
 from graphml_cpu.compiler import Kernel, KernelRef, assembly, compile_kernels
 
@@ -116,6 +117,24 @@ def test_lookup(lanes: int) -> None:
     out = np.zeros(lanes, np.int8)
     call(kernel("make_lookup", lanes), table=table, index=index, out=out)
     np.testing.assert_array_equal(out, table[index])
+
+
+@looped("count", [64, 256, 512])
+def test_words_are_looked_up(count: int) -> None:
+    index, out = np.random.default_rng(5).integers(0, count, 32, np.uint16), np.zeros(32, np.uint16)
+    call(kernel("make_word_lookup", count), index=index, out=out)
+    np.testing.assert_array_equal(out, np.array(WORDS, np.uint16)[index])
+
+
+def test_rotations_and_gathered_words() -> None:
+    x, out = numbers("u32", 8, 6), np.zeros(24, np.uint32)
+    call(kernel("make_moves"), x=x, out=out)
+    for found, counts in zip(out[:16].reshape(2, 8), ((0, 1, 4, 7, 8, 15, 28, 31), x & 31), strict=True):
+        by = np.array(counts, np.uint64)
+        wide = x.astype(np.uint64) << np.uint64(32) | x
+        np.testing.assert_array_equal(found, (wide >> by).astype(np.uint32))
+    wanted = [x.tobytes()[at : at + 8] for at in (0, 3, 24, 1)]
+    assert out[16:].tobytes() == b"".join(wanted)
 
 
 @looped("lanes", [8, 16, 32, 64])

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from graphml_cpu.packed import GROUP_BYTES, LAYOUTS, SCALE, packed_bytes
 
+from graphml import settings
 from tests.cpu.kernels.running import THREADS, kernel, run
 from tests.looped import looped
 
 LENGTHS = [1, 17, 32, 100, 128, 576, 1537]
 GATES = [(op, "q8_1") for op in ("swiglu", "geglu", "reglu", "swiglu_oai")] + [("swiglu", "bf16")]
+if settings.cpu_level():  # their functions are in tests/cpu/test_simd_math.py
+    GATES = GATES[:1]
 
 
 def rows_of(n: int, rows: int, seed: int = 0) -> np.ndarray:
