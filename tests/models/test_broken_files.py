@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from graphml.errors import GraphmlError
 from graphml.loading import discovery
@@ -18,6 +17,7 @@ from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import read_architecture
 from graphml.weights import Metadata, Tensor
 from graphml.weights.metadata import Stored
+from tests.looped import looped
 
 NAMES = discovery.architecture_names()
 BACKEND = discovery.backend("reference")
@@ -43,6 +43,9 @@ EITHER_WAY = {
     *(("t5", f"dec.blk.{i}.ffn_gate.weight") for i in range(3)),
 }
 PADDED = {("qwen4exp", "per_layer_token_embd.weight")}  # written with more rows than are read, never fewer
+# Of other shapes where two more elements are refused as ones of the tensor beside.
+ONE_MORE = {("hy-v4", name) for name in
+            ("blk.1.hc_attn_fn.weight", "blk.1.hc_ffn_fn.weight", "output_hc_fn.weight")}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def parts(tensors: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
     return (name for name in tensors if not name.startswith("blk.") or name.startswith("blk.1."))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@looped("name", NAMES)
 def test_a_missing_tensor_is_named(name: str) -> None:
     metadata, tensors = sample(name)
     build(name, metadata, tensors)
@@ -113,15 +116,16 @@ def test_a_missing_tensor_is_named(name: str) -> None:
     assert failed > 5
 
 
-@pytest.mark.parametrize("name", NAMES)
+@looped("name", NAMES)
 def test_a_tensor_of_another_shape_is_named(name: str) -> None:
+    """Two elements more, which may be divided where one more cannot."""
     metadata, tensors = sample(name)
     for wrong in parts(tensors):
         if "rope_factors" in wrong:
             continue  # of the two, one is read
         shape = tensors[wrong]
         for axis in range(len(shape)):
-            step = -1 if axis == 0 and (name, wrong) in PADDED else 1
+            step = -1 if axis == 0 and (name, wrong) in PADDED else 1 if (name, wrong) in ONE_MORE else 2
             other = tuple(size + step * (i == axis) for i, size in enumerate(shape))
             if other[:1] != shape[:1] and wrong == "token_embd.weight" and "output.weight" not in tensors:
                 continue  # another number of ids for both
@@ -130,16 +134,17 @@ def test_a_tensor_of_another_shape_is_named(name: str) -> None:
             assert wrong in error(name, metadata, {**tensors, wrong: other}), (wrong, other)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@looped("name", NAMES)
 def test_a_missing_or_senseless_key_is_named(name: str) -> None:
-    """Or the architecture does without; nothing but our own errors comes, and soon."""
+    """Or the architecture does without; nothing but our own errors comes, and soon.
+
+    Values of another kind and large numbers: `test_architecture_errors.py`.
+    """
     metadata, tensors = sample(name)
     named = set()
     for key, value in metadata.items():
         without = {known: metadata[known] for known in metadata if known != key}
-        wrong: list[Any] = ["text"] if not isinstance(value, str) else [1]
-        if isinstance(value, int):
-            wrong += [0, -1, 1 << 40]
+        wrong: list[Any] = [0, -1] if isinstance(value, int) else []
         for changed in (without, *({**metadata, key: other} for other in wrong)):
             named |= {key} if key in error(name, changed, tensors) else set()
     assert {f"{name}.{key}" for key in REQUIRED} <= named
