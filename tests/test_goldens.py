@@ -99,15 +99,19 @@ def test_each_golden_meets_the_processors_and_some_each_gpu() -> None:
 def test_in_one_batch_and_step_by_step(told: tuple[golden.Golden, Executor]) -> None:
     """In one batch, and as 16 tokens and single steps unless tokens see later ones.
 
-    GPUs, whose drivers run here without optimising, have the steps alone: four, and a batch between them too.
+    Off the CPU, which takes every step, they are four and a batch between them, and on GPUs, whose drivers run
+    here without optimising, these alone.
     """
     one, executor = told
     before, after = one.tokens[:16], one.tokens[16:]
-    ways = [[one.tokens], [before, *([token] for token in after)]]
+    steps = [before, after[:1], after[1:2], after[2:-2], after[-2:-1], after[-1:]]
+    if executor.backend.name == "cpu":
+        steps = [before, *([token] for token in after)]
+    ways = [[one.tokens], steps]
     if not executor.architecture.causal:
         ways = ways[:1]
     elif executor.backend.name in GPUS:
-        ways = [[before, after[:1], after[1:2], after[2:-2], after[-2:-1], after[-1:]]]
+        ways = ways[1:]
     for pieces in ways:
         assert nmse(evaluate(executor, pieces), one.logits) <= LIMIT
     if executor.backend.name == "cpu":
@@ -115,8 +119,8 @@ def test_in_one_batch_and_step_by_step(told: tuple[golden.Golden, Executor]) -> 
         assert {node.op.name for node in fallbacks} <= NO_KERNEL
 
 
-@on(BACKENDS[0])
-def test_a_poisoned_weight_is_noticed(told: tuple[golden.Golden, Executor], folder: Path) -> None:
+@on("reference")
+def test_a_poisoned_weight_is_noticed(told: tuple[golden.Golden, Executor]) -> None:
     """The sign turned of a layer's last matrix that surely matters.
 
     Experts may go unchosen, and an index of the text may choose all of it.
@@ -126,9 +130,13 @@ def test_a_poisoned_weight_is_noticed(told: tuple[golden.Golden, Executor], fold
     matrices = [tensor for tensor, sizes in one.tensors.items() if len(sizes) > 1]
     of_layers = [tensor for tensor in matrices if re.match(r"blk\.\d+\.(?!ffn|indexer)", tensor)]
     poison = [tensor for tensor in of_layers if tensor.split(".", 2)[2] not in unused][-1]
-    path = golden.poisoned(one, executor.file.path, poison, folder / f"{one.name}-poisoned.gguf")
-    with opened(path, BACKENDS[0]) as other:
-        assert nmse(evaluate(other, [one.tokens]), one.logits) > 10 * LIMIT
+    weights = executor.programs.weights
+    stored = weights[poison]
+    weights[poison] = -stored
+    executor.programs.forget()  # which hold the weight as it was
+    assert nmse(evaluate(executor, [one.tokens]), one.logits) > 10 * LIMIT
+    weights[poison] = stored
+    executor.programs.forget()
 
 
 @on("reference")
