@@ -22,6 +22,7 @@ from graphml_cpu.sizes import part_offset, value_bytes
 from graphml_cpu.state import zeros
 
 _PAGE = 4096
+_IN_MEMORY = (Workspace, Node, Part)
 _SLOTS = 1 << 14  # kernels hold addresses of slots, so their arrays never grow; ample for any graph
 
 
@@ -47,6 +48,7 @@ class Places:
         self._made: dict[tuple[Constant | Table, int], Array] = {}
         self._regions: dict[Argument, Region | None] = {}
         self._copies: dict[Node, tuple[int, int]] = {}
+        self._sizes: dict[Node, tuple[int, bool]] = {}
         self._scratch: Array = zeros(n_threads * _PAGE).reshape(n_threads, _PAGE)
         self._states = {name: i for i, name in enumerate(graph.leaves("state"))}
         self._n_fixed = 0
@@ -105,11 +107,21 @@ class Places:
 
     def region(self, argument: Argument) -> Region | None:
         """See `hazards.Regions`."""
-        if not isinstance(argument, Workspace | Node | Part):
+        if not isinstance(argument, _IN_MEMORY):
             return None
         if argument not in self._regions:  # each is asked for three times
             self._regions[argument] = self._region(argument)
         return self._regions[argument]
+
+    def is_replicated(self, node: Node) -> bool:
+        """See `node_support.replicated`."""
+        return self.copy_bytes(viewed(node))[1]
+
+    def copy_bytes(self, node: Node) -> tuple[int, bool]:
+        """Bytes of a value that owns its storage, and whether each thread has a copy of its own."""
+        if node not in self._sizes:
+            self._sizes[node] = one_copy_bytes(node), replicated(node)
+        return self._sizes[node]
 
     def _region(self, argument: Workspace | Node | Part) -> Region | None:
         if isinstance(argument, Workspace):
@@ -122,8 +134,8 @@ class Places:
             return None
         if base.op is state_leaf:
             return Region(base.name, 0, 1)
-        start, size = self._plan.offsets[base], one_copy_bytes(base)
-        if replicated(base):  # the copies of several results lie thread by thread
+        start, (size, copied) = self._plan.offsets[base], self.copy_bytes(base)
+        if copied:  # the copies of several results lie thread by thread
             return Region("arena", start, start + size * self.n_threads, private=True)
         if found is not None:
             fused, index = found
@@ -154,11 +166,24 @@ class Places:
             self._state_slots[slot] = self._address(argument, thread)
         return self._state_slots_at + 8 * slot
 
+    def is_own(self, kind: str, argument: Argument) -> bool:
+        """Whether each thread has memory of its own for an argument, and so another `slot`."""
+        if isinstance(argument, Part):
+            argument = argument.node
+        if not isinstance(argument, Node):
+            return isinstance(argument, Scratch | Table)
+        if kind == "run_address" and _stored(argument).op is state_leaf:
+            return False
+        return self._copy(argument)[1] != 0
+
+    def _copy(self, node: Node) -> tuple[int, int]:
+        if node not in self._copies:  # each is asked for by several steps
+            self._copies[node] = self._first_and_stride(node)
+        return self._copies[node]
+
     def _address(self, argument: Argument, thread: int) -> int:
         if isinstance(argument, Node):
-            if argument not in self._copies:  # each is asked for by several steps, once a thread
-                self._copies[argument] = self._first_and_stride(argument)
-            first, stride = self._copies[argument]
+            first, stride = self._copy(argument)
             return first + thread * stride
         if isinstance(argument, Scratch):
             return int(self._scratch[thread].ctypes.data)
@@ -179,8 +204,8 @@ class Places:
         fixed = self._fixed(base)
         if fixed is not None:
             return int(fixed.ctypes.data), 0
-        own = one_copy_bytes(base) if replicated(base) else 0
-        return self._arena_at + self._plan.offsets[base] + _offset(node), own
+        size, copied = self.copy_bytes(base)
+        return self._arena_at + self._plan.offsets[base] + _offset(node), size if copied else 0
 
     def _make(self, argument: Constant | Table, thread: int) -> Array:
         if isinstance(argument, Constant):
@@ -206,10 +231,17 @@ def _stored(node: Node) -> Node:
 
 
 def fill_blocks(kernel: Kernel, step: Step, places: Places) -> list[Array]:
-    """The parameter block of each thread for one kernel call."""
-    return [
-        kernel.block(
-            **{name: places.slot(kind, step.arguments[name], thread) for name, kind in kernel.parameters}
-        )
-        for thread in range(places.n_threads)
-    ]
+    """The parameter block of each thread for one kernel call: one for all where they share all memory."""
+    arguments = step.arguments
+    first = kernel.block(**{name: places.slot(kind, arguments[name], 0) for name, kind in kernel.parameters})
+    own = [(name, kind) for name, kind in kernel.parameters if places.is_own(kind, arguments[name])]
+    blocks = [first]
+    for thread in range(1, places.n_threads):
+        if not own:
+            blocks.append(first)
+            continue
+        block = first.copy()
+        for name, kind in own:
+            block[kernel.places[name]] = places.slot(kind, arguments[name], thread)
+        blocks.append(block)
+    return blocks

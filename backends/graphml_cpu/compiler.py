@@ -109,6 +109,11 @@ class Kernel:
         return tuple((name, kind) for name, kind in self.slots if kind != "code")
 
     @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Where in a parameter block each slot is."""
+        return {name: slot for slot, (name, _) in enumerate(self.slots)}
+
+    @cached_property
     def _names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.parameters)
 

@@ -67,12 +67,17 @@ _HALF_VECTORS = {
 }
 
 
+@cache  # LLVM looks again each time
+def _host_cpu() -> str:
+    return str(llvm.get_host_cpu_name())
+
+
 def costs(kind: str, is_float: bool) -> Costs:
     """What products with weights of a kind cost on this processor at the process's level."""
     if target.current().vector_bytes < 64:
         table = _HALF_VECTORS
     else:
-        table = _ZEN_4 if llvm.get_host_cpu_name() in _HALVES else _OTHERS
+        table = _ZEN_4 if _host_cpu() in _HALVES else _OTHERS
     return table.get(kind) or table.get("float" if is_float else "integer") or table["integer"]
 
 

@@ -23,7 +23,7 @@ from graphml_cpu.blocks import Places, fill_blocks
 from graphml_cpu.compiler import Kernel, compile_kernels
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Step
-from graphml_cpu.node_support import refuses, replicated, viewed
+from graphml_cpu.node_support import refuses, viewed
 from graphml_cpu.runtime.hazards import barriers, latest, made_before, touched_by
 from graphml_cpu.runtime.tape import Step as TapeStep
 from graphml_cpu.runtime.tape import Tape
@@ -144,8 +144,9 @@ class CpuProgram:
             kernel = kernels[step.kernel.name]
             blocks = fill_blocks(kernel, step, self.places)
             self._keep.append(blocks)
-            addresses = tuple(block.ctypes.data for block in blocks)
-            alone = replicated(node) and not step.split
+            shared = blocks[0].ctypes.data
+            addresses = tuple(shared if one is blocks[0] else one.ctypes.data for one in blocks)
+            alone = not step.split and self.places.is_replicated(node)
             taped.append(
                 TapeStep(
                     kernel.address,
