@@ -171,7 +171,7 @@ class Places:
         if isinstance(argument, Part):
             argument = argument.node
         if not isinstance(argument, Node):
-            return isinstance(argument, Scratch | Table)
+            return isinstance(argument, (Scratch, Table))
         if kind == "run_address" and _stored(argument).op is state_leaf:
             return False
         return self._copy(argument)[1] != 0
@@ -234,12 +234,13 @@ def fill_blocks(kernel: Kernel, step: Step, places: Places) -> list[Array]:
     """The parameter block of each thread for one kernel call: one for all where they share all memory."""
     arguments = step.arguments
     first = kernel.block(**{name: places.slot(kind, arguments[name], 0) for name, kind in kernel.parameters})
+    if places.n_threads == 1:
+        return [first]
     own = [(name, kind) for name, kind in kernel.parameters if places.is_own(kind, arguments[name])]
+    if not own:
+        return [first] * places.n_threads
     blocks = [first]
     for thread in range(1, places.n_threads):
-        if not own:
-            blocks.append(first)
-            continue
         block = first.copy()
         for name, kind in own:
             block[kernel.places[name]] = places.slot(kind, arguments[name], thread)
