@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -33,23 +33,34 @@ def looped(
 
         @functools.wraps(test)
         def loop(**fixtures: Any) -> None:
-            failed = []
-            for at, case in enumerate(cases):
-                values = case if len(arguments) > 1 else (case,)
-                try:
-                    test(**fixtures, **dict(zip(arguments, values, strict=True)))
-                except (Exception, pytest.fail.Exception, pytest.skip.Exception):
-                    failed.append((_name(case, at, ids), traceback.format_exc(limit=-3)))
-            if failed:
-                told = [f"[{name}]\n{error}" for name, error in failed[:MOST]]
-                told += [f"[{name}]" for name, _ in failed[MOST:]]
-                pytest.fail(f"{len(failed)} of {len(cases)} cases:\n" + "\n".join(told), pytrace=False)
+            def case_of(values: tuple[Any, ...]) -> Callable[[], None]:
+                return lambda: test(**fixtures, **dict(zip(arguments, values, strict=True)))
+
+            try_all(
+                (_name(case, at, ids), case_of(case if len(arguments) > 1 else (case,)))
+                for at, case in enumerate(cases)
+            )
 
         others = [one for name, one in signature.parameters.items() if name not in arguments]
         loop.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
         return loop
 
     return of_all
+
+
+def try_all(cases: Iterable[tuple[str, Callable[[], None]]]) -> None:
+    """Try all cases, each with its name, and fail with the names and errors of those that fail."""
+    failed, count = [], 0
+    for name, case in cases:
+        count += 1
+        try:
+            case()
+        except (Exception, pytest.fail.Exception, pytest.skip.Exception):
+            failed.append((name, traceback.format_exc(limit=-3)))
+    if failed:
+        told = [f"[{name}]\n{error}" for name, error in failed[:MOST]]
+        told += [f"[{name}]" for name, _ in failed[MOST:]]
+        pytest.fail(f"{len(failed)} of {count} cases:\n" + "\n".join(told), pytrace=False)
 
 
 def _name(case: Any, at: int, ids: Sequence[str] | Callable[[Any], str] | None) -> str:

@@ -99,8 +99,8 @@ def test_each_golden_meets_the_processors_and_some_each_gpu() -> None:
 def test_in_one_batch_and_step_by_step(told: tuple[golden.Golden, Executor]) -> None:
     """In one batch, and as 16 tokens and single steps unless tokens see later ones.
 
-    Off the CPU, which takes every step, they are four and a batch between them, and on GPUs, whose drivers run
-    here without optimising, these alone.
+    Off the CPU, which takes every step, they are four and a batch between them; GPUs, whose drivers run here
+    without optimising, have these alone.
     """
     one, executor = told
     before, after = one.tokens[:16], one.tokens[16:]
