@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from graphml import settings
 from graphml.backend import AheadProgram, Backend, Device, Plan, Program, Progress, no_progress
@@ -23,7 +23,7 @@ from graphml.passes.fusion import FusionLog
 from graphml.passes.keep import keep_values
 from graphml.passes.lora import adapted
 from graphml.passes.patch import patch
-from graphml.passes.pipeline import PASSES, apply_passes
+from graphml.passes.pipeline import PASSES
 from graphml.passes.place import Placement, place
 from graphml.passes.placement_rules import parse_rules
 from graphml.passes.plan import plan_memory
@@ -120,8 +120,10 @@ def _prepare_parts(graph: Graph, device: PartsDevice, options: CompileOptions, r
     backends = {backend.name: backend for backend in device.backends}
     rules = parse_rules(options.place, list(backends))
 
+    known: _Known = {}  # what placing has tried is mostly what is placed
+
     def passed(part: Graph, backend: Backend) -> Graph:
-        return apply_passes(part, backend, names)
+        return _stage(part, backend, names, known).graph
 
     homes = device.homes(options.place)
     placement = record.timed("place", lambda: place(graph, device.backends, rules, passed, homes))
@@ -130,13 +132,18 @@ def _prepare_parts(graph: Graph, device: PartsDevice, options: CompileOptions, r
     parts = placement.cut.parts
     nodes: list[dict[Node, Node]] = []
 
+    joined: tuple[list[Graph], Graph] | None = None
+
     def whole(graphs: Sequence[Graph]) -> Graph:
-        joined, nodes[:] = join(graphs, outputs)
-        return joined
+        nonlocal joined
+        if joined is None or joined[0] != graphs:  # graphs are equal where they are the same
+            graph, nodes[:] = join(graphs, outputs)
+            joined = list(graphs), graph
+        return joined[1]
 
     record.keep("place", whole([part.graph for part in parts]))
     placed = [(part.graph, backends[part.backend]) for part in parts]
-    ready, log = _apply_passes(placed, options, record, whole)
+    ready, log = _apply_passes(placed, options, record, whole, known)
     final = record.snapshots[PASSES[-1].name]
 
     def planned() -> tuple[ReadyPart, ...]:
@@ -154,20 +161,47 @@ def _prepare_parts(graph: Graph, device: PartsDevice, options: CompileOptions, r
     return Prepared(final, plan, log, record.snapshots, record.seconds, options, placement, done, where)
 
 
+@dataclass(frozen=True)
+class _Stage:
+    """What a pass made of a part, and how long it took."""
+
+    graph: Graph
+    log: FusionLog
+    seconds: float
+
+
+_Known: TypeAlias = "dict[tuple[Graph, str], list[_Stage]]"
+"""(part, backend) -> what each pass makes of it, one after the other."""
+
+
+def _stage(
+    graph: Graph, backend: Backend, names: Collection[str], known: _Known, number: int = len(PASSES) - 1
+) -> _Stage:
+    """The part after the pass of this number and those before, worked out unless it is known."""
+    stages = known.setdefault((graph, backend.name), [])
+    for one in PASSES[len(stages) : number + 1]:
+        start = time.perf_counter()
+        made, log = one.apply(stages[-1].graph if stages else graph, backend, names)
+        stages.append(_Stage(made, log, time.perf_counter() - start))
+    return stages[number]
+
+
 def _apply_passes(
     parts: Sequence[tuple[Graph, Backend]],
     options: CompileOptions,
     record: _Record,
     whole: Callable[[Sequence[Graph]], Graph],
+    known: _Known | None = None,
 ) -> tuple[list[Graph], FusionLog]:
     """Apply every pass to each part. whole: joins the parts after a pass into the recorded graph."""
-    graphs, log, names = [graph for graph, _ in parts], FusionLog(), options.fusions()
-    for one in PASSES:
-        start = time.perf_counter()
-        done = [one.apply(graph, backend, names) for graph, (_, backend) in zip(graphs, parts, strict=True)]
-        record.seconds[one.name] = time.perf_counter() - start
-        graphs = [graph for graph, _ in done]
-        log = sum((more for _, more in done), log)
+    names, log = options.fusions(), FusionLog()
+    tried: _Known = {} if known is None else known
+    graphs = [graph for graph, _ in parts]
+    for number, one in enumerate(PASSES):
+        stages = [_stage(graph, backend, names, tried, number) for graph, backend in parts]
+        record.seconds[one.name] = sum(stage.seconds for stage in stages)
+        log = sum((stage.log for stage in stages), log)
+        graphs = [stage.graph for stage in stages]
         record.keep(one.name, whole(graphs))
     return graphs, log
 

@@ -79,7 +79,8 @@ def join(graphs: Sequence[Graph], outputs: Sequence[str]) -> tuple[Graph, list[d
                 new[node] = by_name[node.name]
             else:
                 name = node.name if node.name not in by_name else f"{node.name}@{i}"
-                new[node] = replace(node, inputs=tuple(new[source] for source in node.inputs), name=name)
+                inputs = tuple([new[source] for source in node.inputs])
+                new[node] = Node(node.op, inputs, node.type, name, node.attributes, node.source, node.origin)
                 by_name[name] = new[node]
                 order.append(new[node])
             if node.op.is_write:

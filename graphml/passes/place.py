@@ -95,6 +95,7 @@ class _Placer:
         self.unit = _units(graph)
         self.units = list({id(unit): unit for unit in self.unit.values()}.values())
         self.named = {node.name: node for node in self.unit}
+        self._last: tuple[list[str], Cut] | None = None
 
     def run(self) -> Placement:
         self._place_by_rules()
@@ -158,7 +159,12 @@ class _Placer:
         raise UsageError(f"place: {str(rule)!r} names no node of the graph.{hint}")
 
     def _cut(self) -> Cut:
-        return cut_graph(self.graph, {node: unit.backend for node, unit in self.unit.items()})
+        """The cut of the units as they are placed now; the last one where none has moved since."""
+        where = [unit.backend for unit in self.units]
+        if self._last is None or self._last[0] != where:
+            cut = cut_graph(self.graph, {node: unit.backend for node, unit in self.unit.items()})
+            self._last = where, cut
+        return self._last[1]
 
     def _refused(self) -> list[tuple[_Unit, str, str, str]]:
         """Refusals of the current cut: unit, backend, node, reason."""
