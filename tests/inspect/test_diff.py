@@ -37,7 +37,11 @@ def node(selection: Selection, name: str) -> dict[str, object]:
 def test_a_graph_does_not_differ_from_itself(model: str) -> None:
     with closing(samples.opened(model)) as again:  # an executor keeps its last graphs
         documents = [describe_model(one) for one in (samples.executor(model), again)]
+    before = None
     for found in documents[0]["passes"]:
+        if found["nodes"] == before:
+            continue  # a pass that changed nothing
+        before = found["nodes"]
         one, other = (select(document, found["name"]) for document in documents)
         difference = diff.compare(one, other)
         assert not difference

@@ -49,9 +49,14 @@ def test_text_parses_back_after_every_pass_with_every_kind_of_node(model: str, t
     executor = samples.executor(model)
     prepared, document = prepare_model(executor, tokens), describe_model(executor, tokens)
     assert list(prepared.snapshots) == [found["name"] for found in document["passes"]]
+    last: object = None
     for name, graph in prepared.snapshots.items():
+        selection = select(document, name)
+        if last == (graph, selection.nodes, selection.outputs):
+            continue  # a pass that changed nothing
+        last = graph, selection.nodes, selection.outputs
         assert facts(parse(write(graph), all_ops())) == facts(graph)
-        written = dump.text(select(document, name))
+        written = dump.text(selection)
         again = verify(parse(written, all_ops()))
         assert write(again) == written
         assert nodes_of(again) == nodes_of(graph)
