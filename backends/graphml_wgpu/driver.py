@@ -56,7 +56,7 @@ class WgpuDriver:
             )
         self._queue = Queue(self._device)
         self._workers = ThreadPoolExecutor(AHEAD, "graphml-wgpu")
-        self._pipelines = Pipelines(self._device, stored=self.facts.name.startswith("llvmpipe"))
+        self._pipelines = Pipelines(self._device, lavapipe=self.facts.name.startswith("llvmpipe"))
         self._read_back = ReadBack(self._device, self._queue, self.facts.name)
         self._timestamps = Timestamps(self._device, self._queue, self._read_back, self.facts)
         self._between: Any = None

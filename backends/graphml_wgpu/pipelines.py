@@ -18,12 +18,13 @@ Access = tuple[bool, ...]
 class Pipelines:
     """The pipelines of a device. Kernels whose buffers are bound alike share a layout.
 
-    stored: bind scalars as a storage buffer. Lavapipe works the numbers of uniform buffers into kernels with
-    loops, again at every dispatch: 2 ms and half a megabyte that it does not give back (Mesa 22.3).
+    lavapipe: write kernels as Mesa's driver of the processor wants them. Scalars are in a storage buffer: it
+    works the numbers of uniform buffers into kernels with loops, again at every dispatch, 2 ms and half a
+    megabyte that it does not give back (Mesa 22.3). Loops are `rolled`: it would unroll them.
     """
 
-    def __init__(self, device: Any, stored: bool = False) -> None:
-        self._device, self._stored = device, stored
+    def __init__(self, device: Any, lavapipe: bool = False) -> None:
+        self._device, self._lavapipe = device, lavapipe
         self._most_stored = device.limits["max-storage-buffers-per-shader-stage"]
         self._layouts: dict[Access, tuple[Any, Any]] = {}
         self._by_kernel: dict[tuple[Specialised, frozenset[str]], Any] = {}
@@ -40,7 +41,8 @@ class Pipelines:
 
     def _pipeline(self, kernel: Specialised, shared: frozenset[str]) -> Any:
         access = _access(kernel, shared)
-        text = kernel.wgsl(shared, self._scalars(access) != "uniform")
+        stored = self._scalars(access) != "uniform"
+        text = kernel.wgsl(shared, stored, rolls=self._lavapipe)
         key = kernel.name, text
         if key not in self._by_text:
             _, layout = self._layout(access)
@@ -48,7 +50,7 @@ class Pipelines:
         return self._by_text[key]
 
     def _scalars(self, access: Access) -> str:
-        return "read-only-storage" if self._stored and len(access) < self._most_stored else "uniform"
+        return "read-only-storage" if self._lavapipe and len(access) < self._most_stored else "uniform"
 
     def _layout(self, access: Access) -> tuple[Any, Any]:
         """Layouts of the bind group and the pipeline; the struct of the scalars comes last."""

@@ -29,8 +29,8 @@ class Spoiled:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
 
-    def wgsl(self, writable: Any = (), stored: bool = False) -> str:
-        return self.real.wgsl(writable, stored).replace("let i", "let nonsense = nowhere;\n    let i")
+    def wgsl(self, *how: Any, **more: Any) -> str:
+        return self.real.wgsl(*how, **more).replace("let i", "let nonsense = nowhere;\n    let i")
 
     def opencl(self) -> str:
         return self.real.opencl().replace("const uint i", "int nonsense = nowhere;\n    const uint i")

@@ -26,6 +26,7 @@ from graphml_gpu.language.features import PORTABLE, AskedFeatures, Features
 from graphml_gpu.language.functions import sites
 from graphml_gpu.language.opencl import opencl
 from graphml_gpu.language.reserved import RESERVED
+from graphml_gpu.language.rolled import rolled
 from graphml_gpu.language.source import Source, read
 from graphml_gpu.language.statements import lower_block
 from graphml_gpu.language.tree import Across, Array, Expression, Index, Scalar, Statement, Tree
@@ -87,12 +88,13 @@ class Specialised:
         """The kernel with its constants, for a person."""
         return ", ".join([self.name, *(f"{name} = {value}" for name, value in self.constants.items())])
 
-    def wgsl(self, writable: Collection[str] = (), stored: bool = False) -> str:
+    def wgsl(self, writable: Collection[str] = (), stored: bool = False, rolls: bool = False) -> str:
         """WGSL. writable: buffers bound as read_write though the kernel only reads them.
 
-        stored: its scalars are bound as a storage buffer.
+        stored: its scalars are bound as a storage buffer. rolls: see `rolled`.
         """
-        return _shown(wgsl(self.tree, self.features, self.title, writable, self.shares, stored))
+        tree = rolled(self.tree) if rolls else self.tree
+        return _shown(wgsl(tree, self.features, self.title, writable, self.shares, stored))
 
     def opencl(self) -> str:
         """OpenCL C."""
