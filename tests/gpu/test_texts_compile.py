@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from graphml_gpu.driver import Bound
 from graphml_gpu.language import PORTABLE, Features, Specialised
 from graphml_gpu.language.intrinsics import OPENCL_PREAMBLE
 from graphml_opencl.programs import standard
+from graphml_wgpu import pipelines
 
 from tests.gpu import clang as compiler
 from tests.gpu.cover import GRAPHICS, SUBGROUPS, kernels, of_the_language, written
@@ -121,12 +122,36 @@ def test_clang_refuses_what_a_device_does_not_offer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FACTS)
 def test_wgpu_takes_every_kernel(name: str) -> None:
-    made_by_wgpu(kernels(FACTS[name]))
+    """It checks each text, as graphics cards are given it, and translates one of each kernel for the driver.
+
+    What wgpu translates is the language, of which the test below has all, and all kernels that tests run.
+    """
+    made = kernels(FACTS[name])
+    made_by_wgpu(list({one.name: one for one in made}.values()))
+    checked_by_wgpu((one.name, one.wgsl()) for one in made)
 
 
 @pytest.mark.parametrize("name", ALONE)
 def test_wgpu_takes_the_whole_language(name: str) -> None:
     made_by_wgpu(of_the_language(ALONE[name]))
+
+
+def test_wgpu_refuses_what_is_no_kernel() -> None:
+    """So that the test above can fail: an unknown name, and a value of another type."""
+    error = pytest.importorskip("wgpu").GPUError
+    text = counts_up.specialise().wgsl()
+    checked_by_wgpu([("right", text)])
+    begin = text.index(") {\n") + 4  # of the kernel's body
+    for wrong in ("let a = nowhere;", "let a: f32 = 1u;"):
+        with pytest.raises(error, match=r"nowhere|expected to be `f32`"):
+            checked_by_wgpu([("wrong", text[:begin] + wrong + text[begin:])])
+
+
+def checked_by_wgpu(texts: Iterable[tuple[str, str]]) -> None:
+    """Have wgpu read texts and check them."""
+    device = open_driver("wgpu")._device  # type: ignore[attr-defined]
+    for name, text in texts:
+        pipelines._module(device, name, text)
 
 
 def made_by_wgpu(some: Sequence[Specialised]) -> None:
