@@ -9,6 +9,7 @@ import atexit
 import gc
 import importlib
 import os
+import runpy
 import shutil
 import sys
 import tempfile
@@ -23,6 +24,8 @@ import pytest
 # Objects made before the youngest are looked at: Python's 700 are few where a graph has thousands of nodes.
 YOUNG, MIDDLE, OLD = 20_000, 20, 20
 BYTE_CODE = "graphml-byte-code-"  # a folder's name begins so
+INSTALLED = Path(__file__).with_name("byte_code")
+"""Python that starts with this folder in `PYTHONPATH` reads the byte code of installed packages."""
 
 
 def keep_byte_code_for_the_run() -> None:
@@ -38,6 +41,9 @@ def keep_byte_code_for_the_run() -> None:
     atexit.register(shutil.rmtree, sys.pycache_prefix, ignore_errors=True)
     del os.environ["PYTHONDONTWRITEBYTECODE"]  # of the processes of this run
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(INSTALLED), *([before] if before else [])])
+    runpy.run_path(str(INSTALLED / "sitecustomize.py"))
 
 
 _first: IO[bytes] | None = None  # the lock that the first process to collect tests holds
