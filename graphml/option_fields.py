@@ -9,6 +9,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
 from typing import Any, cast
 
 from graphml.argument_checks import whole_number
@@ -182,8 +183,18 @@ def check(options: Any, by_flag: bool = False) -> None:
 
     A UsageError names the option, with by_flag as the command line has it, what was wanted and what came.
     """
-    for one in fields(options):
-        value, stated = getattr(options, one.name), one.metadata.get("option")
-        if stated is not None and stated.range is not None and not (value is None and one.default is None):
-            name = stated.flags[-1] if by_flag else one.name
-            object.__setattr__(options, one.name, stated.range.read(name, value))
+    for name, default, stated, read in _ranges(type(options)):
+        value = getattr(options, name)
+        if value is not default:
+            object.__setattr__(options, name, read(stated.flags[-1] if by_flag else name, value))
+
+
+@cache
+def _ranges(kind: Any) -> list[tuple[str, Any, Option, Callable[[str, object], Any]]]:
+    """The name and default of each field with a range; requests make options often."""
+    found = [(one, one.metadata.get("option")) for one in fields(kind)]
+    return [
+        (one.name, one.default, stated, stated.range.read)
+        for one, stated in found
+        if stated is not None and stated.range is not None
+    ]
