@@ -32,9 +32,9 @@ def next_id(ids: list[int]) -> int:
     return (sum((i + 1) * one for i, one in enumerate(ids)) * 31 + len(ids)) % 97
 
 
-def key_of(ids: list[int], position: int) -> int:
-    """What a cell holds: as keys and values do, it depends on all ids up to its own."""
-    return hash(tuple(ids[: position + 1]))
+def keys_of(ids: Iterable[int]) -> list[int]:
+    """What the cells of ids hold: as keys and values do, each depends on all ids up to its own."""
+    return list(itertools.accumulate(ids, lambda before, one: hash((before, one))))
 
 
 class Runner:
@@ -70,15 +70,15 @@ class Runner:
             if move.difference:
                 keep = one.request.full.kept(one.request.n_prompt, one.request.begins, self.scheduler.n_ctx)
                 del self.expected[one][keep : keep - move.difference]
-                assert self.expected[one] != [key_of(one.ids, p) for p in range(rows.start)]
+                assert self.expected[one] != keys_of(one.ids[: rows.start])
 
     def keys(self, one: Sequence) -> list[int]:
         """What its cells have to hold: as it was computed, of ids that it may have forgotten since."""
         found = self.expected.setdefault(one, [])
         if not one.moved:
-            found[:] = [key_of(one.ids, p) for p in range(one.n_computed)]
+            found[:] = keys_of(one.ids[: one.n_computed])
         else:
-            found += [key_of(one.ids, p) for p in range(len(found), one.n_computed)]
+            found += keys_of(one.ids[: one.n_computed])[len(found) :]
         return found
 
     def run_or_fail(self, plan: StepPlan, chance: random.Random) -> None:
@@ -112,11 +112,11 @@ class Runner:
             assert not rows.n_drafted or rows.keep is None
             self.n_again += rows.n_again
             assert rows.n_drafted == len(one.draft) if rows.n_drafted else rows.n_outputs <= 1
-            ids = [*one.ids, *one.draft]
+            keys = keys_of([*one.ids, *one.draft])
             for position in range(rows.start, rows.start + rows.count):
                 cell = one.blocks[position // SIZE] * SIZE + position % SIZE
                 writes[cell] += 1
-                self.cells[cell] = key_of(ids, position)
+                self.cells[cell] = keys[position]
         assert not writes or max(writes.values()) == 1  # no cell belongs to two
         self.check_windows(plan)
         self.keep(plan)
@@ -168,19 +168,22 @@ class Runner:
 
     def check_windows(self, plan: StepPlan) -> None:
         """All rows are written; each sees what is its own in its window."""
-        for rows, (window, cells) in itertools.product(
-            plan.rows, zip(self.pool.windows, self.of_windows, strict=True)
-        ):
+        if not self.pool.windows:
+            return
+        keys = [keys_of([*rows.sequence.ids, *rows.sequence.draft]) for rows in plan.rows]
+        rows_in_windows = [
+            (rows, key, *window)
+            for rows, key in zip(plan.rows, keys, strict=True)
+            for window in zip(self.pool.windows, self.of_windows, strict=True)
+        ]
+        for rows, key, window, cells in rows_in_windows:
             for position in range(rows.start, rows.start + rows.count):
-                ids = [*rows.sequence.ids, *rows.sequence.draft]
-                cells[self.windowed(window, rows.sequence, position)] = key_of(ids, position)
-        for rows, (window, cells) in itertools.product(
-            plan.rows, zip(self.pool.windows, self.of_windows, strict=True)
-        ):
+                cells[self.windowed(window, rows.sequence, position)] = key[position]
+        for rows, key, window, cells in rows_in_windows:
             one, group = rows.sequence, window.group
             for position in range(rows.start, rows.start + rows.count):
                 for seen in range(group.first_seen(position), position + 1):
-                    assert cells[self.windowed(window, one, seen)] == key_of([*one.ids, *one.draft], seen)
+                    assert cells[self.windowed(window, one, seen)] == key[seen]
 
     def pool_texts(self, plan: StepPlan) -> None:
         """Texts are computed before all rows, whole, in cells and slots that are nobody else's."""
