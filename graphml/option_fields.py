@@ -183,7 +183,7 @@ def check(options: Any, by_flag: bool = False) -> None:
 
     A UsageError names the option, with by_flag as the command line has it, what was wanted and what came.
     """
-    for name, default, stated, read in _ranges(type(options)):
+    for name, default, stated, read in _ranges(options.__class__):
         value = getattr(options, name)
         if value is not default:
             object.__setattr__(options, name, read(stated.flags[-1] if by_flag else name, value))
