@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from graphml.cli import machine
 
 
-@pytest.fixture(autouse=True)
-def quick_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports say how fast the processor and each device read memory, pictures how fast it multiplies."""
-    monkeypatch.setattr(machine, "BANDWIDTH_BYTES", 1 << 20)
-    monkeypatch.setattr(machine, "_MULTIPLY", machine._MULTIPLY.replace("1024", "64"))
-    monkeypatch.setattr("graphml_gpu.bandwidth._WORKGROUPS", 64)
-    monkeypatch.setattr("graphml_gpu.bandwidth._ON_PROCESSORS", 1 << 20)
+@pytest.fixture(autouse=True, scope="module")
+def quick_bandwidth() -> Iterator[None]:
+    """Reports say how fast the processor and each device read memory, pictures how fast it multiplies.
+
+    Of a module, because there are commands that all its tests look at.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "BANDWIDTH_BYTES", 1 << 20)
+        patch.setattr(machine, "_MULTIPLY", machine._MULTIPLY.replace("1024", "64"))
+        patch.setattr("graphml_gpu.bandwidth._WORKGROUPS", 64)
+        patch.setattr("graphml_gpu.bandwidth._ON_PROCESSORS", 1 << 20)
+        yield
