@@ -12,7 +12,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
@@ -26,15 +26,23 @@ from graphml.loading.rank import PLAIN, Rank
 from graphml.similar_names import did_you_mean
 
 
+@functools.cache
+def installed(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of a group; they are read once, which takes milliseconds where many packages are."""
+    return tuple(entry_points(group=group))
+
+
 def backend_names() -> list[str]:
     """The installed backends by name."""
-    return sorted(entry.name for entry in entry_points(group="graphml.backends"))
+    return sorted(entry.name for entry in installed("graphml.backends"))
 
 
 @functools.cache
 def backend(name: str) -> Backend:
     """The backend called `name`; a `BackendError` lists the installed ones."""
-    for entry in entry_points(group="graphml.backends", name=name):
+    for entry in installed("graphml.backends"):
+        if entry.name != name:
+            continue
         try:
             found = entry.load()
         except (ImportError, OSError) as error:  # a dependency is not installed or cannot be loaded
@@ -93,7 +101,7 @@ def functions_from_file(path: Path) -> tuple[Callable[..., Any], ...]:
 def _architecture_modules() -> Mapping[str, str]:
     """GGUF's architecture name -> module path; modules that begin with `_` are shared parts."""
     found = {}
-    for entry in entry_points(group="graphml.architectures"):
+    for entry in installed("graphml.architectures"):
         spec = importlib.util.find_spec(entry.value)
         if spec is None:
             raise ArchitectureError(
@@ -115,7 +123,7 @@ def families() -> Mapping[str, Family]:
     They are in the package `huggingface` of a package of architectures, one module each.
     """
     found: dict[str, Family] = {}
-    for entry in entry_points(group="graphml.architectures"):
+    for entry in installed("graphml.architectures"):
         package = importlib.util.find_spec(entry.value)
         if package is None or package.submodule_search_locations is None:
             continue

@@ -293,7 +293,7 @@ def test_doctor_says_where_the_metadata_of_the_package_is_missing(monkeypatch: p
 
     for name in ("requires", "version"):
         monkeypatch.setattr(f"graphml.cli.doctor.metadata.{name}", missing)
-    monkeypatch.setattr("graphml.loading.discovery.entry_points", lambda **group: ())
+    monkeypatch.setattr("graphml.loading.discovery.installed", lambda group: ())
     shown = graphml_command("doctor").stdout
     assert "graphml       not installed: Python finds no metadata of graphml-engine" in shown
     assert "numpy missing" in shown

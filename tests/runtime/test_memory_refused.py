@@ -164,8 +164,8 @@ def test_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> Non
     def load() -> None:
         raise OSError("Could not find/load shared object file 'libllvmlite.so'")
 
-    entries = [SimpleNamespace(load=load)]
-    monkeypatch.setattr(discovery, "entry_points", lambda **_: entries)
+    entries = [SimpleNamespace(name="broken", load=load)]
+    monkeypatch.setattr(discovery, "installed", lambda group: entries)
     with pytest.raises(BackendError, match="'broken' cannot be imported: Could not find/load shared object"):
         discovery.backend("broken")
 
