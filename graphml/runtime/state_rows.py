@@ -91,7 +91,8 @@ def _copies(source: Array, target: Array) -> list[tuple[int, int, int]]:
     steps = (np.diff(both, axis=0, prepend=both[:1] - 2) != 1).any(axis=1)
     begins = np.flatnonzero(steps)
     counts = np.diff(begins, append=len(both))
-    return [(int(source[at]), int(target[at]), int(count)) for at, count in zip(begins, counts, strict=True)]
+    runs = zip(begins.tolist(), counts.tolist(), strict=True)
+    return [(int(source[at]), int(target[at]), count) for at, count in runs]
 
 
 def _by_device(state: State, names: Iterable[str]) -> Iterator[tuple[State, list[str]]]:

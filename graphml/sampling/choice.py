@@ -47,7 +47,9 @@ def _position(weights: Floats, share: float, side: _Side) -> int:
         return _met(weights, running, _target(share, float(running[-1]), side), side)
     whole = len(weights) // _BLOCK * _BLOCK
     sums = weights[:whole].reshape(-1, _BLOCK).sum(axis=1, dtype=np.float64)
-    upto = np.cumsum(np.append(sums, weights[whole:].sum(dtype=np.float64)))
+    rest = weights[whole:].sum(dtype=np.float64)
+    parts = np.append(sums, rest)
+    upto = np.cumsum(parts)
     target = _target(share, float(upto[-1]), side)
     block = min(int(np.searchsorted(upto, target, side=side)), len(upto) - 1)
     first = min(block * _BLOCK, len(weights) - 1)

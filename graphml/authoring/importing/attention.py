@@ -205,7 +205,8 @@ def _scale(weights: Callable[..., Array], n: int, sizes: tuple[int, int, int], b
     )
     got = weights(q, k)
     with np.errstate(invalid="ignore"):
-        got = got - got[np.arange(n), np.arange(n)][:, None] - bias
+        own = got[np.arange(n), np.arange(n)]
+        got = got - own[:, None] - bias
     products = np.einsum("ihd,jhd->ijh", q, np.repeat(k, heads // kv, 1))
     products = products - products[np.arange(n), np.arange(n)][:, None]
     below = np.tril_indices(n, -1)

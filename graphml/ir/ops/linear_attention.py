@@ -109,7 +109,8 @@ def _linear(inputs: Sequence[Array], attributes: Attributes) -> Array:
     fading = np.exp(-number(attributes, "slope") * alibi_slopes(state.shape[1], 8.0))[:, None]
 
     def token(memory: Array, t: int) -> tuple[Array, Array]:
-        after = memory * (gates[0][t] if gates else fading)[:, None, :]
+        decay = gates[0][t] if gates else fading
+        after = memory * decay[:, None, :]
         if len(gates) > 1:
             removed = np.einsum("nvk,nk->nv", memory, gates[1][t].astype(np.float64))
             after = after + removed[:, :, None] * gates[2][t][:, None, :]
