@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,16 @@ from typer.testing import CliRunner
 
 import graphml
 from graphml import UsageError, settings
+from graphml.bench.bench_options import RunOptions, ServerOptions, SettingOptions
 from graphml.cli import opening
 from graphml.cli.main import app
+from graphml.cli.ways_of_decoding import Decoding
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.option_fields import Whole, options_of
 from graphml.runtime.load_options import LoadOptions
+from graphml.runtime.overflow import Overflow
 from tests import tiny_model
+from tests.looped import looped
 
 
 def test_load_takes_every_option_by_its_name_and_default() -> None:
@@ -88,3 +92,16 @@ def test_flags_have_the_fields_help_default_and_range() -> None:
 def test_a_wrong_value_is_named_when_the_value_is_made(given: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
         LoadOptions(**given)
+
+
+@looped(
+    "kind",
+    [LoadOptions, Overflow, graphml.SamplingParams, Decoding, SettingOptions, RunOptions, ServerOptions],
+)
+def test_defaults_are_in_their_ranges(kind: type) -> None:
+    """They are not checked where a value is made."""
+    for one in fields(kind):
+        stated = one.metadata.get("option")
+        if stated is not None and stated.range is not None and one.default not in (None, MISSING):
+            read = stated.range.read(one.name, one.default)
+            assert (read, type(read)) == (one.default, type(one.default))
