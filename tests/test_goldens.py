@@ -96,23 +96,24 @@ def test_each_golden_meets_the_processors_and_some_each_gpu() -> None:
     assert all(sum(backend == gpu for _, backend in PAIRS) >= 8 for gpu in gpus)
 
 
-def test_in_one_batch_and_step_by_step(told: tuple[golden.Golden, Executor]) -> None:
-    """In one batch, and as 16 tokens and single steps unless tokens see later ones.
+def ways(one: golden.Golden, executor: Executor) -> list[list[list[int]]]:
+    """The pieces that a golden's tokens are fed in: one batch, and 16 tokens and single steps.
 
-    Off the CPU, which takes every step, they are four and a batch between them; GPUs, whose drivers run here
-    without optimising, have these alone.
+    One batch where tokens see later ones. Off the CPU, which takes every step, single steps are four and a
+    batch between them; GPUs, whose drivers run here without optimising, have these alone.
     """
-    one, executor = told
     before, after = one.tokens[:16], one.tokens[16:]
     steps = [before, after[:1], after[1:2], after[2:-2], after[-2:-1], after[-1:]]
     if executor.backend.name == "cpu":
         steps = [before, *([token] for token in after)]
-    ways = [[one.tokens], steps]
     if not executor.architecture.causal:
-        ways = ways[:1]
-    elif executor.backend.name in GPUS:
-        ways = ways[1:]
-    for pieces in ways:
+        return [[one.tokens]]
+    return [steps] if executor.backend.name in GPUS else [[one.tokens], steps]
+
+
+def test_in_one_batch_and_step_by_step(told: tuple[golden.Golden, Executor]) -> None:
+    one, executor = told
+    for pieces in ways(one, executor):
         assert nmse(evaluate(executor, pieces), one.logits) <= LIMIT
     if executor.backend.name == "cpu":
         fallbacks = executor.compiled(1, 1).program.fallbacks  # type: ignore[attr-defined]

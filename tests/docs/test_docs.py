@@ -229,6 +229,12 @@ def test_architectures() -> None:
         assert all(float(error) <= 1e-6 for _, error in proved)
 
 
+def test_errors_of_architectures_are_measured_for_their_table(tmp_path: Path) -> None:
+    others = next(name for name in discovery.architecture_names() if architecture_table.others(name))
+    assert 0 < architecture_table.measured("llama-dense", tmp_path, ["reference"]) <= 1e-6
+    assert 0 < architecture_table.measured_otherwise(others, tmp_path, ["reference"]) <= 1e-6
+
+
 def test_mistakes() -> None:
     rows = table("docs/verifying.md", "mistake")
     listed = {row["mistake"]: row["what the model has instead"] for row in rows}
