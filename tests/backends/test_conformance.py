@@ -23,6 +23,7 @@ from graphml.ir.ops.leaf import LEAVES
 from graphml.limited_device import on_device
 from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
+from tests.backend_pairs import GPUS, TURNS
 
 BACKENDS = discovery.backend_names()
 # A kernel is compiled for each format, which takes the CPU 0.3 s and OpenCL a second: formats differ in their
@@ -33,9 +34,8 @@ FEW = ("f32", "f16", "q6_k", "q4_0", "q8_1")
 # Keys and values are read by readers of their own; tests/gpu/test_gpu_attention.py has each on each device.
 PAIRS = ("f16/f32", "q8_0/q5_1", "q4_0/iq4_nl")
 CACHES_ON_GPUS = (TILED[0], "f16")
-# Both run the same kernels: a case is tried on one of them, the first of an op on both, and attention, whose
-# kernels differ where there are subgroups.
-GPUS = ("opencl", "wgpu")
+# Both GPUs run the same kernels: a case is tried on one of them, in turn, the first of an op on both, and
+# attention, whose kernels differ where there are subgroups.
 
 
 def backend_of(name: str) -> Backend:
@@ -95,7 +95,7 @@ def is_turn_of(name: str, case: Case) -> bool:
         return True
     first = case.number == 0 and case.format in ("f32", FEW[-1])
     number = case.number + (case.inplace >= 0) + sum(case.format.encode())
-    return first or number % len(GPUS) == GPUS.index(name)
+    return first or TURNS[number % len(TURNS)] == name
 
 
 @cache
