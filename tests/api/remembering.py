@@ -102,7 +102,13 @@ class RememberingProgram:
             name: np.zeros(bounds(node.shape), node.dtype.numpy)
             for name, node in graph.leaves("input").items()
         }
+        self._per_token = tuple(name for name in self.inputs if name in PER_TOKEN)
         self._recurrent = any(node.op.recurrent for node in graph.nodes)
+        self._candidates = [node for node in graph.nodes if node.name.startswith("candidates.")]
+        outputs = set(graph.outputs.values())
+        self._given = [  # all of them only where something is made of them
+            node for node in graph.leaves("input").values() if self._candidates or node in outputs
+        ]
         self._latest: dict[str, Array] = {}
 
     def run(self, dims: Mapping[str, int], state: State) -> dict[str, Array]:
@@ -137,9 +143,9 @@ class RememberingProgram:
         self, t: int, state: RememberingState, encoder: bool
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The source and the ids that token `t` sees."""
-        given = {name: array[t] for name, array in self.inputs.items() if name in PER_TOKEN}
-        token, position = int(given["tokens"]), int(given.get("positions", 0))
-        sequence = int(given.get("sequences", 0))
+        given = {name: int(self.inputs[name][t]) for name in self._per_token}
+        token, position = given["tokens"], given.get("positions", 0)
+        sequence = given.get("sequences", 0)
         if self._recurrent:
             state.seen[sequence] = (*(state.seen[sequence] if position else ()), token)
         if "cells" not in self.inputs:
@@ -157,22 +163,23 @@ class RememberingProgram:
         return self._read(state.source, "source_table", sequence, count), ids
 
     def _read(self, cells: Array, table: str, sequence: int, count: int) -> tuple[int, ...]:
-        size = 32
-        places = self.inputs[table][sequence].astype(np.int64)
-        at = np.arange(count)
-        return tuple(cells[places[at // size] * size + at % size].tolist())
+        blocks = self.inputs[table][sequence, : -(-count // BLOCK)].tolist()
+        ids = [one for block in blocks for one in cells[block * BLOCK : (block + 1) * BLOCK].tolist()]
+        assert len(ids) >= count
+        return tuple(ids[:count])
 
     def _outputs(self, logits: Array, dims: Mapping[str, int]) -> dict[str, Array]:
         """The logits, and what the graph makes of them."""
         values = {self._graph.outputs["logits"]: logits}
-        for node in self._graph.nodes:
-            if node.op.name == "input" and node.name in self.inputs:
-                values[node] = self.inputs[node.name][tuple(map(slice, resolve(node.shape, dims)))]
-            elif node.name.startswith("candidates."):
-                values[node] = evaluate(node, values)
+        for node in self._given:
+            values[node] = self.inputs[node.name][tuple(map(slice, resolve(node.shape, dims)))]
+        for node in self._candidates:
+            values[node] = evaluate(node, values)
         return {name: values[node] for name, node in self._graph.outputs.items()}
 
 
+BLOCK = 32
+"""Cells of a block."""
 PER_TOKEN = ("tokens", "positions", "sequences", "cells")
 
 

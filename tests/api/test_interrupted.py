@@ -36,7 +36,7 @@ PARTS = (
 )  # fmt: skip
 # What has locks of its own may be left locked.
 STANDARD_LIBRARY = (threading.__file__, contextlib.__file__)
-TRACED = (remembering.__file__, *(str(ROOT / part) for part in PARTS), *STANDARD_LIBRARY)
+TRACED = {remembering.__file__, *(str(ROOT / part) for part in PARTS), *STANDARD_LIBRARY}
 EVERY_BYTE_CODE = ("committed.py", "cache.py", "kept_states.py", "slots.py", "remembering.py")
 
 
