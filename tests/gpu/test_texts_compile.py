@@ -56,10 +56,8 @@ def clang() -> Path:
     return found
 
 
-def read_by_clang(some: Sequence[Specialised], features: Features, folder: Path) -> str:
-    """What clang says of the texts, given the driver's options and the extensions that the features mean."""
-    offered = [name for feature, names in EXTENSIONS.items() if getattr(features, feature) for name in names]
-    extensions = ",".join(["-all", *(f"+{name}" for name in offered)])
+def joined(some: Sequence[Specialised], folder: Path) -> Path:
+    """A file of all the texts: what one declares for its whole file has its number behind the name."""
     whole = []
     for i, kernel in enumerate(some):
         path = folder / f"{i}.{kernel.name}.cl"
@@ -69,8 +67,15 @@ def read_by_clang(some: Sequence[Specialised], features: Features, folder: Path)
         whole += [f'#include "{path.name}"', *(f"#undef {name}" for name in names)]
     together = folder / "together.cl"
     together.write_text("\n".join(whole) + "\n")
+    return together
+
+
+def read_by_clang(some: Sequence[Specialised], features: Features, folder: Path) -> str:
+    """What clang says of the texts, given the driver's options and the extensions that the features mean."""
+    offered = [name for feature, names in EXTENSIONS.items() if getattr(features, feature) for name in names]
+    extensions = ",".join(["-all", *(f"+{name}" for name in offered)])
     options = ["-x", "cl", standard(features), "-target", "spir64", "-Xclang", f"-cl-ext={extensions}"]
-    command = [str(clang()), *options, "-fsyntax-only", "-w", "-ferror-limit=0", str(together)]
+    command = [str(clang()), *options, "-fsyntax-only", "-w", "-ferror-limit=0", str(joined(some, folder))]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert bool(run.returncode) == bool(run.stderr)
     return run.stderr
@@ -104,14 +109,14 @@ def test_clang_takes_the_whole_language(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ALONE)
 def test_own_functions_are_in_the_text_where_nothing_is_inlined(name: str, tmp_path: Path) -> None:
     """A driver may compile small kernels without optimisation, and then links calls instead."""
-    path = tmp_path / "one.cl"
-    for kernel in of_the_language(ALONE[name]):
-        path.write_text(kernel.opencl())
-        options = ["-x", "cl", standard(ALONE[name]), "-target", "spir64", "-w", "-O0", "-S", "-emit-llvm"]
-        command = [str(clang()), *options, str(path), "-o", "-"]
-        made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        missing = [own for own in OPENCL_PREAMBLE if re.search(rf"^declare .*@{own}\(", made, re.MULTILINE)]
-        assert not missing, kernel.name
+    some = of_the_language(ALONE[name])
+    options = ["-x", "cl", standard(ALONE[name]), "-target", "spir64", "-w", "-O0", "-S", "-emit-llvm"]
+    command = [str(clang()), *options, str(joined(some, tmp_path)), "-o", "-"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for i, kernel in enumerate(some):
+        assert re.search(rf"^define .*@{kernel.name}_{i}\(", made, re.MULTILINE), kernel.name
+    own = "|".join(OPENCL_PREAMBLE)
+    assert re.findall(rf"^declare .*@((?:{own})(?:_\d+)?)\(", made, re.MULTILINE) == []
 
 
 def test_clang_refuses_what_a_device_does_not_offer(tmp_path: Path) -> None:
