@@ -126,21 +126,21 @@ def test_decoding_without_a_gguf_decoder(name: str) -> None:
     assert same_bits(dequantize(formats()[name], blocks, expected.shape), expected)
 
 
-def times(scale: np.floating, number: int) -> np.float32:
-    return np.float32(scale) * np.float32(number)
+def times(scale: np.floating, numbers: list[int]) -> np.ndarray:
+    return np.float32(scale) * np.array(numbers, np.float32)
 
 
 def half_at(block: np.ndarray, place: int) -> np.float32:
     return np.float32(np.frombuffer(block[place : place + 2].tobytes(), "<f2")[0])
 
 
-def scalar_q8_1(block: np.ndarray) -> list[np.float32]:
-    return [times(half_at(block, 0), byte - 256 * (byte > 127)) for byte in block[4:36].tolist()]
+def scalar_q8_1(block: np.ndarray) -> np.ndarray:
+    return times(half_at(block, 0), [byte - 256 * (byte > 127) for byte in block[4:36].tolist()])
 
 
-def scalar_q8_k(block: np.ndarray) -> list[np.float32]:
+def scalar_q8_k(block: np.ndarray) -> np.ndarray:
     scale = np.frombuffer(block[:4].tobytes(), "<f4")[0]
-    return [times(scale, byte - 256 * (byte > 127)) for byte in block[4:260].tolist()]
+    return times(scale, [byte - 256 * (byte > 127) for byte in block[4:260].tolist()])
 
 
 def scalar_q1_0(block: np.ndarray) -> list[np.float32]:
@@ -148,9 +148,9 @@ def scalar_q1_0(block: np.ndarray) -> list[np.float32]:
     return [scale if bytes_[2 + place // 8] >> place % 8 & 1 else -scale for place in range(128)]
 
 
-def scalar_q2_0(block: np.ndarray) -> list[np.float32]:
+def scalar_q2_0(block: np.ndarray) -> np.ndarray:
     scale, bytes_ = half_at(block, 0), block.tolist()
-    return [times(scale, (bytes_[2 + place // 4] >> place % 4 * 2 & 3) - 1) for place in range(64)]
+    return times(scale, [(bytes_[2 + place // 4] >> place % 4 * 2 & 3) - 1 for place in range(64)])
 
 
 SCALAR_DECODERS = {"q8_1": scalar_q8_1, "q8_k": scalar_q8_k, "q1_0": scalar_q1_0, "q2_0": scalar_q2_0}
