@@ -92,16 +92,23 @@ def _attend(inputs: Sequence[Array], attributes: Attributes) -> Array:
     each, kv_each = n_head // selected.shape[1], n_head // k.shape[1]
     y = np.empty((q.shape[0], n_head, v.shape[2]), np.float32)
     for t, (position, sequence) in enumerate(zip(positions, sequences, strict=True)):
+        chosen = [_chosen(blocks, size, position) for blocks in selected[t]]
+        cells = [_cells(seen, sequence, table, attributes) for seen in chosen]
         for head in range(n_head):
-            blocks = np.unique(selected[t, head // each])
-            seen = (blocks[blocks >= 0, None] * size + np.arange(size)).reshape(-1)
-            cells = _cells(seen[seen <= position], sequence, table, attributes)
-            keys, values = (cache[cells, head // kv_each].astype(np.float64) for cache in (k, v))
+            place = cells[head // each], head // kv_each
+            keys, values = (cache[place].astype(np.float64) for cache in (k, v))
             score = keys @ q[t, head].astype(np.float64) * scale
-            sink = [sinks[0][head]] if sinks else []
-            weight = np.exp(np.append(score, sink) - max([*score, *sink]))
+            every = np.append(score, sinks[0][head]) if sinks else score
+            weight = np.exp(every - every.max())
             y[t, head] = weight[: len(score)] / weight.sum() @ values
     return y
+
+
+def _chosen(blocks: Array, size: int, position: int) -> Array:
+    """The positions of chosen blocks up to that of a token, ascending."""
+    kept = np.unique(blocks)
+    seen = (kept[kept >= 0, None] * size + np.arange(size)).reshape(-1)
+    return np.asarray(seen[seen <= position])
 
 
 _CELLS, _BLOCKS = 64, 8
