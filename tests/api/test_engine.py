@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from graphml.api.engine import Engine
 from graphml.runtime.computed_plan import Computed
 from graphml.runtime.step_plan import StepPlan
 from tests.sample_models import MODELS, write_model
+from tests.young_garbage import kept_young
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 PROMPTS = [[1, 403, 407, 261], [1, 410], [1, *range(300, 340)], [1, 403, 407, 300], [1, 350, 351], [5]]
@@ -294,8 +294,9 @@ def test_a_closed_engine_ends_and_refuses(model: graphml.Model, monkeypatch: pyt
 
 
 def test_a_handle_keeps_its_engine(model: graphml.Model) -> None:
-    handle = model.engine(max_sequences=2, n_ctx=128).submit(PROMPTS[0], max_tokens=20)
-    gc.collect()
+    with kept_young() as collect:
+        handle = model.engine(max_sequences=2, n_ctx=128).submit(PROMPTS[0], max_tokens=20)
+        collect()
     assert handle.result().tokens == alone(model, PROMPTS[0])
     tokens = [
         token.id for token in model.engine(max_sequences=2, n_ctx=128).submit(PROMPTS[0], max_tokens=20)
@@ -305,12 +306,13 @@ def test_a_handle_keeps_its_engine(model: graphml.Model) -> None:
 
 def test_an_engine_that_is_collected_ends_and_waits_for_nobody(model: graphml.Model) -> None:
     """The collector runs anywhere: where the engine's own thread needs what the collecting one holds, too."""
-    engine = model.engine(max_sequences=2, n_ctx=128)
-    stream = engine.submit(PROMPTS[0])._stream
-    loop = engine._loop
-    with model.executor.lock, loop.lock:
-        del engine
-        gc.collect()
+    with kept_young() as collect:
+        engine = model.engine(max_sequences=2, n_ctx=128)
+        stream = engine.submit(PROMPTS[0])._stream
+        loop = engine._loop
+        with model.executor.lock, loop.lock:
+            del engine
+            collect()
     assert stream.wait()[0].stop_reason in ("cancel", "context")
     loop.close()
 

@@ -1,6 +1,5 @@
 """Tapes and worker teams: order, barriers, flags, stopping, closing, forking."""
 
-import gc
 import os
 import threading
 import time
@@ -14,6 +13,7 @@ from graphml_cpu.runtime.tape import Step, Tape
 from graphml_cpu.runtime.workers import Team
 
 from graphml.errors import BackendError, UsageError
+from tests.young_garbage import kept_young
 
 MODULE = "cpu_sample_kernels"
 
@@ -283,10 +283,11 @@ def test_closing_ends_the_threads() -> None:
 
 
 def test_a_forgotten_team_is_collected() -> None:
-    team = Team(2)
-    worker, seen = team._threads[0], weakref.ref(team)
-    del team
-    gc.collect()
+    with kept_young() as collect:
+        team = Team(2)
+        worker, seen = team._threads[0], weakref.ref(team)
+        del team
+        collect()
     assert seen() is None
     assert not worker.is_alive()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import weakref
@@ -15,6 +14,7 @@ from graphml_gpu.driver import Bound, Driver
 
 from graphml.errors import BackendError
 from tests.gpu.driven import GRID, Work, expected, opened
+from tests.young_garbage import kept_young
 
 
 @pytest.fixture
@@ -129,14 +129,15 @@ def test_an_error_on_a_worker_is_raised_by_the_submit_if_it_comes_again(
 
 
 def test_commands_that_nobody_takes_go_with_their_recording(wgpu_driver: Any) -> None:
-    work = Work(wgpu_driver)
-    recording: Any = work.recording()
-    for _ in range(3):
-        wgpu_driver.submit(recording, [GRID])
-    left = [weakref.ref(one.result()) for one in recording.ready._made]
-    assert len(left) == 2
-    del recording
-    gc.collect()
+    with kept_young() as collect:
+        work = Work(wgpu_driver)
+        recording: Any = work.recording()
+        for _ in range(3):
+            wgpu_driver.submit(recording, [GRID])
+        left = [weakref.ref(one.result()) for one in recording.ready._made]
+        assert len(left) == 2
+        del recording
+        collect()
     wgpu_driver._workers.submit(int).result()  # a worker lets go of its last work with the next
     wgpu_driver._workers.submit(int).result()
     assert [one() for one in left] == [None, None]
