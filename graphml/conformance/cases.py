@@ -81,11 +81,14 @@ class Case:
         return kind.parts or (kind,)
 
 
-def cases(backend: Backend) -> list[Case]:
-    """Every case for a backend, op by op. Fused ops without a kernel are left out, as in graphs."""
+def cases(backend: Backend, chosen: Callable[[str], bool] = lambda name: True) -> list[Case]:
+    """Every case for a backend, op by op. Fused ops without a kernel are left out, as in graphs.
+
+    chosen: whether an op of a name is wanted; of others no case is made.
+    """
     found: list[Case] = []
     for name, op in sorted(all_ops().items()):
-        if op not in LEAVES and (op.decompose is None or name in backend.fused):
+        if op not in LEAVES and (op.decompose is None or name in backend.fused) and chosen(name):
             for number, sample in enumerate(op.samples()):
                 found += _of_sample(op, number, sample, backend)
             found += _of_formats(op, backend)

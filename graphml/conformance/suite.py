@@ -29,8 +29,8 @@ def chosen(backend: Backend, pattern: str = "*", formats: Sequence[str] = ()) ->
     """The cases of ops whose names match a pattern, of some formats or of all."""
     return [
         case
-        for case in cases(backend)
-        if matches(case.op.name, pattern) and (not formats or case.format in formats)
+        for case in cases(backend, lambda name: matches(name, pattern))
+        if not formats or case.format in formats
     ]
 
 
