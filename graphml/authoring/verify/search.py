@@ -13,7 +13,7 @@ from itertools import combinations
 
 from graphml.authoring.mistakes import CATALOGUE, Mistake, Model, Try, applied
 from graphml.authoring.verify.record import Record
-from graphml.authoring.verify.runs import Runs
+from graphml.authoring.verify.runs import Runs, part_before
 from graphml.authoring.verify.stages import (
     Logits,
     Row,
@@ -142,9 +142,12 @@ class _Search:
         rivals: list[tuple[Mistake, Try, float]] = []
         nearest: tuple[float, Mistake, Try] | None = None
         self.runs.values(graph, [row.stage.end], self._given(row.stage), keep=True)  # edits change few nodes
+        part = part_before(graph, row.stage.end)
         for i, (mistake, one) in enumerate(tries):
             self.progress("trying", i, len(tries))
-            left = self._error(graph, one, row.stage)
+            left = self._error(part, one, row.stage)
+            if left < row.own / NEARER and _edited(graph, one) is None:  # it does not fit the other parts
+                left = float("inf")
             if left <= self.limit and left < row.own / NEARER:
                 rivals.append((mistake, one, left))
             elif nearest is None or left < nearest[0]:
