@@ -5,9 +5,11 @@ Knows names and arguments; what ops compute is in `aten` and `aten_shapes`.
 
 from __future__ import annotations
 
+import math
 import operator
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,7 @@ PYTHON: Mapping[str, Callable[..., Any]] = {
     "python.ne": operator.ne,
     "python.sym_sum": lambda values: sum(values),
 }
+KEPT_NUMBERS = 1 << 16  # of a random parameter that is kept for the next evaluation
 IGNORED = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size", "sym_constrain_range")
 
 
@@ -62,9 +65,19 @@ def is_ignored(node: TracedNode) -> bool:
 
 
 def random_parameter(of: TracedInput) -> Array:
-    """Float64 numbers that depend on the name alone: matrices keep sizes, vectors are about 1."""
-    numbers = np.random.default_rng(zlib.crc32(of.name.encode())).standard_normal(of.shape)
-    return 1.0 + 0.3 * numbers if len(of.shape) < 2 else numbers / of.shape[-1] ** 0.5
+    """Float64 numbers that depend on the name alone, read-only: matrices keep sizes, vectors are about 1."""
+    made = _kept_random if math.prod(of.shape) <= KEPT_NUMBERS else _random
+    return made(of.name, tuple(of.shape))
+
+
+def _random(name: str, shape: tuple[int, ...]) -> Array:
+    numbers = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape)
+    found: Array = 1.0 + 0.3 * numbers if len(shape) < 2 else numbers / shape[-1] ** 0.5
+    found.setflags(write=False)
+    return found
+
+
+_kept_random = lru_cache(maxsize=128)(_random)  # an import evaluates parts of a module hundreds of times
 
 
 class Evaluator:
