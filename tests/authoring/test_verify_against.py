@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphml.authoring.mistakes import CATALOGUE
+from graphml.authoring.mistakes import CATALOGUE, applied
 from graphml.authoring.verify import search
 from graphml.authoring.verify.record import Record
 from graphml.authoring.verify.runs import Runs
 from graphml.authoring.verify.search import Verdict, rows, verify
 from graphml.authoring.verify.verdict_text import as_text
+from graphml.ir.graph import Graph
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
@@ -294,6 +295,22 @@ def test_an_edit_that_fails_in_another_part_is_no_cause(
     assert verdict.first is not None
     names = [cause.mistake.name for cause in verdict.causes if cause.enough]
     assert names[:1] == ([] if failing == 99 else ["rope-order"])
+
+
+def test_an_edit_that_does_not_fit_every_part_is_no_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried on the wrong part, which it mends."""
+
+    def fitting(graph: Graph, change: Any, layers: Any = None) -> Graph:
+        if "logits" in graph.outputs and layers is None:
+            raise IndexError("another part has no such operand")
+        return applied(graph, change, layers)
+
+    monkeypatch.setattr(search, "applied", fitting)
+    verdict = planted(Plant("rope-order", "gated", '"neox"', '"norm"'), tmp_path)[1]
+    assert verdict.first is not None
+    assert not [cause for cause in verdict.causes if cause.enough]
 
 
 def test_a_pair_is_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
