@@ -43,7 +43,7 @@ DRIVERS = {
     "wgpu": dataclasses.replace(FACTS, has_subgroups=True, subgroup_min=8, subgroup_max=8),
 }
 """Processors, as the drivers describe them."""
-COSTS = {"opencl": 0.1, "wgpu": 1.0}
+COSTS = {"opencl": 0.25, "wgpu": 1.0}
 """What compiling a text takes, of what WGSL takes."""
 RUN = 500
 """What running a node takes, in letters of WGSL that are compiled in that time."""

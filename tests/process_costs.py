@@ -85,7 +85,8 @@ def help_with_byte_code(tests: Iterable[Path]) -> None:
     for path in sorted((path for folder in tests for path in folder.rglob("test_*.py")), reverse=True):
         if any(Path(f"{folder}{path.parent}").glob(f"{path.stem}.*pyc")):
             break
-        sys.path.insert(0, str(path.parent))  # as pytest does
+        if sys.path[0] != str(path.parent):  # as pytest does
+            sys.path.insert(0, str(path.parent))
         with suppress(Exception, pytest.skip.Exception):  # pytest meets it again, and reports it
             importlib.import_module(path.stem)
     import fcntl

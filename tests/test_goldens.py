@@ -135,9 +135,11 @@ def test_a_poisoned_weight_is_noticed(told: tuple[golden.Golden, Executor]) -> N
     stored = weights[poison]
     weights[poison] = -stored
     executor.programs.forget()  # which hold the weight as it was
-    assert nmse(evaluate(executor, [one.tokens]), one.logits) > 10 * LIMIT
-    weights[poison] = stored
-    executor.programs.forget()
+    try:
+        assert nmse(evaluate(executor, [one.tokens]), one.logits) > 10 * LIMIT
+    finally:
+        weights[poison] = stored
+        executor.programs.forget()
 
 
 @on("reference")

@@ -98,7 +98,7 @@ def prepare(graph: Graph, backend: Backend, device: Device, options: CompileOpti
     backend = on_device(backend, device)
     if options.place:
         parse_rules(options.place, [backend.name])  # on one backend every rule names that one
-    (graph,), log = _apply_passes([(graph, backend)], options, record, lambda graphs: graphs[0])
+    (graph,), log = _apply_passes([(graph, backend)], options, record, lambda graphs: graphs[0], {})
     if options.strict:
         refuse_fallbacks([(node.name, reason) for node, reason in refusals(graph, backend)])
     plan = record.timed("plan", lambda: plan_memory(graph, device, _slack(graph)))
@@ -191,14 +191,16 @@ def _apply_passes(
     options: CompileOptions,
     record: _Record,
     whole: Callable[[Sequence[Graph]], Graph],
-    known: _Known | None = None,
+    known: _Known,
 ) -> tuple[list[Graph], FusionLog]:
-    """Apply every pass to each part. whole: joins the parts after a pass into the recorded graph."""
+    """Apply every pass to each part.
+
+    whole: joins the parts after a pass into the recorded graph. known: what passes made of parts before.
+    """
     names, log = options.fusions(), FusionLog()
-    tried: _Known = {} if known is None else known
     graphs = [graph for graph, _ in parts]
     for number, one in enumerate(PASSES):
-        stages = [_stage(graph, backend, names, tried, number) for graph, backend in parts]
+        stages = [_stage(graph, backend, names, known, number) for graph, backend in parts]
         record.seconds[one.name] = sum(stage.seconds for stage in stages)
         log = sum((stage.log for stage in stages), log)
         graphs = [stage.graph for stage in stages]

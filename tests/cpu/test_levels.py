@@ -5,12 +5,12 @@ norms, softmax, gates.
 """
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from graphml_cpu import target
+
+from tests.another_run import run_again
 
 _OF_KERNELS = "norm rope_cache attention shared_prefix quantize_fused reduce top_k layout"
 KERNELS = [f"kernels/test_{name}.py" for name in _OF_KERNELS.split()]
@@ -28,12 +28,5 @@ OTHERS = [name for name in target.available() if name != target.current().name]
 @pytest.mark.skipif("GRAPHML_CPU_LEVEL" in os.environ, reason="one level was asked for")
 @pytest.mark.parametrize("level", OTHERS)
 def test_the_same_at_level(level: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
-    # What these processes cover, this one covers too; measuring it again takes as long as the tests.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     files = {"avx2-vnni": OF_BYTES, "plain": PLAIN}.get(level, FILES)
-    done = subprocess.run(
-        [*command, *files], cwd=Path(__file__).parent,
-        env={**environment, "GRAPHML_CPU_LEVEL": level}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    run_again(files, Path(__file__).parent, more={"GRAPHML_CPU_LEVEL": level})

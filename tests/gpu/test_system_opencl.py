@@ -4,11 +4,11 @@ Another compiler and other features: PoCL 3 has neither subgroups nor half preci
 """
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.another_run import run_again
 
 TESTS = Path(__file__).parent.parent
 FILES = [
@@ -20,13 +20,5 @@ CASES = "(opencl or cannot_compile) and (not goldens or (in_one_batch and (llama
 
 @pytest.mark.skipif("OCL_ICD_VENDORS" not in os.environ, reason="the other tests run on it")
 def test_the_same_on_the_systems_driver() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-k", CASES]
-    hidden = ("OCL_ICD_VENDORS", "COV")
-    done = subprocess.run(
-        [*command, *FILES], cwd=TESTS,
-        env={name: value for name, value in os.environ.items() if not name.startswith(hidden)},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    if " passed" not in done.stdout:
+    if " passed" not in run_again(["-k", CASES, *FILES], TESTS, hidden=["OCL_ICD_VENDORS"]):
         pytest.skip("the system has no OpenCL driver")

