@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import lzma
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from graphml.text.tokenizer import Tokenizer, load_tokenizer
-from graphml.weights import Metadata, open_model
-from tests.text.vocabularies import DATA
+from graphml.weights import Metadata
+from tests.text.vocabularies import recorded_metadata
 
 Loader = Callable[[str], Tokenizer]
 
@@ -20,13 +18,7 @@ Loader = Callable[[str], Tokenizer]
 def vocabulary_metadata(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Metadata]:
     folder = tmp_path_factory.mktemp("vocabularies")
 
-    @cache
-    def read(name: str) -> Metadata:
-        path: Path = folder / f"{name}.gguf"
-        path.write_bytes(lzma.decompress((DATA / f"{name}.gguf.xz").read_bytes()))
-        return open_model(path).metadata
-
-    return read
+    return cache(lambda name: recorded_metadata(name, folder))
 
 
 @pytest.fixture(scope="session")

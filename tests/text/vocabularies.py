@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.text.tokenizer.byte_letters import BYTE_LETTERS
+from graphml.weights import open_model
 from graphml.weights.metadata import Metadata, Stored
 
 DATA = Path(__file__).parents[1] / "data" / "tokenizers"
@@ -21,6 +22,13 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 def recorded(name: str) -> Any:
     return json.loads(lzma.decompress((DATA / f"{name}.json.xz").read_bytes()))
+
+
+def recorded_metadata(name: str, folder: Path) -> Metadata:
+    """The metadata of a recorded vocabulary, unpacked into a folder."""
+    path = folder / f"{name}.gguf"
+    path.write_bytes(lzma.decompress((DATA / f"{name}.gguf.xz").read_bytes()))
+    return open_model(path).metadata
 
 
 def metadata(values: Mapping[str, Any]) -> Metadata:

@@ -6,6 +6,7 @@ Knows the states of a grammar and the trie; nothing of a grammar's text or of wh
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from threading import Lock
 from typing import Final
 
@@ -104,6 +105,32 @@ class Table:
         return mask
 
 
+class GbnfWalk:
+    """A place in a grammar that is moved by bytes, as `ByteWalk` describes."""
+
+    def __init__(self, table: Table, state: int) -> None:
+        self._table, self._path = table, [state]
+
+    def forced(self) -> bytes:
+        """The only bytes by which the text can go on."""
+        return self._table.forced_bytes(self._path[-1])
+
+    def ways(self) -> tuple[list[int], bool]:
+        """The bytes that may come next, and whether the text may stop here."""
+        states, state = self._table.states, self._path[-1]
+        stops = states.may_end(state) or bool(states.token_elements(state))
+        return np.flatnonzero(states.row(state) != DEAD).tolist(), stops
+
+    def go(self, data: bytes) -> None:
+        """Go on by bytes that are allowed."""
+        for byte in data:
+            self._path.append(int(self._table.states.row(self._path[-1])[byte]))
+
+    def back(self, n: int) -> None:
+        """Take back the last n bytes."""
+        del self._path[len(self._path) - n :]
+
+
 class GbnfGrammar:
     """A compiled GBNF grammar, as `Structure` describes."""
 
@@ -147,6 +174,10 @@ class GbnfProgress:
             return self._table.forced_bytes(self._path[-1])
         except TooManyStatesError:
             return b""
+
+    def walk(self, accepted: Sequence[int]) -> GbnfWalk:
+        """The same place as one that is moved by bytes."""
+        return GbnfWalk(self._table, self._path[-1])
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""

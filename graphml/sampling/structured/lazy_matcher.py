@@ -83,6 +83,9 @@ class _Free:
     def forced_bytes(self) -> bytes:
         return b""
 
+    def walk(self, accepted: Sequence[int]) -> None:
+        return None
+
     def allows(self, token: int) -> bool:
         return 0 <= token < self._n
 

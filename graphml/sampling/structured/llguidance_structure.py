@@ -1,23 +1,25 @@
 """Grammars of llguidance over the tokens of one vocabulary: JSON schemas, regular expressions, Lark.
 
-The only file that knows llguidance, which is an extra. It never raises: errors are asked for, and raised
+The only file that imports llguidance, which is an extra. It never raises: errors are asked for, and raised
 here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from graphml.errors import UsageError
+from graphml.sampling.structured.llguidance_walk import LlguidanceWalk
 from graphml.sampling.structured.packed_masks import Bits, set_bits
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 MAX_GRAMMAR_BYTES: Final = 4 << 20
-_TOKENIZERS: WeakKeyDictionary[TokenBytes, Any] = WeakKeyDictionary()
+_TOKENIZERS: WeakKeyDictionary[TokenBytes, dict[type, Any]] = WeakKeyDictionary()
 
 
 @lru_cache(maxsize=1)
@@ -34,7 +36,7 @@ def library() -> Any:
 
 
 class _Tokens:
-    """A vocabulary as llguidance asks for it."""
+    """A vocabulary as llguidance asks for it: its tokens, and the ids of a text by its tokenizer."""
 
     def __init__(self, vocabulary: TokenBytes) -> None:
         self.tokens = list(vocabulary.pieces)
@@ -42,21 +44,42 @@ class _Tokens:
         self.bos_token_id = None
         self.special_token_ids = sorted(vocabulary.special)
         self._of_byte = vocabulary.of_byte
+        self._vocabulary = ref(vocabulary)  # which keeps this
 
     def __call__(self, text: bytes | str) -> list[int]:
         data = text.encode() if isinstance(text, str) else text
+        vocabulary = self._vocabulary()
+        ids = [] if vocabulary is None else vocabulary.ids_behind(b"", data)
+        if ids and sum(len(self.tokens[one]) for one in ids) == len(data):
+            return ids
         return [token for byte in data if (token := self._of_byte[byte]) is not None]
 
 
-def _tokenizer(vocabulary: TokenBytes) -> Any:
-    found = _TOKENIZERS.get(vocabulary)
-    if found is None:
+class _Bytes:
+    """The same vocabulary, but the texts of its tokens are empty, and behind them comes each single byte."""
+
+    def __init__(self, vocabulary: TokenBytes) -> None:
+        named = vocabulary.special | vocabulary.end_tokens
+        named_pieces = [piece if token in named else b"" for token, piece in enumerate(vocabulary.pieces)]
+        self.tokens = [*named_pieces, *(bytes([byte]) for byte in range(256))]
+        self.eos_token_id = min(vocabulary.end_tokens)
+        self.bos_token_id = None
+        self.special_token_ids = sorted(vocabulary.special)
+        self._n = vocabulary.n
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return [self._n + byte for byte in (text.encode() if isinstance(text, str) else text)]
+
+
+def _tokenizer(vocabulary: TokenBytes, kind: type[_Tokens] | type[_Bytes] = _Tokens) -> Any:
+    kinds = _TOKENIZERS.setdefault(vocabulary, {})
+    if kind not in kinds:
         if not vocabulary.end_tokens:
             raise UsageError("vocab: structured output wants a vocabulary with an end-of-generation token")
-        found = _TOKENIZERS[vocabulary] = library().LLTokenizer(
-            library().TokenizerWrapper(_Tokens(vocabulary)), eos_token=sorted(vocabulary.end_tokens)
+        kinds[kind] = library().LLTokenizer(
+            library().TokenizerWrapper(kind(vocabulary)), eos_token=sorted(vocabulary.end_tokens)
         )
-    return found
+    return kinds[kind]
 
 
 class LlguidanceStructure:
@@ -65,25 +88,45 @@ class LlguidanceStructure:
     def __init__(self, grammar: str, vocabulary: TokenBytes) -> None:
         self.error = ""
         self._vocabulary = vocabulary
+        self._grammar = grammar
+        self._of_bytes: Any = None
         if len(grammar) > MAX_GRAMMAR_BYTES:
             self.error = f"at most {MAX_GRAMMAR_BYTES} characters are supported, it has {len(grammar)}"
             return
-        limits = library().LLParserLimits(verbose_errors=False)
-        self._matcher = library().LLMatcher(_tokenizer(vocabulary), grammar, log_level=0, limits=limits)
+        self._matcher = self._compiled(_Tokens)
         if self._matcher.is_error():
             self.error = str(self._matcher.get_error()) or "llguidance gives no reason"
 
     def begin(self) -> LlguidanceProgress:
         """The place before the first token."""
-        return LlguidanceProgress(self._matcher.deep_copy(), self._vocabulary)
+        return LlguidanceProgress(self._matcher.deep_copy(), self._vocabulary, self)
+
+    def of_bytes(self) -> Any:
+        """A matcher at the begin of a text, over single bytes; compiled when it is first asked for."""
+        if self._of_bytes is None:
+            self._of_bytes = self._compiled(_Bytes)
+        return self._of_bytes.deep_copy()
+
+    def _compiled(self, kind: type[_Tokens] | type[_Bytes]) -> Any:
+        limits = library().LLParserLimits(verbose_errors=False)
+        return library().LLMatcher(
+            _tokenizer(self._vocabulary, kind), self._grammar, log_level=0, limits=limits
+        )
 
 
 class LlguidanceProgress:
     """One text's place in a grammar of llguidance."""
 
-    def __init__(self, matcher: Any, vocabulary: TokenBytes) -> None:
-        self._matcher, self._vocabulary = matcher, vocabulary
+    def __init__(self, matcher: Any, vocabulary: TokenBytes, structure: LlguidanceStructure) -> None:
+        self._matcher, self._vocabulary, self._structure = matcher, vocabulary, structure
         self._ends = sorted(vocabulary.end_tokens)
+        self._walk: LlguidanceWalk | None = None  # made when it is first asked for
+
+    def walk(self, accepted: Sequence[int]) -> LlguidanceWalk | None:
+        """The place behind the accepted tokens as one that is moved by bytes; None where that fails."""
+        if self._walk is None:
+            self._walk = LlguidanceWalk(self._structure.of_bytes(), self._vocabulary)
+        return self._walk if self._walk.catch_up(accepted) else None
 
     def bits(self) -> Bits:
         """The tokens that may come next, end tokens included; computed without the interpreter's lock."""
@@ -121,7 +164,9 @@ class LlguidanceProgress:
 
     def copy(self) -> LlguidanceProgress:
         """The same place, to go on separately."""
-        return LlguidanceProgress(self._matcher.deep_copy(), self._vocabulary)
+        found = LlguidanceProgress(self._matcher.deep_copy(), self._vocabulary, self._structure)
+        found._walk = None if self._walk is None else self._walk.copy()
+        return found
 
     def _check(self) -> None:
         if self._matcher.is_error():

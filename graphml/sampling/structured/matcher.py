@@ -6,7 +6,7 @@ Knows token ids and masks; nothing of grammars, schemas, sessions or engines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,12 @@ import numpy.typing as npt
 from graphml.errors import UsageError
 from graphml.sampling.candidates import Floats
 from graphml.sampling.next_logits import NextLogits
+from graphml.sampling.structured.canonical_tokens import canonical_bits, is_narrow
+from graphml.sampling.structured.literal_texts import ByteWalk
 from graphml.sampling.structured.packed_masks import Bits, masked_row, unpacked
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
+
+Piece: TypeAlias = bytes  # `Matcher.bytes` hides the name
 
 
 class Progress(Protocol):
@@ -27,6 +31,10 @@ class Progress(Protocol):
 
     def forced_bytes(self) -> bytes:
         """The only bytes by which the text can go on, none where it may end or there are several."""
+        ...
+
+    def walk(self, accepted: Sequence[int]) -> ByteWalk | None:
+        """The same place, behind these tokens, as one that is moved by bytes; None where there is none."""
         ...
 
     def allows(self, token: int) -> bool:
@@ -69,10 +77,16 @@ class Matcher:
 
     `n` is the size of the vocabulary, `eog` the tokens that end a generation, `bytes` the id of each single
     byte (None where there is none). Not for two threads at a time; `copy` is independent.
+
+    canonical: literals are written in the tokenizer's own tokens (`canonical_tokens`); other tokens that fit
+    are accepted, too, but no mask has them.
     """
 
-    def __init__(self, progress: Progress, vocabulary: TokenBytes, name: str = "grammar") -> None:
+    def __init__(
+        self, progress: Progress, vocabulary: TokenBytes, name: str = "grammar", canonical: bool = False
+    ) -> None:
         self._progress, self._vocabulary, self._name = progress, vocabulary, name
+        self._canonical = canonical
         self._accepted: list[int] = []
         self._bits: Bits | None = None  # of this place, once they were asked for
         self.n = vocabulary.n
@@ -84,6 +98,12 @@ class Matcher:
         return self._vocabulary.of_byte
 
     @property
+    def _piece_before(self) -> Piece:
+        """The bytes of the last token, none at the begin of the text and behind a control token."""
+        last = self._accepted[-1] if self._accepted else None
+        return b"" if last is None or last in self._vocabulary.special else self._vocabulary.pieces[last]
+
+    @property
     def accepted(self) -> Sequence[int]:
         """The tokens so far, end tokens left out."""
         return self._accepted
@@ -93,7 +113,7 @@ class Matcher:
         tokens = np.asarray(ids, np.int64).reshape(-1)
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < self.n:
             raise UsageError(f"ids: token ids from 0 to {self.n - 1} are wanted, got {ids!r:.80}")
-        if len(tokens) > FEW_TOKENS:
+        if len(tokens) > FEW_TOKENS or self._canonical:
             found: Bools = self.mask()[tokens]
             return found
         return np.array([self.allows(int(one)) for one in tokens], bool)
@@ -101,8 +121,13 @@ class Matcher:
     def bits(self) -> Bits:
         """The tokens that may come next, a bit each; not to be changed. Kept until the next `accept`."""
         if self._bits is None:
-            self._bits = self._progress.bits()
+            bits = self._progress.bits()
+            self._bits = self._canonical_bits(bits) if self._canonical and is_narrow(bits) else bits
         return self._bits
+
+    def _canonical_bits(self, bits: Bits) -> Bits:
+        walk = self._progress.walk(self._accepted)
+        return bits if walk is None else canonical_bits(bits, walk, self._vocabulary, self._piece_before)
 
     def needed_bits(self) -> Bits | None:
         """The same; None where every token may come next, whatever the vocabulary's padding."""
@@ -125,7 +150,9 @@ class Matcher:
         text = self._progress.forced_bytes()
         if not text:
             return found
-        for token in self._vocabulary.ids_of(text)[:-1][:most]:
+        vocabulary = self._vocabulary
+        ids = vocabulary.ids_behind(self._piece_before, text) or vocabulary.ids_behind(b"", text)
+        for token in ids[:-1][:most]:
             if not self.allows(token):
                 break
             self.accept(token)
@@ -139,7 +166,9 @@ class Matcher:
         if not 0 <= token < self.n:
             return False
         bits = self._bits  # asked for already, in the step that the token was sampled in
-        return self._progress.allows(token) if bits is None else bool(bits[token >> 3] >> (token & 7) & 1)
+        if bits is not None and bits[token >> 3] >> (token & 7) & 1:
+            return True
+        return (bits is None or self._canonical) and self._progress.allows(token)
 
     def may_end(self) -> bool:
         """Whether the text may end here."""
@@ -206,6 +235,6 @@ class Matcher:
 
     def copy(self) -> Matcher:
         """The same place, to go on separately."""
-        found = Matcher(self._progress.copy(), self._vocabulary, self._name)
+        found = Matcher(self._progress.copy(), self._vocabulary, self._name, self._canonical)
         found._accepted, found._bits = list(self._accepted), self._bits
         return found

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
 from graphml.sampling.moment import Vocabulary
 from graphml.sampling.open_vocabulary import AnyVocabulary, opened_vocabulary
 from graphml.sampling.structured.token_bytes import TokenBytes
 
+KEPT_TEXTS: Final = 4096
+"""Short texts whose ids are kept: those of keys and choices are asked for again and again."""
 AnyTokens: TypeAlias = AnyVocabulary | TokenBytes
 _OF_VOCABULARY: WeakKeyDictionary[Vocabulary, TokenBytes] = WeakKeyDictionary()
 
@@ -59,4 +61,4 @@ def _encoders(vocabulary: Vocabulary) -> tuple[Callable[[str], int | None], Call
         known = held()
         return [] if known is None else known.encode(text, add_special=False)
 
-    return token_of, lru_cache(maxsize=256)(encode)
+    return token_of, lru_cache(maxsize=KEPT_TEXTS)(encode)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from graphml.errors import UsageError
 from graphml.sampling.grammar_triggers import MARKER, SPELLED
 from graphml.sampling.moment import Vocabulary
-from graphml.sampling.params import STRUCTURES, SamplingParams
+from graphml.sampling.params import LLAMA_CPP, STRUCTURES, SamplingParams
 from graphml.sampling.structured.forced_tokens import forced_tokens
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
@@ -72,7 +72,7 @@ def _begun(params: SamplingParams, structure: Structure, tokens: TokenBytes, nam
     """The matcher of a text, from its begin on, behind a text, or from a trigger on."""
 
     def matcher() -> Matcher:
-        return Matcher(structure.begin(), tokens, name)
+        return Matcher(structure.begin(), tokens, name, canonical=params.rng != LLAMA_CPP)
 
     def lazy() -> Matcher:
         given = params.grammar_triggers

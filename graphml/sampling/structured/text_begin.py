@@ -7,6 +7,8 @@ boundaries and token healing"). Knows tokens' bytes; nothing of prompts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from graphml.sampling.structured.packed_masks import Bits, packed
@@ -61,6 +63,9 @@ class Progress:
     def forced_bytes(self) -> bytes:
         """None: which tokens spell the text is the model's choice."""
         return b""
+
+    def walk(self, accepted: Sequence[int]) -> None:
+        """None: which tokens spell the text is the model's choice."""
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int32]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
+_CONTINUATIONS: Final = bytes(range(0x80, 0xC0))  # of UTF-8
 MAX_BYTES: Final = 512
 """Tokens of more bytes are never allowed by a mask; real ones have fewer than 300."""
 
@@ -39,16 +40,27 @@ class TokenBytes:
         """The number of tokens."""
         return len(self.pieces)
 
-    def ids_of(self, data: bytes) -> list[int]:
-        """The ids of some bytes within a text as the tokenizer has them; none where it changes the bytes."""
+    def ids_behind(self, before: bytes, data: bytes) -> list[int]:
+        """The ids of some bytes within a text, as the tokenizer writes them behind `before`.
+
+        None where a token reaches over the border, where the tokenizer changes the bytes, and of bytes that
+        begin no character.
+        """
         if not data or self.encode is None:
             return []
-        text = data.decode("utf-8", "ignore")  # it may end within a character
-        for before in ("", "\n"):  # the line keeps away the space that some tokenizers put before a text
-            ids = self.encode(before + text)
-            for start in range(min(len(ids), 4)):
-                if b"".join(self.pieces[one] for one in ids[start:]) == text.encode():
-                    return ids[start:]
+        before = before.lstrip(_CONTINUATIONS)  # it may begin within a character, and the bytes may end so
+        text = (before + data).decode("utf-8", "ignore")
+        wanted = text.encode()[len(before) :]
+        if not wanted or not (before + data).startswith(text.encode()):
+            return []
+        for line in ("", "\n"):  # the line keeps away the space that some tokenizers put before a text
+            ids = self.encode(line + text)
+            start, n = len(ids), 0
+            while start and n < len(wanted):
+                start -= 1
+                n += len(self.pieces[ids[start]])
+            if n == len(wanted) and b"".join(self.pieces[one] for one in ids[start:]) == wanted:
+                return ids[start:]
         return []
 
     @cached_property

@@ -1,0 +1,77 @@
+"""A place in a grammar of llguidance that is moved by bytes, behind the tokens of a text.
+
+Knows a matcher of llguidance over single bytes; nothing of how it is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphml.sampling.structured.token_bytes import TokenBytes
+
+_CONTROL: Final = b"\xff"
+"""Before the id of a control token in the bytes that llguidance gives; no text has this byte."""
+
+
+class LlguidanceWalk:
+    """A place in a grammar of llguidance that is moved by bytes, as `ByteWalk` describes."""
+
+    def __init__(self, matcher: Any, vocabulary: TokenBytes) -> None:
+        self._matcher, self._vocabulary = matcher, vocabulary
+        self._tokens: list[int] = []  # the text so far, as the matcher consumed it
+        self._bits = np.zeros((vocabulary.n + 256 + 31) // 32, np.int32)
+        self._controls = np.array(sorted(vocabulary.special | vocabulary.end_tokens), np.int64)
+        self._bytes = np.arange(vocabulary.n, vocabulary.n + 256)
+
+    def catch_up(self, tokens: Sequence[int]) -> bool:
+        """Be where these tokens lead; whether that is possible."""
+        n = len(self._tokens)
+        while n and (n > len(tokens) or self._tokens[n - 1] != tokens[n - 1]):
+            n -= 1
+        self.back(sum(map(self._length, self._tokens[n:])))
+        for token in tokens[n:]:
+            if token in self._vocabulary.special:
+                self._matcher.consume_token(token)
+            else:
+                self.go(self._vocabulary.pieces[token])
+        self._tokens = list(tokens)
+        return not self._matcher.is_error()
+
+    def _length(self, token: int) -> int:
+        return 1 if token in self._vocabulary.special else len(self._vocabulary.pieces[token])
+
+    def copy(self) -> LlguidanceWalk:
+        """The same place, to go on separately."""
+        made = LlguidanceWalk(self._matcher.deep_copy(), self._vocabulary)
+        made._tokens = self._tokens
+        return made
+
+    def forced(self) -> bytes:
+        """The only bytes by which the text can go on."""
+        if self._matcher.is_accepting():
+            return b""
+        return bytes(self._matcher.compute_ff_bytes()).partition(_CONTROL)[0]
+
+    def ways(self) -> tuple[list[int], bool]:
+        """The bytes that may come next, and whether the text may stop here."""
+        if self._matcher.is_stopped():
+            return [], True
+        self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
+        stops = bool(self._matcher.is_accepting() or self._has(self._controls).any())
+        return np.flatnonzero(self._has(self._bytes)).tolist(), stops
+
+    def _has(self, tokens: NDArray[np.int64]) -> NDArray[np.uint8]:
+        bits: NDArray[np.uint8] = self._bits.view(np.uint8)[tokens >> 3] >> (tokens & 7).astype(np.uint8) & 1
+        return bits
+
+    def go(self, data: bytes) -> None:
+        """Go on by bytes that are allowed."""
+        self._matcher.consume_tokens([self._vocabulary.n + byte for byte in data])
+
+    def back(self, n: int) -> None:
+        """Take back the last n bytes."""
+        self._matcher.rollback(n)
