@@ -7,26 +7,20 @@ engines or HTTP.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from graphml.api.answer_reader import AnswerReader, shown_tokens
+from graphml.api.call_grammar import CallGrammar
 from graphml.api.template_messages import fenced_messages, for_template, generic_messages, tool_variables
 from graphml.api.tools import Tool, tools_of
 from graphml.argument_checks import mapping_of
 from graphml.errors import TemplateError, UsageError
 from graphml.sampling import SamplingParams
-from graphml.sampling.grammar_triggers import MARKER, SPELLED, Trigger
-from graphml.sampling.params import STRUCTURES
-from graphml.sampling.structured.params_structure import LARK, matcher_of
+from graphml.sampling.structured.schema_members import schema_of_members
 from graphml.text.answers import AnswerFormat, AnswerParser, ReasoningMarks, format_of, formats, marks_of
-from graphml.text.answers.forced_calls import (
-    call_trigger,
-    forced_calls,
-    generic_answer,
-    lark_spelling,
-)
+from graphml.text.answers.formats.generic import WITH_SCHEMA
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
 from graphml.text.fenced_text import encode_fenced, fenced, without_fences
 from graphml.text.messages import Message, checked_messages
@@ -41,8 +35,8 @@ AUTO, NONE, REQUIRED = "auto", "none", "required"
 class ChatPrompt:
     """What a model is given for an answer, and how the answer is read.
 
-    fenced: the text, with fences around what is no control token though it spells one. grammar: of the calls
-    that are forced, or with triggers of those that a trigger begins; params: the settings, with it.
+    fenced: the text, with fences around what is no control token though it spells one. calls: what they
+    follow, None where there are none; params: the settings, with it.
     begun: how the answer begins, where a message of the assistant is continued; it is in the text and not in
     what the reader reads. continues: whether one is.
     """
@@ -55,34 +49,16 @@ class ChatPrompt:
     split: bool
     continues: bool
     begun: str
-    grammar: str
+    calls: CallGrammar | None
     tokenizer: Tokenizer = field(repr=False)
-    triggers: tuple[Trigger, ...] = ()
     params: SamplingParams = SamplingParams()  # noqa: RUF009 - a frozen value
 
     def sampled(self, params: SamplingParams) -> ChatPrompt:
-        """The same with these settings; UsageError where the answer is to follow another grammar, too.
-
-        Calls that need not come follow theirs only where it can be compiled and there is no other.
-        """
-        other = next((name for name in STRUCTURES if getattr(params, name)), None)
-        if self.triggers:
-            params = params if other is not None else self._with_lazy_calls(params)
-        elif self.grammar:
-            if other is not None:
-                raise UsageError(f"tools: calls are forced by a grammar here, and {other} wants another one")
-            params = dataclasses.replace(params, grammar=self.grammar)
-        return dataclasses.replace(self, params=params)
-
-    def _with_lazy_calls(self, params: SamplingParams) -> SamplingParams:
-        lazy = dataclasses.replace(
-            params, grammar=self.grammar, grammar_lazy=True, grammar_triggers=self.triggers
-        )
-        try:
-            matcher_of(lazy, self.tokenizer)
-        except UsageError:  # a schema that is not supported: calls stay free, as they need not come
-            return params
-        return lazy
+        """The same with these settings; UsageError where the answer is to follow another grammar, too."""
+        if self.calls is None:
+            return dataclasses.replace(self, params=params)
+        format = WITH_SCHEMA if self.format.name == "generic" and params.json_schema else self.format
+        return dataclasses.replace(self, params=self.calls.sampled(params), format=format)
 
     @property
     def text(self) -> str:
@@ -104,6 +80,8 @@ class ChatPrompt:
     def reader(self) -> AnswerReader:
         """A reader of one answer; each of several answers needs its own."""
         tools = {one.name: one.parameters for one in self.tools}
+        if self.format.syntax is not None and self.format.syntax.parameters is not None:
+            tools = {name: schema_of_members(one) for name, one in tools.items()}
         parser = AnswerParser(self.format, tools, self.marks, self.inside, self.split)
         return AnswerReader(parser, self.tokenizer, self.shown, self.params.stop, self.params.stop_tokens)
 
@@ -188,6 +166,7 @@ def prompt_of(
     named = chosen_name(settings.tool_choice)
     forced = tools if settings.tool_choice not in (AUTO, NONE) else ()
     forced = tuple(one for one in forced if named in (None, one.name))
+    several = settings.parallel_tool_calls and named is None  # a named one is called once
     knows = format.name != "plain" and bool({"tools", "functions"} & template.variables)
     if tools and (not knows or (forced and format.syntax is None)):
         format = formats()["generic"]
@@ -196,7 +175,7 @@ def prompt_of(
     continued = last if last and last["role"] == "assistant" and not last.get("tool_calls") else None
     said = list(messages[:-1] if continued else messages)
     if generic:
-        said = generic_messages(said, tools, settings.parallel_tool_calls)
+        said = generic_messages(said, tools, several)
     said = fenced_messages(said, lambda one: fenced(tokenizer, one))
     text = _rendered(template, said, settings, generic, tools)
     marks = None if generic else marks_of(template.source, format)
@@ -204,55 +183,13 @@ def prompt_of(
     if continued is not None:
         begun = [fenced(tokenizer, continued.get(key, "")) for key in ("reasoning_content", "content")]
         text, inside = _begun(text, begun[0], begun[1], marks, inside, format)
-    grammar, triggers = "", tuple[Trigger, ...]()
-    several = settings.parallel_tool_calls
-    if generic:
-        grammar = generic_answer(_schemas(forced or tools), several, bool(forced))
-    elif forced:
-        grammar = forced_calls(format, _schemas(forced), _speller(tokenizer), several, marks, inside)
-    elif tools and format.syntax is not None:
-        grammar = forced_calls(format, _told_schemas(tools), _speller(tokenizer), several)
-        triggers = _call_triggers(tokenizer, format, marks, inside)
+    calls = None
+    if forced or generic or (tools and format.syntax is not None):
+        calls = CallGrammar(format, forced or tools, bool(forced), several, marks, inside, tokenizer)
     return ChatPrompt(
         text, format, marks, inside, tools, settings.reasoning_format != NONE, continued is not None,
-        continued["content"] if continued else "", grammar and f"{LARK} {{}}\n{grammar}", tokenizer, triggers,
+        continued["content"] if continued else "", calls, tokenizer,
     )  # fmt: skip
-
-
-def _schemas(tools: Sequence[Tool]) -> dict[str, Mapping[str, Any]]:
-    return {one.name: one.parameters for one in tools}
-
-
-def _told_schemas(tools: Sequence[Tool]) -> dict[str, Mapping[str, Any]]:
-    """The same; a description that says nothing of its parameters takes any."""
-    return {
-        name: one if "properties" in one else {"additionalProperties": True, **one}
-        for name, one in _schemas(tools).items()
-    }
-
-
-def _speller(tokenizer: Tokenizer) -> Callable[[str], str]:
-    """From a text to terminals of a grammar, control tokens by their ids."""
-
-    def spell(text: str) -> str:
-        controls = sorted(tokenizer.spelled_controls(text), key=len, reverse=True)
-        ids = [tokenizer.encode(one, add_special=False, parse_special=True)[0] for one in controls]
-        return lark_spelling(text, list(zip(controls, ids, strict=True)))
-
-    return spell
-
-
-def _call_triggers(
-    tokenizer: Tokenizer, format: AnswerFormat, marks: ReasoningMarks | None, inside: bool
-) -> tuple[Trigger, ...]:
-    """The pattern with which a call begins, and the control tokens of which it tells."""
-    assert format.syntax is not None
-    texts = [*format.calls, format.syntax.begin, format.syntax.before, *format.shown]
-    texts += [] if marks is None else [marks.open, marks.close]
-    controls = {one for text in texts for one in tokenizer.spelled_controls(text)}
-    spelled = [(one, tokenizer.encode(one, add_special=False, parse_special=True)[0]) for one in controls]
-    known = [Trigger(SPELLED, text, id) for text, id in sorted(spelled)]
-    return Trigger(MARKER, call_trigger(format, marks, inside)), *known
 
 
 def _rendered(

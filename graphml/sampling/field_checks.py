@@ -51,3 +51,13 @@ def checked_json_text(name: str, value: object) -> str:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{name}: wanted a JSON schema as a text or a dict; {error}") from None
+
+
+def opened_schema_text(text: str) -> str:
+    """A schema that says of each object with properties that there may be others; other texts as they are."""
+    from graphml.sampling.structured.schema_closing import opened_schema
+
+    try:
+        return json.dumps(opened_schema(json.loads(text)))
+    except (ValueError, RecursionError):  # it is refused where it is compiled
+        return text

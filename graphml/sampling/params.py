@@ -20,6 +20,7 @@ from graphml.sampling.field_checks import (
     checked_json_text,
     checked_texts,
     checked_token_ids,
+    opened_schema_text,
 )
 from graphml.sampling.grammar_triggers import Trigger, checked_triggers
 from graphml.sampling.logit_biases import checked_biases, parse_biases, written_biases
@@ -179,6 +180,10 @@ class SamplingParams:
         "", "A JSON schema that the text follows, {{}} for any JSON.", "--json-schema",
         range=Checked(checked_json_text), metavar="SCHEMA", on_command_line=str,
     )  # fmt: skip
+    open_objects: bool = option(
+        False, "Objects of a schema that lists their properties and is silent on others may have others.",
+        "--open-objects", range=Checked(checked_flag),
+    )  # fmt: skip
     regex: str = option(
         "", "A regular expression that the whole text follows.", "--regex", range=Checked(text_of)
     )
@@ -238,6 +243,8 @@ class SamplingParams:
             raise UsageError(f"{', '.join(given)}: wanted one of them, or none")
         if self.grammar_lazy and not self.grammar_triggers:
             raise UsageError("grammar_triggers: wanted some with grammar_lazy, there are none")
+        if self.open_objects and self.json_schema:
+            object.__setattr__(self, "json_schema", opened_schema_text(self.json_schema))
         late = "grammar_lazy" if self.grammar_lazy else "grammar_after" if self.grammar_after else ""
         if late and not given:
             raise UsageError(f"{late}: wanted one of {', '.join(STRUCTURES)}, too; there is none")

@@ -74,6 +74,7 @@ class Sampling(Struct, kw_only=True):
     grammar: str | None = None
     json_schema: dict[str, Any] | bool | str | None = None
     regex: str | None = None
+    open_objects: bool | None = None
     response_format: dict[str, Any] | None = None
     n_probs: Count | None = None
     post_sampling_probs: bool | None = None

@@ -25,6 +25,7 @@ SAME = (
     "dynatemp_range", "dynatemp_exponent", "repeat_last_n", "repeat_penalty", "presence_penalty",
     "frequency_penalty", "dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n", "mirostat",
     "mirostat_tau", "mirostat_eta", "adaptive_target", "adaptive_decay", "min_keep", "regex",
+    "open_objects",
 )  # fmt: skip
 """Fields that have the same name and meaning in `SamplingParams`."""
 FORBIDDEN = -math.inf
@@ -222,7 +223,7 @@ def _checked(base: SamplingParams, changes: dict[str, Any]) -> SamplingParams:
 def described(settings: Settings, given: Sampling, n_predict: int) -> dict[str, Any]:
     """The settings as llama-server's `generation_settings` writes them."""
     params = settings.params
-    same = {name: getattr(params, name) for name in SAME if name != "regex"}
+    same = {name: getattr(params, name) for name in SAME if name not in ("regex", "open_objects")}
     return {
         "seed": 2**32 - 1 if settings.seed is None else settings.seed, **same, "top_k": params.top_k,
         "dry_sequence_breakers": params.dry_sequence_breakers, "stop": params.stop,

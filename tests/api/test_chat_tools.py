@@ -237,7 +237,7 @@ def test_a_call_that_begins_by_itself_follows_its_tool(model: graphml.Model, nam
 
 
 def test_calls_are_free_where_they_cannot_be_told(model: graphml.Model) -> None:
-    """Within reasoning; of another begin; with another structure; with a schema that is not supported."""
+    """Within reasoning; of another begin; with another structure; arguments with an unsupported schema."""
     said = "<think>\n<tool_call>[1]</think>\n" + CALL
     accepts = structure_of(forced(model, tool_choice="auto"), model)
     assert accepts(said)
@@ -249,9 +249,15 @@ def test_calls_are_free_where_they_cannot_be_told(model: graphml.Model) -> None:
     odd = {"name": "odd", "parameters": {"type": "object", "properties": {"x": {"$ref": "http://a/b"}}}}
     described = {"type": "function", "function": odd}
     left = chat_prompt(
-        model.tokenizer, model.templates, [{"role": "user", "content": "x"}], tools=[described]
+        model.tokenizer, model.templates, [{"role": "user", "content": "x"}], tools=[described, double]
     )
-    assert not left.params.structured
+    accepts = structure_of(left, model)
+    assert accepts('<tool_call>\n{"name": "odd", "arguments": {"z": [1]}}\n</tool_call>')
+    assert not accepts('<tool_call>\n{"name": "odd", "arguments": [1]}\n</tool_call>')
+    assert accepts(CALL)
+    assert not accepts(CALL.replace("4", "[4]"))
+    with pytest.raises(graphml.UsageError, match=r"tools: odd: \$ref 'http://a/b' leads out of the schema"):
+        forced(model, tools=[described, double])
 
 
 def test_a_streamed_call_is_bent_to_its_tool(model: graphml.Model) -> None:

@@ -39,7 +39,7 @@ FILTERS: list[Filter] = [importlib.import_module(f"{filters.__name__}.{name}").F
 NAMED = [pytest.param(one, id=name) for name, one in zip(FILES, FILTERS, strict=True)]
 LATE = {"grammar_lazy", "grammar_triggers", "grammar_after"}
 OF_NO_FILTER = {"stop", "stop_tokens", "rng", *STRUCTURES, *LATE}
-OF_NO_FILTER |= {"logprobs", "prompt_logprobs", "post_sampling_probs"}
+OF_NO_FILTER |= {"logprobs", "prompt_logprobs", "post_sampling_probs", "open_objects"}
 OF_NO_FILTER |= {"spec_type", "spec_draft_n_max", "spec_draft_n_min"}
 SIZE, K = 300, 64
 

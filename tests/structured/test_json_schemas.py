@@ -157,6 +157,7 @@ def test_any_order_and_the_schemas_order() -> None:
         ({"anyOf": [True, {"items": 3}]}, "at #/anyOf/1/items: wanted a schema"),
         ({"properties": []}, "at #/properties: wanted an object"),
         ({"enum": 3}, "at #/enum: wanted a list"),
+        ({"dependentRequired": {"a": "b"}}, "at #/dependentRequired: wanted an object of lists"),
         ({"a": {1, 2}}, "JSON's types"),
         ({"type": "array", "uniqueItems": True}, "uniqueItems"),
         ({"type": "array", "contains": {"type": "integer"}}, "contains"),
@@ -169,7 +170,7 @@ def test_any_order_and_the_schemas_order() -> None:
         ({"enum": [1], "not": {"enum": [1]}}, "no value"),
         ({"type": "string", "minLength": 3, "maxLength": 2}, "json_schema"),
     ],
-    ids=[str(number) for number in range(17)],
+    ids=[str(number) for number in range(18)],
 )
 def test_a_bad_or_unsupported_schema_is_refused_with_the_reason(schema: Any, words: str) -> None:
     with pytest.raises(UsageError, match=r"^json_schema") as caught:

@@ -45,6 +45,10 @@ _WANTED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "type": (_type, f"one of {', '.join(_NAMES)}, or a list of them"),
     "enum": (lambda value: isinstance(value, list), "a list"),
     "required": (lambda value: _texts(value) or isinstance(value, bool), "a list of strings"),
+    "dependentRequired": (
+        lambda value: isinstance(value, dict) and all(_texts(one) for one in value.values()),
+        "an object of lists of strings",
+    ),
     "multipleOf": (lambda value: _number(value) and value > 0, "a number above 0"),
     "maximum": (_number, "a number"),
     "minimum": (_number, "a number"),

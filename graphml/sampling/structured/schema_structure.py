@@ -1,13 +1,14 @@
 """JSON schemas as structures: by llguidance as they are or in an equivalent form, else refused.
 
-Nothing is ignored but annotations, and names of formats that nobody checks. Knows schemas and llguidance's
-adapter.
+Nothing is ignored but annotations, and names of formats that nobody checks. What is generated follows the
+schema with its silent objects closed. Knows schemas and llguidance's adapter.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from graphml.sampling.structured.llguidance_structure import LlguidanceStructure
 from graphml.sampling.structured.opened_tokens import opened_tokens
 from graphml.sampling.structured.schema_any_order import any_order_grammar
 from graphml.sampling.structured.schema_checks import check_words
+from graphml.sampling.structured.schema_closing import closed_schema, rooted_schema
 from graphml.sampling.structured.schema_rewriting import rewritten_schema
 from graphml.sampling.structured.schema_words import (
     Schema,
@@ -31,8 +33,14 @@ _SOME_SPACE = {"whitespace_flexible": True, "whitespace_pattern": r"[ \t\r\n]{1,
 
 
 def generated_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:
-    """Compile a schema for texts that a model writes: in the schema's order, and no endless space."""
-    return schema_structure(schema, vocabulary, _SOME_SPACE)
+    """Compile a schema for texts that a model writes: in the schema's order, and no endless space.
+
+    Objects that list properties and are silent on others are closed, where that can be compiled.
+    """
+    try:
+        return schema_structure(closed_schema(_checked(schema)), vocabulary, _SOME_SPACE)
+    except UsageError:  # what is wrong is told of the schema as it came
+        return schema_structure(schema, vocabulary, _SOME_SPACE)
 
 
 def schema_structure(
@@ -42,12 +50,39 @@ def schema_structure(
 
     UsageError for what is no schema, and for a keyword or a use of one that is not supported.
     """
-    checked = _without_unknown_formats(check_words(checked_schema(schema)))
+    return _supported(schema, vocabulary, options)[1]
+
+
+def schema_of_part(text: str, closed: bool = True) -> Schema:
+    """The schema, JSON of it, as it can be a part of another grammar: what generated texts follow.
+
+    Its references lead to its own `$defs`. closed: as `generated_structure`. Errors of `schema_structure`.
+    """
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"json_schema: wanted JSON; {error}") from None
+    checked = _checked(schema)
+    for form in (closed_schema,) * closed + (rooted_schema,):
+        with suppress(UsageError):
+            return _supported(form(checked), opened_tokens(None), _SOME_SPACE)[0]
+    return _supported(checked, opened_tokens(None), _SOME_SPACE)[0]
+
+
+def _checked(schema: Schema) -> Schema:
+    return check_words(checked_schema(schema))
+
+
+def _supported(
+    schema: Schema, vocabulary: TokenBytes, options: Mapping[str, Any]
+) -> tuple[Schema, LlguidanceStructure]:
+    """The form of a schema that llguidance takes, and that compiled."""
+    checked = _without_unknown_formats(_checked(schema))
     if checked is False:
         raise UsageError("json_schema: no value is valid under it")
     found = _compiled(checked, vocabulary, options)
     if not found.error:
-        return found
+        return checked, found
     why = _in_one_line(found.error)
     try:
         simpler = rewritten_schema(checked)
@@ -58,7 +93,7 @@ def schema_structure(
     again = _compiled(simpler, vocabulary, options)
     if again.error:
         raise UsageError(f"json_schema: {_in_one_line(again.error)}")
-    return again
+    return simpler, again
 
 
 def any_order_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:

@@ -1,6 +1,7 @@
 """Grammars that force tool calls in a format: Lark of llguidance, with each tool's schema for its arguments.
 
-Knows formats and schemas; what is a token of its own in a vocabulary, its caller says.
+Each schema is a JSON value of its own there, so that its references lead to its own definitions. Knows
+formats; its caller prepares the schemas, and says what is a token of its own in a vocabulary.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from graphml.text.answers.answer_format import AnswerFormat, CallSyntax, ReasoningMarks
 from graphml.text.answers.call_sink import Schemas
@@ -16,8 +17,10 @@ from graphml.text.answers.formats import generic, harmony
 from graphml.text.answers.parameter_calls import ParameterSyntax, json_types
 
 _COMPACT: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-ANYTHING, SPACE = r"/(.|\n)*/", r"/[ \n]*/"
+TEXT_RESPONSE: Final = {"type": "string"}
+ANYTHING, SPACE, NAME = r"/(.|\n)*/", r"/[ \n]*/", r"/[A-Za-z0-9_.\-]{1,64}/"
 
+Schema: TypeAlias = Any  # bool or mapping, as json.loads gives it
 Spell = Callable[[str], str]
 """A text as terminals of the grammar; what is a control token is named by its id."""
 
@@ -29,10 +32,12 @@ def forced_calls(
     several: bool = True,
     marks: ReasoningMarks | None = None,
     inside: bool = False,
+    response: Schema | None = None,
 ) -> str:
     """The grammar of an answer that is one call, or several, of these tools.
 
-    marks, inside: reasoning may come before, or is what the answer begins within. The format has a syntax.
+    marks, inside: reasoning may come before, or is what the answer begins within. response: the schema of an
+    answer without calls, None where there must be one. The format has a syntax.
     """
     syntax = format.syntax
     assert syntax is not None
@@ -42,8 +47,10 @@ def forced_calls(
     rules.add("call", one)
     more = f" ({spell(syntax.between)} call)*" if several and syntax.several else ""
     before = _reasoning(format, spell, rules, marks, inside)
-    parts = [before, spell(syntax.begin), "call" + more, spell(syntax.end)]
-    return rules.text(" ".join(part for part in parts if part))
+    answer = _joined(spell(syntax.begin), "call" + more, spell(syntax.end))
+    if response is not None:
+        answer = f"({answer} | {rules.add('response', _json(response))})"
+    return rules.text(_joined(before, answer))
 
 
 def call_trigger(format: AnswerFormat, marks: ReasoningMarks | None = None, inside: bool = False) -> str:
@@ -67,35 +74,39 @@ def call_trigger(format: AnswerFormat, marks: ReasoningMarks | None = None, insi
     return rf"\A(?:{opened}{closed}|(?!{opened})){text}{word}"
 
 
-def generic_answer(tools: Schemas, several: bool, required: bool) -> str:
-    """The grammar of the generic form: an object with calls, or with a response if no call is required."""
-    call: dict[str, Any] = {"anyOf": [_generic_call(name, schema) for name, schema in tools.items()]}
-    kinds = [_object({generic.CALL: call})]
-    if several:
-        kinds = [_object({generic.CALLS: {"type": "array", "items": call, "minItems": 1}})]
-    if not required:
-        kinds.append(_object({generic.RESPONSE: {"type": "string"}}))
-    return f"start: {_json({'anyOf': kinds})}\n"
+def generic_answer(tools: Schemas, several: bool, response: Schema | None) -> str:
+    """The grammar of the generic form: an object with calls or with a response.
+
+    response: the schema of the response, None where calls are required; `TEXT_RESPONSE` for a text.
+    """
+    rules = _Rules(lambda text: json.dumps(text, ensure_ascii=False))
+    calls = [
+        rules.add(f"call_{number}", _generic_call(rules, name, schema))
+        for number, (name, schema) in enumerate(tools.items())
+    ]
+    rules.add("call", " | ".join(calls))
+    begin, end = (f'{{"{generic.CALLS}": [', "]}") if several else (f'{{"{generic.CALL}": ', "}")
+    more = f" ({json.dumps(', ')} call)*" if several else ""
+    kinds = [f"{json.dumps(begin)} call{more} {json.dumps(end)}"]
+    if response is not None:
+        said = rules.add("response", _json(response))
+        begin = f'{{"{generic.RESPONSE}": '
+        kinds.append(f"{json.dumps(begin)} {said} {json.dumps('}')}")
+    return rules.text(" | ".join(kinds))
 
 
-def _generic_call(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    return _object({"name": {"const": name}, "arguments": _closed(schema)})
+def _generic_call(rules: _Rules, name: str, schema: Schema) -> str:
+    begin = f'{{"name": {json.dumps(name)}, "arguments": '
+    return f"{json.dumps(begin)} {rules.arguments(schema)} {json.dumps('}')}"
 
 
-def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool's schema, without other arguments than its own unless it says so itself."""
-    return {"type": "object", "additionalProperties": False, **schema}
+def _joined(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object", "properties": properties, "required": list(properties),
-        "additionalProperties": False,
-    }  # fmt: skip
-
-
-def _json(schema: Mapping[str, Any]) -> str:
-    return "%json " + json.dumps({"x-guidance": _COMPACT, **schema})
+def _json(schema: Schema) -> str:
+    """A JSON value; how it is spaced is not the schema's to say."""
+    return "%json " + json.dumps({**(schema if isinstance(schema, Mapping) else {}), "x-guidance": _COMPACT})
 
 
 class _Rules:
@@ -122,9 +133,13 @@ class _Rules:
         if syntax.parameters is not None:
             arguments = self._parameters(syntax.parameters, schema)
         else:
-            arguments = self.add(f"arguments_{len(self._rules)}", _json(_closed(schema)))
-        number = len(self._rules)
-        return self.add(f"call_{number}", " ".join(part for part in (before, arguments, after) if part))
+            arguments = self.arguments(schema)
+        return self.add(f"call_{len(self._rules)}", _joined(before, arguments, after))
+
+    def arguments(self, schema: Schema) -> str:
+        """The arguments of a call as JSON: an object."""
+        stated = schema if isinstance(schema, Mapping) else {}
+        return self.add(f"arguments_{len(self._rules)}", _json({"type": "object", **stated}))
 
     def _parameters(self, syntax: ParameterSyntax, schema: Mapping[str, Any]) -> str:
         required = schema.get("required", ())
@@ -133,14 +148,26 @@ class _Rules:
         line = "\n" if syntax.lines else ""
         for key, value in schema.get("properties", {}).items():
             opened = f"{syntax.key_open}{key}{syntax.key_close}{syntax.value_open}{line}"
-            if "string" in json_types(value) and "enum" not in value:
-                part = f"{self._spell(opened)} {self.until(line + syntax.value_close)}"
-            else:
-                of_json = self.add(f"value_{len(self._rules)}", _value(value, shared))
-                part = f"{self._spell(opened)} {of_json} {self._spell(line + syntax.value_close)}"
-            part += " " + self._spell("\n")
+            stated = value if isinstance(value, Mapping) else {}
+            part = f"{self._spell(opened)} {self._one_value(syntax, stated, shared)} {self._spell(chr(10))}"
             parts.append(part if key in required else f"({part})?")
+        rest = schema.get("additionalProperties", False)
+        if rest is not False:
+            parts.append(self._others(syntax, rest, shared))
         return " ".join(parts)
+
+    def _others(self, syntax: ParameterSyntax, schema: Schema, shared: Mapping[str, Any]) -> str:
+        """Parameters of any other name."""
+        line = "\n" if syntax.lines else ""
+        named = f"{self._spell(syntax.key_open)} {NAME} {self._spell(syntax.key_close)}"
+        value = self._one_value(syntax, schema if isinstance(schema, Mapping) else {}, shared)
+        return f"({_joined(named, self._spell(syntax.value_open + line), value, self._spell(chr(10)))})*"
+
+    def _one_value(self, syntax: ParameterSyntax, value: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
+        close = ("\n" if syntax.lines else "") + syntax.value_close
+        if "string" in json_types(value) and "enum" not in value:
+            return self.until(close)
+        return f"{self.add(f'value_{len(self._rules)}', _value(value, shared))} {self._spell(close)}"
 
     def text(self, start: str) -> str:
         return "\n".join([f"start: {start}", *self._rules]) + "\n"

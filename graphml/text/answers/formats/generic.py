@@ -1,11 +1,13 @@
 """Any other model: its whole answer is one JSON object, forced by a schema, with a call or a response in it.
 
-Knows how that object is read; `graphml.text.answers.forced_calls` writes its schema.
+Knows how that object is read; `graphml.text.answers.forced_calls` writes its grammar.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 
 from graphml.text.answers.answer_format import AnswerFormat, Reading
 from graphml.text.answers.json_calls import json_calls
@@ -30,17 +32,22 @@ class _Spelled:
             return
         if value and "\ud800" <= value[-1] < "\udc00":  # the first half of a character
             return
-        self._parser.content(value)
-        self._held, self.n = "", self.n + len(value)
+        self.as_it_is(value)
+        self._held = ""
+
+    def as_it_is(self, text: str) -> None:
+        """Emit a piece that spells itself."""
+        self._parser.content(text)
+        self.n += len(text)
 
 
-def _answer(parser: Reading) -> Step[None]:
+def _answer(parser: Reading, as_json: bool = False) -> Step[None]:
     reader, calls = parser.reader, parser.calls
     if (yield from reader.space()) == "{" and calls.tools:
         reader.set_mark(reader.at)
         start, text = reader.at, _Spelled(parser)
         try:
-            yield from _object(parser, text)
+            yield from _object(parser, text, as_json)
             reader.set_mark(-1)
             return
         except MalformedError:
@@ -52,14 +59,17 @@ def _answer(parser: Reading) -> Step[None]:
     parser.keep_space()
 
 
-def _object(parser: Reading, text: _Spelled) -> Step[None]:
+def _object(parser: Reading, text: _Spelled, as_json: bool) -> Step[None]:
     reader = parser.reader
     yield from reader.literal("{")
     key = yield from reader.json_string()
     yield from reader.space()
     yield from reader.literal(":")
     if key == RESPONSE:
-        if (yield from reader.space()) == '"':
+        first = yield from reader.space()
+        if as_json:
+            yield from reader.json_value(text.as_it_is)
+        elif first == '"':
             yield from reader.json_value(text)
         else:
             parser.content((yield from reader.json_value()))
@@ -71,3 +81,5 @@ def _object(parser: Reading, text: _Spelled) -> Step[None]:
 
 
 FORMAT = AnswerFormat("generic", found_by=(), whole=_answer)
+WITH_SCHEMA = replace(FORMAT, whole=partial(_answer, as_json=True))
+"""The same where the response follows a schema: it is JSON as it stands, a string in its quotes."""

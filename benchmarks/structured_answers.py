@@ -1,0 +1,170 @@
+"""Structured answers of servers beside their plain ones: how many are right, how many tokens and seconds they take.
+
+    python benchmarks/structured_answers.py right NAME=URL... [--questions 200]
+    python benchmarks/structured_answers.py speed NAME=URL... [--rounds 5] [--clients 1 8]
+
+`right`: questions with known answers (`known_facts.py`) at temperature 0, in plain text until so many are found that
+every server answers; then these by a JSON schema and by a forced call. `speed`: answers of mostly keys, the servers in
+turns; tokens and milliseconds an answer, medians and spread of the rounds. Servers of OpenAI's protocol: `graphml serve`,
+`llama-server`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from statistics import mean, median
+from typing import Any
+
+import httpx2
+from known_facts import Fact, facts
+
+ANSWER = {
+    "type": "object",
+    "properties": {"answer": {"type": "string", "maxLength": 60}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+TOOL = {"name": "answer", "description": "Gives the answer to the question.", "parameters": ANSWER}
+KEYS = {
+    "type": "object",
+    "properties": {
+        "first_name": {"type": "string", "maxLength": 12},
+        "last_name": {"type": "string", "maxLength": 12},
+        "email_verified": {"type": "boolean"},
+        "shipping_address_country": {"enum": ["Germany", "France", "Switzerland"]},
+        "newsletter_subscription": {"type": "boolean"},
+        "preferred_payment_method": {"enum": ["credit_card", "bank_transfer", "invoice"]},
+    },
+    "required": [
+        "first_name", "last_name", "email_verified", "shipping_address_country", "newsletter_subscription",
+        "preferred_payment_method",
+    ],
+    "additionalProperties": False,
+}  # fmt: skip
+ORDER = "Anna Keller from Zurich has just confirmed her address and wants to pay by card. Her customer record as JSON:"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    right = commands.add_parser("right")
+    right.add_argument("servers", nargs="+", metavar="NAME=URL")
+    right.add_argument("--questions", type=int, default=200)
+    right.add_argument("--show", action="store_true", help="print each answer that is wrong")
+    speed = commands.add_parser("speed")
+    speed.add_argument("servers", nargs="+", metavar="NAME=URL")
+    speed.add_argument("--rounds", type=int, default=5)
+    speed.add_argument("--clients", type=int, nargs="+", default=[1, 8])
+    given = parser.parse_args()
+    servers = {name: Server(url) for name, _, url in (one.partition("=") for one in given.servers)}
+    (count_right if given.command == "right" else time_answers)(servers, given)
+
+
+class Server:
+    """One server. Each way to ask returns the answer's text and its number of tokens."""
+
+    def __init__(self, url: str) -> None:
+        self._http = httpx2.Client(base_url=url, timeout=300, limits=httpx2.Limits(max_connections=64))
+
+    def asked(self, question: str, **more: Any) -> tuple[dict[str, Any], int]:
+        body = {
+            "messages": [{"role": "user", "content": question}],
+            "temperature": 0,
+            "max_tokens": 60,
+            "cache_prompt": False,
+            **more,
+        }
+        answer = self._http.post("/v1/chat/completions", json=body)
+        answer.raise_for_status()
+        found = answer.json()
+        return found["choices"][0]["message"], found["usage"]["completion_tokens"]
+
+    def plain(self, question: str) -> tuple[str, int]:
+        message, n = self.asked(question)
+        return message["content"], n
+
+    def by_schema(self, question: str) -> tuple[str, int]:
+        message, n = self.asked(f"{question} Answer as JSON.", response_format=_form(ANSWER))
+        return _value(message["content"]), n
+
+    def by_call(self, question: str) -> tuple[str, int]:
+        message, n = self.asked(
+            question,
+            tools=[{"type": "function", "function": TOOL}],
+            tool_choice={"type": "function", "function": {"name": "answer"}},
+        )
+        calls = message.get("tool_calls") or [{"function": {"arguments": ""}}]
+        return _value(calls[0]["function"]["arguments"]), n
+
+    def keys(self) -> tuple[str, int]:
+        message, n = self.asked(ORDER, response_format=_form(KEYS), max_tokens=200)
+        json.loads(message["content"])
+        return message["content"], n
+
+
+def _form(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+def _value(text: str) -> str:
+    try:
+        return str(json.loads(text)["answer"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def is_right(fact: Fact, answer: str) -> bool:
+    return any(one in answer.lower() for one in fact.answers)
+
+
+def count_right(servers: dict[str, Server], given: argparse.Namespace) -> None:
+    known = [
+        fact for fact in facts() if all(is_right(fact, one.plain(fact.question)[0]) for one in servers.values())
+    ][: given.questions]
+    print(f"{len(known)} questions that all answer in plain text\n")
+    print("| server | by schema | tokens | by forced call | tokens |\n|---|---:|---:|---:|---:|")
+    for name, server in servers.items():
+        cells = []
+        for way in (server.by_schema, server.by_call):
+            answers = [(fact, *way(fact.question)) for fact in known]
+            wrong = [(fact, text) for fact, text, _ in answers if not is_right(fact, text)]
+            cells += [str(len(known) - len(wrong)), f"{mean(n for *_, n in answers):.1f}"]
+            if given.show:
+                print(*(f"{way.__name__}: {fact.question} {text!r}" for fact, text in wrong), sep="\n")
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def time_answers(servers: dict[str, Server], given: argparse.Namespace) -> None:
+    print("| clients | server | tokens | ms an answer, median (spread) | of the first |\n|---:|---|---:|---:|---:|")
+    for clients in given.clients:
+        seconds: dict[str, list[float]] = {name: [] for name in servers}
+        tokens = {name: server.keys()[1] for name, server in servers.items()}
+        for round in range(given.rounds):
+            for name in list(servers)[:: 1 if round % 2 else -1]:
+                seconds[name].append(_seconds(servers[name].keys, clients))
+        first = median(next(iter(seconds.values())))
+        for name, found in seconds.items():
+            spread = f"{min(found) * 1e3:.0f} to {max(found) * 1e3:.0f}"
+            ratio = median(found) / first
+            print(f"| {clients} | {name} | {tokens[name]} | {median(found) * 1e3:.0f} ({spread}) | {ratio:.2f} |")
+
+
+def _seconds(ask: Callable[[], object], clients: int) -> float:
+    """Seconds until so many answers that are asked for at once are there, for each."""
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(clients) as threads:
+        _all(threads.submit(ask).result for _ in range(clients))
+    return (time.perf_counter() - begin) / clients
+
+
+def _all(results: Iterable[Callable[[], object]]) -> None:
+    for result in list(results):
+        result()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""What tool calls follow: each tool's own schema, closed; and how many there may be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import graphml
+from graphml import SamplingParams
+from graphml.api.chat_prompt import ChatPrompt, chat_prompt
+from graphml.sampling.structured.params_structure import matcher_of
+from tests import tiny_model
+
+MESSAGES = [{"role": "user", "content": "x"}]
+UNIT = {"$defs": {"Unit": {"enum": ["C", "F"]}}, "properties": {"unit": {"$ref": "#/$defs/Unit"}}}
+HERMES, CODER = "hermes", "qwen3-coder"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[graphml.Model]:
+    path = tiny_model.write(
+        tmp_path_factory.mktemp("tiny") / "tiny.gguf",
+        template="{{ tools }}{{ messages[0].content }}",
+        n_ctx=4000,
+    )
+    with graphml.load(path, backend="reference", kv="f32") as opened:
+        yield opened
+
+
+def tool(parameters: dict[str, Any], name: str = "f") -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", **parameters}}}
+
+
+def asked(model: graphml.Model, *tools: dict[str, Any], **how: Any) -> ChatPrompt:
+    given = {"tool_choice": "auto", "chat_format": "generic", **how}
+    return chat_prompt(model.tokenizer, model.templates, MESSAGES, tools=list(tools), **given)
+
+
+def takes(model: graphml.Model, prompt: ChatPrompt, text: str) -> bool:
+    matcher = matcher_of(prompt.params, model.tokenizer)
+    assert matcher is not None
+    return matcher.accepts(text)
+
+
+def read(model: graphml.Model, prompt: ChatPrompt, text: str) -> Any:
+    reader = prompt.reader()
+    for id in model.encode(text, False, True):
+        reader.push(graphml.Token(id, model.piece(id)))
+    reader.finish()
+    return reader.answer
+
+
+def call(arguments: Any, name: str = "f") -> str:
+    return json.dumps({"name": name, "arguments": arguments})
+
+
+def generic(*calls: str) -> str:
+    return f'{{"tool_calls": [{", ".join(calls)}]}}'
+
+
+def hermes(*calls: str) -> str:
+    return "\n".join(f"<tool_call>\n{one}\n</tool_call>" for one in calls)
+
+
+SCHEMAS: list[tuple[dict[str, Any], Any, Any]] = [  # parameters, right arguments, wrong ones
+    (UNIT, {"unit": "F"}, {"unit": "K"}),
+    ({"properties": {"p": {"type": "string", "format": "path"}}}, {"p": "/"}, {"p": 1}),
+    (
+        {"properties": {"m": {"type": "object", "propertyNames": {"pattern": "^[ab]$"}}}},
+        {"m": {"a": 1}},
+        {"m": {"c": 1}},
+    ),
+    ({"properties": {"x": {"not": {"type": "string"}}}}, {"x": 1}, {"x": "1"}),
+    ({"$ref": "#/definitions/A", "definitions": {"A": {"properties": {"x": {}}}}}, {"x": 1}, {"y": 1}),
+    ({"properties": {"x": {"properties": {"y": {}}}}}, {"x": {"y": 1}}, {"x": {"z": 1}}),
+    ({"additionalProperties": {"type": "integer"}}, {"x": 1}, {"x": "1"}),
+    ({"properties": {"x": {}, "y": {}}, "x-guidance": {"item_separator": "; "}}, {"x": 1, "y": 1}, {"z": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+@pytest.mark.parametrize(
+    ("parameters", "right", "wrong"), SCHEMAS, ids=[json.dumps(one[0])[:40] for one in SCHEMAS]
+)
+def test_each_tool_has_its_own_schema(
+    model: graphml.Model, choice: str, parameters: dict[str, Any], right: Any, wrong: Any
+) -> None:
+    for format, written in (("generic", generic), (HERMES, hermes)):
+        prompt = asked(model, tool(UNIT, "g"), tool(parameters), tool_choice=choice, chat_format=format)
+        assert takes(model, prompt, written(call(right)))
+        assert takes(model, prompt, written(call({"unit": "C"}, "g"), call(right)))
+        assert not takes(model, prompt, written(call(wrong)))
+        (found,) = read(model, prompt, written(call(right))).tool_calls
+        assert found.values() == right
+
+
+@pytest.mark.parametrize(("format", "written"), [("generic", generic), (HERMES, hermes)])
+def test_one_unsupported_tool_refuses_forced_calls_alone(
+    model: graphml.Model, format: str, written: Any
+) -> None:
+    odd = tool({"properties": {"x": {"type": "array", "uniqueItems": True}}}, "odd")
+    prompt = asked(model, odd, tool(UNIT), chat_format=format)
+    assert takes(model, prompt, written(call({"any": [1]}, "odd")))
+    assert not takes(model, prompt, written(call({"unit": "K"})))
+    with pytest.raises(graphml.UsageError, match=r"tools: odd: .*uniqueItems"):
+        asked(model, odd, tool(UNIT), chat_format=format, tool_choice="required")
+    assert takes(
+        model,
+        asked(model, odd, tool(UNIT), chat_format=format, tool_choice="f"),
+        written(call({})) if format == HERMES else '{"tool_call": ' + call({}) + "}",
+    )
+
+
+def test_a_named_tool_is_called_once(model: graphml.Model) -> None:
+    one, other = call({}), call({}, "g")
+    tools = tool({}), tool({}, "g")
+    named: Any = {"type": "function", "function": {"name": "f"}}
+    for choice in ("f", named):
+        prompt = asked(model, *tools, tool_choice=choice, chat_format=HERMES)
+        assert takes(model, prompt, hermes(one))
+        assert not takes(model, prompt, hermes(one, one))
+        assert not takes(model, prompt, hermes(other))
+        prompt = asked(model, *tools, tool_choice=choice)
+        assert '{"tool_call": {"name": NAME' in prompt.text
+        assert takes(model, prompt, f'{{"tool_call": {one}}}')
+        assert not takes(model, prompt, generic(one, one))
+    for choice in ("required", "auto"):
+        assert takes(model, asked(model, *tools, tool_choice=choice, chat_format=HERMES), hermes(one, other))
+        assert takes(model, asked(model, *tools, tool_choice=choice), generic(one, other))
+        single = asked(model, *tools, tool_choice=choice, parallel_tool_calls=False, chat_format=HERMES)
+        assert takes(model, single, hermes(other))
+        assert not takes(model, single, hermes(one, other))
+
+
+def test_objects_of_arguments_are_open_where_that_is_asked_for(model: graphml.Model) -> None:
+    for open_objects in (False, True):
+        prompt = asked(model, tool(UNIT), params=SamplingParams(open_objects=open_objects))
+        assert takes(model, prompt, generic(call({"unit": "C", "more": 1}))) is open_objects
+        assert not takes(model, prompt, generic(call({"unit": "K"})))
+
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+@pytest.mark.parametrize("format", ["generic", HERMES, CODER])
+def test_an_answer_is_a_call_or_follows_the_schema(model: graphml.Model, format: str) -> None:
+    written = "<tool_call>\n<function=f>\n<parameter=unit>\nC\n</parameter>\n</function>\n</tool_call>"
+    written = {"generic": generic(call({"unit": "C"})), HERMES: hermes(call({"unit": "C"}))}.get(
+        format, written
+    )
+    params = SamplingParams(json_schema=CITY)
+    prompt = asked(model, tool(UNIT), chat_format=format, params=params)
+    assert takes(model, prompt, written)
+    (found,) = read(model, prompt, written).tool_calls
+    assert found.values() == {"unit": "C"}
+    answer = '{"city": "Rome \\"x\\""}'
+    said = f'{{"response": {answer}}}' if format == "generic" else answer
+    assert takes(model, prompt, said)
+    assert read(model, prompt, said).content == answer
+    assert not takes(model, prompt, said.replace("city", "town"))
+    assert not takes(model, prompt, "It is Rome.")
+    forced = asked(model, tool(UNIT), chat_format=format, params=params, tool_choice="required")
+    assert takes(model, forced, written)
+    assert not takes(model, forced, said)
+
+
+def test_a_response_that_is_a_string_or_breaks_off_is_as_it_stands(model: graphml.Model) -> None:
+    prompt = asked(model, tool(UNIT), params=SamplingParams(json_schema={"enum": ["a b", {"c": "d"}]}))
+    assert takes(model, prompt, '{"response": "a b"}')
+    assert read(model, prompt, '{"response": "a b"}').content == '"a b"'
+    assert read(model, prompt, '{"response": {"c": ').content == '{"c": '
+    assert read(model, asked(model, tool(UNIT)), '{"response": "a b"}').content == "a b"
+
+
+def test_another_structure_still_excludes_forced_calls(model: graphml.Model) -> None:
+    for params in (SamplingParams(regex="yes"), SamplingParams(json_schema=CITY, grammar_after="</think>")):
+        with pytest.raises(graphml.UsageError, match="calls are forced by a grammar here, and"):
+            asked(model, tool(UNIT), params=params, tool_choice="required")
+        assert asked(model, tool(UNIT), params=params, chat_format=HERMES).params == params
+    wrong = SamplingParams(json_schema={"type": "array", "uniqueItems": True})
+    assert asked(model, tool(UNIT), params=wrong, chat_format=HERMES).params == wrong  # refused as it is
+
+
+WITH_X = {"properties": {"x": {"type": "string"}}, "required": ["x"]}
+ROOTS: list[tuple[dict[str, Any], dict[str, str], str]] = [
+    ({"$ref": "#/definitions/A", "definitions": {"A": WITH_X}}, {"x": "a b"}, "x"),
+    ({"allOf": [WITH_X]}, {"x": "a"}, "x"),
+    ({"additionalProperties": {"type": "string"}}, {"any": "a"}, ""),
+    ({"properties": {"x": {"$ref": "#/$defs/U"}}, "$defs": {"U": {"type": "string"}}}, {"x": "5"}, ""),
+    (
+        {"properties": {"x": {"$ref": "#/$defs/U"}}, "$defs": {"U": {"enum": ["C", "F"]}}, "required": ["x"]},
+        {"x": "F"},
+        "x",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments", "needed"), ROOTS, ids=[json.dumps(one[0])[:40] for one in ROOTS]
+)
+def test_parameters_one_by_one_are_those_of_the_root(
+    model: graphml.Model, parameters: dict[str, Any], arguments: dict[str, str], needed: str
+) -> None:
+    def written(values: dict[str, str]) -> str:
+        lines = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in values.items())
+        return f"<tool_call>\n<function=f>\n{lines}</function>\n</tool_call>"
+
+    for choice in ("required", "auto"):
+        prompt = asked(model, tool(parameters), tool_choice=choice, chat_format=CODER)
+        assert takes(model, prompt, written(arguments))
+        assert takes(model, prompt, written({})) is not bool(needed)
+        (found,) = read(model, prompt, written(arguments)).tool_calls
+        assert found.values() == arguments
+
+
+@pytest.mark.parametrize("parameters", [
+    {"properties": None}, {"properties": {"x": None}}, {"allOf": [{"$ref": "#"}] * 40}, {"$ref": "#"},
+    {"required": 3, "properties": {"x": {}}}, {"anyOf": 3}, {"allOf": [3], "$ref": 7},
+])  # fmt: skip
+def test_parameters_that_are_no_schema_or_endless_refuse_forced_calls_alone(
+    model: graphml.Model, parameters: dict[str, Any]
+) -> None:
+    for format in ("generic", HERMES, CODER):
+        prompt = asked(model, tool(parameters), chat_format=format)
+        assert prompt.params.structured
+        assert read(model, prompt, "x").content == "x"
