@@ -16,62 +16,68 @@ class Fact(NamedTuple):
 
 
 _CAPITALS = """
-France Paris; Germany Berlin; Italy Rome; Spain Madrid; Portugal Lisbon; Greece Athens; Austria Vienna; Hungary Budapest;
-Poland Warsaw; Sweden Stockholm; Norway Oslo; Denmark Copenhagen; Finland Helsinki; Ireland Dublin; Belgium Brussels;
-Switzerland Bern; Netherlands Amsterdam; Russia Moscow; Ukraine Kyiv,Kiev; Turkey Ankara; Egypt Cairo; Morocco Rabat;
-Kenya Nairobi; Nigeria Abuja; Ghana Accra; Ethiopia Addis; Tanzania Dodoma; Senegal Dakar; Tunisia Tunis; Algeria Algiers;
-Japan Tokyo; China Beijing; India Delhi; Pakistan Islamabad; Thailand Bangkok; Vietnam Hanoi; Indonesia Jakarta;
-Philippines Manila; Malaysia Kuala; Nepal Kathmandu; Iran Tehran; Iraq Baghdad; Syria Damascus; Lebanon Beirut; Jordan Amman;
-Israel Jerusalem; Canada Ottawa; Mexico Mexico; Cuba Havana; Brazil Bras; Argentina Buenos; Chile Santiago; Peru Lima;
-Colombia Bogot; Venezuela Caracas; Ecuador Quito; Uruguay Montevideo; Paraguay Asunci; Bolivia Paz,Sucre; Australia Canberra;
-Iceland Reykjav; Romania Bucharest; Bulgaria Sofia; Serbia Belgrade; Croatia Zagreb; Slovenia Ljubljana; Slovakia Bratislava;
-Latvia Riga; Estonia Tallinn; Lithuania Vilnius; Cyprus Nicosia; Malta Valletta; Albania Tirana; Jamaica Kingston;
-Bangladesh Dhaka; Mongolia Ulaan; Afghanistan Kabul; Qatar Doha; Oman Muscat; Fiji Suva
+France Paris; Germany Berlin; Italy Rome; Spain Madrid; Portugal Lisbon; Greece Athens; Austria Vienna;
+Hungary Budapest; Poland Warsaw; Sweden Stockholm; Norway Oslo; Denmark Copenhagen; Finland Helsinki;
+Ireland Dublin; Belgium Brussels; Switzerland Bern; Netherlands Amsterdam; Russia Moscow; Ukraine Kyiv,Kiev;
+Turkey Ankara; Egypt Cairo; Morocco Rabat; Kenya Nairobi; Nigeria Abuja; Ghana Accra; Ethiopia Addis;
+Tanzania Dodoma; Senegal Dakar; Tunisia Tunis; Algeria Algiers; Japan Tokyo; China Beijing; India Delhi;
+Pakistan Islamabad; Thailand Bangkok; Vietnam Hanoi; Indonesia Jakarta; Philippines Manila; Malaysia Kuala;
+Nepal Kathmandu; Iran Tehran; Iraq Baghdad; Syria Damascus; Lebanon Beirut; Jordan Amman; Israel Jerusalem;
+Canada Ottawa; Mexico Mexico; Cuba Havana; Brazil Bras; Argentina Buenos; Chile Santiago; Peru Lima;
+Colombia Bogot; Venezuela Caracas; Ecuador Quito; Uruguay Montevideo; Paraguay Asunci; Bolivia Paz,Sucre;
+Australia Canberra; Iceland Reykjav; Romania Bucharest; Bulgaria Sofia; Serbia Belgrade; Croatia Zagreb;
+Slovenia Ljubljana; Slovakia Bratislava; Latvia Riga; Estonia Tallinn; Lithuania Vilnius; Cyprus Nicosia;
+Malta Valletta; Albania Tirana; Jamaica Kingston; Bangladesh Dhaka; Mongolia Ulaan; Afghanistan Kabul; Qatar
+Doha; Oman Muscat; Fiji Suva
 """
 _COUNTRIES = """
-Paris France; Berlin Germany; Rome Italy; Madrid Spain; Lisbon Portugal; Athens Greece; Vienna Austria; Tokyo Japan;
-Beijing China; Moscow Russia; Cairo Egypt; Nairobi Kenya; Lagos Nigeria; Mumbai India; Shanghai China; Osaka Japan;
-Barcelona Spain; Milan Italy; Munich Germany; Hamburg Germany; Lyon France; Marseille France; Sydney Australia;
-Melbourne Australia; Toronto Canada; Montreal Canada; Vancouver Canada; Chicago United,USA; Boston United,USA;
-Houston United,USA; London United,England,UK; Manchester United,England,UK; Edinburgh Scotland,United,UK; Dublin Ireland;
-Lima Peru; Bangkok Thailand; Hanoi Vietnam; Jakarta Indonesia; Manila Philippines; Istanbul Turkey; Warsaw Poland; Prague Czech;
-Budapest Hungary; Stockholm Sweden; Oslo Norway; Copenhagen Denmark; Helsinki Finland; Brussels Belgium; Venice Italy;
-Florence Italy; Naples Italy; Seville Spain; Kyoto Japan; Delhi India
+Paris France; Berlin Germany; Rome Italy; Madrid Spain; Lisbon Portugal; Athens Greece; Vienna Austria;
+Tokyo Japan; Beijing China; Moscow Russia; Cairo Egypt; Nairobi Kenya; Lagos Nigeria; Mumbai India; Shanghai
+China; Osaka Japan; Barcelona Spain; Milan Italy; Munich Germany; Hamburg Germany; Lyon France; Marseille
+France; Sydney Australia; Melbourne Australia; Toronto Canada; Montreal Canada; Vancouver Canada; Chicago
+United,USA; Boston United,USA; Houston United,USA; London United,England,UK; Manchester United,England,UK;
+Edinburgh Scotland,United,UK; Dublin Ireland; Lima Peru; Bangkok Thailand; Hanoi Vietnam; Jakarta Indonesia;
+Manila Philippines; Istanbul Turkey; Warsaw Poland; Prague Czech; Budapest Hungary; Stockholm Sweden; Oslo
+Norway; Copenhagen Denmark; Helsinki Finland; Brussels Belgium; Venice Italy; Florence Italy; Naples Italy;
+Seville Spain; Kyoto Japan; Delhi India
 """
 _CONTINENTS = """
-France Europe; Germany Europe; Italy Europe; Spain Europe; Poland Europe; Sweden Europe; Greece Europe; Norway Europe;
-Japan Asia; China Asia; India Asia; Thailand Asia; Vietnam Asia; Nepal Asia; Pakistan Asia; Indonesia Asia; Egypt Africa;
-Kenya Africa; Nigeria Africa; Ghana Africa; Morocco Africa; Ethiopia Africa; Tanzania Africa; Uganda Africa; Brazil South;
-Argentina South; Chile South; Peru South; Colombia South; Canada North; Mexico North; Portugal Europe; Austria Europe;
-Hungary Europe; Finland Europe; Denmark Europe; Belgium Europe; Switzerland Europe; Malaysia Asia; Mongolia Asia;
-Zimbabwe Africa; Zambia Africa; Angola Africa; Senegal Africa
+France Europe; Germany Europe; Italy Europe; Spain Europe; Poland Europe; Sweden Europe; Greece Europe;
+Norway Europe; Japan Asia; China Asia; India Asia; Thailand Asia; Vietnam Asia; Nepal Asia; Pakistan Asia;
+Indonesia Asia; Egypt Africa; Kenya Africa; Nigeria Africa; Ghana Africa; Morocco Africa; Ethiopia Africa;
+Tanzania Africa; Uganda Africa; Brazil South; Argentina South; Chile South; Peru South; Colombia South;
+Canada North; Mexico North; Portugal Europe; Austria Europe; Hungary Europe; Finland Europe; Denmark Europe;
+Belgium Europe; Switzerland Europe; Malaysia Asia; Mongolia Asia; Zimbabwe Africa; Zambia Africa; Angola
+Africa; Senegal Africa
 """
 _ELEMENTS = """
-Fe iron; Au gold; Ag silver; O oxygen; H hydrogen; N nitrogen; C carbon; Na sodium; K potassium; Ca calcium; Cu copper; Zn zinc;
-Pb lead; He helium; Ne neon; Cl chlorine; Mg magnesium; Al alumin; Si silicon; S sulfur,sulphur; P phosphor; U uranium; Hg mercury;
-Sn tin; Ni nickel
+Fe iron; Au gold; Ag silver; O oxygen; H hydrogen; N nitrogen; C carbon; Na sodium; K potassium; Ca calcium;
+Cu copper; Zn zinc; Pb lead; He helium; Ne neon; Cl chlorine; Mg magnesium; Al alumin; Si silicon; S
+sulfur,sulphur; P phosphor; U uranium; Hg mercury; Sn tin; Ni nickel
 """
 _OPPOSITES = """
-hot cold; big small,little; up down; left right,wrong; day night; black white; happy sad,unhappy; fast slow; old new,young; high low;
-hard soft,easy; light dark,heavy; open close; rich poor; strong weak; wet dry; full empty; early late; true false; good bad,evil;
-north south; east west; love hate; win lose; begin end; young old; clean dirty; thick thin; wide narrow; deep shallow; loud quiet
+hot cold; big small,little; up down; left right,wrong; day night; black white; happy sad,unhappy; fast slow;
+old new,young; high low; hard soft,easy; light dark,heavy; open close; rich poor; strong weak; wet dry; full
+empty; early late; true false; good bad,evil; north south; east west; love hate; win lose; begin end; young
+old; clean dirty; thick thin; wide narrow; deep shallow; loud quiet
 """
 _NEXT = """
-Monday Tuesday; Tuesday Wednesday; Wednesday Thursday; Thursday Friday; Friday Saturday; Saturday Sunday; Sunday Monday;
-January February; February March; March April; April May; May June; June July; July August; August September; September October;
-October November; November December; December January
+Monday Tuesday; Tuesday Wednesday; Wednesday Thursday; Thursday Friday; Friday Saturday; Saturday Sunday;
+Sunday Monday; January February; February March; March April; April May; May June; June July; July August;
+August September; September October; October November; November December; December January
 """
 _AUTHORS = """
-Romeo_and_Juliet Shakespeare; Hamlet Shakespeare; Macbeth Shakespeare; Pride_and_Prejudice Austen; Emma Austen; 1984 Orwell;
-Animal_Farm Orwell; War_and_Peace Tolstoy; Anna_Karenina Tolstoy; Crime_and_Punishment Dosto; Oliver_Twist Dickens;
-A_Christmas_Carol Dickens; Great_Expectations Dickens; Moby-Dick Melville; The_Great_Gatsby Fitzgerald; Don_Quixote Cervantes;
-The_Odyssey Homer; The_Iliad Homer; Frankenstein Shelley; Dracula Stoker; The_Hobbit Tolkien; The_Lord_of_the_Rings Tolkien;
-Les_Miserables Hugo; Faust Goethe; The_Divine_Comedy Dante; Jane_Eyre Bront; Wuthering_Heights Bront; Ulysses Joyce;
+Romeo_and_Juliet Shakespeare; Hamlet Shakespeare; Macbeth Shakespeare; Pride_and_Prejudice Austen; Emma
+Austen; 1984 Orwell; Animal_Farm Orwell; War_and_Peace Tolstoy; Anna_Karenina Tolstoy; Crime_and_Punishment
+Dosto; Oliver_Twist Dickens; A_Christmas_Carol Dickens; Great_Expectations Dickens; Moby-Dick Melville;
+The_Great_Gatsby Fitzgerald; Don_Quixote Cervantes; The_Odyssey Homer; The_Iliad Homer; Frankenstein
+Shelley; Dracula Stoker; The_Hobbit Tolkien; The_Lord_of_the_Rings Tolkien; Les_Miserables Hugo; Faust
+Goethe; The_Divine_Comedy Dante; Jane_Eyre Bront; Wuthering_Heights Bront; Ulysses Joyce;
 The_Adventures_of_Huckleberry_Finn Twain; The_Adventures_of_Tom_Sawyer Twain; To_Kill_a_Mockingbird Lee
 """
 _YOUNG = """
-dog puppy; cat kitten; cow calf; horse foal; sheep lamb; lion cub; bear cub; duck duckling; goat kid; frog tadpole; hen chick; pig piglet;
-deer fawn; kangaroo joey; goose gosling
+dog puppy; cat kitten; cow calf; horse foal; sheep lamb; lion cub; bear cub; duck duckling; goat kid; frog
+tadpole; hen chick; pig piglet; deer fawn; kangaroo joey; goose gosling
 """
 _TEMPLATES = (
     ("What is the capital of {}?", _CAPITALS),
@@ -92,7 +98,9 @@ def facts() -> list[Fact]:
         words = [pair.rsplit(" ", 1) for pair in " ".join(pairs.split()).split("; ")]
         lists.append(
             [
-                Fact(template.format(name.replace("_", " ")), tuple(one.lower() for one in answers.split(",")))
+                Fact(
+                    template.format(name.replace("_", " ")), tuple(one.lower() for one in answers.split(","))
+                )
                 for name, answers in words
             ]
         )

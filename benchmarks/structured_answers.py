@@ -1,12 +1,14 @@
-"""Structured answers of servers beside their plain ones: how many are right, how many tokens and seconds they take.
+"""Structured answers of servers beside their plain ones: how many are right, in how many tokens and seconds.
 
     python benchmarks/structured_answers.py right NAME=URL... [--questions 200]
+    python benchmarks/structured_answers.py tools NAME=URL...
     python benchmarks/structured_answers.py speed NAME=URL... [--rounds 5] [--clients 1 8]
 
-`right`: questions with known answers (`known_facts.py`) at temperature 0, in plain text until so many are found that
-every server answers; then these by a JSON schema and by a forced call. `speed`: answers of mostly keys, the servers in
-turns; tokens and milliseconds an answer, medians and spread of the rounds. Servers of OpenAI's protocol: `graphml serve`,
-`llama-server`.
+`right`: questions with known answers (`known_facts.py`) at temperature 0, in plain text until so many are found
+that every server answers; then these by a JSON schema and by a forced call. `tools`: requests that want one of
+six tools (`tool_tasks.py`) and questions that want none, all with these tools: how many are called, and called
+rightly. `speed`: answers of mostly keys, the servers in turns; tokens and milliseconds an answer, medians and
+spread of the rounds. Servers of OpenAI's protocol: `graphml serve`, `llama-server`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 
 import httpx2
 from known_facts import Fact, facts
+from tool_tasks import TOOLS, Task, tasks
 
 ANSWER = {
     "type": "object",
@@ -45,7 +48,9 @@ KEYS = {
     ],
     "additionalProperties": False,
 }  # fmt: skip
-ORDER = "Anna Keller from Zurich has just confirmed her address and wants to pay by card. Her customer record as JSON:"
+ORDER = (
+    "Anna Keller from Zurich has confirmed her address and wants to pay by card. Her customer record as JSON:"
+)
 
 
 def main() -> None:
@@ -55,13 +60,16 @@ def main() -> None:
     right.add_argument("servers", nargs="+", metavar="NAME=URL")
     right.add_argument("--questions", type=int, default=200)
     right.add_argument("--show", action="store_true", help="print each answer that is wrong")
+    tools = commands.add_parser("tools")
+    tools.add_argument("servers", nargs="+", metavar="NAME=URL")
+    tools.add_argument("--questions", type=int, default=100)
     speed = commands.add_parser("speed")
     speed.add_argument("servers", nargs="+", metavar="NAME=URL")
     speed.add_argument("--rounds", type=int, default=5)
     speed.add_argument("--clients", type=int, nargs="+", default=[1, 8])
     given = parser.parse_args()
     servers = {name: Server(url) for name, _, url in (one.partition("=") for one in given.servers)}
-    (count_right if given.command == "right" else time_answers)(servers, given)
+    {"right": count_right, "tools": count_calls, "speed": time_answers}[given.command](servers, given)
 
 
 class Server:
@@ -100,6 +108,12 @@ class Server:
         calls = message.get("tool_calls") or [{"function": {"arguments": ""}}]
         return _value(calls[0]["function"]["arguments"]), n
 
+    def with_tools(self, request: str, **more: Any) -> tuple[str, str, str]:
+        """The name and the arguments of the first call, and the text of the answer."""
+        message, _ = self.asked(request, tools=TOOLS, **more)
+        call = (message.get("tool_calls") or [{"function": {"name": "", "arguments": ""}}])[0]["function"]
+        return call["name"], call["arguments"], message.get("content") or ""
+
     def keys(self) -> tuple[str, int]:
         message, n = self.asked(ORDER, response_format=_form(KEYS), max_tokens=200)
         json.loads(message["content"])
@@ -123,7 +137,9 @@ def is_right(fact: Fact, answer: str) -> bool:
 
 def count_right(servers: dict[str, Server], given: argparse.Namespace) -> None:
     known = [
-        fact for fact in facts() if all(is_right(fact, one.plain(fact.question)[0]) for one in servers.values())
+        fact
+        for fact in facts()
+        if all(is_right(fact, one.plain(fact.question)[0]) for one in servers.values())
     ][: given.questions]
     print(f"{len(known)} questions that all answer in plain text\n")
     print("| server | by schema | tokens | by forced call | tokens |\n|---|---:|---:|---:|---:|")
@@ -138,8 +154,34 @@ def count_right(servers: dict[str, Server], given: argparse.Namespace) -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
+def count_calls(servers: dict[str, Server], given: argparse.Namespace) -> None:
+    wanted, questions = tasks(), facts()[: given.questions]
+    print(f"{len(wanted)} requests that want a tool, {len(questions)} questions that want none\n")
+    print(
+        "| server | called | the right tool | with its argument | required: right | with its argument ",
+        end="",
+    )
+    print("| questions without a call | right |\n|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, server in servers.items():
+        free = [server.with_tools(one.request) for one in wanted]
+        forced = [server.with_tools(one.request, tool_choice="required") for one in wanted]
+        answers = [server.with_tools(one.question) for one in questions]
+        cells = [sum(bool(called) for called, *_ in free), *_right(wanted, free), *_right(wanted, forced)]
+        cells += [sum(not called for called, *_ in answers)]
+        cells += [
+            sum(not one[0] and is_right(fact, one[2]) for fact, one in zip(questions, answers, strict=True))
+        ]
+        print(f"| {name} | {' | '.join(map(str, cells))} |", flush=True)
+
+
+def _right(wanted: list[Task], calls: list[tuple[str, str, str]]) -> tuple[int, int]:
+    """How many called the right tool, and how many of these with the argument."""
+    chosen = [(one, call) for one, call in zip(wanted, calls, strict=True) if call[0] == one.tool]
+    return len(chosen), sum(one.argument in call[1].lower() for one, call in chosen)
+
+
 def time_answers(servers: dict[str, Server], given: argparse.Namespace) -> None:
-    print("| clients | server | tokens | ms an answer, median (spread) | of the first |\n|---:|---|---:|---:|---:|")
+    print("| clients | server | tokens | ms an answer, median (spread) | ratio |\n|---:|---|---:|---:|---:|")
     for clients in given.clients:
         seconds: dict[str, list[float]] = {name: [] for name in servers}
         tokens = {name: server.keys()[1] for name, server in servers.items()}
@@ -149,8 +191,8 @@ def time_answers(servers: dict[str, Server], given: argparse.Namespace) -> None:
         first = median(next(iter(seconds.values())))
         for name, found in seconds.items():
             spread = f"{min(found) * 1e3:.0f} to {max(found) * 1e3:.0f}"
-            ratio = median(found) / first
-            print(f"| {clients} | {name} | {tokens[name]} | {median(found) * 1e3:.0f} ({spread}) | {ratio:.2f} |")
+            middle = f"{median(found) * 1e3:.0f} ({spread})"
+            print(f"| {clients} | {name} | {tokens[name]} | {middle} | {median(found) / first:.2f} |")
 
 
 def _seconds(ask: Callable[[], object], clients: int) -> float:

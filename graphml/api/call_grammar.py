@@ -25,10 +25,8 @@ from graphml.sampling.structured.schema_words import ANNOTATIONS
 from graphml.sampling.structured.time_limit import within_seconds
 from graphml.text.answers import AnswerFormat, ReasoningMarks
 from graphml.text.answers.forced_calls import (
-    TEXT_RESPONSE,
     call_trigger,
     forced_calls,
-    generic_answer,
     lark_spelling,
 )
 from graphml.text.tokenizer import Tokenizer
@@ -60,10 +58,10 @@ class CallGrammar:
         other = next((name for name in STRUCTURES if getattr(params, name)), None)
         late = params.grammar_lazy or bool(params.grammar_after)
         if other is not None and (other != "json_schema" or late):
-            if not self.forced and self.format.name != "generic":
+            if not self.forced:
                 return params
             raise UsageError(f"tools: calls are forced by a grammar here, and {other} wants another one")
-        if self.forced or self.format.name == "generic":
+        if self.forced:
             return _following(params, self._whole(params))
         if other is None:
             return self._with_free_text(params)
@@ -82,9 +80,6 @@ class CallGrammar:
         response = None
         if params.json_schema and not self.forced:
             response = _prepared("json_schema", params.json_schema, not params.open_objects)
-        if self.format.name == "generic":
-            wanted = None if self.forced else TEXT_RESPONSE if response is None else response
-            return generic_answer(schemas, self.several, wanted)
         spell = _speller(self.tokenizer)
         return forced_calls(self.format, schemas, spell, self.several, self.marks, self.inside, response)
 
@@ -102,7 +97,7 @@ class CallGrammar:
 
     def _schema(self, tool: Tool, params: SamplingParams) -> Mapping[str, Any]:
         stated = dict(tool.parameters)
-        if not stated.keys() - ANNOTATIONS - {"type"} and (self.forced or self.format.name == "generic"):
+        if not stated.keys() - ANNOTATIONS - {"type"} and self.forced:
             stated |= {"properties": {}, "additionalProperties": False}  # nothing to run on with
         try:
             found = _prepared(f"tools: {tool.name}", json.dumps(stated), not params.open_objects)

@@ -9,18 +9,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from graphml.api.answer_reader import AnswerReader, shown_tokens
 from graphml.api.call_grammar import CallGrammar
-from graphml.api.template_messages import fenced_messages, for_template, generic_messages, tool_variables
+from graphml.api.template_messages import fenced_messages, for_template, tool_variables
+from graphml.api.told_tools import told_messages
 from graphml.api.tools import Tool, tools_of
 from graphml.argument_checks import mapping_of
 from graphml.errors import TemplateError, UsageError
 from graphml.sampling import SamplingParams
 from graphml.sampling.structured.schema_members import schema_of_members
 from graphml.text.answers import AnswerFormat, AnswerParser, ReasoningMarks, format_of, formats, marks_of
-from graphml.text.answers.formats.generic import WITH_SCHEMA
+from graphml.text.answers.formats import format_of_tokens
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
 from graphml.text.fenced_text import encode_fenced, fenced, without_fences
 from graphml.text.messages import Message, checked_messages
@@ -57,8 +59,7 @@ class ChatPrompt:
         """The same with these settings; UsageError where the answer is to follow another grammar, too."""
         if self.calls is None:
             return dataclasses.replace(self, params=params)
-        format = WITH_SCHEMA if self.format.name == "generic" and params.json_schema else self.format
-        return dataclasses.replace(self, params=self.calls.sampled(params), format=format)
+        return dataclasses.replace(self, params=self.calls.sampled(params))
 
     @property
     def text(self) -> str:
@@ -90,6 +91,7 @@ class ChatPrompt:
 class ChatSettings:
     """How conversations become prompts. variables: further variables of the template.
 
+    parallel_tool_calls: whether an answer may have several, None: where the template tells the tools.
     tool_choice: "auto", "none", "required", a tool's name, or OpenAI's form of it. reasoning_format: "none"
     leaves reasoning in the text with its marks; "deepseek" and "auto" tell it apart. chat_format: the name
     of the format of answers, None: as the template's text says.
@@ -97,7 +99,7 @@ class ChatSettings:
 
     tools: tuple[Tool, ...] = ()
     tool_choice: Any = AUTO
-    parallel_tool_calls: bool = True
+    parallel_tool_calls: bool | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
     reasoning_format: str = AUTO
     chat_format: str | None = None
@@ -136,7 +138,7 @@ def chat_prompt(
     *,
     tools: object = None,
     tool_choice: Any = AUTO,
-    parallel_tool_calls: bool = True,
+    parallel_tool_calls: bool | None = None,
     variables: Mapping[str, Any] | None = None,
     reasoning_format: str = AUTO,
     chat_format: str | None = None,
@@ -166,25 +168,30 @@ def prompt_of(
     named = chosen_name(settings.tool_choice)
     forced = tools if settings.tool_choice not in (AUTO, NONE) else ()
     forced = tuple(one for one in forced if named in (None, one.name))
-    several = settings.parallel_tool_calls and named is None  # a named one is called once
     knows = format.name != "plain" and bool({"tools", "functions"} & template.variables)
-    if tools and (not knows or (forced and format.syntax is None)):
+    told = bool(tools) and (not knows or format.name == "generic" or (bool(forced) and format.syntax is None))
+    if told and settings.chat_format is None:
+        format = format_of_tokens(partial(_is_token, tokenizer))
+    elif told and format.syntax is None:
         format = formats()["generic"]
-    generic = bool(tools) and format.name == "generic"
+    # A model that was not trained to call tools begins calls again and again where it may.
+    several = not told if settings.parallel_tool_calls is None else settings.parallel_tool_calls
+    several = several and named is None  # a named one is called once
     last = messages[-1] if messages else None
     continued = last if last and last["role"] == "assistant" and not last.get("tool_calls") else None
     said = list(messages[:-1] if continued else messages)
-    if generic:
-        said = generic_messages(said, tools, several)
+    if told and format.syntax is not None:
+        controls = tokenizer.spelled_controls
+        said = told_messages(said, forced or tools, format.syntax, bool(forced), controls)
     said = fenced_messages(said, lambda one: fenced(tokenizer, one))
-    text = _rendered(template, said, settings, generic, tools)
-    marks = None if generic else marks_of(template.source, format)
+    text = _rendered(template, said, settings, () if told else tools)
+    marks = marks_of(template.source, format)
     inside = marks is not None and text.rstrip().endswith(marks.open)
     if continued is not None:
         begun = [fenced(tokenizer, continued.get(key, "")) for key in ("reasoning_content", "content")]
         text, inside = _begun(text, begun[0], begun[1], marks, inside, format)
     calls = None
-    if forced or generic or (tools and format.syntax is not None):
+    if forced or (tools and format.syntax is not None):
         calls = CallGrammar(format, forced or tools, bool(forced), several, marks, inside, tokenizer)
     return ChatPrompt(
         text, format, marks, inside, tools, settings.reasoning_format != NONE, continued is not None,
@@ -196,15 +203,13 @@ def _rendered(
     template: ChatTemplate,
     messages: list[Message],
     settings: ChatSettings,
-    generic: bool,
-    tools: Sequence[Tool],
+    shown: Sequence[Tool],
 ) -> str:
     """The text of the template, in the first form of the messages that it takes."""
-    shown = () if generic else tools
     offered = [one.as_openai() for one in shown] or None
     variables = {**tool_variables(template.variables, shown, template.now()), **settings.variables}
     failure: TemplateError | None = None
-    for form in for_template(messages, template.source, joins=generic):
+    for form in for_template(messages, template.source):
         try:
             return template.render(form, add_generation_prompt=True, tools=offered, **variables)
         except TemplateError as error:
@@ -229,3 +234,7 @@ def _begun(
             return text, True
         return f"{text}\n{marks.close}\n\n{content}", False
     return text + content, inside
+
+
+def _is_token(tokenizer: Tokenizer, text: str) -> bool:
+    return len(tokenizer.encode(text, add_special=False, parse_special=True)) == 1

@@ -15,14 +15,6 @@ from graphml.text.messages import Message
 
 TRUSTED_ROLES = ("system",)
 
-GENERIC = """You can call tools. Answer with a JSON object alone: {calls}, or {response} if no tool is needed.
-
-Tools:
-{tools}"""
-_ONE = '{"tool_call": {"name": NAME, "arguments": {...}}} to call a tool'
-_SEVERAL = '{"tool_calls": [{"name": NAME, "arguments": {...}}, ...]} to call tools'
-_RESPONSE = '{"response": "your answer"}'
-
 
 def tool_variables(wanted: Collection[str], tools: Sequence[Tool], now: datetime) -> dict[str, str]:
     """Variables that Firefunction's template reads, as its makers set them: `functions` and `datetime`.
@@ -70,16 +62,16 @@ def _fenced(value: Any, fence: Callable[[str], str]) -> Any:
     return value
 
 
-def for_template(messages: Sequence[Message], source: str, joins: bool) -> Iterator[list[Message]]:
+def for_template(messages: Sequence[Message], source: str) -> Iterator[list[Message]]:
     """The messages in the forms that templates want, the likeliest first; others are for where it fails.
 
-    Arguments are a mapping or JSON text; an assistant's content beside calls is missing, None or "". joins:
-    the system message may be told by the first user, where a template has no such role.
+    Arguments are a mapping or JSON text; an assistant's content beside calls is missing, None or "". Where a
+    template has no system role, the first user's message begins with the system's text.
     """
     plain = [_named(message, source) for message in messages]
     if not any(message.get("tool_calls") for message in plain):
         yield plain
-        if joins and len(plain) > 1 and plain[0]["role"] == "system":
+        if len(plain) > 1 and plain[0]["role"] == "system" and plain[1]["role"] == "user":
             yield [{**plain[1], "content": f"{plain[0]['content']}\n\n{plain[1]['content']}"}, *plain[2:]]
         return
     for as_text in (False, True):
@@ -116,46 +108,3 @@ def _form(message: Message, as_text: bool, content: str | None) -> Message:
 
 def _text(arguments: dict[str, Any]) -> str:
     return json.dumps(arguments, ensure_ascii=False)
-
-
-def generic_messages(messages: Sequence[Message], tools: Sequence[Tool], several: bool) -> list[Message]:
-    """The conversation for a template that knows no tools: they are told by the system message.
-
-    Calls become the assistant's text, in the form that it is to answer in, results a message of the user.
-    """
-    described = "\n".join(_text(one.as_openai()["function"]) for one in tools)
-    told = GENERIC.format(calls=_SEVERAL if several else _ONE, response=_RESPONSE, tools=described)
-    found: list[Message] = []
-    for message in messages:
-        if message["role"] == "tool":
-            what = message.get("name") or _called(messages, message.get("tool_call_id", "")) or "the tool"
-            result = f"Result of {what}: {message['content']}"
-            if found and found[-1].get("result"):
-                found[-1]["content"] += "\n" + result
-            else:
-                found.append({"role": "user", "content": result, "result": True})
-        elif message.get("tool_calls"):
-            found.append({"role": "assistant", "content": _written(message["tool_calls"], several)})
-        else:
-            found.append(dict(message))
-    for message in found:
-        message.pop("result", None)
-    if found and found[0]["role"] == "system":
-        found[0]["content"] = f"{found[0]['content']}\n\n{told}"
-    else:
-        found.insert(0, {"role": "system", "content": told})
-    return found
-
-
-def _called(messages: Sequence[Message], id: str) -> str:
-    """The tool of the call with this id."""
-    calls = (call for message in messages for call in message.get("tool_calls", ()))
-    return next((str(call["function"]["name"]) for call in calls if id and call["id"] == id), "")
-
-
-def _written(calls: Sequence[dict[str, Any]], several: bool) -> str:
-    said = [
-        {"name": one["function"]["name"], "arguments": json.loads(one["function"]["arguments"])}
-        for one in calls
-    ]
-    return _text({"tool_calls": said} if several or len(said) > 1 else {"tool_call": said[0]})

@@ -35,7 +35,7 @@ def tool(parameters: dict[str, Any], name: str = "f") -> dict[str, Any]:
 
 
 def asked(model: graphml.Model, *tools: dict[str, Any], **how: Any) -> ChatPrompt:
-    given = {"tool_choice": "auto", "chat_format": "generic", **how}
+    given = {"tool_choice": "auto", "chat_format": "generic", "parallel_tool_calls": True, **how}
     return chat_prompt(model.tokenizer, model.templates, MESSAGES, tools=list(tools), **given)
 
 
@@ -58,7 +58,7 @@ def call(arguments: Any, name: str = "f") -> str:
 
 
 def generic(*calls: str) -> str:
-    return f'{{"tool_calls": [{", ".join(calls)}]}}'
+    return "\n".join(calls)
 
 
 def hermes(*calls: str) -> str:
@@ -110,7 +110,7 @@ def test_one_unsupported_tool_refuses_forced_calls_alone(
     assert takes(
         model,
         asked(model, odd, tool(UNIT), chat_format=format, tool_choice="f"),
-        written(call({})) if format == HERMES else '{"tool_call": ' + call({}) + "}",
+        written(call({})),
     )
 
 
@@ -124,8 +124,7 @@ def test_a_named_tool_is_called_once(model: graphml.Model) -> None:
         assert not takes(model, prompt, hermes(one, one))
         assert not takes(model, prompt, hermes(other))
         prompt = asked(model, *tools, tool_choice=choice)
-        assert '{"tool_call": {"name": NAME' in prompt.text
-        assert takes(model, prompt, f'{{"tool_call": {one}}}')
+        assert takes(model, prompt, one)
         assert not takes(model, prompt, generic(one, one))
     for choice in ("required", "auto"):
         assert takes(model, asked(model, *tools, tool_choice=choice, chat_format=HERMES), hermes(one, other))
@@ -145,34 +144,48 @@ def test_objects_of_arguments_are_open_where_that_is_asked_for(model: graphml.Mo
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
-@pytest.mark.parametrize("format", ["generic", HERMES, CODER])
+@pytest.mark.parametrize("format", ["generic", "llama3", HERMES, CODER])
 def test_an_answer_is_a_call_or_follows_the_schema(model: graphml.Model, format: str) -> None:
     written = "<tool_call>\n<function=f>\n<parameter=unit>\nC\n</parameter>\n</function>\n</tool_call>"
-    written = {"generic": generic(call({"unit": "C"})), HERMES: hermes(call({"unit": "C"}))}.get(
-        format, written
-    )
+    one = call({"unit": "C"})
+    written = {
+        "generic": generic(one), "llama3": one.replace("arguments", "parameters"), HERMES: hermes(one)
+    }.get(format, written)  # fmt: skip
     params = SamplingParams(json_schema=CITY)
     prompt = asked(model, tool(UNIT), chat_format=format, params=params)
     assert takes(model, prompt, written)
     (found,) = read(model, prompt, written).tool_calls
     assert found.values() == {"unit": "C"}
     answer = '{"city": "Rome \\"x\\""}'
-    said = f'{{"response": {answer}}}' if format == "generic" else answer
-    assert takes(model, prompt, said)
-    assert read(model, prompt, said).content == answer
-    assert not takes(model, prompt, said.replace("city", "town"))
+    assert takes(model, prompt, answer)
+    assert read(model, prompt, answer).content == answer
+    assert not takes(model, prompt, answer.replace("city", "town"))
     assert not takes(model, prompt, "It is Rome.")
     forced = asked(model, tool(UNIT), chat_format=format, params=params, tool_choice="required")
     assert takes(model, forced, written)
-    assert not takes(model, forced, said)
+    assert not takes(model, forced, answer)
 
 
-def test_a_response_that_is_a_string_or_breaks_off_is_as_it_stands(model: graphml.Model) -> None:
+def test_an_answer_by_a_schema_is_text_as_it_stands(model: graphml.Model) -> None:
     prompt = asked(model, tool(UNIT), params=SamplingParams(json_schema={"enum": ["a b", {"c": "d"}]}))
-    assert takes(model, prompt, '{"response": "a b"}')
-    assert read(model, prompt, '{"response": "a b"}').content == '"a b"'
-    assert read(model, prompt, '{"response": {"c": ').content == '{"c": '
-    assert read(model, asked(model, tool(UNIT)), '{"response": "a b"}').content == "a b"
+    for text in ('"a b"', '{"c": "d"}'):
+        assert takes(model, prompt, text)
+        assert read(model, prompt, text).content == text
+    assert read(model, prompt, '{"c": ').content == '{"c": '
+
+
+def test_several_calls_come_where_the_template_tells_the_tools_or_they_are_asked_for(
+    model: graphml.Model,
+) -> None:
+    two = [call({}), call({}, "g")]
+    tools = tool({}), tool({}, "g")
+    for format, written, by_default in (("generic", generic, False), (HERMES, hermes, True)):
+        for several in (None, False, True):
+            prompt = asked(
+                model, *tools, tool_choice="required", chat_format=format, parallel_tool_calls=several
+            )
+            assert takes(model, prompt, written(two[0]))
+            assert takes(model, prompt, written(*two)) is (by_default if several is None else several)
 
 
 def test_another_structure_still_excludes_forced_calls(model: graphml.Model) -> None:

@@ -301,22 +301,52 @@ def _shortest(prompt: Any, model: graphml.Model) -> str:
     return model.decode(text)
 
 
-def test_a_model_without_tools_in_its_template_answers_in_the_generic_form(tmp_path: Path) -> None:
+def test_a_model_without_tools_in_its_template_is_told_them_by_the_first_user(tmp_path: Path) -> None:
     path = tiny_model.write(tmp_path / "tiny.gguf", n_ctx=4000)
     with graphml.load(path, backend="reference", kv="f32") as model:
         chat = chat_of(model, system="Be kind.")
-        pieces = [
-            '{"tool_calls": [{"name": "double", "arguments": {"x": 4}}]}',
-            '{"response": "It is \\"8\\"."}',
-        ]
+        pieces = ['{"name": "double", "arguments": {"x": 4}}', 'It is "8".']
         assert chat.respond(says(model, *pieces), tools=[double]) == 'It is "8".'
         assert [one["role"] for one in chat.history] == ["system", "user", "assistant", "tool", "assistant"]
         prompt = chat_prompt(model.tokenizer, model.templates, chat.history[:-1], tools=[double])
-        assert re.search(r"Be kind\.\n\nYou can call tools.*Double a number", prompt.text, re.DOTALL)
+        told = r"Be kind\.<\|im_end\|>.*user\nTools:\n\{.*Double a number.*\nIf a tool is needed, answer with a JSON object alone: "
+        assert re.search(told + r'\{"name": NAME, "arguments": \{\.\.\.\}\}\n\n', prompt.text, re.DOTALL)
+        assert 'assistant\n{"name": "double", "arguments": {"x": 4}}<|im_end|>' in prompt.text
         assert "user\nResult of double: 8<|im_end|>" in prompt.text
         accepts = structure_of(prompt, model)
         assert all(accepts(text) for text in pieces)
-        assert not accepts("It is 8.")
+        assert not accepts('{"name": "halve"')
+        forced = chat_prompt(
+            model.tokenizer, model.templates, chat.history[:2], tools=[double], tool_choice="double"
+        )
+        assert "Tools:" not in forced.text
+        assert "user\nDouble a number." in forced.text
+        accepts = structure_of(forced, model)
+        assert accepts(pieces[0])
+        assert not accepts(pieces[1])
+
+
+@pytest.mark.parametrize(("tokens", "format", "told"), [
+    (["<tool_call>"], "hermes", "answer with this alone: <tool_call>\n{\"name\": NAME, \"arguments\": {...}}\n"),
+    (["<tool_call>", "<arg_key>"], "glm", "<tool_call>NAME\n<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>"),
+    (["<|python_tag|>", "<|eom_id|>"], "llama3", 'a JSON object alone: {"name": NAME, "parameters": {...}}'),
+    (["[TOOL_CALLS]"], "mistral-array", 'alone: [TOOL_CALLS][{"name": NAME'),
+    ([], "generic", 'a JSON object alone: {"name": NAME, "arguments": {...}}'),
+])  # fmt: skip
+def test_a_familys_own_format_is_used_where_its_markers_are_tokens(
+    tmp_path: Path, tokens: list[str], format: str, told: str
+) -> None:
+    path = tiny_model.write(tmp_path / "tiny.gguf", n_ctx=4000, more=tokens)
+    with graphml.load(path, backend="reference", kv="f32") as model:
+        messages = [{"role": "user", "content": "x"}]
+        prompt = chat_prompt(model.tokenizer, model.templates, messages, tools=[double])
+        assert prompt.format.name == format
+        if model.tokenizer.spelled_controls(told):
+            assert "If a tool is needed" not in prompt.text  # control tokens cannot be told as text
+        else:
+            assert told in prompt.text
+        plain = chat_prompt(model.tokenizer, model.templates, messages)
+        assert plain.format.name == "plain"
 
 
 def test_a_tool_use_template_is_used_where_tools_are_offered(model: graphml.Model) -> None:

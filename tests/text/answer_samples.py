@@ -173,12 +173,12 @@ SAMPLES = (
         "harmony", "<|channel|>analysis<|message|>a <b><|end|><|start|>assistant<|channel|>final<|message|>Yes.",
         "Yes.", "a <b>",
     ),
-    Sample("generic", '{"response": "a \\"b\\"\\n\\ud83d\\ude00"}', 'a "b"\n😀'),
-    Sample("generic", '{"tool_call": {"name": "weather", "arguments": ' + ROME_JSON + "}}", "", "", (ROME,)),
+    Sample("generic", '{"name": "weather", "arguments": ' + ROME_JSON + "}", "", "", (ROME,)),
     Sample(
-        "generic", '{"tool_calls": [{"name": "weather", "arguments": ' + ROME_JSON + '}, {"name": "add", '
-        '"arguments": ' + SUM_JSON + "}]}", "", "", (ROME, SUM),
+        "generic", '{"name": "weather", "arguments": ' + ROME_JSON + '}\n{"name": "add", "arguments": '
+        + SUM_JSON + "}", "", "", (ROME, SUM),
     ),
+    Sample("generic", '{"name": "Rome", "size": 3}', '{"name": "Rome", "size": 3}'),
     Sample("generic", "no JSON {", "no JSON {"),
 )  # fmt: skip
 
@@ -207,6 +207,6 @@ MALFORMED = (
     ("functionary", "<function=weather>x</function>"),
     ("harmony", "<|channel|>commentary to=functions.nobody<|message|>{}"),
     ("harmony", "<|channel|>analysis and nothing"),
-    ("generic", '{"tool_call": {"name": "nobody"}}'),
+    ("generic", '{"name": "nobody", "arguments": {}}'),
 )
 """Texts in which nothing is a call."""

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from graphml.text.answers.answer_format import AnswerFormat, CallSyntax, ReasoningMarks
 from graphml.text.answers.call_sink import Schemas
-from graphml.text.answers.formats import generic, harmony
+from graphml.text.answers.formats import harmony
 from graphml.text.answers.parameter_calls import ParameterSyntax, json_types
 
 _COMPACT: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-TEXT_RESPONSE: Final = {"type": "string"}
 ANYTHING, SPACE, NAME = r"/(.|\n)*/", r"/[ \n]*/", r"/[A-Za-z0-9_.\-]{1,64}/"
+_PARTS: Final = re.compile(r'"[^"]*"|[^"]+')
 
 Schema: TypeAlias = Any  # bool or mapping, as json.loads gives it
 Spell = Callable[[str], str]
@@ -41,7 +42,7 @@ def forced_calls(
     """
     syntax = format.syntax
     assert syntax is not None
-    rules = _Rules(spell)
+    rules = _Rules(spell if response is None else partial(_as_json, spell))
     calls = [rules.call(syntax, name, schema) for name, schema in tools.items()]
     one = " | ".join(calls)
     rules.add("call", one)
@@ -51,6 +52,11 @@ def forced_calls(
     if response is not None:
         answer = f"({answer} | {rules.add('response', _json(response))})"
     return rules.text(_joined(before, answer))
+
+
+def _as_json(spell: Spell, text: str) -> str:
+    """A text in the parts that JSON has: llguidance tells a call from other JSON by these alone."""
+    return _joined(*map(spell, _PARTS.findall(text))) if text.startswith("{") else spell(text)
 
 
 def call_trigger(format: AnswerFormat, marks: ReasoningMarks | None = None, inside: bool = False) -> str:
@@ -72,32 +78,6 @@ def call_trigger(format: AnswerFormat, marks: ReasoningMarks | None = None, insi
     if inside:
         return rf"\A{closed}{text}{word}"
     return rf"\A(?:{opened}{closed}|(?!{opened})){text}{word}"
-
-
-def generic_answer(tools: Schemas, several: bool, response: Schema | None) -> str:
-    """The grammar of the generic form: an object with calls or with a response.
-
-    response: the schema of the response, None where calls are required; `TEXT_RESPONSE` for a text.
-    """
-    rules = _Rules(lambda text: json.dumps(text, ensure_ascii=False))
-    calls = [
-        rules.add(f"call_{number}", _generic_call(rules, name, schema))
-        for number, (name, schema) in enumerate(tools.items())
-    ]
-    rules.add("call", " | ".join(calls))
-    begin, end = (f'{{"{generic.CALLS}": [', "]}") if several else (f'{{"{generic.CALL}": ', "}")
-    more = f" ({json.dumps(', ')} call)*" if several else ""
-    kinds = [f"{json.dumps(begin)} call{more} {json.dumps(end)}"]
-    if response is not None:
-        said = rules.add("response", _json(response))
-        begin = f'{{"{generic.RESPONSE}": '
-        kinds.append(f"{json.dumps(begin)} {said} {json.dumps('}')}")
-    return rules.text(" | ".join(kinds))
-
-
-def _generic_call(rules: _Rules, name: str, schema: Schema) -> str:
-    begin = f'{{"name": {json.dumps(name)}, "arguments": '
-    return f"{json.dumps(begin)} {rules.arguments(schema)} {json.dumps('}')}"
 
 
 def _joined(*parts: str) -> str:

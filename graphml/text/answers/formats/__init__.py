@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -46,6 +46,18 @@ def format_of(template: str, name: str | None = None) -> AnswerFormat:
         return every[name]
     fitting = [one for one in every.values() if _fits(one, template)]
     return max(fitting, key=lambda one: one.rank, default=PLAIN)
+
+
+def format_of_tokens(is_token: Callable[[str], bool]) -> AnswerFormat:
+    """The format whose markers are tokens of a vocabulary, `generic` where there is none that can be forced.
+
+    is_token: whether a text is one token.
+    """
+    markers = {
+        text for one in formats().values() for group in (*one.found_by, one.not_with) for text in group
+    }
+    found = format_of("\n".join(sorted(filter(is_token, markers))))
+    return formats()["generic"] if found.syntax is None else found
 
 
 def marks_of(template: str, format: AnswerFormat) -> ReasoningMarks | None:

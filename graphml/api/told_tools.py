@@ -1,0 +1,109 @@
+"""Tools in the messages of a template that knows none: their description, and calls and results as text.
+
+The description decides whether a model calls where it should, and what it answers where it should not
+(decision 96). Knows messages, tools and the syntax of calls; nothing of templates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from graphml.api.tools import Tool
+from graphml.text.answers.answer_format import CallSyntax
+from graphml.text.messages import Message
+
+
+def told_messages(
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    syntax: CallSyntax,
+    forced: bool,
+    controls: Callable[[str], Collection[str]],
+) -> list[Message]:
+    """The conversation with its tools described before the first user's text.
+
+    Calls become the assistant's text, in the form that it is to answer in, results a message of the user.
+    forced: whether these tools must be called. controls: the control tokens that a text spells.
+    """
+    told = _one_told(tools[0]) if forced and len(tools) == 1 else _all_told(tools, syntax, controls)
+    found: list[Message] = []
+    results: Message | None = None
+    for message in messages:
+        if message["role"] == "tool":
+            what = message.get("name") or _called(messages, message.get("tool_call_id", "")) or "the tool"
+            result = f"Result of {what}: {message['content']}"
+            if results is None:
+                results = {"role": "user", "content": result}
+                found.append(results)
+            else:
+                results["content"] += "\n" + result
+            continue
+        results = None
+        if message.get("tool_calls"):
+            found.append({"role": "assistant", "content": _written(message, syntax)})
+        else:
+            found.append(dict(message))
+    first = next((one for one in found if one["role"] == "user"), None)
+    if first is None:
+        first = {"role": "user", "content": ""}
+        found.insert(1 if found and found[0]["role"] == "system" else 0, first)
+    first["content"] = "\n\n".join(text for text in (told, first["content"]) if text)
+    return found
+
+
+def _all_told(tools: Sequence[Tool], syntax: CallSyntax, controls: Callable[[str], Collection[str]]) -> str:
+    described = "\n".join(_text(one.as_openai()["function"]) for one in tools)
+    call = _call(syntax, "NAME", None).replace('"NAME"', "NAME")
+    if controls(call):  # the model knows them; told as a text they would be no control tokens
+        return f"Tools:\n{described}"
+    what = "a JSON object" if call.startswith("{") else "this"
+    return f"Tools:\n{described}\nIf a tool is needed, answer with {what} alone: {call}"
+
+
+def _one_told(tool: Tool) -> str:
+    """The only tool that may be called, which must be: its name and its parameters are forced text."""
+    properties = tool.parameters.get("properties", {})
+    stated = {name: one.get("description") for name, one in properties.items() if isinstance(one, Mapping)}
+    return "\n".join(
+        [*filter(None, [tool.description]), *(f"{name}: {one}" for name, one in stated.items() if one)]
+    )
+
+
+def _called(messages: Sequence[Message], id: str) -> str:
+    """The tool of the call with this id."""
+    calls = (call for message in messages for call in message.get("tool_calls", ()))
+    return next((str(call["function"]["name"]) for call in calls if id and call["id"] == id), "")
+
+
+def _written(message: Message, syntax: CallSyntax) -> str:
+    """What the assistant said and the calls that it made, as the format writes them."""
+    functions = [call["function"] for call in message["tool_calls"]]
+    calls = [_part(syntax, one["name"], json.loads(one["arguments"])) for one in functions]
+    text = syntax.begin + (syntax.between or "\n").join(calls) + syntax.end
+    return "\n\n".join(part for part in (message.get("content"), text) if part)
+
+
+def _call(syntax: CallSyntax, name: str, arguments: Mapping[str, Any] | None) -> str:
+    return syntax.begin + _part(syntax, name, arguments) + syntax.end
+
+
+def _part(syntax: CallSyntax, name: str, arguments: Mapping[str, Any] | None) -> str:
+    """One call; arguments: None for what stands for any."""
+    before, after = syntax.before.format(name=name), syntax.after.format(name=name)
+    marks = syntax.parameters
+    if marks is None:
+        return f"{before}{'{...}' if arguments is None else _text(arguments)}{after}"
+    line = "\n" if marks.lines else ""
+    values = {"KEY": "VALUE"} if arguments is None else arguments
+    parts = [
+        f"{marks.key_open}{key}{marks.key_close}{marks.value_open}{line}"
+        f"{one if isinstance(one, str) else _text(one)}{line}{marks.value_close}\n"
+        for key, one in values.items()
+    ]
+    return before + "".join(parts) + after
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
