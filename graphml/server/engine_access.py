@@ -101,8 +101,8 @@ class EngineAccess:
         if len(ids) >= self.n_ctx:
             raise too_long(f"{len(ids)} tokens", len(ids), self.n_ctx)
         handle = self.engine.submit(
-            ids, _in_own_tokens(settings.params), settings.max_tokens, settings.seed, settings.n, key, priority,
-            deadline, weight=self.limits_of(key).weight, keep=keep, lora=self.adapters(lora), salt=salt,
+            ids, _in_own_tokens(settings.params), settings.max_tokens, settings.seed, settings.n, key,
+            priority, deadline, weight=self.limits_of(key).weight, keep=keep, lora=self.adapters(lora), salt=salt,
         )  # fmt: skip
         made = Generation(self, handle, ids, settings, arrived, id_slot, key)
         self.active[made.number] = made
@@ -211,6 +211,6 @@ class EngineAccess:
 
 
 def _in_own_tokens(params: SamplingParams) -> SamplingParams:
-    """The settings, but for texts of a structure llama.cpp's numbers, with which its masks come, are not used."""
+    """The settings, for texts of a structure without llama.cpp's random numbers, which bring its masks."""
     structured = any(getattr(params, name) for name in STRUCTURES if name != "begins_with")
     return replace(params, rng="graphml") if structured else params
