@@ -32,7 +32,8 @@ from graphml.text.answers.forced_calls import (
 from graphml.text.tokenizer import Tokenizer
 
 ANY_OBJECT: Final = {"type": "object"}
-KEPT: Final = 64
+KEPT, KEPT_CHARS = 256, 1 << 16
+"""So many schemas are kept, each of at most so many characters."""
 
 
 @dataclass(frozen=True)
@@ -132,18 +133,20 @@ def _lark(grammar: str) -> str:
 
 def _prepared(name: str, text: str, closed: bool) -> Any:
     """The schema as a part of a grammar; UsageError, beginning with the name, where it is not supported."""
-    found = _part_or_error(name, text, closed)
+    found = (_kept if len(text) <= KEPT_CHARS else _part_or_error)(name, text, closed)
     if isinstance(found, str):
         raise UsageError(f"{name}: {found}")
     return found
 
 
-@lru_cache(maxsize=KEPT)
 def _part_or_error(name: str, text: str, closed: bool) -> Any:
     try:
         return within_seconds(name, lambda: schema_of_part(text, closed))
     except UsageError as error:
         return str(error).removeprefix("json_schema").lstrip(":, ")
+
+
+_kept = lru_cache(maxsize=KEPT)(_part_or_error)
 
 
 def _speller(tokenizer: Tokenizer) -> Callable[[str], str]:

@@ -67,6 +67,7 @@ def hermes(*calls: str) -> str:
 
 SCHEMAS: list[tuple[dict[str, Any], Any, Any]] = [  # parameters, right arguments, wrong ones
     (UNIT, {"unit": "F"}, {"unit": "K"}),
+    ({**UNIT, "properties": {"unit": {"$ref": "/$defs/Unit"}}}, {"unit": "F"}, {"unit": "K"}),
     ({"properties": {"p": {"type": "string", "format": "path"}}}, {"p": "/"}, {"p": 1}),
     (
         {"properties": {"m": {"type": "object", "propertyNames": {"pattern": "^[ab]$"}}}},

@@ -104,6 +104,34 @@ def test_one_call_at_a_time_where_no_more_are_wanted(claude: anthropic.Anthropic
         assert called(stream.get_final_message()) == ["look"]
 
 
+def test_a_named_tool_is_called_once_on_each_protocol(
+    gpt: openai.OpenAI, claude: anthropic.Anthropic
+) -> None:
+    functions: list[Any] = [{"name": name, "parameters": NOTHING} for name in NAMES[:2]]
+    tools: Any = [{"type": "function", "function": one} for one in functions]
+    flat: Any = [{"type": "function", "strict": None, **one} for one in functions]
+    told: Any = [{"name": name, "input_schema": NOTHING} for name in NAMES[:2]]
+    for _ in range(3):
+        chat = gpt.chat.completions.create(
+            model="any", messages=USER, tools=tools, max_tokens=120, temperature=2.0,
+            tool_choice={"type": "function", "function": {"name": "stop"}},
+        ).choices[0]  # fmt: skip
+        made = [one.function.name for one in chat.message.tool_calls or () if one.type == "function"]
+        assert (made, chat.finish_reason) == (["stop"], "tool_calls")
+        response = gpt.responses.create(
+            model="any", input="Once", tools=flat, max_output_tokens=120, temperature=2.0,
+            tool_choice={"type": "function", "name": "stop"},
+        )  # fmt: skip
+        assert [one.name for one in response.output if one.type == "function_call"] == ["stop"]
+        assert response.status == "completed"
+        message = claude.messages.create(
+            model="any", max_tokens=120, messages=USER, tools=told,
+            tool_choice={"type": "tool", "name": "stop"},
+        )  # fmt: skip
+        assert called(message) == ["stop"]
+        assert message.stop_reason == "tool_use"
+
+
 def test_a_message_follows_its_schema(claude: anthropic.Anthropic, server: Running) -> None:
     asked: dict[str, Any] = {"model": "any", "max_tokens": 60, "messages": USER}
     form: Any = {"format": {"type": "json_schema", "schema": YES}}

@@ -94,11 +94,14 @@ def every_schema(schema: Schema) -> Iterator[dict[str, Any]]:
 
 
 def referred(root: Schema, reference: str) -> Schema:
-    """What a reference inside the document leads to; UnsupportedSchemaError for any other one."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
+    """What a reference inside the document leads to; UnsupportedSchemaError for any other one.
+
+    A pointer without its `#`, as LiteLLM writes it to Anthropic, is one, too.
+    """
+    if not isinstance(reference, str) or not reference.startswith(("#", "/")):
         raise UnsupportedSchemaError(f"$ref {reference!r:.80} leads out of the schema")
     place: Any = root
-    path = unquote(reference[1:])
+    path = unquote(reference.removeprefix("#"))
     if path and not path.startswith("/"):
         for one in every_schema(root):
             if one.get("$anchor") == path or path == str(one.get("$id", one.get("id", ""))).lstrip("#"):

@@ -1,0 +1,70 @@
+"""What the tests of all libraries ask for: a trip, by a nested type, and the weather, by a tool."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel
+
+
+class Pace(Enum):
+    SLOW = "slow"
+    FAST = "fast"
+
+
+class City(BaseModel):
+    """Where to."""
+
+    name: str
+    pace: Pace
+
+
+class Trip(BaseModel):
+    """A trip."""
+
+    city: City
+    days: int
+
+
+ASKED = "Two slow days in Rome."
+MESSAGES: list[Any] = [{"role": "user", "content": ASKED}]
+TRIP = Trip(city=City(name="Rome", pace=Pace.SLOW), days=2)
+JSON = json.dumps({"city": {"name": "Rome", "pace": "slow"}, "days": 2})
+WEATHER: dict[str, Any] = {
+    "name": "weather", "description": "Look up the weather.",
+    "parameters": {
+        "type": "object", "properties": {"city": {"type": "string"}, "unit": {"enum": ["C", "F"]}},
+        "required": ["city"],
+    },
+}  # fmt: skip
+CLOCK: dict[str, Any] = {
+    "name": "clock", "description": "The time.", "parameters": {"type": "object", "properties": {}},
+}  # fmt: skip
+
+
+def one_call(name: str, arguments: str) -> str:
+    """What a model without a format of its own writes for one call that it must make."""
+    return f'{{"tool_call": {{"name": "{name}", "arguments": {arguments}}}}}'
+
+
+def calls(*made: tuple[str, str]) -> str:
+    """The same of several."""
+    each = ", ".join(f'{{"name": "{name}", "arguments": {arguments}}}' for name, arguments in made)
+    return f'{{"tool_calls": [{each}]}}'
+
+
+def response(text: str) -> str:
+    """An answer without calls, where there are tools."""
+    return f'{{"response": {json.dumps(text)}}}'
+
+
+def response_of(value: str) -> str:
+    """The same where it follows a schema."""
+    return f'{{"response": {value}}}'
+
+
+ROME = '{"city": "Rome", "unit": "C"}'
+ROUNDS = (calls(("weather", ROME)), response("It is sunny in Rome."))
+"""An agent's answers: a call, and with its result the text."""

@@ -1,0 +1,63 @@
+"""A model that would say what a test wishes: all else of a server is as with any model, grammars among it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import graphml
+from tests import tiny_model
+from tests.server.running_server import Running
+
+HEADER = "<|im_start|>assistant\n"
+LIKED = 1000.0
+
+
+@dataclass
+class Wishes:
+    """A function of logits.
+
+    answers: of different requests in turn, texts or functions of the prompt; the last repeats. prompts: what
+    the model was asked.
+    """
+
+    model: graphml.Model
+    answers: list[str | Callable[[str], str]] = field(default_factory=list)
+    prompts: list[str] = field(default_factory=list)
+    server: Running | None = None
+
+    def forget(self) -> None:
+        self.answers, self.prompts = [], []
+
+    def say(self, *answers: str | Callable[[str], str]) -> None:
+        self.answers = list(answers)
+
+    @property
+    def address(self) -> str:
+        assert self.server is not None
+        return self.server.address
+
+    @property
+    def v1(self) -> str:
+        return f"{self.address}/v1"
+
+    def __call__(self, ids: Any, logits: Any, history: Any) -> Any:
+        prompt, _, said = self.model.decode(list(history), skip_special=False).rpartition(HEADER)
+        if prompt not in self.prompts:
+            self.prompts.append(prompt)
+        if not self.answers:
+            return logits
+        turn = min(self.prompts.index(prompt), len(self.answers) - 1)
+        answer = self.answers[turn]
+        wish = answer(prompt) if callable(answer) else answer
+        liked = tiny_model.END
+        if said != wish:
+            if not wish.startswith(said):
+                return logits
+            liked = len(tiny_model.SPECIAL) + wish.encode()[len(said.encode())]  # the byte's token
+        logits = np.array(logits, np.float32)
+        logits[np.asarray(ids) == liked] = LIKED
+        return logits
