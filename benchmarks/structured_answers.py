@@ -5,10 +5,10 @@
     python benchmarks/structured_answers.py speed NAME=URL... [--rounds 5] [--clients 1 8]
 
 `right`: questions with known answers (`known_facts.py`) at temperature 0, in plain text until so many are
-found that every server answers; then these by a JSON schema and by a forced call. `tools`: requests that want
-one of six tools (`tool_tasks.py`) and questions that want none, all with these tools: how many are called, and
-called rightly. `speed`: answers of mostly keys, the servers in turns; tokens and milliseconds an answer, medians
-and spread of the rounds. Servers of OpenAI's protocol: `graphml serve`, `llama-server`.
+found that every server answers; then these by a JSON schema and by a forced call. `tools`: requests that
+want one of six tools (`tool_tasks.py`) and questions that want none, all with these tools: how many are
+called, and called rightly. `speed`: answers of mostly keys, the servers in turns; tokens and milliseconds
+an answer, medians and spread of the rounds. Servers of OpenAI's protocol: `graphml serve`, `llama-server`.
 """
 
 from __future__ import annotations

@@ -102,7 +102,8 @@ class EngineAccess:
             raise too_long(f"{len(ids)} tokens", len(ids), self.n_ctx)
         handle = self.engine.submit(
             ids, _in_own_tokens(settings.params), settings.max_tokens, settings.seed, settings.n, key,
-            priority, deadline, weight=self.limits_of(key).weight, keep=keep, lora=self.adapters(lora), salt=salt,
+            priority, deadline, weight=self.limits_of(key).weight, keep=keep, lora=self.adapters(lora),
+            salt=salt,
         )  # fmt: skip
         made = Generation(self, handle, ids, settings, arrived, id_slot, key)
         self.active[made.number] = made
