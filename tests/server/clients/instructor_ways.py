@@ -15,17 +15,17 @@ from typing import Any, Literal
 import anthropic
 import instructor
 import openai
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 
 class City(BaseModel):
-    name: str
+    name: str = Field(max_length=20)  # a model that runs on has an end
     pace: Literal["slow", "fast"]  # of an Enum it makes no partial objects
 
 
 class Trip(BaseModel):
     city: City
-    days: int
+    days: int = Field(ge=0, le=30)
 
 
 class Weather(BaseModel):
@@ -73,7 +73,7 @@ def made(mode: Any) -> Any:
     return instructor.from_openai(CLIENT, mode=mode)
 
 
-HOW: dict[str, Any] = {"model": "any", "max_tokens": 300, "temperature": 0}
+HOW: dict[str, Any] = {"model": "any", "max_tokens": 700, "temperature": 0}
 
 
 def one(mode: Any, real: bool = False) -> Callable[[], bool]:
@@ -91,7 +91,7 @@ def responses(real: bool = False) -> Callable[[], bool]:
     def way() -> bool:
         found = made(MODES.RESPONSES_TOOLS).responses.create(
             model="any", input=asked("" if real else once("Trip", JSON)), response_model=Trip, max_retries=0,
-            max_output_tokens=300, temperature=0,
+            max_output_tokens=700, temperature=0,
         )  # fmt: skip
         return same(found) or (real and isinstance(found, Trip))
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.clients.libraries import LEAVES_SOCKETS, LITELLMS_TYPES, library, run
 from tests.server.clients.refusing_server import Refusing
-from tests.server.clients.trips import ASKED, JSON, TRIP, Trip
+from tests.server.clients.trips import ASKED, ENOUGH, JSON, TRIP, Trip
 from tests.server.clients.wished_answers import Wishes
 from tests.server.running_server import Running
 
@@ -119,5 +119,5 @@ def test_retries_errors_and_embeddings(refused: Refusing, wished: Wishes) -> Non
 @pytest.mark.model
 def test_a_model_fills_a_nested_type(smollm: Running) -> None:
     dspy = library("dspy")
-    with dspy.context(lm=lm(f"{smollm.address}/v1"), adapter=dspy.JSONAdapter()):
+    with dspy.context(lm=lm(f"{smollm.address}/v1", max_tokens=ENOUGH), adapter=dspy.JSONAdapter()):
         assert isinstance(dspy.Predict(plan())(question=ASKED).trip, Trip)

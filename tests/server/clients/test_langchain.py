@@ -13,6 +13,7 @@ from tests.server.clients.refusing_server import Refusing
 from tests.server.clients.trips import (
     ASKED,
     CLOCK,
+    ENOUGH,
     JSON,
     ROME,
     ROUNDS,
@@ -163,5 +164,7 @@ def test_a_model_fills_a_nested_type(smollm: Running, subtests: pytest.Subtests)
     for name, api in APIS.items():
         for method in ("json_schema", "function_calling"):
             with subtests.test(f"{name}, {method}"):
-                made = chat(f"{smollm.address}/v1", **api).with_structured_output(Trip, method=method)
+                made = chat(f"{smollm.address}/v1", max_tokens=ENOUGH, **api).with_structured_output(
+                    Trip, method=method
+                )
                 assert isinstance(made.invoke(ASKED), Trip)

@@ -11,6 +11,7 @@ from tests.server.clients.libraries import LEAVES_SOCKETS, LITELLMS_TYPES, libra
 from tests.server.clients.refusing_server import Refusing
 from tests.server.clients.trips import (
     CLOCK,
+    ENOUGH,
     JSON,
     MESSAGES,
     ROME,
@@ -165,6 +166,6 @@ def test_a_model_fills_a_nested_type(smollm: Running) -> None:
     litellm = library("litellm")
     found = litellm.completion(
         model=OPENAI, api_base=f"{smollm.address}/v1", api_key="none", messages=MESSAGES, temperature=0,
-        max_tokens=120, response_format=Trip,
+        max_tokens=ENOUGH, response_format=Trip,
     )  # fmt: skip
     assert Trip.model_validate_json(found.choices[0].message.content)

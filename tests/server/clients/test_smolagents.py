@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from tests.server.clients.libraries import LEAVES_SOCKETS, library
 from tests.server.clients.refusing_server import Refusing
-from tests.server.clients.trips import ASKED, JSON, ROME, TRIP, Trip, calls
+from tests.server.clients.trips import ASKED, ENOUGH, JSON, ROME, TRIP, Trip, calls
 from tests.server.clients.wished_answers import Wishes
 from tests.server.running_server import Running
 
 pytestmark = LEAVES_SOCKETS
+PACK = {"type": "function", "function": {"name": "pack"}}
 FINAL = calls(("final_answer", '{"answer": "It is sunny in Rome."}'))
 CODE = "Thought: I look.\n<code>\nprint(weather(city='Rome', unit='C'))\n</code>"
 ENDED = "Thought: It is there.\n<code>\nfinal_answer('It is sunny in Rome.')\n</code>"
@@ -106,12 +107,23 @@ def test_retries_and_errors(refused: Refusing, wished: Wishes) -> None:
 
 
 @pytest.mark.model
-def test_a_model_calls_a_tool(smollm: Running) -> None:
+def test_a_model_calls_a_tool_and_fills_a_nested_type(smollm: Running) -> None:
     smolagents = library("smolagents")
-    agent = smolagents.ToolCallingAgent(
-        [weather()], model(f"{smollm.address}/v1", max_tokens=200), max_steps=1, verbosity_level=0
-    )
-    agent.run("The weather in Rome?")
-    called = [one.tool_calls for one in agent.memory.steps if getattr(one, "tool_calls", None)]
-    assert called, [getattr(one, "error", None) for one in agent.memory.steps]
-    assert {one.name for one in called[0]} <= {"weather", "final_answer"}
+    asked = [smolagents.ChatMessage(role="user", content=[{"type": "text", "text": ASKED}])]
+
+    tool = smolagents.tool
+
+    @tool
+    def pack(pace: Literal["slow", "fast"]) -> str:
+        """Pack for a trip.
+
+        Args:
+            pace: How.
+        """
+        return pace
+
+    served = model(f"{smollm.address}/v1", max_tokens=ENOUGH)
+    (call,) = served.generate(asked, tools_to_call_from=[pack], tool_choice=PACK).tool_calls
+    assert call.function.name == "pack"
+    form = {"type": "json_schema", "json_schema": {"name": "trip", "schema": Trip.model_json_schema()}}
+    assert Trip.model_validate_json(served.generate(asked, response_format=form).content)

@@ -6,7 +6,7 @@ import json
 from enum import Enum
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 
 class Pace(Enum):
@@ -17,7 +17,7 @@ class Pace(Enum):
 class City(BaseModel):
     """Where to."""
 
-    name: str
+    name: str = Field(max_length=20)  # a model that runs on has an end
     pace: Pace
 
 
@@ -25,9 +25,11 @@ class Trip(BaseModel):
     """A trip."""
 
     city: City
-    days: int
+    days: int = Field(ge=0, le=30)
 
 
+ENOUGH = 700
+"""Tokens of a trip with as much space as a schema lets a model write."""
 ASKED = "Two slow days in Rome."
 MESSAGES: list[Any] = [{"role": "user", "content": ASKED}]
 TRIP = Trip(city=City(name="Rome", pace=Pace.SLOW), days=2)
