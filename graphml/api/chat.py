@@ -148,7 +148,7 @@ class Chat(MessageList):
         *,
         tools: Any = None,
         tool_choice: Any = "auto",
-        parallel_tool_calls: bool | None = None,
+        parallel_tool_calls: bool = True,
         max_rounds: int = MAX_ROUNDS,
         confirm: Confirm | None = None,
     ) -> Iterator[ChatEvent]:
@@ -167,7 +167,7 @@ class Chat(MessageList):
             raise UsageError("chat: wanted a message to answer; add one with add_user(text)")
         settings = replace(
             self._settings, tools=tools_of(tools), tool_choice=tool_choice,
-            parallel_tool_calls=parallel_tool_calls,
+            parallel_tool_calls=bool(parallel_tool_calls),
         )  # fmt: skip
         chosen, most = params or SamplingParams(), checked_rounds(max_rounds)
         if not settings.tools:

@@ -91,7 +91,6 @@ class ChatPrompt:
 class ChatSettings:
     """How conversations become prompts. variables: further variables of the template.
 
-    parallel_tool_calls: whether an answer may have several, None: where the template tells the tools.
     tool_choice: "auto", "none", "required", a tool's name, or OpenAI's form of it. reasoning_format: "none"
     leaves reasoning in the text with its marks; "deepseek" and "auto" tell it apart. chat_format: the name
     of the format of answers, None: as the template's text says.
@@ -99,7 +98,7 @@ class ChatSettings:
 
     tools: tuple[Tool, ...] = ()
     tool_choice: Any = AUTO
-    parallel_tool_calls: bool | None = None
+    parallel_tool_calls: bool = True
     variables: Mapping[str, Any] = field(default_factory=dict)
     reasoning_format: str = AUTO
     chat_format: str | None = None
@@ -138,7 +137,7 @@ def chat_prompt(
     *,
     tools: object = None,
     tool_choice: Any = AUTO,
-    parallel_tool_calls: bool | None = None,
+    parallel_tool_calls: bool = True,
     variables: Mapping[str, Any] | None = None,
     reasoning_format: str = AUTO,
     chat_format: str | None = None,
@@ -174,9 +173,7 @@ def prompt_of(
         format = format_of_tokens(partial(_is_token, tokenizer))
     elif told and format.syntax is None:
         format = formats()["generic"]
-    # A model that was not trained to call tools begins calls again and again where it may.
-    several = not told if settings.parallel_tool_calls is None else settings.parallel_tool_calls
-    several = several and named is None  # a named one is called once
+    several = settings.parallel_tool_calls and named is None  # a named one is called once
     last = messages[-1] if messages else None
     continued = last if last and last["role"] == "assistant" and not last.get("tool_calls") else None
     said = list(messages[:-1] if continued else messages)

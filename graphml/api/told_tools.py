@@ -55,7 +55,9 @@ def told_messages(
 
 def _all_told(tools: Sequence[Tool], syntax: CallSyntax, controls: Callable[[str], Collection[str]]) -> str:
     described = "\n".join(_text(one.as_openai()["function"]) for one in tools)
-    call = _call(syntax, "NAME", None).replace('"NAME"', "NAME")
+    call = _part(syntax, "NAME", None).replace('"NAME"', "NAME")
+    if not syntax.alone:
+        call = syntax.begin + call + syntax.end
     if controls(call):  # the model knows them; told as a text they would be no control tokens
         return f"Tools:\n{described}"
     what = "a JSON object" if call.startswith("{") else "this"
@@ -81,12 +83,10 @@ def _written(message: Message, syntax: CallSyntax) -> str:
     """What the assistant said and the calls that it made, as the format writes them."""
     functions = [call["function"] for call in message["tool_calls"]]
     calls = [_part(syntax, one["name"], json.loads(one["arguments"])) for one in functions]
-    text = syntax.begin + (syntax.between or "\n").join(calls) + syntax.end
+    text = (syntax.between or "\n").join(calls)
+    if not (syntax.alone and len(calls) == 1):
+        text = syntax.begin + text + syntax.end
     return "\n\n".join(part for part in (message.get("content"), text) if part)
-
-
-def _call(syntax: CallSyntax, name: str, arguments: Mapping[str, Any] | None) -> str:
-    return syntax.begin + _part(syntax, name, arguments) + syntax.end
 
 
 def _part(syntax: CallSyntax, name: str, arguments: Mapping[str, Any] | None) -> str:

@@ -155,7 +155,7 @@ def as_chat(given: Messages) -> ChatCompletion:
         messages=found, max_tokens=given.max_tokens, stream=given.stream, stop=given.stop_sequences,
         temperature=given.temperature, top_p=given.top_p, top_k=given.top_k, tools=tools,
         tool_choice=_tool_choice(given.tool_choice), chat_template_kwargs=_thinking(given.thinking),
-        parallel_tool_calls=False if (given.tool_choice or {}).get("disable_parallel_tool_use") else None,
+        parallel_tool_calls=not (given.tool_choice or {}).get("disable_parallel_tool_use", False),
         **_output(given.output_config or {}),
     )  # fmt: skip
 

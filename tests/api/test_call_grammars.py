@@ -35,7 +35,7 @@ def tool(parameters: dict[str, Any], name: str = "f") -> dict[str, Any]:
 
 
 def asked(model: graphml.Model, *tools: dict[str, Any], **how: Any) -> ChatPrompt:
-    given = {"tool_choice": "auto", "chat_format": "generic", "parallel_tool_calls": True, **how}
+    given = {"tool_choice": "auto", "chat_format": "generic", **how}
     return chat_prompt(model.tokenizer, model.templates, MESSAGES, tools=list(tools), **given)
 
 
@@ -58,7 +58,7 @@ def call(arguments: Any, name: str = "f") -> str:
 
 
 def generic(*calls: str) -> str:
-    return "\n".join(calls)
+    return f"[{', '.join(calls)}]" if len(calls) > 1 else calls[0]
 
 
 def hermes(*calls: str) -> str:
@@ -173,20 +173,6 @@ def test_an_answer_by_a_schema_is_text_as_it_stands(model: graphml.Model) -> Non
         assert takes(model, prompt, text)
         assert read(model, prompt, text).content == text
     assert read(model, prompt, '{"c": ').content == '{"c": '
-
-
-def test_several_calls_come_where_the_template_tells_the_tools_or_they_are_asked_for(
-    model: graphml.Model,
-) -> None:
-    two = [call({}), call({}, "g")]
-    tools = tool({}), tool({}, "g")
-    for format, written, by_default in (("generic", generic, False), (HERMES, hermes, True)):
-        for several in (None, False, True):
-            prompt = asked(
-                model, *tools, tool_choice="required", chat_format=format, parallel_tool_calls=several
-            )
-            assert takes(model, prompt, written(two[0]))
-            assert takes(model, prompt, written(*two)) is (by_default if several is None else several)
 
 
 def test_another_structure_still_excludes_forced_calls(model: graphml.Model) -> None:

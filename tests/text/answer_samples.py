@@ -175,8 +175,8 @@ SAMPLES = (
     ),
     Sample("generic", '{"name": "weather", "arguments": ' + ROME_JSON + "}", "", "", (ROME,)),
     Sample(
-        "generic", '{"name": "weather", "arguments": ' + ROME_JSON + '}\n{"name": "add", "arguments": '
-        + SUM_JSON + "}", "", "", (ROME, SUM),
+        "generic", '[{"name": "weather", "arguments": ' + ROME_JSON + '}, {"name": "add", "arguments": '
+        + SUM_JSON + "}]", "", "", (ROME, SUM),
     ),
     Sample("generic", '{"name": "Rome", "size": 3}', '{"name": "Rome", "size": 3}'),
     Sample("generic", "no JSON {", "no JSON {"),

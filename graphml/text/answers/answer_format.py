@@ -56,7 +56,8 @@ class CallSyntax:
     """How calls are forced by a grammar: begin, one call or several with `between`, end.
 
     A call is `before` with the name for {name}, then the arguments as JSON under the tool's schema, `after`.
-    several: whether more than one call can stand in an answer. parameters: the arguments stand one by one
+    several: whether more than one call can stand in an answer. alone: whether one call stands there without
+    begin and end. parameters: the arguments stand one by one
     between markers, in place of JSON.
     """
 
@@ -66,6 +67,7 @@ class CallSyntax:
     end: str = ""
     between: str = ""
     several: bool = True
+    alone: bool = False
     parameters: ParameterSyntax | None = None
 
 

@@ -46,9 +46,12 @@ def forced_calls(
     calls = [rules.call(syntax, name, schema) for name, schema in tools.items()]
     one = " | ".join(calls)
     rules.add("call", one)
-    more = f" ({spell(syntax.between)} call)*" if several and syntax.several else ""
+    count = ("+" if syntax.alone else "*") if several and syntax.several else ""
+    more = f" ({spell(syntax.between)} call){count}" if count else ""
     before = _reasoning(format, spell, rules, marks, inside)
     answer = _joined(spell(syntax.begin), "call" + more, spell(syntax.end))
+    if syntax.alone:
+        answer = f"(call | {answer})" if count else "call"
     if response is not None:
         answer = f"({answer} | {rules.add('response', _json(response))})"
     return rules.text(_joined(before, answer))
@@ -67,11 +70,13 @@ def call_trigger(format: AnswerFormat, marks: ReasoningMarks | None = None, insi
     syntax = format.syntax
     assert syntax is not None
     before = syntax.before.partition("{name}")[0].replace("{{", "{")
-    opening = syntax.begin + before
+    opening = "" if syntax.alone else syntax.begin
+    opening += before
     marker = max((one for one in format.calls if opening.startswith(one)), key=len, default="")
     bare = not marker and format.bare is not None  # without a marker it is a call at the begin alone
     text = r"\s*" if bare else "(?s:.*?)"
-    word = f"({re.escape(marker or opening)})"
+    begin = f"(?:{re.escape(syntax.begin)})?" if syntax.alone else ""
+    word = f"({begin}{re.escape(marker or opening)})"
     if marks is None:
         return rf"\A{text}{word}"
     opened, closed = rf"\s*{re.escape(marks.open)}", f"(?>(?s:.*?){re.escape(marks.close)})"

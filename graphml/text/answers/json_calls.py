@@ -25,17 +25,17 @@ class _Found:
     begun: bool = False
 
 
-def json_calls(reader: TextReader, calls: CallSink, keep_ids: bool = True) -> Step[None]:
-    """Read one call or an array of calls. keep_ids: an id in the object is the call's."""
+def json_calls(reader: TextReader, calls: CallSink, keep_ids: bool = True, only: bool = False) -> Step[None]:
+    """Read one call or an array of calls. keep_ids: an id in the object is the call's. only: as of a call."""
     if (yield from reader.space()) != "[":
-        yield from json_call(reader, calls, keep_ids)
+        yield from json_call(reader, calls, keep_ids, only)
         return
     yield from reader.literal("[")
     if (yield from reader.space()) == "]":
         yield from reader.literal("]")
         return
     while True:
-        yield from json_call(reader, calls, keep_ids)
+        yield from json_call(reader, calls, keep_ids, only)
         yield from reader.space()
         if (yield from reader.literal("]", ",")) == "]":
             reader.set_mark(reader.at)

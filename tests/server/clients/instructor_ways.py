@@ -57,11 +57,8 @@ def same(found: BaseModel) -> bool:
 
 
 def called(*made: tuple[str, str]) -> str:
-    return json.dumps({"tool_calls": [{"name": name, "arguments": json.loads(text)} for name, text in made]})
-
-
-def once(name: str, text: str) -> str:
-    return json.dumps({"tool_call": {"name": name, "arguments": json.loads(text)}})
+    each = [{"name": name, "arguments": json.loads(text)} for name, text in made]
+    return json.dumps(each if len(each) > 1 else each[0])
 
 
 def asked(wish: str) -> list[Any]:
@@ -78,7 +75,7 @@ HOW: dict[str, Any] = {"model": "any", "max_tokens": 700, "temperature": 0}
 
 def one(mode: Any, real: bool = False) -> Callable[[], bool]:
     def way() -> bool:
-        wish = once("Trip", JSON) if mode in CALLED else JSON
+        wish = called(("Trip", JSON)) if mode in CALLED else JSON
         found = made(mode).chat.completions.create(
             messages=asked("" if real else wish), response_model=Trip, max_retries=0, **HOW
         )
@@ -90,8 +87,8 @@ def one(mode: Any, real: bool = False) -> Callable[[], bool]:
 def responses(real: bool = False) -> Callable[[], bool]:
     def way() -> bool:
         found = made(MODES.RESPONSES_TOOLS).responses.create(
-            model="any", input=asked("" if real else once("Trip", JSON)), response_model=Trip, max_retries=0,
-            max_output_tokens=700, temperature=0,
+            model="any", input=asked("" if real else called(("Trip", JSON))), response_model=Trip,
+            max_retries=0, max_output_tokens=700, temperature=0,
         )  # fmt: skip
         return same(found) or (real and isinstance(found, Trip))
 
@@ -103,7 +100,7 @@ def messages(mode: Any, real: bool = False) -> Callable[[], bool]:
 
     def way() -> bool:
         client = instructor.from_anthropic(CLAUDE, mode=mode)
-        wish = once("Trip", JSON) if mode is MODES.ANTHROPIC_TOOLS else JSON
+        wish = called(("Trip", JSON)) if mode is MODES.ANTHROPIC_TOOLS else JSON
         found = client.messages.create(
             messages=asked("" if real else wish), response_model=Trip, max_retries=0, **HOW
         )
@@ -114,7 +111,7 @@ def messages(mode: Any, real: bool = False) -> Callable[[], bool]:
 
 def partial(mode: Any) -> Callable[[], bool]:
     def way() -> bool:
-        wish = once("PartialTrip", JSON) if mode in CALLED else JSON
+        wish = called(("PartialTrip", JSON)) if mode in CALLED else JSON
         parts = list(made(mode).chat.completions.create_partial(
             messages=asked(wish), response_model=Trip, max_retries=0, **HOW
         ))  # fmt: skip
@@ -126,7 +123,7 @@ def partial(mode: Any) -> Callable[[], bool]:
 def several(mode: Any) -> Callable[[], bool]:
     def way() -> bool:
         listed = json.dumps({"tasks": [json.loads(JSON)] * 2})
-        wish = once("IterableTrip", listed) if mode in CALLED else listed
+        wish = called(("IterableTrip", listed)) if mode in CALLED else listed
         found = made(mode).chat.completions.create_iterable(
             messages=asked(wish), response_model=Trip, max_retries=0, **HOW
         )
@@ -146,7 +143,7 @@ def parallel() -> bool:
 def retried(mode: Any) -> Callable[[], bool]:
     def way() -> bool:
         wrong = JSON.replace("2", "0")
-        texts = [once("Checked", text) if mode in CALLED else text for text in (wrong, JSON)]
+        texts = [called(("Checked", text)) if mode in CALLED else text for text in (wrong, JSON)]
         found, completion = made(mode).chat.completions.create_with_completion(
             messages=asked("]][[".join(texts)), response_model=Checked, max_retries=2, **HOW
         )

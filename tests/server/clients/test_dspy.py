@@ -76,7 +76,7 @@ def test_an_agent_with_tools(wished: Wishes, subtests: pytest.Subtests) -> None:
         assert any("sunny in Rome" in one for one in wished.prompts)
     with subtests.test("native calls"):
         wished.forget()
-        wished.say('{"tool_calls": [{"name": "weather", "arguments": {"city": "Rome", "unit": "C"}}]}')
+        wished.say('{"name": "weather", "arguments": {"city": "Rome", "unit": "C"}}')
 
         ask = dspy.Signature("question: str, tools: list[dspy.Tool] -> calls: dspy.ToolCalls")
         native = dspy.ChatAdapter(use_native_function_calling=True)

@@ -21,8 +21,6 @@ from tests.server.clients.trips import (
     WEATHER,
     Trip,
     calls,
-    one_call,
-    response_of,
 )
 from tests.server.clients.wished_answers import Wishes
 from tests.server.running_server import Running
@@ -78,7 +76,7 @@ def test_chats_streams_and_embeddings(wished: Wishes, subtests: pytest.Subtests)
 
 def test_each_method_of_structured_output(wished: Wishes, subtests: pytest.Subtests) -> None:
     library("langchain_openai")
-    answers = {"json_schema": JSON, "json_mode": JSON, "function_calling": one_call("Trip", JSON)}
+    answers = {"json_schema": JSON, "json_mode": JSON, "function_calling": calls(("Trip", JSON))}
     for name, api in APIS.items():
         for method, answer in answers.items():
             for kind in (Trip, Trip.model_json_schema()) if method != "json_mode" else (Trip,):
@@ -123,7 +121,7 @@ def test_tools_and_a_loop(wished: Wishes, subtests: pytest.Subtests) -> None:
             assert [one["args"] for one in whole.tool_calls] == [json.loads(ROME), {}]
             for how in ({"tool_choice": "clock"}, {"tool_choice": "any", "parallel_tool_calls": False}):
                 wished.forget()
-                wished.say(one_call("clock", "{}"))
+                wished.say(calls(("clock", "{}")))
                 one = client.bind_tools(TOOLS, **how).invoke(ASKED)
                 assert [call["name"] for call in one.tool_calls] == ["clock"]
 
@@ -131,7 +129,7 @@ def test_tools_and_a_loop(wished: Wishes, subtests: pytest.Subtests) -> None:
 def test_tools_beside_a_schema(wished: Wishes, subtests: pytest.Subtests) -> None:
     library("langchain_openai")
     for name, api in APIS.items():
-        for answer in (calls(("Weather", ROME)), response_of(JSON)):
+        for answer in (calls(("Weather", ROME)), JSON):
             with subtests.test(f"{name}, {answer[:12]}"):
                 wished.forget()
                 wished.say(answer)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.clients.libraries import LEAVES_SOCKETS, library, run
 from tests.server.clients.refusing_server import Refusing
-from tests.server.clients.trips import ASKED, JSON, ROME, TRIP, Trip, calls, one_call, response, response_of
+from tests.server.clients.trips import ASKED, JSON, ROME, TRIP, Trip, calls
 from tests.server.clients.wished_answers import Wishes
 from tests.server.running_server import Running
 
@@ -74,7 +74,7 @@ def test_tools_in_a_loop_beside_each_type_of_output(wished: Wishes, subtests: py
     agents = library("agents")
     called = calls(("weather", ROME))
     for name, model in models(wished.v1):
-        for kind, last in ((None, response("Sunny.")), (Trip, response_of(JSON))):
+        for kind, last in ((None, "Sunny."), (Trip, JSON)):
             for streamed in (False, True):
                 with subtests.test(f"{name}, {kind}, {streamed}"):
                     wished.forget()
@@ -96,9 +96,9 @@ def test_choices_of_tools(wished: Wishes, subtests: pytest.Subtests) -> None:
     for name, model in models(wished.v1):
         for choice, called in (
             ("required", calls(("weather", ROME))),
-            ("weather", one_call("weather", ROME)),
+            ("weather", calls(("weather", ROME))),
         ):
-            for kind, last in ((None, response("Sunny.")), (Trip, response_of(JSON))):
+            for kind, last in ((None, "Sunny."), (Trip, JSON)):
                 with subtests.test(f"{name}, {choice}, {kind}"):
                     wished.forget()
                     wished.say(called, last)
@@ -106,7 +106,7 @@ def test_choices_of_tools(wished: Wishes, subtests: pytest.Subtests) -> None:
                     assert ended(one) == ("Sunny." if kind is None else TRIP)
         with subtests.test(f"{name}, one at a time"):
             wished.forget()
-            wished.say(one_call("weather", ROME), response("Sunny."))
+            wished.say(calls(("weather", ROME)), "Sunny.")
             assert ended(agent(model, {"parallel_tool_calls": False}, tools=[weather()])) == "Sunny."
 
 

@@ -46,27 +46,12 @@ CLOCK: dict[str, Any] = {
 }  # fmt: skip
 
 
-def one_call(name: str, arguments: str) -> str:
-    """What a model without a format of its own writes for one call that it must make."""
-    return f'{{"tool_call": {{"name": "{name}", "arguments": {arguments}}}}}'
-
-
 def calls(*made: tuple[str, str]) -> str:
-    """The same of several."""
-    each = ", ".join(f'{{"name": "{name}", "arguments": {arguments}}}' for name, arguments in made)
-    return f'{{"tool_calls": [{each}]}}'
-
-
-def response(text: str) -> str:
-    """An answer without calls, where there are tools."""
-    return f'{{"response": {json.dumps(text)}}}'
-
-
-def response_of(value: str) -> str:
-    """The same where it follows a schema."""
-    return f'{{"response": {value}}}'
+    """What a model without a format of its own writes for calls."""
+    each = [f'{{"name": "{name}", "arguments": {arguments}}}' for name, arguments in made]
+    return f"[{', '.join(each)}]" if len(each) > 1 else each[0]
 
 
 ROME = '{"city": "Rome", "unit": "C"}'
-ROUNDS = (calls(("weather", ROME)), response("It is sunny in Rome."))
+ROUNDS = (calls(("weather", ROME)), "It is sunny in Rome.")
 """An agent's answers: a call, and with its result the text."""
