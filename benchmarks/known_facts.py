@@ -79,6 +79,20 @@ _YOUNG = """
 dog puppy; cat kitten; cow calf; horse foal; sheep lamb; lion cub; bear cub; duck duckling; goat kid; frog
 tadpole; hen chick; pig piglet; deer fawn; kangaroo joey; goose gosling
 """
+_PLURALS = """
+child children; mouse mice; foot feet; tooth teeth; man men; woman women; goose geese; city cities; baby
+babies; box boxes; bus buses; leaf leaves; wolf wolves; knife knives; life lives; fox foxes; party parties;
+story stories; tomato tomatoes; hero heroes
+"""
+_SUMS = """
+2_plus_2 4,four; 3_plus_4 7,seven; 5_plus_5 10,ten; 1_plus_1 2,two; 6_plus_2 8,eight; 3_plus_3 6,six;
+7_plus_1 8,eight; 4_plus_5 9,nine; 10_plus_10 20,twenty; 2_plus_3 5,five; 9_minus_4 5,five; 10_minus_3
+7,seven; 8_minus_2 6,six; 5_times_2 10,ten; 3_times_3 9,nine
+"""
+_COLOURS = """
+the_sky blue; grass green; snow white; blood red; a_banana yellow; coal black; the_sun yellow; a_tomato red;
+chocolate brown; milk white; an_emerald green; a_ruby red; the_sea blue; a_lemon yellow; a_carrot orange
+"""
 _TEMPLATES = (
     ("What is the capital of {}?", _CAPITALS),
     ("In which country is the city of {}?", _COUNTRIES),
@@ -88,6 +102,9 @@ _TEMPLATES = (
     ("What comes after {}?", _NEXT),
     ("Who wrote {}?", _AUTHORS),
     ("What is a young {} called?", _YOUNG),
+    ("What is the plural of {}?", _PLURALS),
+    ("What is {}?", _SUMS),
+    ("What is the colour of {}?", _COLOURS),
 )
 
 

@@ -17,7 +17,8 @@ MAX_PLACES: Final = 256
 MAX_WAYS: Final = 64
 _ANY: Final = frozenset(range(256))
 _NOTHING: Final = frozenset[int]()
-_SPACE: Final = frozenset(b" \t\r\n")
+_SPACE: Final = ord(" ")
+SPACES: Final = frozenset(b" \t\r\n")
 _CLASSES: Final = tuple(
     frozenset(one) for one in (b"0123456789", bytes(range(97, 123)), bytes(range(65, 91)))
 )
@@ -59,8 +60,8 @@ def literal_texts(walk: ByteWalk, settled: Callable[[bytes], bool] = lambda _: F
 
     settled: whether a text that goes on in several ways is read far enough.
 
-    Whitespace of several kinds counts as free text, as do digits, classes of letters, and bytes that may
-    follow each other in any order. The walk comes back to where it was.
+    Whitespace of several kinds counts as free text, but for one space that comes first; so do digits, classes
+    of letters, and bytes that may follow each other in any order. The walk comes back to where it was.
     """
     found: list[Literal] = []
     places = 0
@@ -86,6 +87,8 @@ def literal_texts(walk: ByteWalk, settled: Callable[[bytes], bool] = lambda _: F
         listed, stops = walk.ways()
         ways = frozenset(listed)
         free = ways if run == step and ways == ways_before else _free(ways)
+        if not text and ways != free and _SPACE in free and _is_one_space(walk):
+            free -= {_SPACE}
         if text and (stops or free):
             found.append(Literal(text, stops, free))
         elif free == ways:
@@ -98,9 +101,17 @@ def literal_texts(walk: ByteWalk, settled: Callable[[bytes], bool] = lambda _: F
     return found
 
 
+def _is_one_space(walk: ByteWalk) -> bool:
+    """Whether no more whitespace may follow a space that comes next."""
+    walk.go(b" ")
+    behind, _ = walk.ways()
+    walk.back(1)
+    return not SPACES.intersection(behind)
+
+
 def _free(ways: frozenset[int]) -> frozenset[int]:
     """Which of the bytes that may come next begin free text."""
     if len(ways) > MAX_WAYS or any(one <= ways for one in _CLASSES):
         return ways
-    spaces = _SPACE & ways
+    spaces = SPACES.intersection(ways)
     return spaces if len(spaces) > 1 else _NOTHING

@@ -49,7 +49,7 @@ class _Tokens:
     def __call__(self, text: bytes | str) -> list[int]:
         data = text.encode() if isinstance(text, str) else text
         vocabulary = self._vocabulary()
-        ids = [] if vocabulary is None else vocabulary.ids_behind(b"", data)
+        ids = [] if vocabulary is None else vocabulary.ids_behind((), data)
         if ids and sum(len(self.tokens[one]) for one in ids) == len(data):
             return ids
         return [token for byte in data if (token := self._of_byte[byte]) is not None]

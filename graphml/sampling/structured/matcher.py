@@ -98,10 +98,10 @@ class Matcher:
         return self._vocabulary.of_byte
 
     @property
-    def _piece_before(self) -> Piece:
+    def _piece_before(self) -> Sequence[Piece]:
         """The bytes of the last token, none at the begin of the text and behind a control token."""
-        last = self._accepted[-1] if self._accepted else None
-        return b"" if last is None or last in self._vocabulary.special else self._vocabulary.pieces[last]
+        last = [one for one in self._accepted[-1:] if one not in self._vocabulary.special]
+        return [self._vocabulary.pieces[one] for one in last]
 
     @property
     def accepted(self) -> Sequence[int]:
@@ -127,7 +127,7 @@ class Matcher:
 
     def _canonical_bits(self, bits: Bits) -> Bits:
         walk = self._progress.walk(self._accepted)
-        return bits if walk is None else canonical_bits(bits, walk, self._vocabulary, self._piece_before)
+        return bits if walk is None else canonical_bits(bits, walk, self._vocabulary, self._accepted)
 
     def needed_bits(self) -> Bits | None:
         """The same; None where every token may come next, whatever the vocabulary's padding."""
@@ -151,7 +151,7 @@ class Matcher:
         if not text:
             return found
         vocabulary = self._vocabulary
-        ids = vocabulary.ids_behind(self._piece_before, text) or vocabulary.ids_behind(b"", text)
+        ids = vocabulary.ids_behind(self._piece_before, text) or vocabulary.ids_behind((), text)
         for token in ids[:-1][:most]:
             if not self.allows(token):
                 break

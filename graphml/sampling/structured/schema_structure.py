@@ -28,8 +28,8 @@ from graphml.sampling.structured.schema_words import (
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 _FREE_SPACE = {"whitespace_flexible": True}
-_SOME_SPACE = {"whitespace_flexible": True, "whitespace_pattern": r"[ \t\r\n]{1,40}"}
-"""Models may write spaces for ever where they may."""
+_SOME_SPACE = {"whitespace_flexible": True, "whitespace_pattern": r" |\n[ \t]{0,32}"}
+"""Models may write spaces for ever where they may: one, or a line's end and some, as in llama.cpp."""
 
 
 def generated_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -40,27 +41,27 @@ class TokenBytes:
         """The number of tokens."""
         return len(self.pieces)
 
-    def ids_behind(self, before: bytes, data: bytes) -> list[int]:
-        """The ids of some bytes within a text, as the tokenizer writes them behind `before`.
+    def ids_behind(self, before: Sequence[bytes], data: bytes) -> list[int]:
+        """The ids of some bytes within a text, as the tokenizer writes them behind the tokens `before`.
 
-        None where a token reaches over the border, where the tokenizer changes the bytes, and of bytes that
-        begin no character.
+        None where it has no border there or between these tokens, where it changes the bytes, and of bytes
+        that begin no character.
         """
         if not data or self.encode is None:
             return []
-        before = before.lstrip(_CONTINUATIONS)  # it may begin within a character, and the bytes may end so
-        text = (before + data).decode("utf-8", "ignore")
-        wanted = text.encode()[len(before) :]
-        if not wanted or not (before + data).startswith(text.encode()):
+        context = b"".join(before).lstrip(_CONTINUATIONS)  # it may begin within a character; bytes may end so
+        text = (context + data).decode("utf-8", "ignore")
+        wanted = text.encode()[len(context) :]
+        if not wanted or not (context + data).startswith(text.encode()):
             return []
+        borders = [len(wanted), *(len(wanted) + n for n in accumulate(map(len, before[:0:-1])))]
         for line in ("", "\n"):  # the line keeps away the space that some tokenizers put before a text
             ids = self.encode(line + text)
-            start, n = len(ids), 0
-            while start and n < len(wanted):
-                start -= 1
-                n += len(self.pieces[ids[start]])
-            if n == len(wanted) and b"".join(self.pieces[one] for one in ids[start:]) == wanted:
-                return ids[start:]
+            ends = list(accumulate(len(self.pieces[one]) for one in reversed(ids)))
+            if set(borders) <= set(ends):
+                own = ids[len(ids) - ends.index(len(wanted)) - 1 :]
+                if b"".join(self.pieces[one] for one in own) == wanted:
+                    return own
         return []
 
     @cached_property
