@@ -5,7 +5,7 @@
 The model answers each of some made schemas. Of its tokens that are literals through and through (keys,
 words of an enum, true and false, brackets and commas): how many stand where the tokenizer has a token, and
 how many tokens an answer has beside `encode(answer)`. Then the same answers are written in the vocabulary
-of each GGUF file under the same schemas, by a writer that takes the tokenizer's next token 49 times of 50,
+of each GGUF file under the same schemas, by a writer that takes the tokenizer's next token 99 times of 100,
 and else any that fits the text.
 """
 
@@ -190,10 +190,10 @@ def written_again(
             if vocabulary.pieces[token] and rest.startswith(vocabulary.pieces[token])
         ]
         token = numbers.choice(fitting) if fitting else -1
-        before = [vocabulary.pieces[one] for one in ids[-1:]]
+        before = tuple(vocabulary.pieces[one] for one in ids[-1:])
         own = vocabulary.ids_behind(before, rest) or vocabulary.ids_behind((), rest)
         # Behind a token of this writer's own a run of spaces may not go on: the tokenizer's is accepted, too.
-        if own and (not fitting or (own[0] in fitting and numbers.random() < 0.98)):
+        if own and (not fitting or (own[0] in fitting and numbers.random() < 0.99)):
             token = own[0]
         start.accept(token)
         ids.append(token)

@@ -13,6 +13,7 @@ import pytest
 
 from graphml.sampling import SamplingParams
 from graphml.sampling.structured import Matcher, TokenBytes, grammar
+from graphml.sampling.structured.canonical_tokens import CanonicalTokens
 from graphml.sampling.structured.literal_texts import Literal, literal_texts
 from graphml.sampling.structured.opened_tokens import tokens_of
 from graphml.sampling.structured.packed_masks import unpacked
@@ -187,7 +188,11 @@ def test_control_tokens_stand_between_literals() -> None:
         return len(pieces[token])
 
     words = TokenBytes(pieces, frozenset([0]), controls, lambda text: 1 if text == "<call>" else None, encode)
-    matcher = Matcher(lark_structure(words, 'start: "ab" (<[1]> | "c") "abc"').begin(), words, canonical=True)
+    matcher = Matcher(
+        lark_structure(words, 'start: "ab" (<[1]> | "c") "abc"').begin(),
+        words,
+        canonical=CanonicalTokens(words),
+    )
     spelled = []
     for token in (5, 1, 6):
         spelled.append([pieces[one] for one in allowed_tokens(matcher)])

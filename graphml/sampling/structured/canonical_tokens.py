@@ -8,7 +8,8 @@ it from here on. Knows literals, tokens and masks; nothing of grammars.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,6 +20,19 @@ from graphml.sampling.structured.token_bytes import TokenBytes
 _SPACES: Final = bytes(SPACES)
 MAX_TOKENS: Final = 4096
 """Where more tokens may come next, text is free."""
+KEPT: Final = 128
+"""Masks that are kept of a structure: those of its literals come again in every text."""
+KEPT_IDS: Final = 8192
+
+Before: TypeAlias = tuple[bytes, ...]
+
+
+class _Mask(NamedTuple):
+    """A mask's tokens: all, the texts of those that are no control tokens, and with what these begin."""
+
+    tokens: list[int]
+    pieces: dict[int, bytes]
+    begun: frozenset[bytes]
 
 
 def is_narrow(bits: Bits) -> bool:
@@ -26,101 +40,111 @@ def is_narrow(bits: Bits) -> bool:
     return 1 < int(np.bitwise_count(bits).sum()) <= MAX_TOKENS
 
 
-def canonical_bits(bits: Bits, walk: ByteWalk, vocabulary: TokenBytes, accepted: Sequence[int]) -> Bits:
-    """The tokens of a mask that begin the tokenizer's own ids of a literal that may come, and control tokens.
+class CanonicalTokens:
+    """The canonical tokens of one structure's literals; thread-safe."""
 
-    walk: the place. accepted: the tokens before it. A literal counts where its ids do not reach back into the
-    token before; if none does, all count. The mask itself where text is free, and where the tokenizer
-    changes the text of a literal.
-    """
-    tokens = np.flatnonzero(unpacked(bits, vocabulary.n)).tolist()
-    controls = vocabulary.special | vocabulary.end_tokens
-    pieces = {token: vocabulary.pieces[token] for token in tokens if token not in controls}
-    begun = {piece[:n] for piece in pieces.values() for n in range(len(piece))}
-    before = _before(vocabulary, accepted)
+    def __init__(self, vocabulary: TokenBytes) -> None:
+        self._vocabulary = vocabulary
+        self._controls = vocabulary.special | vocabulary.end_tokens
+        self._ids = lru_cache(KEPT_IDS)(vocabulary.ids_behind)
+        self._opened = lru_cache(KEPT)(self._opened_mask)
+        self._masked = lru_cache(KEPT)(self._canonical_mask)
 
-    def settled(text: bytes) -> bool:
-        """Whether the first token of a text ends before its last word, which what comes behind may change."""
-        if text in begun:
-            return False
-        first = (vocabulary.ids_behind(before, text) or vocabulary.ids_behind((), text))[:1]
-        return any(len(vocabulary.pieces[one]) <= _last_border(text) for one in first)
+    def bits(self, bits: Bits, walk: ByteWalk, accepted: Sequence[int]) -> Bits:
+        """The tokens of a mask that begin the tokenizer's own ids of a literal that may come; control tokens.
 
-    literals = literal_texts(walk, settled)
-    if not literals:
-        return bits
-    texts = [one.text for one in literals if one.text]
-    ids: dict[bytes, list[int] | None] = {}
-    is_layout = any(not one.text for one in literals)  # a text that may come with a space comes without, too
-    for spaced in (False, True):
-        group = [text for text in texts if (is_layout and text[0] in SPACES) is spaced]
-        ids |= _own_ids(group, vocabulary, before)
-    if any(ids[text] is None for text in texts):
-        return bits
-    kept = [token for token in tokens if token in controls]
-    for one in literals:
-        if not one.text:
-            kept += _spaced(pieces, one.free, texts, vocabulary, before)
-        elif own := ids[one.text]:
-            kept += _first_tokens(one, own, pieces)
-    mask = np.zeros(vocabulary.n, bool)
-    mask[kept] = True
-    return packed(mask) if mask.any() else bits
+        walk: the place. accepted: the tokens before it. A literal counts where its ids do not reach back into
+        the token before; if none does, all count. The mask itself where text is free, and where the tokenizer
+        changes the text of a literal.
+        """
+        data, before = bits.tobytes(), self._before(accepted)
+        begun = self._opened(data).begun
 
+        def settled(text: bytes) -> bool:
+            """Whether the first token of a text ends before its last word, which more text may change."""
+            if text in begun:
+                return False
+            first = (self._ids(before, text) or self._ids((), text))[:1]
+            return any(len(self._vocabulary.pieces[one]) <= _last_border(text) for one in first)
 
-def _own_ids(
-    texts: Sequence[bytes], vocabulary: TokenBytes, before: Sequence[bytes]
-) -> dict[bytes, list[int] | None]:
-    """The ids of each text behind the tokens before, empty where they reach back; where all do, each's alone.
+        literals = literal_texts(walk, settled)
+        found = self._masked(data, tuple(literals), before) if literals else None
+        return bits if found is None else found
 
-    None for a text that the tokenizer changes.
-    """
-    ids: dict[bytes, list[int] | None] = {text: vocabulary.ids_behind(before, text) for text in texts}
-    alone = {text: vocabulary.ids_behind((), text) or None for text in texts if not ids[text]}
-    if len(alone) == len(texts):
-        return alone
-    return ids | {text: None for text, found in alone.items() if found is None}
+    def _opened_mask(self, data: bytes) -> _Mask:
+        tokens = np.flatnonzero(unpacked(np.frombuffer(data, np.uint8), self._vocabulary.n)).tolist()
+        pieces = {one: self._vocabulary.pieces[one] for one in tokens if one not in self._controls}
+        begun = frozenset(piece[:n] for piece in pieces.values() for n in range(len(piece)))
+        return _Mask(tokens, pieces, begun)
 
+    def _canonical_mask(self, data: bytes, literals: tuple[Literal, ...], before: Before) -> Bits | None:
+        """The tokens of a mask that begin one of these literals; None where all do."""
+        tokens, pieces, _ = self._opened(data)
+        texts = [one.text for one in literals if one.text]
+        ids: dict[bytes, list[int] | None] = {}
+        is_layout = any(not one.text for one in literals)  # what may come with a space comes without, too
+        for spaced in (False, True):
+            group = [text for text in texts if (is_layout and text[0] in SPACES) is spaced]
+            ids |= self._own_ids(group, before)
+        if any(ids[text] is None for text in texts):
+            return None
+        kept = [token for token in tokens if token in self._controls]
+        for one in literals:
+            if not one.text:
+                kept += self._spaced(pieces, one.free, texts, before)
+            elif own := ids[one.text]:
+                kept += _first_tokens(one, own, pieces)
+        mask = np.zeros(self._vocabulary.n, bool)
+        mask[kept] = True
+        bits = packed(mask)
+        bits.setflags(write=False)
+        return bits if mask.any() else None
 
-def _before(vocabulary: TokenBytes, accepted: Sequence[int]) -> tuple[bytes, ...]:
-    """The token before a place, and those before it as far as they are spaces; none of control tokens."""
-    found: list[bytes] = []
-    for token in reversed(accepted):
-        if token in vocabulary.special:
-            break
-        found.insert(0, vocabulary.pieces[token])
-        if found[0].strip(_SPACES):
-            break
-    return tuple(found)
+    def _own_ids(self, texts: Sequence[bytes], before: Before) -> dict[bytes, list[int] | None]:
+        """The ids of each text behind the tokens before: empty where they reach back, but if all do, alone.
 
+        None for a text that the tokenizer changes.
+        """
+        ids: dict[bytes, list[int] | None] = {text: self._ids(before, text) for text in texts}
+        alone = {text: self._ids((), text) or None for text in texts if not ids[text]}
+        if len(alone) == len(texts):
+            return dict(alone)
+        return ids | {text: None for text, found in alone.items() if found is None}
 
-def _spaced(
-    pieces: Mapping[int, bytes],
-    free: frozenset[int],
-    texts: Sequence[bytes],
-    vocabulary: TokenBytes,
-    before: tuple[bytes, ...],
-) -> list[int]:
-    """The tokens that begin with free whitespace: with what follows, they are the tokenizer's own.
+    def _before(self, accepted: Sequence[int]) -> Before:
+        """The token before a place, and those before it as far as they are spaces; none of control tokens."""
+        found: list[bytes] = []
+        for token in reversed(accepted):
+            if token in self._vocabulary.special:
+                break
+            found.insert(0, self._vocabulary.pieces[token])
+            if found[0].strip(_SPACES):
+                break
+        return tuple(found)
 
-    Runs of spaces do not go on where the tokenizer has a longer token for them, so models end them.
-    """
-    firsts = {text[:1] for text in texts}
-    joins = bool(before) and before[-1][-1] in SPACES
-    found = []
-    for token, piece in pieces.items():
-        if not piece or piece[0] not in free:
-            continue
-        rest = piece.lstrip(_SPACES)
-        space = piece.removesuffix(rest)
-        behind = {max(one, rest, key=len) for one in texts if one.startswith(rest) or rest.startswith(one)}
-        behind = behind if rest else firsts | {b""}
-        is_own = not (rest or joins) or any(
-            vocabulary.ids_behind(before, space + one)[:1] == [token] for one in behind
-        )
-        if is_own:
-            found.append(token)
-    return found
+    def _spaced(
+        self, pieces: Mapping[int, bytes], free: frozenset[int], texts: Sequence[bytes], before: Before
+    ) -> list[int]:
+        """The tokens that begin with free whitespace: with what follows, they are the tokenizer's own.
+
+        Runs of spaces do not go on where the tokenizer has a longer token for them, so models end them.
+        """
+        firsts = {text[:1] for text in texts} | {b""}
+        joins = bool(before) and before[-1][-1] in SPACES
+        found = []
+        for token, piece in pieces.items():
+            if not piece or piece[0] not in free:
+                continue
+            rest = piece.lstrip(_SPACES)
+            space = piece.removesuffix(rest)
+            behind = firsts
+            if rest:
+                fitting = (one for one in texts if one.startswith(rest) or rest.startswith(one))
+                behind = {max(one, rest, key=len) for one in fitting}
+            is_free = not (rest or joins)
+            if is_free or any(self._ids(before, space + one)[:1] == [token] for one in behind):
+                found.append(token)
+        return found
 
 
 def _last_border(text: bytes) -> int:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from graphml.errors import UsageError
-from graphml.sampling.structured.llguidance_walk import LlguidanceWalk
+from graphml.sampling.structured.llguidance_walk import LlguidanceWalk, first_byte
 from graphml.sampling.structured.packed_masks import Bits, set_bits
 from graphml.sampling.structured.token_bytes import TokenBytes
 
@@ -61,14 +61,15 @@ class _Bytes:
     def __init__(self, vocabulary: TokenBytes) -> None:
         named = vocabulary.special | vocabulary.end_tokens
         named_pieces = [piece if token in named else b"" for token, piece in enumerate(vocabulary.pieces)]
-        self.tokens = [*named_pieces, *(bytes([byte]) for byte in range(256))]
+        self._first = first_byte(vocabulary)
+        padding = [b""] * (self._first - vocabulary.n)
+        self.tokens = [*named_pieces, *padding, *(bytes([byte]) for byte in range(256))]
         self.eos_token_id = min(vocabulary.end_tokens)
         self.bos_token_id = None
         self.special_token_ids = sorted(vocabulary.special)
-        self._n = vocabulary.n
 
     def __call__(self, text: bytes | str) -> list[int]:
-        return [self._n + byte for byte in (text.encode() if isinstance(text, str) else text)]
+        return [self._first + byte for byte in (text.encode() if isinstance(text, str) else text)]
 
 
 def _tokenizer(vocabulary: TokenBytes, kind: type[_Tokens] | type[_Bytes] = _Tokens) -> Any:

@@ -9,12 +9,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from graphml.sampling.structured.packed_masks import set_bits, unpacked
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 _CONTROL: Final = b"\xff"
 """Before the id of a control token in the bytes that llguidance gives; no text has this byte."""
+
+
+def first_byte(vocabulary: TokenBytes) -> int:
+    """The id of byte 0 behind the tokens of a vocabulary, the others behind it; a multiple of 8."""
+    return -(-vocabulary.n // 8) * 8
 
 
 class LlguidanceWalk:
@@ -23,9 +28,10 @@ class LlguidanceWalk:
     def __init__(self, matcher: Any, vocabulary: TokenBytes) -> None:
         self._matcher, self._vocabulary = matcher, vocabulary
         self._tokens: list[int] = []  # the text so far, as the matcher consumed it
-        self._bits = np.zeros((vocabulary.n + 256 + 31) // 32, np.int32)
-        self._controls = np.array(sorted(vocabulary.special | vocabulary.end_tokens), np.int64)
-        self._bytes = np.arange(vocabulary.n, vocabulary.n + 256)
+        self._first = first_byte(vocabulary)
+        self._bits = np.zeros((self._first + 256 + 31) // 32, np.int32)
+        self._controls = np.zeros(self._first // 8, np.uint8)
+        set_bits(self._controls, vocabulary.special | vocabulary.end_tokens, True)
 
     def catch_up(self, tokens: Sequence[int]) -> bool:
         """Be where these tokens lead; whether that is possible."""
@@ -61,16 +67,13 @@ class LlguidanceWalk:
         if self._matcher.is_stopped():
             return [], True
         self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
-        stops = bool(self._matcher.is_accepting() or self._has(self._controls).any())
-        return np.flatnonzero(self._has(self._bytes)).tolist(), stops
-
-    def _has(self, tokens: NDArray[np.int64]) -> NDArray[np.uint8]:
-        bits: NDArray[np.uint8] = self._bits.view(np.uint8)[tokens >> 3] >> (tokens & 7).astype(np.uint8) & 1
-        return bits
+        bits, n = self._bits.view(np.uint8), self._first // 8
+        stops = bool(self._matcher.is_accepting() or (bits[:n] & self._controls).any())
+        return np.flatnonzero(unpacked(bits[n : n + 32], 256)).tolist(), stops
 
     def go(self, data: bytes) -> None:
         """Go on by bytes that are allowed."""
-        self._matcher.consume_tokens([self._vocabulary.n + byte for byte in data])
+        self._matcher.consume_tokens([self._first + byte for byte in data])
 
     def back(self, n: int) -> None:
         """Take back the last n bytes."""

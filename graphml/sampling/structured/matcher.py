@@ -14,7 +14,7 @@ import numpy.typing as npt
 from graphml.errors import UsageError
 from graphml.sampling.candidates import Floats
 from graphml.sampling.next_logits import NextLogits
-from graphml.sampling.structured.canonical_tokens import canonical_bits, is_narrow
+from graphml.sampling.structured.canonical_tokens import CanonicalTokens, is_narrow
 from graphml.sampling.structured.literal_texts import ByteWalk
 from graphml.sampling.structured.packed_masks import Bits, masked_row, unpacked
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
@@ -78,12 +78,16 @@ class Matcher:
     `n` is the size of the vocabulary, `eog` the tokens that end a generation, `bytes` the id of each single
     byte (None where there is none). Not for two threads at a time; `copy` is independent.
 
-    canonical: literals are written in the tokenizer's own tokens (`canonical_tokens`); other tokens that fit
-    are accepted, too, but no mask has them.
+    canonical: literals are written in these tokens, the tokenizer's own; other tokens that fit are accepted,
+    too, but no mask has them.
     """
 
     def __init__(
-        self, progress: Progress, vocabulary: TokenBytes, name: str = "grammar", canonical: bool = False
+        self,
+        progress: Progress,
+        vocabulary: TokenBytes,
+        name: str = "grammar",
+        canonical: CanonicalTokens | None = None,
     ) -> None:
         self._progress, self._vocabulary, self._name = progress, vocabulary, name
         self._canonical = canonical
@@ -98,10 +102,10 @@ class Matcher:
         return self._vocabulary.of_byte
 
     @property
-    def _piece_before(self) -> Sequence[Piece]:
+    def _piece_before(self) -> tuple[Piece, ...]:
         """The bytes of the last token, none at the begin of the text and behind a control token."""
         last = [one for one in self._accepted[-1:] if one not in self._vocabulary.special]
-        return [self._vocabulary.pieces[one] for one in last]
+        return tuple(self._vocabulary.pieces[one] for one in last)
 
     @property
     def accepted(self) -> Sequence[int]:
@@ -113,7 +117,7 @@ class Matcher:
         tokens = np.asarray(ids, np.int64).reshape(-1)
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < self.n:
             raise UsageError(f"ids: token ids from 0 to {self.n - 1} are wanted, got {ids!r:.80}")
-        if len(tokens) > FEW_TOKENS or self._canonical:
+        if len(tokens) > FEW_TOKENS or self._canonical is not None:
             found: Bools = self.mask()[tokens]
             return found
         return np.array([self.allows(int(one)) for one in tokens], bool)
@@ -121,13 +125,12 @@ class Matcher:
     def bits(self) -> Bits:
         """The tokens that may come next, a bit each; not to be changed. Kept until the next `accept`."""
         if self._bits is None:
-            bits = self._progress.bits()
-            self._bits = self._canonical_bits(bits) if self._canonical and is_narrow(bits) else bits
+            self._bits = self._progress.bits()
+            if self._canonical is not None and is_narrow(self._bits):
+                walk = self._progress.walk(self._accepted)
+                if walk is not None:
+                    self._bits = self._canonical.bits(self._bits, walk, self._accepted)
         return self._bits
-
-    def _canonical_bits(self, bits: Bits) -> Bits:
-        walk = self._progress.walk(self._accepted)
-        return bits if walk is None else canonical_bits(bits, walk, self._vocabulary, self._accepted)
 
     def needed_bits(self) -> Bits | None:
         """The same; None where every token may come next, whatever the vocabulary's padding."""
@@ -168,7 +171,7 @@ class Matcher:
         bits = self._bits  # asked for already, in the step that the token was sampled in
         if bits is not None and bits[token >> 3] >> (token & 7) & 1:
             return True
-        return (bits is None or self._canonical) and self._progress.allows(token)
+        return (bits is None or self._canonical is not None) and self._progress.allows(token)
 
     def may_end(self) -> bool:
         """Whether the text may end here."""

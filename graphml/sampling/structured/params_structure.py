@@ -17,6 +17,7 @@ from graphml.errors import UsageError
 from graphml.sampling.grammar_triggers import MARKER, SPELLED
 from graphml.sampling.moment import Vocabulary
 from graphml.sampling.params import LLAMA_CPP, STRUCTURES, SamplingParams
+from graphml.sampling.structured.canonical_tokens import CanonicalTokens
 from graphml.sampling.structured.forced_tokens import forced_tokens
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
@@ -41,7 +42,12 @@ class _Key(NamedTuple):
     text: str | tuple[str, ...]
 
 
-_COMPILED: OrderedDict[_Key, Structure] = OrderedDict()
+class _Compiled(NamedTuple):
+    structure: Structure
+    canonical: CanonicalTokens
+
+
+_COMPILED: OrderedDict[_Key, _Compiled] = OrderedDict()
 _LOCK = Lock()
 
 
@@ -60,7 +66,8 @@ def matcher_of(params: SamplingParams, tokenizer: Vocabulary | None) -> Matcher 
     with _LOCK:
         found = _COMPILED.get(key)
     if found is None:
-        found = within_seconds(name, lambda: compiled_structure(name, key.text, tokens))
+        structure = within_seconds(name, lambda: compiled_structure(name, key.text, tokens))
+        found = _Compiled(structure, CanonicalTokens(tokens))
         with _LOCK:
             _COMPILED[key] = found
             while len(_COMPILED) > KEPT:
@@ -68,11 +75,12 @@ def matcher_of(params: SamplingParams, tokenizer: Vocabulary | None) -> Matcher 
     return _begun(params, found, tokens, name)
 
 
-def _begun(params: SamplingParams, structure: Structure, tokens: TokenBytes, name: str) -> Matcher:
+def _begun(params: SamplingParams, compiled: _Compiled, tokens: TokenBytes, name: str) -> Matcher:
     """The matcher of a text, from its begin on, behind a text, or from a trigger on."""
+    canonical = None if params.rng == LLAMA_CPP else compiled.canonical
 
     def matcher() -> Matcher:
-        return Matcher(structure.begin(), tokens, name, canonical=params.rng != LLAMA_CPP)
+        return Matcher(compiled.structure.begin(), tokens, name, canonical)
 
     def lazy() -> Matcher:
         given = params.grammar_triggers

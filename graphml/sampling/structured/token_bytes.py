@@ -41,7 +41,7 @@ class TokenBytes:
         """The number of tokens."""
         return len(self.pieces)
 
-    def ids_behind(self, before: Sequence[bytes], data: bytes) -> list[int]:
+    def ids_behind(self, before: tuple[bytes, ...], data: bytes) -> list[int]:
         """The ids of some bytes within a text, as the tokenizer writes them behind the tokens `before`.
 
         None where it has no border there or between these tokens, where it changes the bytes, and of bytes
