@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 
 class Fact(NamedTuple):
-    """A question, and the answers of which one must occur, in lower case."""
+    """A question; the answers of which one must occur, in lower case; four answers, one of which is right."""
 
     question: str
     answers: tuple[str, ...]
+    choices: list[str]
 
 
 _CAPITALS = """
@@ -110,16 +111,18 @@ _TEMPLATES = (
 
 def facts() -> list[Fact]:
     """All of them, the templates in turns, so that any first part is mixed."""
-    lists = []
-    for template, pairs in _TEMPLATES:
-        words = [pair.rsplit(" ", 1) for pair in " ".join(pairs.split()).split("; ")]
-        lists.append(
-            [
-                Fact(
-                    template.format(name.replace("_", " ")), tuple(one.lower() for one in answers.split(","))
-                )
-                for name, answers in words
-            ]
-        )
+    lists = [_of_template(template, " ".join(pairs.split()).split("; ")) for template, pairs in _TEMPLATES]
     longest = max(map(len, lists))
     return [one[i] for i in range(longest) for one in lists if i < len(one)]
+
+
+def _of_template(template: str, pairs: list[str]) -> list[Fact]:
+    words = [pair.rsplit(" ", 1) for pair in pairs]
+    right = [answers.split(",")[0] for _, answers in words]
+    found = []
+    for i, (name, answers) in enumerate(words):
+        others = [one for one in dict.fromkeys(right[i + 1 :] + right[:i]) if one not in answers.split(",")]
+        choices = sorted([right[i], *others[:3]])
+        lower = tuple(one.lower() for one in answers.split(","))
+        found.append(Fact(template.format(name.replace("_", " ")), lower, choices))
+    return found

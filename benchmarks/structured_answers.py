@@ -5,10 +5,11 @@
     python benchmarks/structured_answers.py speed NAME=URL... [--rounds 5] [--clients 1 8]
 
 `right`: questions with known answers (`known_facts.py`) at temperature 0, in plain text until so many are
-found that every server answers; then these by a JSON schema and by a forced call. `tools`: requests that
-want one of six tools (`tool_tasks.py`) and questions that want none, all with these tools: how many are
-called, and called rightly. `speed`: answers of mostly keys, the servers in turns; tokens and milliseconds
-an answer, medians and spread of the rounds. Servers of OpenAI's protocol: `graphml serve`, `llama-server`.
+found that every server answers; then these by a JSON schema, by a forced call and by a grammar of four
+answers. `tools`: requests that want one of six tools (`tool_tasks.py`) and questions that want none, all
+with these tools: how many are called, and called rightly. `speed`: answers of mostly keys, the servers in
+turns; tokens and milliseconds an answer, medians and spread of the rounds. Servers of OpenAI's protocol:
+`graphml serve`, `llama-server`.
 """
 
 from __future__ import annotations
@@ -99,6 +100,11 @@ class Server:
         message, n = self.asked(f"{question} Answer as JSON.", response_format=_form(ANSWER))
         return _value(message["content"]), n
 
+    def by_choice(self, question: str, choices: list[str]) -> tuple[str, int]:
+        grammar = "root ::= " + " | ".join(json.dumps(one) for one in choices)
+        message, n = self.asked(question, grammar=grammar)
+        return message["content"], n
+
     def by_call(self, question: str) -> tuple[str, int]:
         message, n = self.asked(
             question,
@@ -142,15 +148,21 @@ def count_right(servers: dict[str, Server], given: argparse.Namespace) -> None:
         if all(is_right(fact, one.plain(fact.question)[0]) for one in servers.values())
     ][: given.questions]
     print(f"{len(known)} questions that all answer in plain text\n")
-    print("| server | by schema | tokens | by forced call | tokens |\n|---|---:|---:|---:|---:|")
+    print("| server | by schema | tokens | by forced call | tokens | one of four by GBNF | tokens |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for name, server in servers.items():
         cells = []
-        for way in (server.by_schema, server.by_call):
-            answers = [(fact, *way(fact.question)) for fact in known]
+        ways = {
+            "schema": lambda fact, server=server: server.by_schema(fact.question),
+            "call": lambda fact, server=server: server.by_call(fact.question),
+            "choice": lambda fact, server=server: server.by_choice(fact.question, fact.choices),
+        }
+        for way, ask in ways.items():
+            answers = [(fact, *ask(fact)) for fact in known]
             wrong = [(fact, text) for fact, text, _ in answers if not is_right(fact, text)]
             cells += [str(len(known) - len(wrong)), f"{mean(n for *_, n in answers):.1f}"]
             if given.show:
-                print(*(f"{way.__name__}: {fact.question} {text!r}" for fact, text in wrong), sep="\n")
+                print(*(f"{way}: {fact.question} {text!r}" for fact, text in wrong), sep="\n")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
