@@ -66,8 +66,9 @@ def _all_told(tools: Sequence[Tool], syntax: CallSyntax, controls: Callable[[str
 
 def _one_told(tool: Tool) -> str:
     """The only tool that may be called, which must be: its name and its parameters are forced text."""
-    properties = tool.parameters.get("properties", {})
-    stated = {name: one.get("description") for name, one in properties.items() if isinstance(one, Mapping)}
+    properties = tool.parameters.get("properties")
+    named = properties.items() if isinstance(properties, Mapping) else ()
+    stated = {name: one.get("description") for name, one in named if isinstance(one, Mapping)}
     return "\n".join(
         [*filter(None, [tool.description]), *(f"{name}: {one}" for name, one in stated.items() if one)]
     )

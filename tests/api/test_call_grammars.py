@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -227,3 +228,5 @@ def test_parameters_that_are_no_schema_or_endless_refuse_forced_calls_alone(
         prompt = asked(model, tool(parameters), chat_format=format)
         assert prompt.params.structured
         assert read(model, prompt, "x").content == "x"
+        with contextlib.suppress(graphml.UsageError):
+            asked(model, tool(parameters), chat_format=format, tool_choice="required")

@@ -172,6 +172,24 @@ def test_llama_cpps_random_numbers_meet_llama_cpps_masks(tokenizer: Loader) -> N
     assert grammar('root ::= "city"', vocab=tokenizer("gpt-2")).mask()[letter]  # and so do plain matchers
 
 
+def test_a_run_of_spaces_goes_on_only_in_the_tokenizers_own_tokens(tokenizer: Loader) -> None:
+    vocabulary = tokens_of(tokenizer("llama-bpe"))
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    start = matcher_of(SamplingParams(json_schema=schema), tokenizer("llama-bpe"))
+    assert start is not None
+    for pieces, goes_on, ends in (
+        ([b"{", b"\n", b"   "], b" ", b' "'),
+        ([b"{", b"\n", b"\t", b"\t"], b"\t", b'"'),
+        ([b'{"', b"city", b'":'], b" ", b' "'),
+    ):
+        matcher = start.copy()
+        for piece in pieces:
+            matcher.accept(vocabulary.pieces.index(piece))
+        texts = [vocabulary.pieces[one] for one in allowed_tokens(matcher)]
+        assert goes_on not in texts, pieces
+        assert ends in texts, pieces
+
+
 def test_control_tokens_stand_between_literals() -> None:
     pieces = (b"<end>", b"<call>", *(bytes([one]) for one in b"abc"), b"ab", b"abc", b"bc")
     controls = frozenset([0, 1])

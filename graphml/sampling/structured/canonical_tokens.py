@@ -46,7 +46,7 @@ class CanonicalTokens:
     def __init__(self, vocabulary: TokenBytes) -> None:
         self._vocabulary = vocabulary
         self._controls = vocabulary.special | vocabulary.end_tokens
-        self._ids = lru_cache(KEPT_IDS)(vocabulary.ids_behind)
+        self._ids = lru_cache(KEPT_IDS)(self._ids_behind)
         self._opened = lru_cache(KEPT)(self._opened_mask)
         self._masked = lru_cache(KEPT)(self._canonical_mask)
 
@@ -70,6 +70,11 @@ class CanonicalTokens:
         literals = literal_texts(walk, settled)
         found = self._masked(data, tuple(literals), before) if literals else None
         return bits if found is None else found
+
+    def _ids_behind(self, before: Before, text: bytes) -> list[int]:
+        """The ids of a text behind the tokens before, or where spaces do not join the first, behind those."""
+        ids = self._vocabulary.ids_behind(before, text)
+        return ids if ids or len(before) < 2 else self._vocabulary.ids_behind(before[1:], text)
 
     def _opened_mask(self, data: bytes) -> _Mask:
         tokens = np.flatnonzero(unpacked(np.frombuffer(data, np.uint8), self._vocabulary.n)).tolist()

@@ -12,7 +12,7 @@ MAX_LENGTH: Final = 32
 """Bytes of a literal that are read ahead: longer than tokens of real vocabularies, but for spaces."""
 MAX_BRANCHING: Final = 20
 """From this length on a literal is read only as far as one text is forced."""
-MAX_PLACES: Final = 256
+MAX_PLACES: Final = 128
 """Places that are read; what comes behind more of them counts as free."""
 MAX_WAYS: Final = 64
 _ANY: Final = frozenset(range(256))

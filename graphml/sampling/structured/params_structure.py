@@ -66,13 +66,18 @@ def matcher_of(params: SamplingParams, tokenizer: Vocabulary | None) -> Matcher 
     with _LOCK:
         found = _COMPILED.get(key)
     if found is None:
-        structure = within_seconds(name, lambda: compiled_structure(name, key.text, tokens))
-        found = _Compiled(structure, CanonicalTokens(tokens))
+        found = within_seconds(name, lambda: _compiled(key))
         with _LOCK:
             _COMPILED[key] = found
             while len(_COMPILED) > KEPT:
                 _COMPILED.popitem(last=False)
     return _begun(params, found, tokens, name)
+
+
+def _compiled(key: _Key) -> _Compiled:
+    structure = compiled_structure(key.name, key.text, key.tokens)
+    structure.begin().walk(())  # compiles what literals are read by, which no step must wait for
+    return _Compiled(structure, CanonicalTokens(key.tokens))
 
 
 def _begun(params: SamplingParams, compiled: _Compiled, tokens: TokenBytes, name: str) -> Matcher:
