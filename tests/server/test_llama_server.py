@@ -25,6 +25,21 @@ def test_a_completion_says_all_that_is_known_of_it(server: Running) -> None:
     assert found["timings"]["predicted_per_second"] == pytest.approx(7e3 / found["timings"]["predicted_ms"])
 
 
+def test_forced_text_comes_in_the_tokenizers_own_tokens(server: Running) -> None:
+    ids = server.post("/tokenize", {"content": "little girl"}).json()["tokens"]
+    (letter,) = server.post("/tokenize", {"content": "l"}).json()["tokens"][-1:]
+    choices = '" little girl" | " little dog"'
+    asked = {
+        "prompt": "Once upon a time, there was a",
+        "grammar": f"root ::= {choices}",
+        "return_tokens": True,
+    }
+    asked |= {"temperature": 0, "logit_bias": [[letter, 100.0], ["g", 50.0]]}
+    found = server.post("/completion", asked).json()
+    assert found["content"] == " little girl"
+    assert found["tokens"][: len(ids)] == ids
+
+
 def test_a_streamed_completion_joins_to_the_plain_one(server: Running) -> None:
     asked: dict[str, Any] = {"prompt": PROMPT, "n_predict": 8, "seed": 42, "n_probs": 2}
     events = server.events("/completion", asked)

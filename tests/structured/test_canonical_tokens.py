@@ -164,6 +164,26 @@ def test_a_matcher_that_goes_back_and_on_allows_what_a_new_one_does(tokenizer: L
         assert allowed_tokens(again) == allowed_tokens(matcher)
 
 
+def test_another_text_of_as_many_tokens_is_read_ahead_from_its_own_place(tokenizer: Loader) -> None:
+    start = matcher_of(
+        SamplingParams(choices=("city of lights", "city indeed", "town by the sea", "town at night")),
+        tokenizer("gpt-2"),
+    )
+    assert start is not None
+    matcher = start.copy()
+    for text in ("city", "town", "city"):
+        ids = tokens_of(tokenizer("gpt-2")).ids_behind((), text.encode())
+        again = start.copy()
+        for one in (matcher, again):
+            one.rewind(len(one.accepted))
+            for token in ids:
+                one.accept(token)
+        allowed_tokens(matcher)  # reads ahead from here
+        other = again.copy()
+        assert allowed_tokens(other) == allowed_tokens(matcher)
+        matcher.rewind(len(ids))
+
+
 def test_llama_cpps_random_numbers_meet_llama_cpps_masks(tokenizer: Loader) -> None:
     letter = tokens_of(tokenizer("gpt-2")).of_byte[ord("c")]
     matcher = matcher_of(SamplingParams(grammar='root ::= "city"', rng="llama.cpp"), tokenizer("gpt-2"))
@@ -181,6 +201,7 @@ def test_a_run_of_spaces_goes_on_only_in_the_tokenizers_own_tokens(tokenizer: Lo
         ([b"{", b"\n", b"   "], b" ", b' "'),
         ([b"{", b"\n", b"\t", b"\t"], b"\t", b'"'),
         ([b'{"', b"city", b'":'], b" ", b' "'),
+        ([b'{"', b"city", b'"'], b" ", b":"),  # the tokenizer has `":`, but a model that wrote `"` goes on
     ):
         matcher = start.copy()
         for piece in pieces:

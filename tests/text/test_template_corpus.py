@@ -85,7 +85,7 @@ def test_what_a_template_writes_of_a_call_is_read_back(name: str) -> None:
 def _with_call(template: ChatTemplate) -> str:
     """The conversation with the call, in the first form of it that the template takes."""
     messages: list[dict[str, Any]] = fenced_messages([USER, _openai(CALLING)], str)
-    for form in for_template(messages, template.source, joins=False):
+    for form in for_template(messages, template.source):
         try:
             return template.render(form, add_generation_prompt=False, tools=[WEATHER])
         except TemplateError:
