@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from statistics import mean, median
 from typing import Any
@@ -211,13 +211,8 @@ def _seconds(ask: Callable[[], object], clients: int) -> float:
     """Seconds until so many answers that are asked for at once are there, for each."""
     begin = time.perf_counter()
     with ThreadPoolExecutor(clients) as threads:
-        _all(threads.submit(ask).result for _ in range(clients))
+        list(threads.map(lambda _: ask(), range(clients)))
     return (time.perf_counter() - begin) / clients
-
-
-def _all(results: Iterable[Callable[[], object]]) -> None:
-    for result in list(results):
-        result()
 
 
 if __name__ == "__main__":

@@ -29,69 +29,18 @@ from graphml.sampling.structured.packed_masks import unpacked
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.sampling.structured.token_bytes import TokenBytes
 
-WORDS = [
-    *("city", "country", "continent", "first_name", "last_name", "email_address", "is_active", "created_at"),
-    *(
-        "status",
-        "priority",
-        "category",
-        "description",
-        "price",
-        "quantity",
-        "currency",
-        "temperature",
-        "humidity",
-    ),
-    *(
-        "title",
-        "author",
-        "publisher",
-        "year",
-        "language",
-        "pages",
-        "rating",
-        "comments",
-        "tags",
-        "url",
-        "username",
-    ),
-    *(
-        "shippingAddress",
-        "orderNumber",
-        "paymentMethod",
-        "deliveryDate",
-        "customerId",
-        "Straße",
-        "prénom",
-        "città",
-    ),
-]
-CHOICES = [
-    *(
-        "Europe",
-        "Asia",
-        "North America",
-        "in_progress",
-        "done",
-        "cancelled",
-        "very high",
-        "high",
-        "medium",
-        "low",
-    ),
-    *(
-        "credit_card",
-        "bank_transfer",
-        "cash on delivery",
-        "red",
-        "green",
-        "dark blue",
-        "Monday",
-        "Tuesday",
-        "EUR",
-    ),
-    *("München", "Zürich", "São Paulo", "東京", "Москва", "yes", "no", "not applicable", "unknown", "other"),
-]
+_NAMES = """
+city country continent first_name last_name email_address is_active created_at status priority category
+description price quantity currency temperature humidity title author publisher year language pages rating
+comments tags url username shippingAddress orderNumber paymentMethod deliveryDate customerId Straße prénom
+città
+"""
+_CHOICES = """
+Europe; Asia; North America; in_progress; done; cancelled; very high; high; medium; low; credit_card;
+bank_transfer; cash on delivery; red; green; dark blue; Monday; Tuesday; EUR; München; Zürich; São Paulo;
+東京; Москва; yes; no; not applicable; unknown; other
+"""
+NAMES, CHOICES = _NAMES.split(), " ".join(_CHOICES.split()).split("; ")
 _PARTS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|true|false|null')
 
 
@@ -140,7 +89,7 @@ def made_schemas(n: int) -> Iterator[dict[str, Any]]:
 
 
 def _object(numbers: random.Random, depth: int) -> dict[str, Any]:
-    names = numbers.sample(WORDS, numbers.randint(2, 6))
+    names = numbers.sample(NAMES, numbers.randint(2, 6))
     properties = {name: _value(numbers, depth) for name in names}
     required = [name for name in names if numbers.random() < 0.7]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -24,11 +24,7 @@ from graphml.sampling.structured.schema_structure import schema_of_part
 from graphml.sampling.structured.schema_words import ANNOTATIONS
 from graphml.sampling.structured.time_limit import within_seconds
 from graphml.text.answers import AnswerFormat, ReasoningMarks
-from graphml.text.answers.forced_calls import (
-    call_trigger,
-    forced_calls,
-    lark_spelling,
-)
+from graphml.text.answers.forced_calls import call_trigger, forced_calls, lark_spelling
 from graphml.text.tokenizer import Tokenizer
 
 ANY_OBJECT: Final = {"type": "object"}
@@ -71,13 +67,13 @@ class CallGrammar:
         except UsageError:  # the schema alone tells what is wrong with it
             return params
 
-    def schemas(self, params: SamplingParams) -> dict[str, Mapping[str, Any]]:
+    def _schemas(self, params: SamplingParams) -> dict[str, Mapping[str, Any]]:
         """The schema that each tool's arguments follow; UsageError for a forced one that is not supported."""
         return {one.name: self._schema(one, params) for one in self.tools}
 
     def _whole(self, params: SamplingParams) -> str:
         """The grammar of the whole answer."""
-        schemas = self.schemas(params)
+        schemas = self._schemas(params)
         response = None
         if params.json_schema and not self.forced:
             response = _prepared("json_schema", params.json_schema, not params.open_objects)
@@ -86,7 +82,7 @@ class CallGrammar:
 
     def _with_free_text(self, params: SamplingParams) -> SamplingParams:
         """Free text, in which a call follows the grammar from its begin on."""
-        grammar = forced_calls(self.format, self.schemas(params), _speller(self.tokenizer), self.several)
+        grammar = forced_calls(self.format, self._schemas(params), _speller(self.tokenizer), self.several)
         lazy = dataclasses.replace(
             params, grammar=_lark(grammar), grammar_lazy=True, grammar_triggers=self._triggers()
         )

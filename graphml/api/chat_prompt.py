@@ -15,8 +15,8 @@ from typing import Any, Final
 from graphml.api.answer_reader import AnswerReader, shown_tokens
 from graphml.api.call_grammar import CallGrammar
 from graphml.api.template_messages import fenced_messages, for_template, tool_variables
-from graphml.api.told_tools import told_messages
 from graphml.api.tools import Tool, tools_of
+from graphml.api.tools_in_messages import with_tools_described
 from graphml.argument_checks import mapping_of
 from graphml.errors import TemplateError, UsageError
 from graphml.sampling import SamplingParams
@@ -168,20 +168,21 @@ def prompt_of(
     forced = tools if settings.tool_choice not in (AUTO, NONE) else ()
     forced = tuple(one for one in forced if named in (None, one.name))
     knows = format.name != "plain" and bool({"tools", "functions"} & template.variables)
-    told = bool(tools) and (not knows or format.name == "generic" or (bool(forced) and format.syntax is None))
-    if told and settings.chat_format is None:
+    knows = knows and format.name != "generic" and not (forced and format.syntax is None)
+    described = bool(tools) and not knows  # by this program, in a message, as the template does not
+    if described and settings.chat_format is None:
         format = format_of_tokens(partial(_is_token, tokenizer))
-    elif told and format.syntax is None:
+    elif described and format.syntax is None:
         format = formats()["generic"]
     several = settings.parallel_tool_calls and named is None  # a named one is called once
     last = messages[-1] if messages else None
     continued = last if last and last["role"] == "assistant" and not last.get("tool_calls") else None
     said = list(messages[:-1] if continued else messages)
-    if told and format.syntax is not None:
+    if described and format.syntax is not None:
         controls = tokenizer.spelled_controls
-        said = told_messages(said, forced or tools, format.syntax, bool(forced), controls)
+        said = with_tools_described(said, forced or tools, format.syntax, bool(forced), controls)
     said = fenced_messages(said, lambda one: fenced(tokenizer, one))
-    text = _rendered(template, said, settings, () if told else tools)
+    text = _rendered(template, said, settings, () if described else tools)
     marks = marks_of(template.source, format)
     inside = marks is not None and text.rstrip().endswith(marks.open)
     if continued is not None:

@@ -14,14 +14,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from graphml.api.engine import Engine
 from graphml.api.engine_stats import EngineStats
 from graphml.api.model import Model
-from graphml.sampling import SamplingParams
-from graphml.sampling.params import STRUCTURES
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.api_keys import ApiKeys
 from graphml.server.key_limits import KeyLimits
@@ -101,9 +98,8 @@ class EngineAccess:
         if len(ids) >= self.n_ctx:
             raise too_long(f"{len(ids)} tokens", len(ids), self.n_ctx)
         handle = self.engine.submit(
-            ids, _in_own_tokens(settings.params), settings.max_tokens, settings.seed, settings.n, key,
-            priority, deadline, weight=self.limits_of(key).weight, keep=keep, lora=self.adapters(lora),
-            salt=salt,
+            ids, settings.engine_params, settings.max_tokens, settings.seed, settings.n, key, priority,
+            deadline, weight=self.limits_of(key).weight, keep=keep, lora=self.adapters(lora), salt=salt,
         )  # fmt: skip
         made = Generation(self, handle, ids, settings, arrived, id_slot, key)
         self.active[made.number] = made
@@ -209,9 +205,3 @@ class EngineAccess:
         self.pool.shutdown(wait=False, cancel_futures=True)
         if self.engine is not None:
             self.engine.close()
-
-
-def _in_own_tokens(params: SamplingParams) -> SamplingParams:
-    """The settings, for texts of a structure without llama.cpp's random numbers, which bring its masks."""
-    structured = any(getattr(params, name) for name in STRUCTURES if name != "begins_with")
-    return replace(params, rng="graphml") if structured else params

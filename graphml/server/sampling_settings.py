@@ -14,6 +14,7 @@ from typing import Any
 
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
+from graphml.sampling.params import STRUCTURES
 from graphml.server.api_errors import wrong_field
 from graphml.server.draft_names import SHOWN, draft_fields
 from graphml.server.request_fields import ChatCompletion, Completion, Sampling, TextCompletion
@@ -45,6 +46,16 @@ class Settings:
     n: int
     ignore_eos: bool
     n_best: int | None = None
+
+    @property
+    def engine_params(self) -> SamplingParams:
+        """The params that the engine samples by.
+
+        A text that follows a structure is written in the tokenizer's own tokens, which `rng="llama.cpp"`, a
+        server's default, is not.
+        """
+        structured = any(getattr(self.params, name) for name in STRUCTURES if name != "begins_with")
+        return replace(self.params, rng="graphml") if structured else self.params
 
 
 def settings_of(given: Sampling, options: ServerOptions, tokenizer: Tokenizer) -> Settings:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 
 import graphml
 from graphml.server.connections import uvicorn_config
@@ -22,6 +19,7 @@ from graphml.server.served_models import Loader, ServedModels
 from graphml.server.server_app import server_app
 from graphml.server.server_options import ServerOptions
 from graphml.server.service import Service
+from tests.server.served_app import served_config
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 
@@ -65,19 +63,12 @@ def running(
     options: ServerOptions, model: graphml.Model, load: Loader | None = None, told: Sequence[Ended] = ()
 ) -> Iterator[Running]:
     models = ServedModels(Service(model, options), load)
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn_config(server_app(models, told), options))
-    thread = threading.Thread(target=server.run, args=([listening],))
-    thread.start()
     try:
-        while not server.started:
-            time.sleep(0.005)
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        # Plain HTTP: no certificates are read, which takes 0.06 s.
-        with httpx2.Client(base_url=address, timeout=60, verify=False) as http:
+        with (
+            served_config(uvicorn_config(server_app(models, told), options)) as address,
+            # Plain HTTP: no certificates are read, which takes 0.06 s.
+            httpx2.Client(base_url=address, timeout=60, verify=False) as http,
+        ):
             yield Running(models, address, http)
     finally:
-        server.should_exit = server.force_exit = True
-        thread.join()
-        listening.close()
         models.current.access.close()

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from graphml.server.page import page_routes
+from tests.server.served_app import served_routes
 
 TOP = [["The", -0.1], ["A", -2.5], ["\n", -4.0]]
 
@@ -91,15 +87,5 @@ def served(script: Script) -> Iterator[str]:
         Route("/apply-template", script.template, **post), Route("/tokenize", script.tokenize, **post),
         Route("/engine/state", script.engine),
     ]  # fmt: skip
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run, args=([listening],))
-    thread.start()
-    try:
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        server.should_exit = server.force_exit = True
-        thread.join()
-        listening.close()
+    with served_routes(routes) as address:
+        yield address

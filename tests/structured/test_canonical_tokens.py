@@ -17,7 +17,7 @@ from graphml.sampling.structured.canonical_tokens import CanonicalTokens
 from graphml.sampling.structured.literal_texts import Literal, literal_texts
 from graphml.sampling.structured.opened_tokens import tokens_of
 from graphml.sampling.structured.packed_masks import unpacked
-from graphml.sampling.structured.params_structure import matcher_of
+from graphml.sampling.structured.params_structure import compiled_structure, matcher_of
 from graphml.text.tokenizer import Tokenizer, load_tokenizer
 from tests.text.vocabularies import WHOLE, recorded_metadata
 
@@ -184,6 +184,29 @@ def test_another_text_of_as_many_tokens_is_read_ahead_from_its_own_place(tokeniz
         matcher.rewind(len(ids))
 
 
+def test_places_that_cannot_be_read_ahead_keep_their_masks(
+    tokenizer: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpt2 = tokenizer("gpt-2")
+    choices = ("city by the long river", "country by the old sea", "continent by the ice")
+    params = SamplingParams(choices=choices)
+    matcher = matcher_of(params, gpt2)
+    assert matcher is not None
+    walk = matcher._progress.walk(())
+    assert walk is not None
+    walk._matcher.consume_token(matcher.eog[0])  # type: ignore[attr-defined] # an error, as of a limit
+    assert literal_texts(walk) is None
+    assert len(walk.ways()[0]) == 256
+    assert len(allowed_tokens(matcher)) > 3
+    monkeypatch.setattr("graphml.sampling.structured.gbnf_states.MAX_STATES", 40)
+    grammar_of_choices = SamplingParams(grammar="root ::= " + " | ".join(map(json.dumps, choices)))
+    matcher = matcher_of(grammar_of_choices, gpt2)
+    assert matcher is not None
+    for token in tokens_of(gpt2).ids_behind((), choices[1].encode()):
+        assert token in allowed_tokens(matcher)
+        matcher.accept(token)
+
+
 def test_llama_cpps_random_numbers_meet_llama_cpps_masks(tokenizer: Loader) -> None:
     letter = tokens_of(tokenizer("gpt-2")).of_byte[ord("c")]
     matcher = matcher_of(SamplingParams(grammar='root ::= "city"', rng="llama.cpp"), tokenizer("gpt-2"))
@@ -227,23 +250,14 @@ def test_control_tokens_stand_between_literals() -> None:
         return len(pieces[token])
 
     words = TokenBytes(pieces, frozenset([0]), controls, lambda text: 1 if text == "<call>" else None, encode)
-    matcher = Matcher(
-        lark_structure(words, 'start: "ab" (<[1]> | "c") "abc"').begin(),
-        words,
-        canonical=CanonicalTokens(words),
-    )
+    structure = compiled_structure("lark", 'start: "ab" (<[1]> | "c") "abc"', words)
+    matcher = Matcher(structure.begin(), words, canonical=CanonicalTokens(words))
     spelled = []
     for token in (5, 1, 6):
         spelled.append([pieces[one] for one in allowed_tokens(matcher)])
         matcher.accept(token)
     assert spelled == [[b"ab", b"abc"], [b"<call>", b"c"], [b"abc"]]
     assert matcher.may_end()
-
-
-def lark_structure(words: TokenBytes, text: str) -> Any:
-    from graphml.sampling.structured.params_structure import compiled_structure
-
-    return compiled_structure("lark", text, words)
 
 
 def test_literals_are_read_up_to_free_text_and_the_place_stays() -> None:

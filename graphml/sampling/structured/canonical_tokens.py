@@ -1,8 +1,9 @@
 """The canonical tokens of a structure's literals: the tokenizer's own ids of the texts that may come next.
 
 Models were trained on those. A mask of all tokens that fit lets a model spell keys and words of an enum in
-letters, or in pieces that it never read. No text becomes impossible: each literal keeps the tokens that write
-it from here on. Knows literals, tokens and masks; nothing of grammars.
+letters, or in pieces that it never read. The tokenizer's own ids of every text that may come stay possible;
+behind other tokens some texts do not, such as "city" behind `c` where another literal has that token. Knows
+literals, tokens and masks; nothing of grammars.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class CanonicalTokens:
         self._masked = lru_cache(KEPT)(self._canonical_mask)
 
     def bits(self, bits: Bits, walk: ByteWalk, accepted: Sequence[int]) -> Bits:
-        """The tokens of a mask that begin the tokenizer's own ids of a literal that may come; control tokens.
+        """Of the tokens of a mask those that begin the tokenizer's own ids of a literal, and control tokens.
 
         walk: the place. accepted: the tokens before it. A literal counts where its ids do not reach back into
         the token before; if none does, all count. The mask itself where text is free, and where the tokenizer
@@ -68,11 +69,11 @@ class CanonicalTokens:
             return any(len(self._vocabulary.pieces[one]) <= _last_border(text) for one in first)
 
         literals = literal_texts(walk, settled)
-        found = self._masked(data, tuple(literals), before) if literals else None
-        return bits if found is None else found
+        canonical = self._masked(data, tuple(literals), before) if literals else None
+        return bits if canonical is None else canonical
 
     def _ids_behind(self, before: Before, text: bytes) -> list[int]:
-        """The ids of a text behind the tokens before, or where spaces do not join the first, behind those."""
+        """The ids of a text behind the tokens before; if it has none, behind all of these but the first."""
         ids = self._vocabulary.ids_behind(before, text)
         return ids if ids or len(before) < 2 else self._vocabulary.ids_behind(before[1:], text)
 
@@ -85,20 +86,22 @@ class CanonicalTokens:
     def _canonical_mask(self, data: bytes, literals: tuple[Literal, ...], before: Before) -> Bits | None:
         """The tokens of a mask that begin one of these literals; None where all do."""
         tokens, pieces, _ = self._opened(data)
-        texts = [one.text for one in literals if one.text]
+        texts = [literal.text for literal in literals if literal.text]
         ids: dict[bytes, list[int] | None] = {}
-        is_layout = any(not one.text for one in literals)  # what may come with a space comes without, too
+        is_layout = any(
+            not literal.text for literal in literals
+        )  # what may come with a space comes without, too
         for spaced in (False, True):
             group = [text for text in texts if (is_layout and text[0] in SPACES) is spaced]
             ids |= self._own_ids(group, before)
         if any(ids[text] is None for text in texts):
             return None
         kept = [token for token in tokens if token in self._controls]
-        for one in literals:
-            if not one.text:
-                kept += self._spaced(pieces, one.free, texts, before)
-            elif own := ids[one.text]:
-                kept += _first_tokens(one, own, pieces)
+        for literal in literals:
+            if not literal.text:
+                kept += self._spaced(pieces, literal.free, texts, before)
+            elif own := ids[literal.text]:
+                kept += _first_tokens(literal, own, pieces)
         mask = np.zeros(self._vocabulary.n, bool)
         mask[kept] = True
         bits = packed(mask)
@@ -114,18 +117,20 @@ class CanonicalTokens:
         alone = {text: self._ids((), text) or None for text in texts if not ids[text]}
         if len(alone) == len(texts):
             return dict(alone)
-        return ids | {text: None for text, found in alone.items() if found is None}
+        return ids | {text: None for text, own in alone.items() if own is None}
 
     def _before(self, accepted: Sequence[int]) -> Before:
         """The token before a place, and those before it as far as they are spaces; none of control tokens."""
-        found: list[bytes] = []
+        pieces: list[bytes] = []
         for token in reversed(accepted):
             if token in self._vocabulary.special:
                 break
-            found.insert(0, self._vocabulary.pieces[token])
-            if found[0].strip(_SPACES):
+            piece = self._vocabulary.pieces[token]
+            if piece:
+                pieces.insert(0, piece)
+            if piece.strip(_SPACES):
                 break
-        return tuple(found)
+        return tuple(pieces)
 
     def _spaced(
         self, pieces: Mapping[int, bytes], free: frozenset[int], texts: Sequence[bytes], before: Before
@@ -136,7 +141,7 @@ class CanonicalTokens:
         """
         firsts = {text[:1] for text in texts} | {b""}
         joins = bool(before) and before[-1][-1] in SPACES
-        found = []
+        kept = []
         for token, piece in pieces.items():
             if not piece or piece[0] not in free:
                 continue
@@ -144,16 +149,16 @@ class CanonicalTokens:
             space = piece.removesuffix(rest)
             behind = firsts
             if rest:
-                fitting = (one for one in texts if one.startswith(rest) or rest.startswith(one))
-                behind = {max(one, rest, key=len) for one in fitting}
+                fitting = (text for text in texts if text.startswith(rest) or rest.startswith(text))
+                behind = {max(text, rest, key=len) for text in fitting}
             is_free = not (rest or joins)
-            if is_free or any(self._ids(before, space + one)[:1] == [token] for one in behind):
-                found.append(token)
-        return found
+            if is_free or any(self._ids(before, space + text)[:1] == [token] for text in behind):
+                kept.append(token)
+        return kept
 
 
 def _last_border(text: bytes) -> int:
-    """Where the last word of a text begins, or what is behind it."""
+    """Where the last run of letters and digits, or of other characters, begins in a text."""
     is_word = [byte >= 0x80 or chr(byte).isalnum() for byte in text]
     return max((i for i in range(1, len(text)) if is_word[i - 1] != is_word[i]), default=0)
 
@@ -161,11 +166,11 @@ def _last_border(text: bytes) -> int:
 def _first_tokens(literal: Literal, ids: Sequence[int], pieces: Mapping[int, bytes]) -> list[int]:
     """The tokens with which a literal of these ids may begin; a longer one may go on into free text."""
     text, n = literal.text, len(literal.text)
-    found = [ids[0]] if ids and ids[0] in pieces else []
+    kept = [ids[0]] if ids[0] in pieces else []
     if literal.free:
-        found += [
+        kept += [
             token
             for token, piece in pieces.items()
             if len(piece) > n and piece[n] in literal.free and piece.startswith(text)
         ]
-    return found
+    return kept

@@ -12,8 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from graphml.errors import UsageError
 from graphml.sampling.structured.gbnf_rules import Rules
 from graphml.sampling.structured.gbnf_states import DEAD, UNKNOWN, GbnfStates, TooManyStatesError
+from graphml.sampling.structured.literal_texts import UNREADABLE
 from graphml.sampling.structured.packed_masks import Bits, packed
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
@@ -113,13 +115,19 @@ class GbnfWalk:
 
     def forced(self) -> bytes:
         """The only bytes by which the text can go on."""
-        return self._table.forced_bytes(self._path[-1])
+        try:
+            return self._table.forced_bytes(self._path[-1])
+        except UsageError:  # a limit, which the text itself may never reach
+            return b""
 
-    def ways(self) -> tuple[list[int], bool]:
+    def ways(self) -> tuple[Sequence[int], bool]:
         """The bytes that may come next, and whether the text may stop here."""
         states, state = self._table.states, self._path[-1]
-        stops = states.may_end(state) or bool(states.token_elements(state))
-        return np.flatnonzero(states.row(state) != DEAD).tolist(), stops
+        try:
+            ways = np.flatnonzero(states.row(state) != DEAD).tolist()
+        except UsageError:
+            return UNREADABLE
+        return ways, states.may_end(state) or bool(states.token_elements(state))
 
     def go(self, data: bytes) -> None:
         """Go on by bytes that are allowed."""

@@ -153,11 +153,12 @@ class GbnfStates:
         found = self._state_of.get(key)
         if found is None:
             _checked_count(len(key[0]))
-            found = self._state_of[key] = len(self._states)
+            found = len(self._states)
             if found >= MAX_STATES:
                 raise TooManyStatesError(
                     f"grammar: this text needs more than {MAX_STATES} states of the grammar"
                 )
+            self._state_of[key] = found
             self._states.append(key)
             self._known.append(False)
             if found >= len(self.table):

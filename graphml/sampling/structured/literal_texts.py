@@ -20,8 +20,12 @@ _NOTHING: Final = frozenset[int]()
 _SPACE: Final = ord(" ")
 SPACES: Final = frozenset(b" \t\r\n")
 _CLASSES: Final = tuple(
-    frozenset(one) for one in (b"0123456789", bytes(range(97, 123)), bytes(range(65, 91)))
+    frozenset(letters) for letters in (b"0123456789", bytes(range(97, 123)), bytes(range(65, 91)))
 )
+
+
+UNREADABLE: Final = (range(256), True)
+"""The ways where a limit of a structure is reached: any text may come, as far as reading ahead goes."""
 
 
 class ByteWalk(Protocol):
@@ -32,7 +36,10 @@ class ByteWalk(Protocol):
         ...
 
     def ways(self) -> tuple[Sequence[int], bool]:
-        """The bytes that may come next, and whether the text may stop here: at its end or a control token."""
+        """The bytes that may come next, and whether the text may stop here: at its end or a control token.
+
+        `UNREADABLE` where that cannot be told.
+        """
         ...
 
     def go(self, data: bytes) -> None:
@@ -63,7 +70,7 @@ def literal_texts(walk: ByteWalk, settled: Callable[[bytes], bool] = lambda _: F
     Whitespace of several kinds counts as free text, but for one space that comes first; so do digits, classes
     of letters, and bytes that may follow each other in any order. The walk comes back to where it was.
     """
-    found: list[Literal] = []
+    literals: list[Literal] = []
     places = 0
     path = bytearray()
     todo = [(0, b"", _NOTHING)]  # the length of the path before a step, the step, and the ways there
@@ -82,7 +89,7 @@ def literal_texts(walk: ByteWalk, settled: Callable[[bytes], bool] = lambda _: F
         places += 1
         text = bytes(path)
         if len(path) >= MAX_BRANCHING or places > MAX_PLACES or settled(text):
-            found.append(Literal(text, True, _ANY))
+            literals.append(Literal(text, True, _ANY))
             continue
         listed, stops = walk.ways()
         ways = frozenset(listed)
@@ -90,15 +97,15 @@ def literal_texts(walk: ByteWalk, settled: Callable[[bytes], bool] = lambda _: F
         if not text and ways != free and _SPACE in free and _is_one_space(walk):
             free -= {_SPACE}
         if text and (stops or free):
-            found.append(Literal(text, stops, free))
+            literals.append(Literal(text, stops, free))
         elif free == ways:
             return None
         elif free:
-            found.append(Literal(text, False, free))
+            literals.append(Literal(text, False, free))
         todo += [(len(path), bytes([byte]), ways) for byte in ways - free]
     if path:
         walk.back(len(path))
-    return found
+    return literals
 
 
 def _is_one_space(walk: ByteWalk) -> bool:
@@ -111,7 +118,7 @@ def _is_one_space(walk: ByteWalk) -> bool:
 
 def _free(ways: frozenset[int]) -> frozenset[int]:
     """Which of the bytes that may come next begin free text."""
-    if len(ways) > MAX_WAYS or any(one <= ways for one in _CLASSES):
+    if len(ways) > MAX_WAYS or any(letters <= ways for letters in _CLASSES):
         return ways
     spaces = SPACES.intersection(ways)
     return spaces if len(spaces) > 1 else _NOTHING

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from graphml.sampling.structured.literal_texts import UNREADABLE
 from graphml.sampling.structured.packed_masks import set_bits, unpacked
 from graphml.sampling.structured.token_bytes import TokenBytes
 
@@ -62,8 +63,10 @@ class LlguidanceWalk:
             return b""
         return bytes(self._matcher.compute_ff_bytes()).partition(_CONTROL)[0]
 
-    def ways(self) -> tuple[list[int], bool]:
+    def ways(self) -> tuple[Sequence[int], bool]:
         """The bytes that may come next, and whether the text may stop here."""
+        if self._matcher.is_error():  # which counts as stopped, too
+            return UNREADABLE
         if self._matcher.is_stopped():
             return [], True
         self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)

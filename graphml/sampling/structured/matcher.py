@@ -6,7 +6,7 @@ Knows token ids and masks; nothing of grammars, schemas, sessions or engines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,6 @@ from graphml.sampling.structured.canonical_tokens import CanonicalTokens, is_nar
 from graphml.sampling.structured.literal_texts import ByteWalk
 from graphml.sampling.structured.packed_masks import Bits, masked_row, unpacked
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
-
-Piece: TypeAlias = bytes  # `Matcher.bytes` hides the name
 
 
 class Progress(Protocol):
@@ -102,12 +100,6 @@ class Matcher:
         return self._vocabulary.of_byte
 
     @property
-    def _piece_before(self) -> tuple[Piece, ...]:
-        """The bytes of the last token, none at the begin of the text and behind a control token."""
-        last = [one for one in self._accepted[-1:] if one not in self._vocabulary.special]
-        return tuple(self._vocabulary.pieces[one] for one in last)
-
-    @property
     def accepted(self) -> Sequence[int]:
         """The tokens so far, end tokens left out."""
         return self._accepted
@@ -154,7 +146,9 @@ class Matcher:
         if not text:
             return found
         vocabulary = self._vocabulary
-        ids = vocabulary.ids_behind(self._piece_before, text) or vocabulary.ids_behind((), text)
+        last = [token for token in self._accepted[-1:] if token not in vocabulary.special]
+        before = tuple(vocabulary.pieces[token] for token in last)
+        ids = vocabulary.ids_behind(before, text) or vocabulary.ids_behind((), text)
         for token in ids[:-1][:most]:
             if not self.allows(token):
                 break

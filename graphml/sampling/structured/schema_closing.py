@@ -185,10 +185,10 @@ class _Document:
 
     def _disjoint(self, branches: list[Schema]) -> bool:
         """Whether no value is two branches' one, by a type or a required constant of theirs."""
-        found = [self._told(one) for one in branches]
-        return all(_differ(a, b) for a, b in combinations(found, 2))
+        resolved = [self._resolved(branch) for branch in branches]
+        return all(_differ(a, b) for a, b in combinations(resolved, 2))
 
-    def _told(self, schema: Schema) -> Mapping[str, Any]:
+    def _resolved(self, schema: Schema) -> Mapping[str, Any]:
         for _ in range(8):
             if not isinstance(schema, dict) or schema.keys() & _ASSERTED != {"$ref"}:
                 break

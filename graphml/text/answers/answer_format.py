@@ -57,8 +57,7 @@ class CallSyntax:
 
     A call is `before` with the name for {name}, then the arguments as JSON under the tool's schema, `after`.
     several: whether more than one call can stand in an answer. alone: whether one call stands there without
-    begin and end. parameters: the arguments stand one by one
-    between markers, in place of JSON.
+    begin and end. parameters: the arguments stand one by one between markers, in place of JSON.
     """
 
     before: str

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import httpx2
-import uvicorn
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from tests.server.served_app import served_routes
 
 
 @dataclass
@@ -47,18 +44,7 @@ class Refusing:
 
 @contextmanager
 def refusing(behind: str) -> Iterator[Refusing]:
-    found = Refusing(behind)
-    routes = [Route("/{path:path}", found.__call__, methods=["GET", "POST"])]
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run, args=([listening],))
-    thread.start()
-    try:
-        while not server.started:
-            time.sleep(0.005)
-        found.address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        yield found
-    finally:
-        server.should_exit = server.force_exit = True
-        thread.join()
-        listening.close()
+    made = Refusing(behind)
+    with served_routes([Route("/{path:path}", made.__call__, methods=["GET", "POST"])]) as address:
+        made.address = address
+        yield made

@@ -15,7 +15,7 @@ from graphml.text.answers.answer_format import CallSyntax
 from graphml.text.messages import Message
 
 
-def told_messages(
+def with_tools_described(
     messages: Sequence[Message],
     tools: Sequence[Tool],
     syntax: CallSyntax,
@@ -27,8 +27,9 @@ def told_messages(
     Calls become the assistant's text, in the form that it is to answer in, results a message of the user.
     forced: whether these tools must be called. controls: the control tokens that a text spells.
     """
-    told = _one_told(tools[0]) if forced and len(tools) == 1 else _all_told(tools, syntax, controls)
-    found: list[Message] = []
+    only = forced and len(tools) == 1
+    description = _one_described(tools[0]) if only else _all_described(tools, syntax, controls)
+    conversation: list[Message] = []
     results: Message | None = None
     for message in messages:
         if message["role"] == "tool":
@@ -36,42 +37,46 @@ def told_messages(
             result = f"Result of {what}: {message['content']}"
             if results is None:
                 results = {"role": "user", "content": result}
-                found.append(results)
+                conversation.append(results)
             else:
                 results["content"] += "\n" + result
             continue
         results = None
         if message.get("tool_calls"):
-            found.append({"role": "assistant", "content": _written(message, syntax)})
+            conversation.append({"role": "assistant", "content": _written(message, syntax)})
         else:
-            found.append(dict(message))
-    first = next((one for one in found if one["role"] == "user"), None)
+            conversation.append(dict(message))
+    first = next((message for message in conversation if message["role"] == "user"), None)
     if first is None:
         first = {"role": "user", "content": ""}
-        found.insert(1 if found and found[0]["role"] == "system" else 0, first)
-    first["content"] = "\n\n".join(text for text in (told, first["content"]) if text)
-    return found
+        conversation.insert(1 if conversation and conversation[0]["role"] == "system" else 0, first)
+    first["content"] = "\n\n".join(text for text in (description, first["content"]) if text)
+    return conversation
 
 
-def _all_told(tools: Sequence[Tool], syntax: CallSyntax, controls: Callable[[str], Collection[str]]) -> str:
-    described = "\n".join(_text(one.as_openai()["function"]) for one in tools)
+def _all_described(
+    tools: Sequence[Tool], syntax: CallSyntax, controls: Callable[[str], Collection[str]]
+) -> str:
+    described = "\n".join(_text(tool.as_openai()["function"]) for tool in tools)
     call = _part(syntax, "NAME", None).replace('"NAME"', "NAME")
     if not syntax.alone:
         call = syntax.begin + call + syntax.end
-    if controls(call):  # the model knows them; told as a text they would be no control tokens
+    if controls(call):  # which the model knows; written as text they would be none
         return f"Tools:\n{described}"
     what = "a JSON object" if call.startswith("{") else "this"
     return f"Tools:\n{described}\nIf a tool is needed, answer with {what} alone: {call}"
 
 
-def _one_told(tool: Tool) -> str:
+def _one_described(tool: Tool) -> str:
     """The only tool that may be called, which must be: its name and its parameters are forced text."""
     properties = tool.parameters.get("properties")
     named = properties.items() if isinstance(properties, Mapping) else ()
-    stated = {name: one.get("description") for name, one in named if isinstance(one, Mapping)}
-    return "\n".join(
-        [*filter(None, [tool.description]), *(f"{name}: {one}" for name, one in stated.items() if one)]
-    )
+    lines = [
+        f"{name}: {schema['description']}"
+        for name, schema in named
+        if isinstance(schema, Mapping) and schema.get("description")
+    ]
+    return "\n".join([tool.description, *lines] if tool.description else lines)
 
 
 def _called(messages: Sequence[Message], id: str) -> str:
