@@ -8,10 +8,9 @@ from typing import Any
 from graphml.backend import Backend
 from graphml.errors import BackendError
 from graphml_cpu import row_order, target
-from graphml_cpu.device import CpuDevice
+from graphml_cpu.device import SUPPORT, CpuDevice
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.linear import activation
-from graphml_cpu.node_support import refuses
 from graphml_cpu.processors import physical_cores
 
 
@@ -37,7 +36,7 @@ def _describe() -> Mapping[str, Any]:
 BACKEND = Backend(
     "cpu",
     open=CpuDevice,
-    refuses=refuses,
+    refuses=SUPPORT.refuses,
     fused=frozenset(table()),
     activation=activation,
     unavailable=_unavailable,

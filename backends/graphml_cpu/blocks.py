@@ -14,9 +14,8 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.leaf import state_leaf, weight_leaf
 from graphml_cpu.compiler import Kernel
-from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Argument, Constant, Part, Rows, Scratch, Step, Table, Workspace
-from graphml_cpu.node_support import one_copy_bytes, replicated, result_of, viewed
+from graphml_cpu.node_support import NodeSupport, one_copy_bytes, result_of, viewed
 from graphml_cpu.runtime.hazards import Region
 from graphml_cpu.sizes import part_offset, value_bytes
 from graphml_cpu.state import zeros
@@ -41,8 +40,9 @@ class Places:
         constants: Mapping[Node, Array],
         arena: Array,
         n_threads: int,
+        support: NodeSupport,
     ) -> None:
-        self.n_threads = n_threads
+        self.n_threads, self._support = n_threads, support
         self._plan, self._weights, self._constants, self._arena = plan, weights, constants, arena
         self._arena_at = int(arena.ctypes.data)
         self._made: dict[tuple[Constant | Table, int], Array] = {}
@@ -114,19 +114,19 @@ class Places:
         return self._regions[argument]
 
     def is_replicated(self, node: Node) -> bool:
-        """See `node_support.replicated`."""
+        """See `NodeSupport.replicated`."""
         return self.copy_bytes(viewed(node))[1]
 
     def copy_bytes(self, node: Node) -> tuple[int, bool]:
         """Bytes of a value that owns its storage, and whether each thread has a copy of its own."""
         if node not in self._sizes:
-            self._sizes[node] = one_copy_bytes(node), replicated(node)
+            self._sizes[node] = one_copy_bytes(node), self._support.replicated(node)
         return self._sizes[node]
 
     def _region(self, argument: Workspace | Node | Part) -> Region | None:
         if isinstance(argument, Workspace):
             start = self._plan.workspaces[argument.node]
-            size = table()[argument.node.op.name].workspace(argument.node, self.n_threads)
+            size = self._support.workspace(argument.node, self.n_threads)
             return Region("arena", start, start + size)
         base = argument.node if isinstance(argument, Part) else _stored(argument)
         found = (base, argument.index) if isinstance(argument, Part) else result_of(argument)

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml.ir.shape import max_elements
-from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Step, Table
-from graphml_cpu.node_support import refuses
+from graphml_cpu.node_support import NodeSupport
 from graphml_cpu.packed import FLOATS
 from graphml_cpu.product_costs import costs
 from graphml_cpu.tuning import Tuning
 
 
-def called_kernels(node: Node, threads: int, tuning: Tuning, one_order: bool) -> list[str]:
+def called_kernels(
+    node: Node, support: NodeSupport, threads: int, tuning: Tuning, one_order: bool
+) -> list[str]:
     """A line for each kernel call of a node: its kernel, and of products with two loops why which one."""
-    if node.op.name not in table() or node.op.view or refuses(node) is not None:
+    lowering = support.lowering(node.op)
+    if lowering is None or node.op.view or support.refuses(node) is not None:
         return []
     lines = []
-    for step in table()[node.op.name].steps(node, threads, one_order):
+    for step in lowering.steps(node, threads, one_order):
         applied = tuning.applied(step, threads)
         lines.append(applied.kernel.name + _choice(step, applied))
     return lines

@@ -11,7 +11,7 @@ from graphml.ir.op import Array
 from graphml_cpu import tuning
 from graphml_cpu.called_kernels import called_kernels
 from graphml_cpu.lowering import table
-from graphml_cpu.node_support import one_copy_bytes, refuses, replicated
+from graphml_cpu.node_support import NodeSupport, one_copy_bytes
 from graphml_cpu.program import CpuProgram
 from graphml_cpu.row_tops import RowTops
 from graphml_cpu.runtime.workers import Team
@@ -19,14 +19,21 @@ from graphml_cpu.state import CpuState, zeros
 from graphml_cpu.tuner import tune
 from graphml_cpu.tuning import UNTUNED
 
+SUPPORT = NodeSupport(table())
+"""What this backend has kernels for."""
+
 
 class CpuDevice:
-    """A team of worker threads and the programs that it walks."""
+    """A team of worker threads and the programs that it walks.
+
+    support: the kernels that its programs call; others than this backend's own are not tuned.
+    """
 
     lazy_states = True
 
-    def __init__(self, threads: int | None) -> None:
+    def __init__(self, threads: int | None, support: NodeSupport = SUPPORT) -> None:
         self.team = Team(threads)
+        self.support = support
         self._tuning = UNTUNED
         self.deterministic = False
         self._row_tops: RowTops | None = None
@@ -38,18 +45,18 @@ class CpuDevice:
 
     def storage(self, node: Node) -> int:
         """Bytes of a value; one copy per thread where each computes it for itself."""
-        return one_copy_bytes(node) * (self.n_threads if replicated(node) else 1)
+        return one_copy_bytes(node) * (self.n_threads if self.support.replicated(node) else 1)
 
     def workspace(self, node: Node) -> int:
         """Bytes of scratch that the node's kernels share."""
-        lowering = table().get(node.op.name)
-        return lowering.workspace(node, self.n_threads) if lowering and refuses(node) is None else 0
+        return self.support.workspace(node, self.n_threads)
 
     def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> CpuProgram:
         """Compile or load the kernels and lay out the tape."""
         return CpuProgram(
-            graph, plan, weights, self.team, _arena(plan), progress, self._tuning, self.deterministic
-        )
+            graph, plan, weights, self.team, _arena(plan), progress, self.support, self._tuning,
+            self.deterministic,
+        )  # fmt: skip
 
     def use_tuning(self, enabled: bool) -> None:
         """See `graphml.backend.TunableDevice`."""
@@ -65,7 +72,7 @@ class CpuDevice:
 
     def called_kernels(self, node: Node) -> list[str]:
         """See `graphml.backend.ExplainingDevice`."""
-        return called_kernels(node, self.n_threads, self._tuning, self.deterministic)
+        return called_kernels(node, self.support, self.n_threads, self._tuning, self.deterministic)
 
     def prepare_top_rows(self) -> None:
         """See `graphml.backend.TopRowsDevice`."""

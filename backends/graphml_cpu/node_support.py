@@ -1,25 +1,56 @@
-"""Which nodes have kernels here, how values are laid out, and which of them every thread makes for itself."""
+"""Which nodes have kernels by a table of lowerings, and which of them every thread computes for itself.
+
+A device has one table: that of this backend, or of another made of kernels for the same tape.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from graphml.ir.node import Node
-from graphml.ir.op import integer
+from graphml.ir.op import Op, integer
 from graphml.ir.ops.layout import part
 from graphml.ir.shape import bounds
-from graphml_cpu.lowering import table
+from graphml_cpu.lowering.step import Lowering
 from graphml_cpu.sizes import value_bytes
 
 _REPLICATE_LIMIT = 1 << 16  # bytes: a longer row is shared among the threads, a barrier is cheaper then
 
 
-def refuses(node: Node) -> str | None:
-    """Why a node has no kernel here; such a node runs in NumPy between the kernels."""
-    if node.op.family == "leaf" or node.op.view:
-        return None
-    lowering = table().get(node.op.name)
-    return lowering.refuses(node) if lowering else f"no kernel for {node.op.name}"
+class NodeSupport:
+    """The lowerings of a device.
+
+    table: op name -> lowering.
+    """
+
+    def __init__(self, table: Mapping[str, Lowering]) -> None:
+        self.table = table
+
+    def lowering(self, op: Op) -> Lowering | None:
+        """How nodes of an op become kernel calls; None where there is no kernel for any."""
+        return self.table.get(op.name)
+
+    def refuses(self, node: Node) -> str | None:
+        """Why a node has no kernel; such a node runs in NumPy between the kernels."""
+        if node.op.family == "leaf" or node.op.view:
+            return None
+        lowering = self.lowering(node.op)
+        return lowering.refuses(node) if lowering else f"no kernel for {node.op.name}"
+
+    def workspace(self, node: Node, threads: int) -> int:
+        """Bytes of scratch that a node's kernels share."""
+        lowering = self.lowering(node.op)
+        return lowering.workspace(node, threads) if lowering and self.refuses(node) is None else 0
+
+    def replicated(self, node: Node) -> bool:
+        """Whether every thread computes this value for itself: cheap single rows, to save a barrier."""
+        node = viewed(node)
+        lowering = self.lowering(node.op)
+        if lowering is None or not lowering.replicable or lowering.shared(node) or self.refuses(node):
+            return False
+        first = (node.type.parts or (node.type,))[0].shape[:1]
+        return prod(bounds(first)) == 1 and one_copy_bytes(node) <= _REPLICATE_LIMIT
 
 
 def one_copy_bytes(node: Node) -> int:
@@ -41,13 +72,3 @@ def viewed(node: Node) -> Node:
     while node.op.view:
         node = node.inputs[0]
     return node
-
-
-def replicated(node: Node) -> bool:
-    """Whether every thread computes this value for itself: cheap single rows, to save a barrier."""
-    node = viewed(node)
-    lowering = table().get(node.op.name)
-    if lowering is None or not lowering.replicable or lowering.shared(node) or refuses(node) is not None:
-        return False
-    first = (node.type.parts or (node.type,))[0].shape[:1]
-    return prod(bounds(first)) == 1 and one_copy_bytes(node) <= _REPLICATE_LIMIT

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +20,9 @@ from graphml.ir.op import Array
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds, resolve
 from graphml_cpu.blocks import Places, fill_blocks
-from graphml_cpu.compiler import Kernel, compile_kernels
-from graphml_cpu.lowering import table
-from graphml_cpu.lowering.step import Step
-from graphml_cpu.node_support import refuses, viewed
+from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
+from graphml_cpu.lowering.step import AnyKernelRef, Step
+from graphml_cpu.node_support import NodeSupport, viewed
 from graphml_cpu.runtime.hazards import barriers, latest, made_before, touched_by
 from graphml_cpu.runtime.tape import Step as TapeStep
 from graphml_cpu.runtime.tape import Tape
@@ -52,12 +51,13 @@ class CpuProgram:
         team: Team,
         arena: Array,
         progress: Progress,
+        support: NodeSupport,
         tuning: Tuning = UNTUNED,
         one_order: bool = False,
     ) -> None:
-        self._graph, self._team, self._arena = graph, team, arena
-        constants = _fold(graph, weights)
-        self.places = Places(graph, plan, weights, constants, arena, team.n_threads)
+        self._graph, self._team, self._arena, self._support = graph, team, arena, support
+        constants = _fold(graph, weights, support)
+        self.places = Places(graph, plan, weights, constants, arena, team.n_threads, support)
         self.fallbacks: list[Node] = []
         self.tapes: list[Tape] = []
         self._lock = threading.Lock()
@@ -107,8 +107,9 @@ class CpuProgram:
         for node in graph.nodes:
             if node.op.family == "leaf" or node.op.view or node in constants:
                 continue
-            if refuses(node) is None:
-                lowered = table()[node.op.name].steps(node, self._team.n_threads, one_order)
+            lowering = self._support.lowering(node.op)
+            if lowering is not None and lowering.refuses(node) is None:
+                lowered = lowering.steps(node, self._team.n_threads, one_order)
                 pending += [(node, tuning.applied(step, self._team.n_threads)) for step in lowered]
                 continue
             stretches += [pending, node]
@@ -118,7 +119,7 @@ class CpuProgram:
         self.places.reserve_scratch(
             [step for part in stretches if isinstance(part, list) for _, step in part]
         )
-        kernels = compile_kernels(refs, lambda done, total: progress("compile", done, total))
+        kernels = _compiled(refs, progress)
         # What NumPy or another tape reads, and what the caller gets, is the first thread's copy.
         outside = {viewed(node) for node in graph.outputs.values()}
         if len(stretches) > 1:
@@ -131,17 +132,19 @@ class CpuProgram:
                 self._parts.append(self._stretch(part, kernels, outside))
 
     def _stretch(
-        self, steps: list[tuple[Node, Step]], kernels: Mapping[str, Kernel], outside: set[Node]
+        self, steps: list[tuple[Node, Step]], kernels: Mapping[AnyKernelRef, Kernel], outside: set[Node]
     ) -> _Part:
         touched = [touched_by(step, self.places) for _, step in steps]
         order = latest(touched)
         steps, touched = [steps[i] for i in order], [touched[i] for i in order]
         after = barriers(touched)
         since = made_before(touched, after)
-        shares = shares_by_cost([(node, step.split) for node, step in steps], after, self._team.n_threads)
+        shares = shares_by_cost(
+            [(node, step.split) for node, step in steps], after, self._team.n_threads, self._support
+        )
         taped = []
         for (node, step), barrier, first, share in zip(steps, after, since, shares, strict=True):
-            kernel = kernels[step.kernel.name]
+            kernel = kernels[step.kernel]
             blocks = fill_blocks(kernel, step, self.places)
             self._keep.append(blocks)
             shared = blocks[0].ctypes.data
@@ -191,11 +194,28 @@ class CpuProgram:
         return _Part(run, lambda timer, dims: timer.call(node, run, dims))
 
 
-def _fold(graph: Graph, weights: Mapping[str, Array]) -> dict[Node, Array]:
+def _compiled(refs: Collection[AnyKernelRef], progress: Progress) -> dict[AnyKernelRef, Kernel]:
+    """Each kernel by its reference. numba is imported only for kernels over arrays."""
+
+    def told(done: int, total: int) -> None:
+        progress("compile", done, total)
+
+    by_name = compile_kernels([ref for ref in refs if isinstance(ref, KernelRef)], told)
+    found: dict[AnyKernelRef, Kernel] = {ref: by_name[ref.name] for ref in refs if isinstance(ref, KernelRef)}
+    over_arrays = [ref for ref in refs if not isinstance(ref, KernelRef)]
+    if over_arrays:
+        from graphml_cpu.array_kernels.numba_compiler import compile_array_kernels
+
+        for ref, kernel in compile_array_kernels(over_arrays, told).items():
+            found[ref] = kernel
+    return found
+
+
+def _fold(graph: Graph, weights: Mapping[str, Array], support: NodeSupport) -> dict[Node, Array]:
     """Values that weights alone decide and no kernel makes, computed once: dequantised weights, unfused."""
     folded: dict[Node, Array] = {}
     for node in graph.nodes:
-        if node.op.family == "leaf" or node.op.view or refuses(node) is None:
+        if node.op.family == "leaf" or node.op.view or support.refuses(node) is None:
             continue
         if all(source.op is weight_leaf or source in folded for source in node.inputs):
             values = {s: folded[s] if s in folded else weights[s.name] for s in node.inputs}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from graphml.inspect.work import sizes_at, work
 from graphml.ir.node import Node
 from graphml.ir.shape import Symbol
-from graphml_cpu.node_support import one_copy_bytes, replicated
+from graphml_cpu.node_support import NodeSupport, one_copy_bytes
 from graphml_cpu.runtime.shares import ALL_SHARE, Shares, shares
 
 # Of one thread, between what it reads from the memory and from its caches, and of products in int8.
@@ -29,14 +29,16 @@ def cost_ns(node: Node) -> float:
     return max((found.n_bytes + written) / _BYTES_PER_NS, found.flops / _OPERATIONS_PER_NS)
 
 
-def shares_by_cost(steps: Sequence[tuple[Node, bool]], after: Sequence[bool], n_threads: int) -> list[Shares]:
+def shares_by_cost(
+    steps: Sequence[tuple[Node, bool]], after: Sequence[bool], n_threads: int, support: NodeSupport
+) -> list[Shares]:
     """How each step is shared. steps: each with whether it is always split; after: where barriers are."""
     if n_threads <= ALL_SHARE:
         return shares([None] * len(steps), n_threads)
     found: list[Shares] = []
     costs: list[float | None] = []
     for (node, split), barrier in zip(steps, after, strict=True):
-        costs.append(None if replicated(node) and not split else cost_ns(node))
+        costs.append(None if support.replicated(node) and not split else cost_ns(node))
         if barrier:
             found += shares(costs, n_threads)
             costs = []

@@ -29,7 +29,6 @@ from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.linear import conversion, is_packed
 from graphml_cpu.lowering.step import Scratch, Step
-from graphml_cpu.node_support import refuses
 from graphml_cpu.runtime.shares import PARTS
 from graphml_cpu.runtime.tape import Step as TapeStep
 from graphml_cpu.runtime.tape import Tape
@@ -59,7 +58,7 @@ def _problems(graphs: Sequence[Graph], threads: int) -> list[_Problem]:
     found: dict[Key, _Problem] = {}
     for node in (node for graph in graphs for node in graph.nodes):
         lowering = table().get(node.op.name)
-        if lowering is None or refuses(node) is not None:
+        if lowering is None or lowering.refuses(node) is not None:
             continue
         for step in lowering.lower(node, threads):
             key, weight, x = tuning.key_of(step, threads), step.arguments.get("w"), step.arguments.get("x")
@@ -94,7 +93,7 @@ class _Bench:
     def tape(self, parameters: Mapping[str, int]) -> Tape:
         """The product with some parameters as a program of one step; it keeps its parameter blocks."""
         step = tuning.with_parameters(self._problem.step, parameters)
-        kernel = compile_kernels([step.kernel])[step.kernel.name]
+        kernel = compile_kernels([tuning.tunable(step)])[step.kernel.name]
         blocks = [self._block(kernel, thread) for thread in range(self._team.n_threads)]
         addresses = tuple(block.ctypes.data for block in blocks)
         tape = Tape([TapeStep(kernel.address, addresses, parts=step.parts or PARTS)], self._team.n_threads)
@@ -174,7 +173,7 @@ def _search(problem: _Problem, weight: Array, team: Team) -> tuple[dict[str, int
     wanted = bench.product(usual)
     _check_usual(problem, weight, bench.x, wanted)
     chosen: dict[str, int] = {}
-    for name, values in tuning.candidates(problem.step.kernel).items():
+    for name, values in tuning.candidates(tuning.tunable(problem.step)).items():
         if name == "few_rows" or (name == "parts" and team.n_threads == 1):
             continue
         tries = [chosen, *({**chosen, name: value} for value in values)]
@@ -196,7 +195,9 @@ def _search(problem: _Problem, weight: Array, team: Team) -> tuple[dict[str, int
 def _few_rows(problem: _Problem, bench: _Bench) -> dict[str, int]:
     """Up to how many rows a product without panels takes no longer; nothing for the usual number."""
     values = [
-        few for few in tuning.candidates(problem.step.kernel).get("few_rows", ()) if few <= problem.rows
+        few
+        for few in tuning.candidates(tuning.tunable(problem.step)).get("few_rows", ())
+        if few <= problem.rows
     ]
     usual = problem.step.arguments.get("few_rows")
     if not values or problem.rows < FEW_ROWS:

@@ -52,15 +52,24 @@ def candidates(kernel: KernelRef) -> Mapping[str, Sequence[int]]:
 def key_of(step: Step, threads: int) -> Key | None:
     """What a call's parameters are kept under; None where it has none."""
     n, k = step.arguments.get("n"), step.arguments.get("k")
-    if not candidates(step.kernel) or not isinstance(n, int) or not isinstance(k, int):
+    if not isinstance(step.kernel, KernelRef) or not candidates(step.kernel):
+        return None
+    if not isinstance(n, int) or not isinstance(k, int):
         return None
     return step.kernel.name, n, k, threads
+
+
+def tunable(step: Step) -> KernelRef:
+    """The kernel of a call that has a key: one of this package."""
+    assert isinstance(step.kernel, KernelRef)
+    return step.kernel
 
 
 def with_parameters(step: Step, parameters: Mapping[str, int]) -> Step:
     """The call with parameters other than the usual ones."""
     tokens, columns = parameters.get("tokens", 0), parameters.get("columns", 0)
-    kernel, calls = step.kernel, dict(step.kernel.calls)
+    kernel = tunable(step)
+    calls = dict(kernel.calls)
     tiles = calls.get("tiles")
     if tiles is not None and (tokens or columns):
         suffix, arguments = f"-{tokens}-{columns}", (tiles.arguments[0], tokens, columns)
@@ -83,7 +92,7 @@ class Tuning:
         key = key_of(step, threads) if self.entries else None
         if key is None or key not in self.entries:
             return step
-        known, parameters = candidates(step.kernel), self.entries[key]
+        known, parameters = candidates(tunable(step)), self.entries[key]
         for name, value in parameters.items():
             # Others might not fit into the kernel's scratch memory, and 4.0 is another kernel than 4.
             if type(value) is not int or value not in known.get(name, ()):

@@ -7,6 +7,7 @@ import re
 import pytest
 from graphml_cpu import BACKEND, packed, product_costs
 from graphml_cpu.called_kernels import called_kernels
+from graphml_cpu.device import SUPPORT
 from graphml_cpu.lowering import table
 from graphml_cpu.lowering.step import Scratch
 from graphml_cpu.tuning import UNTUNED, Tuning
@@ -64,19 +65,19 @@ def test_the_loop_for_so_many_rows_is_said_with_what_both_cost(tokens: int) -> N
 def test_the_weights_of_all_products_of_a_call_count() -> None:
     graph = last_graph(8)
     for op, shape in (("linears", "128 x 64"), ("mul_mat_glu", "344 x 64")):
-        (line,) = called_kernels(first_of(op, graph), 1, UNTUNED, one_order=False)
+        (line,) = called_kernels(first_of(op, graph), SUPPORT, 1, UNTUNED, one_order=False)
         assert f"8 rows of {shape} take" in line
 
 
 def test_what_was_tuned_is_said() -> None:
     tuned = Tuning({("mul_mat-f32", 64, 172, 1): {"few_rows": 4, "tokens": 4}})
-    (line,) = called_kernels(down(8), 1, tuned, one_order=False)
+    (line,) = called_kernels(down(8), SUPPORT, 1, tuned, one_order=False)
     wanted = "mul_mat-f32-4-0: 8 rows by panels; up to 4 by rows, more by panels (graphml tune measured it)"
     assert line.startswith(wanted)
 
 
 def test_floats_in_one_order_have_one_loop() -> None:
-    (line,) = called_kernels(down(128), 1, UNTUNED, one_order=True)
+    (line,) = called_kernels(down(128), SUPPORT, 1, UNTUNED, one_order=True)
     assert line == "mul_mat_vec-f32: 128 rows by rows, the only loop in one order"
 
 
@@ -89,7 +90,7 @@ def test_several_rows_of_one_token_are_no_single_row() -> None:
     device.close()
     (step,) = table()["linear"].steps(node, 1)
     assert step.arguments["scratch"] == Scratch(packed.scratch_bytes("q4_0", 256))
-    (line,) = called_kernels(node, 1, UNTUNED, one_order=False)
+    (line,) = called_kernels(node, SUPPORT, 1, UNTUNED, one_order=False)
     assert line.startswith("mul_mat-q4_0: 5 rows by rows")
 
 
@@ -108,7 +109,7 @@ def test_rows_beside_chunks_of_other_sequences_take_the_decoding_form(
     tokens: int, sequences: int, wanted: list[str]
 ) -> None:
     node = first_of("attention", last_graph(tokens, sequences))
-    lines = called_kernels(node, 1, UNTUNED, one_order=False)
+    lines = called_kernels(node, SUPPORT, 1, UNTUNED, one_order=False)
     assert [line.split("-")[0] for line in lines] == [f"attention_{one}" for one in wanted]
     alone = {step.arguments["alone"] for step in table()["attention"].steps(node, 1)}
     assert alone == {0 if len(wanted) < 3 else sequences}

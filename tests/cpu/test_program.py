@@ -113,7 +113,7 @@ class Programs:
         arena = np.full(plan.peak + 64, SENTINEL, np.uint8)
         arena = arena[-arena.ctypes.data % 64 :][: plan.peak]
         weights = {tensor: as_graph_array(value) for tensor, value in executor.file.tensors.items()}
-        program = CpuProgram(graph, plan, weights, device.team, arena, no_progress)
+        program = CpuProgram(graph, plan, weights, device.team, arena, no_progress, device.support)
         return Run(program, graph, plan, device, arena)
 
 

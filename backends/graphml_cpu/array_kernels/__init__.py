@@ -1,0 +1,1 @@
+"""Kernels over arrays, written as plain functions and compiled by numba: declared, hashed, compiled, kept."""

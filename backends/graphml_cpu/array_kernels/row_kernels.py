@@ -1,0 +1,97 @@
+"""Kernels of rows: how a plain function of arrays and a range of rows is called for a node.
+
+`function(out, x, weight, begin, end, eps)`: the results, the operands, the range, then attributes by name. A
+row is the last dimension; a value with the leading dimensions of the (first) result is seen as [rows, width],
+any other with its own shape. Knows nodes; nothing of numba.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from graphml.errors import BackendError
+from graphml.ir.node import Node
+from graphml.ir.op import Type
+from graphml.ir.shape import Symbol
+from graphml_cpu.array_kernels.step import BEGIN, END, ArrayValue, Constant, array_step, as_stored, joined
+from graphml_cpu.lowering.step import Part, Step, one_symbol
+
+
+def parameters(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
+    """The names of a kernel's arrays, and of its attributes; `BackendError` where it has no range of rows."""
+    python = getattr(function, "py_func", function)
+    names = list(inspect.signature(python).parameters)
+    if BEGIN not in names or names.index(BEGIN) + 1 >= len(names) or names[names.index(BEGIN) + 1] != END:
+        raise BackendError(
+            f"{place_of(function)}: kernel {python.__name__}({', '.join(names)}): wanted the results and the "
+            "operands, then `begin, end`, then attributes"
+        )
+    at = names.index(BEGIN)
+    return names[:at], names[at + 2 :]
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """File and line of a function."""
+    code = getattr(function, "py_func", function).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def results_of(node: Node) -> list[Node | Part]:
+    """What a node's kernel writes."""
+    return [Part(node, i) for i in range(len(node.type.parts))] if node.type.parts else [node]
+
+
+def refuses_rows(node: Node) -> str | None:
+    """Why a node's rows cannot be shared: the first result has no single number of rows."""
+    first = (node.type.parts or (node.type,))[0]
+    if first.shape and isinstance(first.shape[-1], Symbol):
+        return f"{node.name} has rows whose width is the symbol {first.shape[-1].name}"
+    return one_symbol(node)
+
+
+def row_step(
+    node: Node,
+    function: Callable[..., Any],
+    name: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> Step:
+    """The call of a kernel of rows for a node."""
+    names, attributes = parameters(function)
+    values = [*results_of(node), *node.inputs]
+    if len(names) != len(values):
+        raise BackendError(
+            f"{place_of(function)}: the kernel of {node.op.name} has the arrays {', '.join(names)}; "
+            f"wanted {len(results_of(node))} results and {len(node.inputs)} operands"
+        )
+    unknown = [one for one in attributes if one not in node.attributes]
+    if unknown:
+        raise BackendError(
+            f"{place_of(function)}: the kernel of {node.op.name} has a parameter {unknown[0]!r} behind "
+            f"`end`; wanted one of its attributes {sorted(node.attributes)}"
+        )
+    lead = _type(values[0]).shape[:-1]
+    given: dict[str, Constant] = {one: node.attributes[one] for one in attributes}
+    return array_step(
+        function,
+        {one: _as_rows(value, lead) for one, value in zip(names, values, strict=True)},
+        joined(lead, node.name),
+        writes=tuple(names[: len(results_of(node))]),
+        attributes=given,
+        options=options,
+        name=name or node.op.name,
+    )
+
+
+def _type(value: Node | Part) -> Type:
+    return ArrayValue(value, ()).type
+
+
+def _as_rows(value: Node | Part, lead: tuple[Any, ...]) -> ArrayValue:
+    """A value with these leading dimensions as [rows, width]; any other with its own shape."""
+    kind = _type(value)
+    if kind.shape[:-1] != lead or not kind.shape:
+        return as_stored(value)
+    stored = as_stored(value)
+    return ArrayValue(value, (joined(lead, str(value)), stored.shape[-1]))

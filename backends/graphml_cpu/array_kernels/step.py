@@ -1,0 +1,153 @@
+"""A call of a kernel over arrays: a plain function of arrays, a range of rows, and attributes.
+
+`function(*arrays, begin, end, **attributes)` computes rows `begin` to `end`; each thread has a range of its
+own. Knows graph values and sizes; nothing of numba, addresses or threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphml.errors import BackendError
+from graphml.ir.node import Node
+from graphml.ir.op import Type
+from graphml.ir.ops.leaf import state_leaf
+from graphml.ir.shape import Dim, Shape, Symbol
+from graphml_cpu.lowering.step import Argument, Part, Rows, Step
+
+BEGIN, END, ROWS = "begin", "end", "rows"
+Constant = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ArraySlot:
+    """An array argument: its name, its NumPy dtype, how many dimensions it has.
+
+    moves: its address is a session's, read at each call.
+    """
+
+    name: str
+    dtype: str
+    n_dims: int
+    moves: bool = False
+
+
+@dataclass(frozen=True)
+class ArrayKernelRef:
+    """Which kernel over arrays, compiled for which arguments.
+
+    name: as lists of kernels show it. arrays: in the order of the function's parameters, before `begin` and
+    `end`. numbers: attributes that are float32 at run time. constants: attributes that are compiled in.
+    options: numba's own, such as `fastmath`.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    arrays: tuple[ArraySlot, ...]
+    numbers: tuple[str, ...] = ()
+    constants: tuple[tuple[str, Constant], ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def calls(self) -> tuple[()]:
+        """It calls no other kernel of a tape."""
+        return ()
+
+    @property
+    def slots(self) -> tuple[tuple[str, str], ...]:
+        """Its parameter block: of each array the address and the dimensions, the rows, the numbers."""
+        found: list[tuple[str, str]] = []
+        for array in self.arrays:
+            found.append((array.name, "run_address" if array.moves else "address"))
+            found += [(dim_slot(array.name, i), "dim") for i in range(array.n_dims)]
+        return (*found, (ROWS, "dim"), *((name, "float") for name in self.numbers))
+
+
+def dim_slot(array: str, i: int) -> str:
+    """The name of the slot of an array's dimension."""
+    return f"{array}.{i}"
+
+
+@dataclass(frozen=True)
+class ArrayValue:
+    """A value as an array argument: the graph's value, and the shape that the kernel sees.
+
+    Of a block format the array is uint8, its last dimension in bytes.
+    """
+
+    value: Node | Part
+    shape: tuple[Dim | Rows, ...]
+
+    @property
+    def type(self) -> Type:
+        """The type of the value."""
+        value = self.value
+        return value.node.type.parts[value.index] if isinstance(value, Part) else value.type
+
+
+def as_stored(value: Node | Part, shape: Shape | None = None) -> ArrayValue:
+    """A value with its own shape, or another; the last dimension of a block format in bytes."""
+    kind = ArrayValue(value, ()).type
+    shape = kind.shape if shape is None else shape
+    if kind.dtype.is_format and not isinstance(shape[-1], Symbol):
+        shape = (*shape[:-1], kind.dtype.bytes_for(shape[-1]))
+    return ArrayValue(value, shape)
+
+
+def array_step(
+    function: Callable[..., Any],
+    arrays: Mapping[str, ArrayValue],
+    rows: Rows,
+    *,
+    writes: tuple[str, ...] = ("out",),
+    attributes: Mapping[str, Constant] | None = None,
+    options: Mapping[str, Any] | None = None,
+    name: str = "",
+) -> Step:
+    """One call of `function(*arrays, begin, end, **attributes)`, its rows shared by the threads.
+
+    arrays: in the order of the function's parameters. writes: the names of those that it writes. A float
+    attribute is a float32 at run time; any other is compiled in, so that loops over it can be unrolled.
+    """
+    slots, arguments = [], dict[str, Argument]()
+    for key, array in arrays.items():
+        kind = array.type.dtype.numpy or np.dtype(np.uint8)
+        moves = isinstance(array.value, Node) and _base(array.value).op is state_leaf
+        slots.append(ArraySlot(key, kind.name, len(array.shape), moves))
+        arguments[key] = array.value
+        arguments |= {dim_slot(key, i): _dim(dim) for i, dim in enumerate(array.shape)}
+    given = attributes or {}
+    numbers = {key: value for key, value in given.items() if isinstance(value, float)}
+    constants = tuple((key, value) for key, value in given.items() if key not in numbers)
+    ref = ArrayKernelRef(
+        name or function.__name__, function, tuple(slots), tuple(numbers), constants,
+        tuple((options or {}).items()),
+    )  # fmt: skip
+    return Step(ref, {**arguments, ROWS: rows, **numbers}, writes)
+
+
+def _base(node: Node) -> Node:
+    while node.op.view or node.op.is_write:
+        node = node.inputs[node.op.writes or 0]
+    return node
+
+
+def _dim(dim: Dim | Rows) -> Rows:
+    if isinstance(dim, Rows):
+        return dim
+    return Rows(dim.name, 1) if isinstance(dim, Symbol) else Rows(None, dim)
+
+
+def joined(dims: Shape, what: str) -> Rows:
+    """The product of some dimensions, of which at most one is a symbol."""
+    symbols = [dim.name for dim in dims if isinstance(dim, Symbol)]
+    if len(symbols) > 1:
+        raise BackendError(f"{what} has several symbolic dimensions: {', '.join(symbols)}")
+    factor = 1
+    for dim in dims:
+        factor *= 1 if isinstance(dim, Symbol) else dim
+    return Rows(symbols[0] if symbols else None, factor)

@@ -1,0 +1,34 @@
+"""The backend as a value: the device of the CPU backend, with a table of kernels that are plain functions."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from graphml_cpu.node_support import NodeSupport
+
+from graphml.backend import Backend, Device
+from graphml.ir.node import Node
+
+
+def _support() -> NodeSupport:
+    from graphml_numba.kernels import table  # imports numba, which not everybody has
+
+    return NodeSupport(table())
+
+
+def _open(threads: int | None) -> Device:
+    from graphml_cpu.device import CpuDevice
+
+    return CpuDevice(threads, _support())
+
+
+def _refuses(node: Node) -> str | None:
+    return _support().refuses(node)
+
+
+def _unavailable() -> str | None:
+    missing = importlib.util.find_spec("numba") is None
+    return "numba is not installed: pip install 'graphml-engine[numba]'" if missing else None
+
+
+BACKEND = Backend("numba", open=_open, refuses=_refuses, unavailable=_unavailable)
