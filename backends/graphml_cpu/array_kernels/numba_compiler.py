@@ -37,7 +37,7 @@ from numba.extending import intrinsic
 from graphml import cache_access, settings
 from graphml.errors import BackendError
 from graphml_cpu.array_kernels.function_hash import raising_line, reached
-from graphml_cpu.array_kernels.step import ArrayKernelRef, ArraySlot, dim_slot
+from graphml_cpu.array_kernels.reference import ArrayKernelRef, dim_slot
 from graphml_cpu.compiler import Kernel
 
 KEPT_FILES = 512
@@ -240,6 +240,3 @@ def _prune(folder: Path) -> None:
     files = sorted(folder.glob("*.kernel"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in files[KEPT_FILES:]:
         path.unlink(missing_ok=True)
-
-
-__all__ = ["ArrayKernelRef", "ArraySlot", "compile_array_kernels"]

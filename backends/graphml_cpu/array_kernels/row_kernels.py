@@ -15,7 +15,8 @@ from graphml.errors import BackendError
 from graphml.ir.node import Node
 from graphml.ir.op import Type
 from graphml.ir.shape import Symbol
-from graphml_cpu.array_kernels.step import BEGIN, END, ArrayValue, Constant, array_step, as_stored, joined
+from graphml_cpu.array_kernels.reference import BEGIN, END, Constant
+from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
 from graphml_cpu.lowering.step import Part, Step, one_symbol
 
 
