@@ -19,7 +19,7 @@ from graphml_cpu.state import CpuState, zeros
 from graphml_cpu.tuner import tune
 from graphml_cpu.tuning import UNTUNED
 
-SUPPORT = NodeSupport(table())
+SUPPORT = NodeSupport("cpu", table())
 """What this backend has kernels for."""
 
 

@@ -72,10 +72,10 @@ class _Bench:
         self._x = np.random.default_rng(product.k).standard_normal((product.columns, product.k), np.float32)
         exact = self._x
         if product.activations != F32.name:
-            x = g.make(quantize, x, dtype=product.activations)
+            x = g.call(quantize, x, dtype=product.activations)
             kind = graphml_quant.by_name(product.activations)
             exact = graphml_quant.dequantize(kind, graphml_quant.quantize(kind, exact), exact.shape)
-        self._graph = g.finish(y=g.make(linear, node, x))
+        self._graph = g.finish(y=g.call(linear, node, x))
         self._product = product
         self._wanted = exact.astype(np.float64) @ self._decoded().T
 

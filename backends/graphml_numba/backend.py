@@ -13,7 +13,7 @@ from graphml.ir.node import Node
 def _support() -> NodeSupport:
     from graphml_numba.kernels import table  # imports numba, which not everybody has
 
-    return NodeSupport(table())
+    return NodeSupport("numba", table())
 
 
 def _open(threads: int | None) -> Device:

@@ -231,8 +231,8 @@ def _refuses(backend: Backend, case: Case) -> bool:
     g = Builder()
     operands = [g.input(f"{i}", one.dtype, one.shape) for i, one in enumerate(case.sample.inputs)]
     assert case.activation is not None
-    operands[case.converted] = g.make(quantize, operands[case.converted], dtype=case.activation.name)
-    return backend.refuses(g.make(case.op, *operands, name=None, **case.sample.attributes)) is not None
+    operands[case.converted] = g.call(quantize, operands[case.converted], dtype=case.activation.name)
+    return backend.refuses(g.call(case.op, *operands, name=None, **case.sample.attributes)) is not None
 
 
 def _with(

@@ -83,19 +83,19 @@ def _add(g: Builder, case: Case, i: int) -> Built:
     ]
     extra: list[Node] = []
     if case.activation is not None:
-        operands[case.converted] = g.make(quantize, operands[case.converted], dtype=case.activation.name)
+        operands[case.converted] = g.call(quantize, operands[case.converted], dtype=case.activation.name)
         extra.append(operands[case.converted])
     copied = None
     if case.inplace >= 0:  # it overwrites the op's own result: no other kernel is to blame
-        copied = operands[case.inplace] = g.make(case.op, *operands, name=None, **case.sample.attributes)
+        copied = operands[case.inplace] = g.call(case.op, *operands, name=None, **case.sample.attributes)
         extra.append(copied)
-    node = g.make(case.op, *operands, name=None, **case.sample.attributes)
+    node = g.call(case.op, *operands, name=None, **case.sample.attributes)
     results = list(g.results(node))
     if case.weight:
         (j,) = (j for j, result in enumerate(results) if result.dtype.is_format)
         kind = dtype(case.weight)
         matrix = g.weight(f"{i}.product", kind, (OF_PRODUCT, fixed(results[j].shape[-1])))
-        results[j] = g.make(linear, matrix, results[j])
+        results[j] = g.call(linear, matrix, results[j])
         extra.append(results[j])
     outputs = {} if case.op.is_write else {f"{i}.result_{j}": r for j, r in enumerate(results)}
     return Built(case, node, (*extra, node), outputs, copied)

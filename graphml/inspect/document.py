@@ -24,7 +24,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Attribute, plain_bytes
 from graphml.ir.shape import Shape, Symbol
 from graphml.ir.source import Source
-from graphml.passes.fusion import FusionLog
+from graphml.passes.fusion_log import FusionLog
 
 FORMAT = "graphml-1"
 Record = dict[str, Any]

@@ -27,7 +27,8 @@ from graphml.ir.cell_groups import share_cells
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.ir.shape import bounds, resolve
-from graphml.passes.fusion import Applied, all_ops
+from graphml.passes.fusion import all_ops
+from graphml.passes.fusion_log import Applied
 from graphml.passes.refusals import refusals
 from graphml.runtime.executor import Executor
 

@@ -75,7 +75,7 @@ def graphs() -> tuple[Graph, ...]:
         one.graph(100) for name, one in attention.CASES.items() if name.startswith(("split", "few, w"))
     ]
     g = Builder()
-    graphs.append(g.finish(y=g.make(top_k, g.input("x", F32, (Symbol("T", 2), 5000)), k=7)))
+    graphs.append(g.finish(y=g.call(top_k, g.input("x", F32, (Symbol("T", 2), 5000)), k=7)))
     return tuple(graphs)
 
 
@@ -99,9 +99,9 @@ def _on_their_way(kind: str) -> list[Node]:
     kept = [g.state(name, dtype(kind), (32, 2, 64)) for name in ("keys", "values")]
     turns, cells = g.input("turns", F32, (tokens, 32, 2)), g.input("cells", I32, (tokens,))
     return [
-        g.make(rope, q, turns),
-        g.make(rope_set_rows, kept[0], k, turns, cells),
-        g.make(set_rows, kept[1], v, cells, to_dtype=kind),
+        g.call(rope, q, turns),
+        g.call(rope_set_rows, kept[0], k, turns, cells),
+        g.call(set_rows, kept[1], v, cells, to_dtype=kind),
     ]
 
 
