@@ -26,7 +26,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
 from graphml.ir.shape import Dim, Symbol
 from graphml.loading import discovery
-from graphml.passes.fusion import all_ops
+from graphml.loading.own_ops import known_ops
 
 COLUMNS = (16, 64)  # kept columns of a product's weight, the first number that is enough
 PRODUCTS = {"linear": 1, "mul_mat": 1, "linears": 0, "mul_mat_glu": 2}  # op -> index of the activation
@@ -47,7 +47,7 @@ def reproduce(a: Side, b: Side, arrays: Path, limit: float, threads: int | None 
     for side in (a, b):
         with_device = discovery.backend(side.backend).open(threads)
         try:
-            results.append(run(with_device, text.parse(side.graph, all_ops()), held)[0]["result"])
+            results.append(run(with_device, text.parse(side.graph, known_ops()), held)[0]["result"])
         finally:
             with_device.close()
     found = difference(*results)

@@ -53,8 +53,11 @@ def forget(*names: str) -> None:
         _own.pop(name, None)
 
 
-def forget_file(file: Path) -> list[str]:
-    """Remove what a file declared, before it is run again; the names."""
-    names = [name for name, (_, source) in _own.items() if Path(source.file) == file]
-    forget(*names)
-    return names
+def declared_in(file: Path) -> list[Op]:
+    """The ops that a file declares."""
+    return [op for op, source in _own.values() if Path(source.file).resolve() == file]
+
+
+def forget_file(file: Path) -> None:
+    """Remove what a file declares, before it is run again."""
+    forget(*(op.name for op in declared_in(file)))

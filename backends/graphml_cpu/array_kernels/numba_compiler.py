@@ -36,7 +36,7 @@ from numba.extending import intrinsic
 
 from graphml import cache_access, settings
 from graphml.errors import BackendError
-from graphml_cpu.array_kernels.function_hash import raising_line, reached
+from graphml.ir.function_hash import raising_line, reached
 from graphml_cpu.array_kernels.reference import ArrayKernelRef, dim_slot
 from graphml_cpu.compiler import Kernel
 
