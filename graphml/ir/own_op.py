@@ -12,9 +12,11 @@ model.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ import numpy as np
 from graphml.errors import GraphError, ShapeError
 from graphml.ir import op_table
 from graphml.ir.dtype import F32, DType, dtype
+from graphml.ir.function_hash import reached
 from graphml.ir.op import Array, Attribute, Attributes, Fill, Op, Sample, Type
 from graphml.ir.own_signature import OwnSignature, fitted, place_of, read_signature
 from graphml.ir.shape import Symbol, bounds
@@ -42,10 +45,12 @@ class OwnKernel:
 class OwnOp(Op):
     """An op that was declared outside graphml: plain, with a reference, or fused, with a decomposition.
 
-    declared: its signature. help, paper: for a person. kernels: backend -> kernel.
+    declared: its signature. written: the functions that define it. help, paper: for a person. kernels:
+    backend -> kernel.
     """
 
     declared: OwnSignature = field(kw_only=True)
+    written: tuple[Callable[..., Any], ...] = ()
     help: str = ""
     paper: str = ""
     kernels: dict[str, OwnKernel] = field(default_factory=dict)
@@ -68,6 +73,13 @@ class OwnOp(Op):
             return function
 
         return keep
+
+    @cached_property
+    def definition(self) -> str:
+        """A hash of its functions and all that they call: what was computed with another is not reused."""
+        found = [reached(function).hash for function in self.written]
+        found += [repr(sorted(self.attributes.items())), str(self.inplace)]
+        return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
     def fitted(self, attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
         """The attributes in the declared types; a `GraphError` for values of others."""
@@ -111,7 +123,7 @@ def op(
         made = OwnOp(
             declared.name, "own", meaning.infer, meaning.reference, lambda: list(samples),
             dict(declared.defaults), inplace=numbers["i"], commutative=commutative, rowwise=numbers["r"],
-            declared=declared, help=inspect.getdoc(function) or "", paper=paper,
+            declared=declared, written=(function, shape), help=inspect.getdoc(function) or "", paper=paper,
         )  # fmt: skip
         check_samples(made)
         op_table.register(made, declared.source)

@@ -67,6 +67,8 @@ class _Ran:
 
 
 _ran: dict[Path, _Ran] = {}
+FILE_MODULE = "graphml_file_"
+"""What the name of the module of a file begins with."""
 
 
 def run_file(path: Path, what: str, error: type[GraphmlError]) -> ModuleType:
@@ -88,7 +90,7 @@ def run_file(path: Path, what: str, error: type[GraphmlError]) -> ModuleType:
 
 
 def _run(path: Path, error: type[GraphmlError]) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"graphml_file_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(FILE_MODULE + path.stem, path)
     if spec is None or spec.loader is None:
         raise error(f"{path}: wanted a Python file that ends in .py")
     module = importlib.util.module_from_spec(spec)

@@ -46,7 +46,8 @@ def fused(
         plain = fused_op(declared.name, decompose, lambda: list(samples), declared.defaults, tuple(inplace))
         made = OwnOp(
             plain.name, plain.family, plain.infer, None, plain.samples, plain.attributes, plain.inplace,
-            decompose=decompose, declared=declared, help=inspect.getdoc(decompose) or "", paper=paper,
+            decompose=decompose, declared=declared, written=(decompose,),
+            help=inspect.getdoc(decompose) or "", paper=paper,
         )  # fmt: skip
         check_samples(made)
         fusion = Fusion(made.name, find, made, when)
