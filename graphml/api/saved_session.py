@@ -69,7 +69,8 @@ def save_session(
     arrays |= {IDS: np.array(held.ids, np.int32), SOURCE: np.array(commit.source, np.int32)}
     about = {
         "format": FORMAT, "version": VERSION, "kind": "session" if chat is None else "chat",
-        **_model(executor, options), "code": own_code_of(executor), "n_ctx": settings.n_ctx, "n_evaluated": commit.n_evaluated,
+        **_model(executor, options), "code": own_code_of(executor), "n_ctx": settings.n_ctx,
+        "n_evaluated": commit.n_evaluated,
         "seed": settings.seed, "random": settings.numbers.saved(), "params": _params_as_json(settings.params),
     }  # fmt: skip
     arrays |= _next_as_arrays(commit.next_logits, about)
