@@ -226,6 +226,8 @@ def check_samples(made: OwnOp) -> None:
         made.declared.fail("samples: wanted at least one, to test it with")
     generator = np.random.default_rng(0)
     for number, one in enumerate(samples):
+        if not isinstance(one, Sample):
+            made.declared.fail(f"sample {number}: wanted what graphml.ops.sample returns; got {one!r:.100}")
         try:
             unknown = [name for name in one.attributes if name not in made.attributes]
             if unknown:

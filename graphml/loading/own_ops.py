@@ -57,6 +57,12 @@ def known_ops() -> Mapping[str, Op]:
     return all_ops()
 
 
+def op_files(*graphs: Graph) -> list[Path]:
+    """The files that declare ops of one's own in some graphs, once each."""
+    sources = [op.declared.source.file for graph in graphs for op in own_ops_in(graph)]
+    return [path for path in map(Path, dict.fromkeys(sources)) if path.is_file()]
+
+
 def own_ops_in(graph: Graph) -> list[OwnOp]:
     """The ops of one's own that a graph uses, once each."""
     return list(dict.fromkeys(node.op for node in graph.nodes if isinstance(node.op, OwnOp)))
