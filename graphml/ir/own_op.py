@@ -30,6 +30,7 @@ from graphml.ir.own_signature import OwnSignature, fitted, place_of, read_signat
 from graphml.ir.shape import Symbol, bounds
 from graphml.ir.source import called_from
 
+OWN_FAMILY = "own"
 Shape = Callable[..., Type | tuple[Type, ...]]
 
 
@@ -121,7 +122,7 @@ def op(
         numbers = {which: _numbers(declared, names) for which, names in (("i", inplace), ("r", rowwise))}
         meaning = _Meaning(function, declared, shape, dtypes or {})
         made = OwnOp(
-            declared.name, "own", meaning.infer, meaning.reference, lambda: list(samples),
+            declared.name, OWN_FAMILY, meaning.infer, meaning.reference, lambda: list(samples),
             dict(declared.defaults), inplace=numbers["i"], commutative=commutative, rowwise=numbers["r"],
             declared=declared, written=(function, shape), help=inspect.getdoc(function) or "", paper=paper,
         )  # fmt: skip
