@@ -79,24 +79,26 @@ def run_file(path: Path, what: str, error: type[GraphmlError]) -> ModuleType:
     """
     if not path.is_file():
         raise error(f"{path}: no such {what}")
-    place, digest = path.resolve(), hashlib.sha256(path.read_bytes()).hexdigest()
+    place, content = path.resolve(), path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
     known = _ran.get(place)
     if known and known.digest == digest and all(op_table.own_op(op.name) is op for op in known.ops):
         return known.module
     op_table.forget_file(place)
-    module = _run(path, error)
+    module = _run(path, content, error)
     _ran[place] = _Ran(digest, module, tuple(op_table.declared_in(place)))
     return module
 
 
-def _run(path: Path, error: type[GraphmlError]) -> ModuleType:
+def _run(path: Path, content: bytes, error: type[GraphmlError]) -> ModuleType:
     spec = importlib.util.spec_from_file_location(FILE_MODULE + path.stem, path)
     if spec is None or spec.loader is None:
         raise error(f"{path}: wanted a Python file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses resolve annotations that are texts there
     try:
-        spec.loader.exec_module(module)
+        # The content itself: Python's own cache takes a file for the same if it has the same size and second.
+        exec(compile(content, str(path), "exec", dont_inherit=True), vars(module))
     except Exception as reason:
         del sys.modules[spec.name]
         op_table.forget_file(path.resolve())
