@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from graphml.backend import Backend, NamedDevice, Progress, no_progress
+import numpy as np
+
+from graphml.backend import Backend, NamedDevice, Progress, RowCheckingDevice, no_progress
 from graphml.conformance import perf, suite
 from graphml.conformance.cases import Case, cases
+from graphml.conformance.fill import operand
 from graphml.conformance.perf import Timing
-from graphml.conformance.trial import build
+from graphml.conformance.trial import Run, build
 from graphml.conformance.verdict import Verdict
 from graphml.ir.own_op import OwnOp
 from graphml.limited_device import on_device
@@ -67,6 +70,11 @@ def check_own_ops(
         try:
             here = on_device(backend, device)
             some = cases(here, names.__contains__)
+            if isinstance(device, RowCheckingDevice) and count == threads[0]:
+                found = [_outside_its_rows(device, case) for case in some]
+                verdicts += [verdict for verdict in found if verdict is not None]
+                names -= {verdict.op for verdict in verdicts}  # compiled it could end the process
+            some = [case for case in some if case.op.name in names]
             verdicts += suite.check(here, device, some, progress=progress)
             if count == threads[-1]:
                 refusals = _refusals(here, some)
@@ -80,6 +88,21 @@ def check_own_ops(
         reason = refusals.get(op.name, "")
         how = APART if not own else NUMPY if reason else KERNEL
         yield OwnResult(op.name, backend.name, how, reason, own, times, memory)
+
+
+def _outside_its_rows(device: RowCheckingDevice, case: Case) -> Verdict | None:
+    """A verdict that fails on a kernel that leaves its rows; None for one that does not."""
+    if case.inplace >= 0 or case.through:
+        return None
+    _, (built,) = build([case.at(suite.FEW)])
+    dims = {**case.symbols, "T": suite.FEW}
+    generator = np.random.default_rng(0)
+    operands = {node: operand(case, i, dims, generator) for i, node in enumerate(built.node.inputs)}
+    problem = device.outside_its_rows(built.node, operands, dims)
+    if not problem:
+        return None
+    run = str(Run(suite.FEW))
+    return Verdict(case.name, case.op.name, case.format, case.call, run, float("inf"), 0.0, problem)
 
 
 def _refusals(backend: Backend, some: Sequence[Case]) -> dict[str, str]:
