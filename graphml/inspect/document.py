@@ -56,7 +56,6 @@ class _Place:
         workspace = self.plan.workspaces.get(node)
         return {
             "bytes": _bytes(node, device),
-            **_declared(node.op),
             "buffer": None if offset is None else {"offset": offset, "size": device.storage(node)},
             "workspace": None if workspace is None else {"offset": workspace, "size": device.workspace(node)},
             "backend": self._computes(node, backend.name) if reason is None else "numpy",
@@ -142,6 +141,7 @@ def nodes_of(graph: Graph, device: Device | None = None, place: _Place | None = 
             "origin": list(node.origin),
             "layer": layer_of(node.name),
             "bytes": _bytes(node, device),
+            **_declared(node.op),
             **(_NOWHERE if place is None else place.facts(node)),
         }
         for node in graph.nodes
