@@ -86,7 +86,7 @@ def test_dumps_are_read_where_the_op_is_known(
     names = [name for name in op_table.own_ops() if "hadamard" in name]
     op_table.forget(*names)
     told = command("diff", dump, dump, code=2)
-    assert "unknown op 'swiglu_hadamard'; GRAPHML_OPS names files that declare" in " ".join(told.split())
+    assert "; GRAPHML_OPS names files that declare ops" in " ".join(told.split())
     monkeypatch.setenv("GRAPHML_OPS", str(ROTATED))
     command("diff", dump, dump)
 
