@@ -103,7 +103,8 @@ def _key(ref: ArrayKernelRef) -> str:
 
 
 def _compiled(ref: ArrayKernelRef, key: str, folder: Path | None) -> int:
-    function = _jitted(ref.function, {"error_model": "numpy", "nogil": True, **dict(ref.options)}, {})
+    options = {name: set(given) if isinstance(given, tuple) else given for name, given in ref.options}
+    function = _jitted(ref.function, {"error_model": "numpy", "nogil": True, **options}, {})
     try:
         entry = numba.cfunc(_ENTRY, error_model="numpy")(_entry(ref, function))
     except NumbaError as error:

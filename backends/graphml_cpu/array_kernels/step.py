@@ -74,9 +74,14 @@ def array_step(
     constants = tuple((key, value) for key, value in given.items() if key not in numbers)
     ref = ArrayKernelRef(
         name or function.__name__, function, tuple(slots), tuple(numbers), constants,
-        tuple((options or {}).items()),
+        tuple((key, _ordered(value)) for key, value in (options or {}).items()),
     )  # fmt: skip
     return Step(ref, {**arguments, ROWS: rows, **numbers}, writes)
+
+
+def _ordered(value: Any) -> Any:
+    """A set as an ordered tuple: it has a hash, which is the same in each process."""
+    return tuple(sorted(value)) if isinstance(value, set | frozenset) else value
 
 
 def _base(node: Node) -> Node:
