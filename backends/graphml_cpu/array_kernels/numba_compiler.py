@@ -21,7 +21,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,8 @@ def _compiled(ref: ArrayKernelRef, key: str, folder: Path | None) -> int:
     if not hasattr(function, "py_func"):
         function = numba.njit(**options)(function)
     try:
-        entry = numba.cfunc(_ENTRY, error_model="numpy")(_entry(ref, function))
+        with _joined_statements():
+            entry = numba.cfunc(_ENTRY, error_model="numpy")(_entry(ref, function))
     except NumbaError as error:
         raise BackendError(_told(ref, error)) from None
     library, symbol = entry._library, entry._wrapper_name
@@ -114,6 +115,16 @@ def _compiled(ref: ArrayKernelRef, key: str, folder: Path | None) -> int:
     if folder is not None:
         _write(folder, key, symbol, library.serialize_using_object_code())
     return int(entry.address)
+
+
+@contextlib.contextmanager
+def _joined_statements() -> Iterator[None]:
+    """LLVM joins like statements to vectors, as an unrolled loop leaves them; numba has this off."""
+    before, numba.config.SLP_VECTORIZE = numba.config.SLP_VECTORIZE, 1
+    try:
+        yield
+    finally:
+        numba.config.SLP_VECTORIZE = before
 
 
 def _entry(ref: ArrayKernelRef, function: Any) -> Callable[[int, int, int], None]:

@@ -1,0 +1,115 @@
+"""Decoders of formats with small blocks, mostly of 32 elements; see the files of `graphml_quant`.
+
+A decoder has its format's name: `q4_0(b, out, s)` decodes the bytes b of one block to the float32 out; s is
+scratch for scales that it computes first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from graphml_quant import by_name
+from graphml_quant.iq4_nl import LEVELS
+from graphml_quant.mxfp4 import DOUBLED_E2M1
+
+from graphml_numba.helpers import F32, I32, Array, helper
+from graphml_numba.kernels.numbers import half, word
+
+HALF_POWERS = np.ldexp(F32(1), np.arange(256) - 128).astype(np.float32)
+"""The scales of MXFP4 by their byte."""
+
+
+def _nvfp4_scales() -> Array:
+    """The scales of NVFP4 by their byte: the first element of blocks whose numbers are all 1."""
+    blocks = np.full((256, 36), 0x11, np.uint8)
+    blocks[:, 0] = np.arange(256)
+    return by_name("nvfp4").decode(blocks)[:, 0].copy()
+
+
+NVFP4_SCALES = _nvfp4_scales()
+
+
+@helper
+def q4_0(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 0)
+    for i in range(16):
+        out[i] = F32(I32((b[2 + i] & 15) - 8)) * d
+    for i in range(16):
+        out[16 + i] = F32(I32((b[2 + i] >> 4) - 8)) * d
+
+
+@helper
+def q4_1(b: Array, out: Array, s: Array) -> None:
+    d, m = half(b, 0), half(b, 2)
+    for i in range(16):
+        out[i] = F32(I32(b[4 + i] & 15)) * d + m
+    for i in range(16):
+        out[16 + i] = F32(I32(b[4 + i] >> 4)) * d + m
+
+
+@helper
+def q5_0(b: Array, out: Array, s: Array) -> None:
+    d, fifth = half(b, 0), word(b, 2)
+    for i in range(16):
+        out[i] = F32(I32((b[6 + i] & 15) + ((fifth >> i & 1) << 4) - 16)) * d
+    for i in range(16):
+        out[16 + i] = F32(I32((b[6 + i] >> 4) + ((fifth >> (16 + i) & 1) << 4) - 16)) * d
+
+
+@helper
+def q5_1(b: Array, out: Array, s: Array) -> None:
+    d, m, fifth = half(b, 0), half(b, 2), word(b, 4)
+    for i in range(16):
+        out[i] = F32(I32((b[8 + i] & 15) + ((fifth >> i & 1) << 4))) * d + m
+    for i in range(16):
+        out[16 + i] = F32(I32((b[8 + i] >> 4) + ((fifth >> (16 + i) & 1) << 4))) * d + m
+
+
+@helper
+def q8_0(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 0)
+    for i in range(32):
+        out[i] = F32(np.int8(b[2 + i])) * d
+
+
+@helper
+def iq4_nl(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 0)
+    for i in range(16):
+        out[i] = LEVELS[b[2 + i] & 15] * d
+    for i in range(16):
+        out[16 + i] = LEVELS[b[2 + i] >> 4] * d
+
+
+@helper
+def mxfp4(b: Array, out: Array, s: Array) -> None:
+    d = HALF_POWERS[b[0]]
+    for i in range(16):
+        out[i] = DOUBLED_E2M1[b[1 + i] & 15] * d
+    for i in range(16):
+        out[16 + i] = DOUBLED_E2M1[b[1 + i] >> 4] * d
+
+
+@helper
+def nvfp4(b: Array, out: Array, s: Array) -> None:
+    for group in range(4):
+        d = NVFP4_SCALES[b[group]]
+        for i in range(8):
+            numbers = b[4 + 8 * group + i]
+            out[16 * group + i] = DOUBLED_E2M1[numbers & 15] * d
+            out[16 * group + 8 + i] = DOUBLED_E2M1[numbers >> 4] * d
+
+
+@helper
+def q1_0(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 0)
+    for byte in range(16):
+        for i in range(8):
+            out[8 * byte + i] = F32(I32(2 * (b[2 + byte] >> i & 1) - 1)) * d
+
+
+@helper
+def q2_0(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 0)
+    for byte in range(16):
+        for i in range(4):
+            out[4 * byte + i] = F32(I32((b[2 + byte] >> (2 * i) & 3) - 1)) * d

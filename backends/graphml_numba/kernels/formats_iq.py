@@ -1,0 +1,128 @@
+"""Decoders of the IQ formats, whose numbers are vectors of a codebook; see the files of `graphml_quant`."""
+
+from __future__ import annotations
+
+from graphml_quant import codebooks
+from graphml_quant.iq4_nl import LEVELS
+
+from graphml_numba.helpers import F32, I32, Array, helper
+from graphml_numba.kernels.numbers import from_half, half, short, word
+
+IQ2_XXS, IQ2_XS, IQ2_S = codebooks.iq2_xxs_codebook(), codebooks.iq2_xs_codebook(), codebooks.iq2_s_codebook()
+IQ3_XXS, IQ3_S, IQ1 = codebooks.iq3_xxs_codebook(), codebooks.iq3_s_codebook(), codebooks.iq1_codebook()
+SIGNS, EVEN_SIGNS = codebooks.sign_vectors(), codebooks.even_sign_vectors()
+EIGHTH, QUARTER, HALF, ONE = F32(0.125), F32(0.25), F32(0.5), F32(1)
+
+
+@helper
+def nibble(b: Array, at: int, i: int) -> int:
+    """The i-th 4 bits from a byte on."""
+    return b[at + i // 2] >> (i % 2 * 4) & 15
+
+
+@helper
+def signed(vectors: Array, index: int, signs: Array, sign_index: int, scale: F32, out: Array) -> None:
+    """out = a codebook's vector of 8 with signs, scaled."""
+    for i in range(8):
+        out[i] = F32(I32(vectors[index, i] * signs[sign_index, i])) * scale
+
+
+@helper
+def signed_pair(
+    vectors: Array, first: int, second: int, signs: Array, sign_index: int, scale: F32, out: Array
+) -> None:
+    """out = two of a codebook's vectors of 4 with signs, scaled."""
+    for i in range(4):
+        out[i] = F32(I32(vectors[first, i] * signs[sign_index, i])) * scale
+        out[4 + i] = F32(I32(vectors[second, i] * signs[sign_index, 4 + i])) * scale
+
+
+@helper
+def iq2_xxs(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 0)
+    for group in range(8):
+        code = word(b, 6 + 8 * group)
+        scale = d * (HALF + F32(code >> 28)) * QUARTER
+        for i in range(4):
+            index, sign_index = b[2 + 8 * group + i], code >> (7 * i) & 127
+            signed(IQ2_XXS, index, EVEN_SIGNS, sign_index, scale, out[32 * group + 8 * i :])
+
+
+@helper
+def iq2_xs(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 0)
+    for i in range(32):
+        code = short(b, 2 + 2 * i)
+        scale = d * (HALF + F32(nibble(b, 66, i // 2))) * QUARTER
+        signed(IQ2_XS, code & 511, EVEN_SIGNS, code >> 9, scale, out[8 * i :])
+
+
+@helper
+def iq2_s(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 0)
+    for i in range(32):
+        index = b[2 + i] + ((b[66 + i // 4] >> (i % 4 * 2) & 3) << 8)
+        scale = d * (HALF + F32(nibble(b, 74, i // 2))) * QUARTER
+        signed(IQ2_S, index, SIGNS, b[34 + i], scale, out[8 * i :])
+
+
+@helper
+def iq3_xxs(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 0)
+    for group in range(8):
+        code = word(b, 66 + 4 * group)
+        scale = d * (HALF + F32(code >> 28)) * HALF
+        for i in range(4):
+            first, second = b[2 + 8 * group + 2 * i], b[3 + 8 * group + 2 * i]
+            sign_index = code >> (7 * i) & 127
+            signed_pair(IQ3_XXS, first, second, EVEN_SIGNS, sign_index, scale, out[32 * group + 8 * i :])
+
+
+@helper
+def iq3_s(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 0)
+    for i in range(32):
+        ninth = b[66 + i // 4] >> (i % 4 * 2)
+        first, second = b[2 + 2 * i] + ((ninth & 1) << 8), b[3 + 2 * i] + ((ninth >> 1 & 1) << 8)
+        scale = F32(2 * nibble(b, 106, i // 4) + 1) * d
+        signed_pair(IQ3_S, first, second, SIGNS, b[74 + i], scale, out[8 * i :])
+
+
+@helper
+def iq1_s(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 0)
+    for group in range(8):
+        head = short(b, 34 + 2 * group)
+        shift = -EIGHTH if head >> 15 else EIGHTH
+        scale = F32(2 * (head >> 12 & 7) + 1) * d
+        for vector in range(4):
+            index = b[2 + 4 * group + vector] + ((head >> (3 * vector) & 7) << 8)
+            for i in range(8):
+                out[32 * group + 8 * vector + i] = (F32(IQ1[index, i]) + shift) * scale
+
+
+@helper
+def iq1_m(b: Array, out: Array, s: Array) -> None:
+    bits = 0
+    for i in range(4):
+        bits |= short(b, 48 + 2 * i) >> 12 << (4 * i)
+    d = from_half(bits)
+    for vector in range(32):
+        group, tail = vector // 2, nibble(b, 32, vector)
+        scale = F32(2 * (short(b, 48 + 2 * (group // 4)) >> (group % 4 * 3) & 7) + 1) * d
+        index = b[vector] + ((tail & 7) << 8)
+        shift = -EIGHTH if tail & 8 else EIGHTH
+        for i in range(8):
+            out[8 * vector + i] = (F32(IQ1[index, i]) + shift) * scale
+
+
+@helper
+def iq4_xs(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 0)
+    for group in range(8):
+        high = b[2 + group // 4] >> (group % 4 * 2) & 3
+        scale = F32(I32(nibble(b, 4, group) + (high << 4) - 32)) * d
+        for i in range(16):
+            numbers = b[8 + 16 * group + i]
+            out[32 * group + i] = LEVELS[numbers & 15] * scale
+            out[32 * group + 16 + i] = LEVELS[numbers >> 4] * scale

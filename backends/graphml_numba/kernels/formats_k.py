@@ -1,0 +1,116 @@
+"""Decoders of formats with blocks of 256 elements and scales of groups; see the files of `graphml_quant`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphml_numba.helpers import F32, I32, Array, helper
+from graphml_numba.kernels.numbers import half
+
+
+@helper
+def q2_k(b: Array, out: Array, s: Array) -> None:
+    d, e = half(b, 80), half(b, 82)
+    for group in range(16):
+        s[group] = F32(I32(b[group] & 15)) * d
+        s[16 + group] = F32(I32(b[group] >> 4)) * e
+    for group in range(16):
+        half_block, plane, first = group // 8, group // 2 % 4, group % 2 * 16
+        scale, minimum = s[group], s[16 + group]
+        for i in range(16):
+            number = b[16 + 32 * half_block + first + i] >> (2 * plane) & 3
+            out[16 * group + i] = F32(I32(number)) * scale - minimum
+
+
+@helper
+def q3_k(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 108)
+    for group in range(16):
+        low = b[96 + group % 8] >> (group // 8 * 4) & 15
+        high = b[104 + group % 4] >> (group // 4 * 2) & 3
+        s[group] = F32(I32(low + (high << 4) - 32)) * d
+    for group in range(16):
+        half_block, plane, first = group // 8, group // 2 % 4, group % 2 * 16
+        scale = s[group]
+        for i in range(16):
+            low = b[32 + 32 * half_block + first + i] >> (2 * plane) & 3
+            high = b[first + i] >> (group // 2) & 1
+            out[16 * group + i] = F32(I32(low + (high << 2) - 4)) * scale
+
+
+@helper
+def group_scales(b: Array, s: Array) -> None:
+    """The scales of Q4_K's and Q5_K's 8 groups, and behind them their minima."""
+    d, e = half(b, 0), half(b, 2)
+    for i in range(4):
+        s[i] = F32(I32(b[4 + i] & 63)) * d
+        s[8 + i] = F32(I32(b[8 + i] & 63)) * e
+    for i in range(4):
+        s[4 + i] = F32(I32((b[12 + i] & 15) | (b[4 + i] >> 2 & 48))) * d
+        s[12 + i] = F32(I32((b[12 + i] >> 4) | (b[8 + i] >> 2 & 48))) * e
+
+
+@helper
+def q4_k(b: Array, out: Array, s: Array) -> None:
+    group_scales(b, s)
+    for pair in range(4):
+        scale, minimum = s[2 * pair], s[8 + 2 * pair]
+        for i in range(32):
+            out[64 * pair + i] = F32(I32(b[16 + 32 * pair + i] & 15)) * scale - minimum
+        scale, minimum = s[2 * pair + 1], s[9 + 2 * pair]
+        for i in range(32):
+            out[64 * pair + 32 + i] = F32(I32(b[16 + 32 * pair + i] >> 4)) * scale - minimum
+
+
+@helper
+def q5_k(b: Array, out: Array, s: Array) -> None:
+    group_scales(b, s)
+    for group in range(8):
+        scale, minimum = s[group], s[8 + group]
+        for i in range(32):
+            low = b[48 + 32 * (group // 2) + i] >> (group % 2 * 4) & 15
+            high = b[16 + i] >> group & 1
+            out[32 * group + i] = F32(I32(low + (high << 4))) * scale - minimum
+
+
+@helper
+def q6_k(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 208)
+    for group in range(16):
+        s[group] = F32(np.int8(b[192 + group])) * d
+    for group in range(16):
+        half_block, plane, first = group // 8, group // 2 % 4, group % 2 * 16
+        scale = s[group]
+        for i in range(16):
+            low = b[64 * half_block + plane % 2 * 32 + first + i] >> (plane // 2 * 4) & 15
+            high = b[128 + 32 * half_block + first + i] >> (2 * plane) & 3
+            out[16 * group + i] = F32(I32(low + (high << 4) - 32)) * scale
+
+
+@helper
+def tq1_0(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 52)
+    power = 1  # of 3: it moves a byte's next digit to the top
+    for place in range(5):
+        for i in range(32):
+            out[32 * place + i] = digit(b[i], power) * d
+        for i in range(16):
+            out[160 + 16 * place + i] = digit(b[32 + i], power) * d
+        if place < 4:
+            for i in range(4):
+                out[240 + 4 * place + i] = digit(b[48 + i], power) * d
+        power *= 3
+
+
+@helper
+def digit(byte: int, power: int) -> F32:
+    """The top digit of five in base 3, less 1."""
+    return F32(I32(((byte * power & 255) * 3 >> 8) - 1))
+
+
+@helper
+def tq2_0(b: Array, out: Array, s: Array) -> None:
+    d = half(b, 64)
+    for run in range(8):
+        for i in range(32):
+            out[32 * run + i] = F32(I32((b[32 * (run // 4) + i] >> (run % 4 * 2) & 3) - 1)) * d
