@@ -11,31 +11,31 @@ from graphml_numba.kernels.numbers import half
 @helper
 def q2_k(b: Array, out: Array, s: Array) -> None:
     d, e = half(b, 80), half(b, 82)
-    for group in range(16):
-        s[group] = F32(I32(b[group] & 15)) * d
-        s[16 + group] = F32(I32(b[group] >> 4)) * e
-    for group in range(16):
-        half_block, plane, first = group // 8, group // 2 % 4, group % 2 * 16
-        scale, minimum = s[group], s[16 + group]
-        for i in range(16):
-            number = b[16 + 32 * half_block + first + i] >> (2 * plane) & 3
-            out[16 * group + i] = F32(I32(number)) * scale - minimum
+    for i in range(16):
+        s[i] = F32(I32(b[i] & 15)) * d
+        s[16 + i] = F32(I32(b[i] >> 4)) * e
+    for run in range(8):  # 32 elements, two groups
+        byte, shift = 16 + 32 * (run // 4), run % 4 * 2
+        for j in range(2):
+            scale, minimum = s[2 * run + j], s[16 + 2 * run + j]
+            for i in range(16 * j, 16 * j + 16):
+                out[32 * run + i] = F32(I32(b[byte + i] >> shift & 3)) * scale - minimum
 
 
 @helper
 def q3_k(b: Array, out: Array, s: Array) -> None:
     d = half(b, 108)
-    for group in range(16):
-        low = b[96 + group % 8] >> (group // 8 * 4) & 15
-        high = b[104 + group % 4] >> (group // 4 * 2) & 3
-        s[group] = F32(I32(low + (high << 4) - 32)) * d
-    for group in range(16):
-        half_block, plane, first = group // 8, group // 2 % 4, group % 2 * 16
-        scale = s[group]
-        for i in range(16):
-            low = b[32 + 32 * half_block + first + i] >> (2 * plane) & 3
-            high = b[first + i] >> (group // 2) & 1
-            out[16 * group + i] = F32(I32(low + (high << 2) - 4)) * scale
+    for i in range(16):
+        low = b[96 + i % 8] >> (i // 8 * 4) & 15
+        high = b[104 + i % 4] >> (i // 4 * 2) & 3
+        s[i] = F32(I32(low + (high << 4) - 32)) * d
+    for run in range(8):
+        byte, shift = 32 + 32 * (run // 4), run % 4 * 2
+        for j in range(2):
+            scale = s[2 * run + j]
+            for i in range(16 * j, 16 * j + 16):
+                low, high = b[byte + i] >> shift & 3, b[i] >> run & 1
+                out[32 * run + i] = F32(I32(low + (high << 2) - 4)) * scale
 
 
 @helper
@@ -76,15 +76,16 @@ def q5_k(b: Array, out: Array, s: Array) -> None:
 @helper
 def q6_k(b: Array, out: Array, s: Array) -> None:
     d = half(b, 208)
-    for group in range(16):
-        s[group] = F32(np.int8(b[192 + group])) * d
-    for group in range(16):
-        half_block, plane, first = group // 8, group // 2 % 4, group % 2 * 16
-        scale = s[group]
-        for i in range(16):
-            low = b[64 * half_block + plane % 2 * 32 + first + i] >> (plane // 2 * 4) & 15
-            high = b[128 + 32 * half_block + first + i] >> (2 * plane) & 3
-            out[16 * group + i] = F32(I32(low + (high << 4) - 32)) * scale
+    for i in range(16):
+        s[i] = F32(np.int8(b[192 + i])) * d
+    for run in range(8):
+        low_byte, low_shift = 64 * (run // 4) + 32 * (run % 2), run // 2 % 2 * 4
+        high_byte, high_shift = 128 + 32 * (run // 4), run % 4 * 2
+        for j in range(2):
+            scale = s[2 * run + j]
+            for i in range(16 * j, 16 * j + 16):
+                low, high = b[low_byte + i] >> low_shift & 15, b[high_byte + i] >> high_shift & 3
+                out[32 * run + i] = F32(I32(low + (high << 4) - 32)) * scale
 
 
 @helper

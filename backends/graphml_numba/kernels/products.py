@@ -19,7 +19,7 @@ from graphml.ir.shape import Dim, Symbol
 from graphml_numba.helpers import F32, Array
 from graphml_numba.kernel_of import kernel_of
 from graphml_numba.kernels.formats import SCRATCH, RowFormat, has_format, row_format
-from graphml_numba.kernels.tiles import decode_and_multiply, padded, rows_together
+from graphml_numba.kernels.tiles import COLUMNS, decode_and_multiply, padded, rows_together
 
 Maker = Callable[..., Callable[..., Any]]
 
@@ -66,13 +66,13 @@ def linear(form: RowFormat, has_bias: bool, has_residual: bool) -> Callable[...,
     def kernel(
         out: Array, weight: Array, x: Array, bias: Array, residual: Array, begin: int, end: int
     ) -> None:
-        rows, (n_x, k) = weight.view(word), x.shape
+        rows, n_x = weight.view(word), x.shape[0]
         together = rows_together(n_x)
-        w, s = np.zeros((together, k), F32), np.empty(SCRATCH, F32)
+        w, s = np.zeros((together, COLUMNS), F32), np.empty(SCRATCH, F32)
         sums, picked = np.empty((padded(n_x), together), F32), np.arange(n_x)
         for first in range(begin, end, together):
             last = min(first + together, end)
-            products(rows[first:last], w, s, x, picked, sums)
+            products(rows[first:last], x, picked, w, s, sums)
             for t in range(n_x):
                 for row in range(first, last):
                     y = sums[t, row - first]
@@ -109,7 +109,7 @@ def linear_id(form: RowFormat) -> Callable[..., Any]:
     word, products = form.word, decode_and_multiply(form.decode)
 
     def kernel(out: Array, weight: Array, x: Array, ids: Array, begin: int, end: int) -> None:
-        experts, k = weight.view(word), x.shape[1]
+        experts = weight.view(word)
         ids_per_x = ids.shape[0] // max(x.shape[0], 1)
         s = np.empty(SCRATCH, F32)
         for expert in range(experts.shape[0]):
@@ -118,10 +118,10 @@ def linear_id(form: RowFormat) -> Callable[..., Any]:
                 continue
             picked = chosen // ids_per_x
             together = rows_together(picked.shape[0])
-            w, sums = np.zeros((together, k), F32), np.empty((padded(picked.shape[0]), together), F32)
+            w, sums = np.zeros((together, COLUMNS), F32), np.empty((padded(picked.shape[0]), together), F32)
             for first in range(begin, end, together):
                 last = min(first + together, end)
-                products(experts[expert, first:last], w, s, x, picked, sums)
+                products(experts[expert, first:last], x, picked, w, s, sums)
                 for i in range(picked.shape[0]):
                     for row in range(first, last):
                         out[chosen[i], row] = sums[i, row - first]

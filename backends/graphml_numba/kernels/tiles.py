@@ -28,30 +28,16 @@ def padded(n: int) -> int:
     return (n + 3) // 4 * 4
 
 
-@helper
-def multiply(w: Array, x: Array, picked: Array, sums: Array) -> None:
-    """sums[i, r] = the product of row r of w, float32 [rows, k], with row picked[i] of x.
-
-    Both are taken in fours: sums has room for whole ones, and the last of `picked` stands in for missing rows.
-    """
-    last = picked.shape[0] - 1
-    sums[:] = F32(0)
-    for first in range(0, w.shape[1], COLUMNS):
-        for i in range(0, picked.shape[0], 4):
-            a, b = picked[i], picked[min(i + 1, last)]
-            c, d = picked[min(i + 2, last)], picked[min(i + 3, last)]
-            for row in range(0, w.shape[0], 4):
-                add_tile(w, row, x, a, b, c, d, first, sums[i : i + 4, row : row + 4])
-
-
 @sums_helper
-def add_tile(w: Array, row: int, x: Array, a: int, b: int, c: int, d: int, first: int, sums: Array) -> None:
-    """Add the products of rows a, b, c and d of x with 4 rows of w, from `row` on, to sums [4, 4].
+def add_tile(
+    w: Array, x: Array, a: int, b: int, c: int, d: int, first: int, end: int, sums: Array
+) -> None:
+    """Add the products of rows a, b, c and d of x with the 4 rows of w to sums [4, 4].
 
-    Of COLUMNS columns from `first` on. Each of the 8 numbers that the loop reads is used 4 times.
+    w has the weights' columns `first` to `end`. Each of the 8 numbers that the loop reads is used 4 times.
     """
-    end = min(first + COLUMNS, w.shape[1])
-    w0, w1, w2, w3 = w[row, first:end], w[row + 1, first:end], w[row + 2, first:end], w[row + 3, first:end]
+    n = end - first
+    w0, w1, w2, w3 = w[0, :n], w[1, :n], w[2, :n], w[3, :n]
     xa, xb, xc, xd = x[a, first:end], x[b, first:end], x[c, first:end], x[d, first:end]
     a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = F32(0)
     c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = F32(0)
@@ -88,13 +74,26 @@ def add_four(out: Array, a: F32, b: F32, c: F32, d: F32) -> None:
 
 
 def decode_and_multiply(decode: Callable[[Array, Array, Array], None]) -> Callable[..., None]:
-    """The products of a few rows of a format with rows of x."""
+    """The products of a few rows of weights in a format with rows of x."""
 
     @helper
-    def products(stored: Array, w: Array, s: Array, x: Array, picked: Array, sums: Array) -> None:
-        """sums[i, r] = row r of stored times row picked[i] of x; w: room for the decoded rows."""
-        for row in range(stored.shape[0]):
-            decode(stored[row], w[row], s)
-        multiply(w, x, picked, sums)
+    def products(stored: Array, x: Array, picked: Array, w: Array, s: Array, sums: Array) -> None:
+        """sums[i, r] = row picked[i] of x times row r of stored.
+
+        Rows are taken in fours: sums has room for whole ones, and the last of `picked` stands in for missing
+        rows. w, s: room for decoded rows, 4 n of COLUMNS, and for scales.
+        """
+        rows, k, last = stored.shape[0], x.shape[1], picked.shape[0] - 1
+        sums[:] = F32(0)
+        for first in range(0, k, COLUMNS):
+            end = min(first + COLUMNS, k)
+            begin_word, end_word = stored.shape[1] * first // k, stored.shape[1] * end // k
+            for row in range(rows):
+                decode(stored[row, begin_word:end_word], w[row, : end - first], s)
+            for i in range(0, picked.shape[0], 4):
+                a, b = picked[i], picked[min(i + 1, last)]
+                c, d = picked[min(i + 2, last)], picked[min(i + 3, last)]
+                for row in range(0, rows, 4):
+                    add_tile(w[row : row + 4], x, a, b, c, d, first, end, sums[i : i + 4, row : row + 4])
 
     return products
