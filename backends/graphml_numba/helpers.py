@@ -46,5 +46,6 @@ def sums_helper(function: Function) -> Function:
 
 
 def _compiled(function: Function, **options: Any) -> Function:
-    made: Function = numba.njit(error_model="numpy", nogil=True, pipeline_class=_Separate, **options)(function)
+    options |= {"error_model": "numpy", "nogil": True, "forceinline": True, "pipeline_class": _Separate}
+    made: Function = numba.njit(**options)(function)
     return made

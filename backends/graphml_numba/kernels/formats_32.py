@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from graphml_quant import by_name
 from graphml_quant.iq4_nl import LEVELS
-from graphml_quant.mxfp4 import DOUBLED_E2M1
 
-from graphml_numba.helpers import F32, I32, Array, helper
+from graphml_numba.helpers import F32, I32, U32, Array, helper
 from graphml_numba.kernels.numbers import half, word
 
+TWO_127 = F32(2.0**127)
 HALF_POWERS = np.ldexp(F32(1), np.arange(256) - 128).astype(np.float32)
 """The scales of MXFP4 by their byte."""
 
@@ -81,22 +81,32 @@ def iq4_nl(b: Array, out: Array, s: Array) -> None:
 
 
 @helper
+def doubled_e2m1(bits: int) -> F32:
+    """Twice the 4-bit float of 1 sign, 2 exponent and 1 mantissa bits.
+
+    Moved to the place of a float32's they are the number times 2^-126.
+    """
+    return U32((bits & 7) << 22 | (bits & 8) << 28).view(F32) * TWO_127
+
+
+@helper
 def mxfp4(b: Array, out: Array, s: Array) -> None:
     d = HALF_POWERS[b[0]]
     for i in range(16):
-        out[i] = DOUBLED_E2M1[b[1 + i] & 15] * d
+        out[i] = doubled_e2m1(b[1 + i]) * d
     for i in range(16):
-        out[16 + i] = DOUBLED_E2M1[b[1 + i] >> 4] * d
+        out[16 + i] = doubled_e2m1(b[1 + i] >> 4) * d
 
 
 @helper
 def nvfp4(b: Array, out: Array, s: Array) -> None:
     for group in range(4):
-        d = NVFP4_SCALES[b[group]]
-        for i in range(8):
-            numbers = b[4 + 8 * group + i]
-            out[16 * group + i] = DOUBLED_E2M1[numbers & 15] * d
-            out[16 * group + 8 + i] = DOUBLED_E2M1[numbers >> 4] * d
+        s[group] = NVFP4_SCALES[b[group]]
+    for i in range(8):
+        for group in range(4):
+            numbers, at = b[4 + 8 * group + i], 16 * group + i
+            out[at] = doubled_e2m1(numbers) * s[group]
+            out[at + 8] = doubled_e2m1(numbers >> 4) * s[group]
 
 
 @helper

@@ -89,16 +89,20 @@ def iq3_s(b: Array, out: Array, s: Array) -> None:
 
 
 @helper
+def shifted(index: int, shift: F32, scale: F32, out: Array) -> None:
+    """out = a vector of IQ1's codebook, shifted and scaled."""
+    for i in range(8):
+        out[i] = (F32(IQ1[index, i]) + shift) * scale
+
+
+@helper
 def iq1_s(b: Array, out: Array, s: Array) -> None:
     d = half(b, 0)
-    for group in range(8):
-        head = short(b, 34 + 2 * group)
-        shift = -EIGHTH if head >> 15 else EIGHTH
+    for i in range(32):
+        head = short(b, 34 + 2 * (i // 4))
+        index = b[2 + i] + ((head >> (i % 4 * 3) & 7) << 8)
         scale = F32(2 * (head >> 12 & 7) + 1) * d
-        for vector in range(4):
-            index = b[2 + 4 * group + vector] + ((head >> (3 * vector) & 7) << 8)
-            for i in range(8):
-                out[32 * group + 8 * vector + i] = (F32(IQ1[index, i]) + shift) * scale
+        shifted(index, -EIGHTH if head >> 15 else EIGHTH, scale, out[8 * i :])
 
 
 @helper
@@ -107,13 +111,11 @@ def iq1_m(b: Array, out: Array, s: Array) -> None:
     for i in range(4):
         bits |= short(b, 48 + 2 * i) >> 12 << (4 * i)
     d = from_half(bits)
-    for vector in range(32):
-        group, tail = vector // 2, nibble(b, 32, vector)
+    for i in range(32):
+        group, tail = i // 2, nibble(b, 32, i)
+        index = b[i] + ((tail & 7) << 8)
         scale = F32(2 * (short(b, 48 + 2 * (group // 4)) >> (group % 4 * 3) & 7) + 1) * d
-        index = b[vector] + ((tail & 7) << 8)
-        shift = -EIGHTH if tail & 8 else EIGHTH
-        for i in range(8):
-            out[8 * vector + i] = (F32(IQ1[index, i]) + shift) * scale
+        shifted(index, -EIGHTH if tail & 8 else EIGHTH, scale, out[8 * i :])
 
 
 @helper
@@ -121,8 +123,9 @@ def iq4_xs(b: Array, out: Array, s: Array) -> None:
     d = half(b, 0)
     for group in range(8):
         high = b[2 + group // 4] >> (group % 4 * 2) & 3
-        scale = F32(I32(nibble(b, 4, group) + (high << 4) - 32)) * d
-        for i in range(16):
-            numbers = b[8 + 16 * group + i]
-            out[32 * group + i] = LEVELS[numbers & 15] * scale
-            out[32 * group + 16 + i] = LEVELS[numbers >> 4] * scale
+        s[group] = F32(I32(nibble(b, 4, group) + (high << 4) - 32)) * d
+    for i in range(16):
+        for group in range(8):
+            numbers, at = b[8 + 16 * group + i], 32 * group + i
+            out[at] = LEVELS[numbers & 15] * s[group]
+            out[at + 16] = LEVELS[numbers >> 4] * s[group]

@@ -14,12 +14,14 @@ def q2_k(b: Array, out: Array, s: Array) -> None:
     for i in range(16):
         s[i] = F32(I32(b[i] & 15)) * d
         s[16 + i] = F32(I32(b[i] >> 4)) * e
-    for run in range(8):  # 32 elements, two groups
-        byte, shift = 16 + 32 * (run // 4), run % 4 * 2
-        for j in range(2):
-            scale, minimum = s[2 * run + j], s[16 + 2 * run + j]
-            for i in range(16 * j, 16 * j + 16):
-                out[32 * run + i] = F32(I32(b[byte + i] >> shift & 3)) * scale - minimum
+    for quarter in range(4):  # 16 bytes, whose four fields are in four groups
+        group = 8 * (quarter // 2) + quarter % 2
+        for i in range(16):
+            numbers, at = b[16 + 16 * quarter + i], 16 * group + i
+            out[at] = F32(I32(numbers & 3)) * s[group] - s[16 + group]
+            out[at + 32] = F32(I32(numbers >> 2 & 3)) * s[group + 2] - s[group + 18]
+            out[at + 64] = F32(I32(numbers >> 4 & 3)) * s[group + 4] - s[group + 20]
+            out[at + 96] = F32(I32(numbers >> 6)) * s[group + 6] - s[group + 22]
 
 
 @helper

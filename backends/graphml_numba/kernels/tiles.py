@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from graphml_numba.helpers import F32, Array, helper, sums_helper
 
-FEW_ROWS, MANY_ROWS = 4, 16
+FEW_ROWS, MANY_ROWS = 4, 32
 """Rows of weights that are decoded together, for few rows of x and for many: multiples of 4."""
 COLUMNS = 1024
 """Columns of a tile: 4 rows of weights and 4 of x stay in the first cache."""
@@ -29,9 +29,7 @@ def padded(n: int) -> int:
 
 
 @sums_helper
-def add_tile(
-    w: Array, x: Array, a: int, b: int, c: int, d: int, first: int, end: int, sums: Array
-) -> None:
+def add_tile(w: Array, x: Array, a: int, b: int, c: int, d: int, first: int, end: int, sums: Array) -> None:
     """Add the products of rows a, b, c and d of x with the 4 rows of w to sums [4, 4].
 
     w has the weights' columns `first` to `end`. Each of the 8 numbers that the loop reads is used 4 times.
