@@ -14,6 +14,7 @@ import numpy as np
 from numba.core.compiler import Compiler
 
 Array = Any
+Number = Any
 F32, I32, I64, U32 = np.float32, np.int32, np.int64, np.uint32
 Function = TypeVar("Function", bound=Callable[..., Any])
 

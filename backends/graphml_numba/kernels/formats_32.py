@@ -10,7 +10,7 @@ import numpy as np
 from graphml_quant import by_name
 from graphml_quant.iq4_nl import LEVELS
 
-from graphml_numba.helpers import F32, I32, U32, Array, helper
+from graphml_numba.helpers import F32, I32, U32, Array, Number, helper
 from graphml_numba.kernels.numbers import half, word
 
 TWO_127 = F32(2.0**127)
@@ -30,6 +30,7 @@ NVFP4_SCALES = _nvfp4_scales()
 
 @helper
 def q4_0(b: Array, out: Array, s: Array) -> None:
+    """x = d (q - 8): d, then 16 bytes of q, the low nibbles first."""
     d = half(b, 0)
     for i in range(16):
         out[i] = F32(I32((b[2 + i] & 15) - 8)) * d
@@ -39,6 +40,7 @@ def q4_0(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def q4_1(b: Array, out: Array, s: Array) -> None:
+    """x = d q + m: d, m, then 16 bytes of q."""
     d, m = half(b, 0), half(b, 2)
     for i in range(16):
         out[i] = F32(I32(b[4 + i] & 15)) * d + m
@@ -48,6 +50,7 @@ def q4_1(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def q5_0(b: Array, out: Array, s: Array) -> None:
+    """x = d (q - 16): d, 32 fifth bits, then 16 bytes of low nibbles."""
     d, fifth = half(b, 0), word(b, 2)
     for i in range(16):
         out[i] = F32(I32((b[6 + i] & 15) + ((fifth >> i & 1) << 4) - 16)) * d
@@ -57,6 +60,7 @@ def q5_0(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def q5_1(b: Array, out: Array, s: Array) -> None:
+    """x = d q + m: d, m, 32 fifth bits, then 16 bytes of low nibbles."""
     d, m, fifth = half(b, 0), half(b, 2), word(b, 4)
     for i in range(16):
         out[i] = F32(I32((b[8 + i] & 15) + ((fifth >> i & 1) << 4))) * d + m
@@ -66,6 +70,7 @@ def q5_1(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def q8_0(b: Array, out: Array, s: Array) -> None:
+    """x = d q: d, then 32 signed bytes."""
     d = half(b, 0)
     for i in range(32):
         out[i] = F32(np.int8(b[2 + i])) * d
@@ -73,6 +78,7 @@ def q8_0(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def iq4_nl(b: Array, out: Array, s: Array) -> None:
+    """x = d LEVELS[i]: d, then 16 bytes of i."""
     d = half(b, 0)
     for i in range(16):
         out[i] = LEVELS[b[2 + i] & 15] * d
@@ -81,7 +87,7 @@ def iq4_nl(b: Array, out: Array, s: Array) -> None:
 
 
 @helper
-def doubled_e2m1(bits: int) -> F32:
+def doubled_e2m1(bits: Number) -> Number:
     """Twice the 4-bit float of 1 sign, 2 exponent and 1 mantissa bits.
 
     Moved to the place of a float32's they are the number times 2^-126.
@@ -91,6 +97,7 @@ def doubled_e2m1(bits: int) -> F32:
 
 @helper
 def mxfp4(b: Array, out: Array, s: Array) -> None:
+    """x = 2^(e - 127) f: e, then 16 bytes of 4-bit floats."""
     d = HALF_POWERS[b[0]]
     for i in range(16):
         out[i] = doubled_e2m1(b[1 + i]) * d
@@ -100,6 +107,7 @@ def mxfp4(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def nvfp4(b: Array, out: Array, s: Array) -> None:
+    """x = s f: the scales of 4 groups of 16, then 8 bytes of 4-bit floats each."""
     for group in range(4):
         s[group] = NVFP4_SCALES[b[group]]
     for i in range(8):
@@ -111,6 +119,7 @@ def nvfp4(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def q1_0(b: Array, out: Array, s: Array) -> None:
+    """x = d or -d: d, then 128 bits."""
     d = half(b, 0)
     for byte in range(16):
         for i in range(8):
@@ -119,6 +128,7 @@ def q1_0(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def q2_0(b: Array, out: Array, s: Array) -> None:
+    """x = d (q - 1): d, then 16 bytes of four numbers each."""
     d = half(b, 0)
     for byte in range(16):
         for i in range(4):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphml_quant import codebooks
 from graphml_quant.iq4_nl import LEVELS
 
-from graphml_numba.helpers import F32, I32, Array, helper
+from graphml_numba.helpers import F32, I32, Array, Number, helper
 from graphml_numba.kernels.numbers import from_half, half, short, word
 
 IQ2_XXS, IQ2_XS, IQ2_S = codebooks.iq2_xxs_codebook(), codebooks.iq2_xs_codebook(), codebooks.iq2_s_codebook()
@@ -15,13 +15,15 @@ EIGHTH, QUARTER, HALF, ONE = F32(0.125), F32(0.25), F32(0.5), F32(1)
 
 
 @helper
-def nibble(b: Array, at: int, i: int) -> int:
+def nibble(b: Array, at: int, i: int) -> Number:
     """The i-th 4 bits from a byte on."""
     return b[at + i // 2] >> (i % 2 * 4) & 15
 
 
 @helper
-def signed(vectors: Array, index: int, signs: Array, sign_index: int, scale: F32, out: Array) -> None:
+def signed(
+    vectors: Array, index: Number, signs: Array, sign_index: Number, scale: Number, out: Array
+) -> None:
     """out = a codebook's vector of 8 with signs, scaled."""
     for i in range(8):
         out[i] = F32(I32(vectors[index, i] * signs[sign_index, i])) * scale
@@ -29,7 +31,7 @@ def signed(vectors: Array, index: int, signs: Array, sign_index: int, scale: F32
 
 @helper
 def signed_pair(
-    vectors: Array, first: int, second: int, signs: Array, sign_index: int, scale: F32, out: Array
+    vectors: Array, first: Number, second: Number, signs: Array, sign_index: Number, scale: Number, out: Array
 ) -> None:
     """out = two of a codebook's vectors of 4 with signs, scaled."""
     for i in range(4):
@@ -39,6 +41,7 @@ def signed_pair(
 
 @helper
 def iq2_xxs(b: Array, out: Array, s: Array) -> None:
+    """x = d (s + 1/2) / 4 c: d, then for each group 4 indices, and 4 sign indices with s."""
     d = half(b, 0)
     for group in range(8):
         code = word(b, 6 + 8 * group)
@@ -50,6 +53,7 @@ def iq2_xxs(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def iq2_xs(b: Array, out: Array, s: Array) -> None:
+    """x = d (s + 1/2) / 4 c: d, 32 words of index and sign index, 8 bytes of s."""
     d = half(b, 0)
     for i in range(32):
         code = short(b, 2 + 2 * i)
@@ -59,6 +63,7 @@ def iq2_xs(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def iq2_s(b: Array, out: Array, s: Array) -> None:
+    """x = d (s + 1/2) / 4 c: d, 32 indices, 32 bytes of signs, 8 of upper index bits, 8 of s."""
     d = half(b, 0)
     for i in range(32):
         index = b[2 + i] + ((b[66 + i // 4] >> (i % 4 * 2) & 3) << 8)
@@ -68,6 +73,7 @@ def iq2_s(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def iq3_xxs(b: Array, out: Array, s: Array) -> None:
+    """x = d (s + 1/2) / 2 c: d, 64 indices, then for each group 4 sign indices with s."""
     d = half(b, 0)
     for group in range(8):
         code = word(b, 66 + 4 * group)
@@ -80,6 +86,7 @@ def iq3_xxs(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def iq3_s(b: Array, out: Array, s: Array) -> None:
+    """x = d (2 s + 1) c: d, 64 indices, 8 bytes of ninth bits, 32 of signs, 4 of s."""
     d = half(b, 0)
     for i in range(32):
         ninth = b[66 + i // 4] >> (i % 4 * 2)
@@ -89,7 +96,7 @@ def iq3_s(b: Array, out: Array, s: Array) -> None:
 
 
 @helper
-def shifted(index: int, shift: F32, scale: F32, out: Array) -> None:
+def shifted(index: Number, shift: Number, scale: Number, out: Array) -> None:
     """out = a vector of IQ1's codebook, shifted and scaled."""
     for i in range(8):
         out[i] = (F32(IQ1[index, i]) + shift) * scale
@@ -97,6 +104,7 @@ def shifted(index: int, shift: F32, scale: F32, out: Array) -> None:
 
 @helper
 def iq1_s(b: Array, out: Array, s: Array) -> None:
+    """x = d (2 s + 1) (c +- 1/8): d, 32 indices, a word of upper index bits, s and sign for each group."""
     d = half(b, 0)
     for i in range(32):
         head = short(b, 34 + 2 * (i // 4))
@@ -107,6 +115,7 @@ def iq1_s(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def iq1_m(b: Array, out: Array, s: Array) -> None:
+    """x = d (2 s + 1) (c +- 1/8): 32 indices, 16 bytes of upper index bits and signs, 4 words of s and d."""
     bits = 0
     for i in range(4):
         bits |= short(b, 48 + 2 * i) >> 12 << (4 * i)
@@ -120,6 +129,7 @@ def iq1_m(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def iq4_xs(b: Array, out: Array, s: Array) -> None:
+    """x = d (s - 32) LEVELS[i]: d, 2 bytes of upper bits of s, 4 of its nibbles, 8 x 16 of i."""
     d = half(b, 0)
     for group in range(8):
         high = b[2 + group // 4] >> (group % 4 * 2) & 3

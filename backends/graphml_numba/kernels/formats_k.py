@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml_numba.helpers import F32, I32, Array, helper
+from graphml_numba.helpers import F32, I32, Array, Number, helper
 from graphml_numba.kernels.numbers import half
 
 
 @helper
 def q2_k(b: Array, out: Array, s: Array) -> None:
+    """x = d s q - e m: 16 bytes of s and m, 64 of q, d, e."""
     d, e = half(b, 80), half(b, 82)
     for i in range(16):
         s[i] = F32(I32(b[i] & 15)) * d
@@ -26,6 +27,7 @@ def q2_k(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def q3_k(b: Array, out: Array, s: Array) -> None:
+    """x = d (s - 32) (q - 4): 32 bytes of third bits, 64 of low bits, 12 of s, d."""
     d = half(b, 108)
     for i in range(16):
         low = b[96 + i % 8] >> (i // 8 * 4) & 15
@@ -54,6 +56,7 @@ def group_scales(b: Array, s: Array) -> None:
 
 @helper
 def q4_k(b: Array, out: Array, s: Array) -> None:
+    """x = d s q - e m: d, e, 12 bytes of s and m, 4 x 32 bytes of q."""
     group_scales(b, s)
     for pair in range(4):
         scale, minimum = s[2 * pair], s[8 + 2 * pair]
@@ -66,6 +69,7 @@ def q4_k(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def q5_k(b: Array, out: Array, s: Array) -> None:
+    """x = d s q - e m: as Q4_K, with 32 bytes of fifth bits before q."""
     group_scales(b, s)
     for group in range(8):
         scale, minimum = s[group], s[8 + group]
@@ -77,6 +81,7 @@ def q5_k(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def q6_k(b: Array, out: Array, s: Array) -> None:
+    """x = d s (q - 32): 2 x 64 bytes of low nibbles, 2 x 32 of upper bits, 16 of s, d."""
     d = half(b, 208)
     for i in range(16):
         s[i] = F32(np.int8(b[192 + i])) * d
@@ -92,6 +97,7 @@ def q6_k(b: Array, out: Array, s: Array) -> None:
 
 @helper
 def tq1_0(b: Array, out: Array, s: Array) -> None:
+    """x = d (t - 1): bytes of five digits t in base 3, at the end of four, then d."""
     d = half(b, 52)
     power = 1  # of 3: it moves a byte's next digit to the top
     for place in range(5):
@@ -106,13 +112,14 @@ def tq1_0(b: Array, out: Array, s: Array) -> None:
 
 
 @helper
-def digit(byte: int, power: int) -> F32:
+def digit(byte: Number, power: int) -> Number:
     """The top digit of five in base 3, less 1."""
     return F32(I32(((byte * power & 255) * 3 >> 8) - 1))
 
 
 @helper
 def tq2_0(b: Array, out: Array, s: Array) -> None:
+    """x = d (q - 1): 2 x 32 bytes of four numbers each, then d."""
     d = half(b, 64)
     for run in range(8):
         for i in range(32):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
-from graphml_cpu.lowering.step import Rows, Step, one_symbol
+from graphml_cpu.lowering.step import Step, one_symbol
 
 from graphml.ir.node import Node
 from graphml.ir.shape import Dim, Symbol
@@ -42,7 +42,7 @@ def rows_of(value: Node, last: Dim) -> ArrayValue:
 
 
 def call_linear(node: Node, make: Maker) -> Step:
-    """The call of the kernel of `linear` or `mul_mat`. For a bias or residual that is not there x is given."""
+    """The call of the kernel of `linear` or `mul_mat`. A missing bias or residual is x, unread."""
     weight, x, *more = node.inputs
     has_bias, has_residual = bool(node.attributes.get("bias")), bool(node.attributes.get("residual"))
     n = weight.shape[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphml_numba.helpers import F32, Array, helper, sums_helper
+from graphml_numba.helpers import F32, Array, Number, helper, sums_helper
 
 FEW_ROWS, MANY_ROWS = 4, 32
 """Rows of weights that are decoded together, for few rows of x and for many: multiples of 4."""
@@ -63,7 +63,7 @@ def add_tile(w: Array, x: Array, a: int, b: int, c: int, d: int, first: int, end
 
 
 @helper
-def add_four(out: Array, a: F32, b: F32, c: F32, d: F32) -> None:
+def add_four(out: Array, a: Number, b: Number, c: Number, d: Number) -> None:
     """Add four numbers to four."""
     out[0] += a
     out[1] += b
