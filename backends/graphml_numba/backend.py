@@ -9,6 +9,9 @@ from graphml_cpu.node_support import NodeSupport
 from graphml.backend import Backend, Device
 from graphml.ir.node import Node
 
+FUSED = frozenset(("linear", "linear_id"))
+"""The fused ops that have kernels: known here, so that backends can be listed without numba."""
+
 
 def _support() -> NodeSupport:
     from graphml_numba.kernels import table  # imports numba, which not everybody has
@@ -31,4 +34,4 @@ def _unavailable() -> str | None:
     return "numba is not installed: pip install 'graphml-engine[numba]'" if missing else None
 
 
-BACKEND = Backend("numba", open=_open, refuses=_refuses, unavailable=_unavailable)
+BACKEND = Backend("numba", open=_open, refuses=_refuses, fused=FUSED, unavailable=_unavailable)

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,8 @@ def _compiled(ref: ArrayKernelRef, key: str, folder: Path | None) -> int:
     options = {name: set(given) if isinstance(given, tuple) else given for name, given in ref.options}
     function = _jitted(ref.function, {"error_model": "numpy", "nogil": True, **options}, {})
     try:
-        entry = numba.cfunc(_ENTRY, error_model="numpy")(_entry(ref, function))
+        with _joined_statements():
+            entry = numba.cfunc(_ENTRY, error_model="numpy")(_entry(ref, function))
     except NumbaError as error:
         raise BackendError(_told(ref, error)) from None
     library, symbol = entry._library, entry._wrapper_name
@@ -132,6 +133,16 @@ def _jitted(function: Any, options: dict[str, Any], known: dict[Any, Any]) -> An
             if isinstance(called, types.FunctionType) and not is_library(called.__module__):
                 own[name] = _jitted(called, options, known)
     return known[function]
+
+
+@contextlib.contextmanager
+def _joined_statements() -> Iterator[None]:
+    """LLVM joins like statements to vectors, as an unrolled loop leaves them; numba has this off."""
+    before, numba.config.SLP_VECTORIZE = numba.config.SLP_VECTORIZE, 1
+    try:
+        yield
+    finally:
+        numba.config.SLP_VECTORIZE = before
 
 
 def _entry(ref: ArrayKernelRef, function: Any) -> Callable[[int, int, int], None]:

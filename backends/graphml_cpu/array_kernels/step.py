@@ -25,7 +25,8 @@ from graphml_cpu.lowering.step import Argument, Part, Rows, Step
 class ArrayValue:
     """A value as an array argument: the graph's value, and the shape that the kernel sees.
 
-    Of a block format the array is uint8, its last dimension in bytes.
+    Of a block format the array is uint8, its last dimension in bytes; of half precision, which numba does not
+    have on CPUs, uint16.
     """
 
     value: Node | Part
@@ -65,6 +66,7 @@ def array_step(
     slots, arguments = [], dict[str, Argument]()
     for key, array in arrays.items():
         kind = array.type.dtype.numpy or np.dtype(np.uint8)
+        kind = np.dtype(np.uint16) if kind == np.float16 else kind
         moves = isinstance(array.value, Node) and _base(array.value).op is state_leaf
         slots.append(ArraySlot(key, kind.name, len(array.shape), moves))
         arguments[key] = array.value
