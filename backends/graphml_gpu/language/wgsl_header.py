@@ -1,0 +1,136 @@
+"""What a text of WGSL declares, and the same text with other accesses of its bindings, or with fewer of them.
+
+Drivers decide how a binding is declared when they know where its value is: as `read_write` where the kernel
+writes another part of the same buffer, and two arguments in one where they overlap.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from graphml_gpu.language.text_header import (
+    TextBuffer,
+    TextError,
+    TextHeader,
+    line_of,
+    sizes,
+    uses,
+    without_comments,
+)
+from graphml_gpu.language.types import SCALARS, Type
+
+_BINDING = re.compile(
+    r"((?:@(?:group|binding)\s*\(\s*\d+u?\s*\)\s*){2})"
+    r"var\s*<\s*(storage|uniform)\s*(?:,\s*(read_write|read|write)\s*)?>\s*(\w+)\s*:\s*([^;]+?)\s*;"
+)
+_NUMBER = re.compile(r"@(group|binding)\s*\(\s*(\d+)")
+_ELEMENT = re.compile(
+    r"array\s*<\s*(?:(f32|i32|u32|f16)|vec([24])\s*(?:<\s*(f32|i32|u32|f16)\s*>|([fiuh])))\s*>"
+)
+_KINDS = {"f": "f32", "i": "i32", "u": "u32", "h": "f16"}
+_ENTRY = r"((?:@\w+\s*(?:\([^()]*\))?\s*)+)fn\s+{name}\s*\("
+_GROUP = re.compile(r"@workgroup_size\s*\(([^()]*)\)")
+_CONSTANT = re.compile(r"\bconst\s+(\w+)\s*(?::\s*[iu]32\s*)?=\s*(\d+)[iu]?\s*;")
+_DECLARED = (
+    r"\b(?:let|var|const|override|fn|struct|alias)\s*(?:<[^>]*>)?\s*{name}\b|(?<![\w.@]){name}\s*:(?!:)"
+)
+
+
+def read_wgsl(text: str, entry: str) -> TextHeader:
+    """The declarations of a text; `TextError` where they are not as `text_kernels` describes them."""
+    code = without_comments(text)
+    found = re.search(_ENTRY.format(name=re.escape(entry)), code)
+    if found is None or "@compute" not in found[1]:
+        raise TextError(f"wanted the entry point `@compute @workgroup_size(...) fn {entry}(`; there is none")
+    group = _GROUP.search(found[1])
+    if group is None:
+        raise TextError(f"the entry point {entry} has no @workgroup_size", line_of(text, found.start(1)))
+    *buffers, params = _bindings(text, code)
+    if params[2] not in ("uniform", "read"):
+        raise TextError("wanted the struct of the scalars as var<uniform>", line_of(text, params[0]))
+    for _, _, _, name, _ in buffers:
+        again = list(re.finditer(_DECLARED.format(name=re.escape(name)), code))
+        if len(again) > 1:
+            line = line_of(text, again[1].start())
+            raise TextError(f"{name} is declared once more; wanted that name for the binding alone", line)
+    return TextHeader(
+        tuple(
+            TextBuffer(name, _element(text, name, kind, begin), access != "read", begin, end)
+            for begin, end, access, name, kind in buffers
+        ),
+        _fields(text, code, params[4], params[0]),
+        params[:2],
+        sizes(code, group[1], line_of(text, found.start(1)), _CONSTANT),
+    )
+
+
+_Binding = tuple[int, int, str, str, str]
+"""Begin and end of a declaration; its access or `uniform`, its name, its type."""
+
+
+def _bindings(text: str, code: str) -> list[_Binding]:
+    """In the order of their numbers; the last is the struct of the scalars."""
+    made: dict[int, _Binding] = {}
+    for found in _BINDING.finditer(code):
+        places = {what: int(n) for what, n in _NUMBER.findall(found[1])}
+        line = line_of(text, found.start())
+        if places.get("group") != 0 or places.get("binding") in (None, *made):
+            raise TextError(f"{found[4]}: wanted @group(0) and a binding of its own", line)
+        access = "uniform" if found[2] == "uniform" else found[3] or "read"
+        made[places["binding"]] = found.start(), found.end(), access, found[4], found[5]
+    if sorted(made) != list(range(len(made))) or not made:
+        raise TextError(f"wanted bindings 0, 1, ... of group 0, the last the scalars; got {sorted(made)}")
+    return [made[i] for i in range(len(made))]
+
+
+def _element(text: str, name: str, kind: str, at: int) -> Type:
+    found = _ELEMENT.fullmatch(kind)
+    if found is None:
+        wanted = "wanted an array<...> of f32, i32, u32, f16, or of vectors of two or four of them"
+        raise TextError(f"binding {name}: {wanted}; got {kind}", line_of(text, at))
+    return Type(found[1] or found[3] or _KINDS[found[4]], int(found[2] or 1))
+
+
+def _fields(text: str, code: str, name: str, at: int) -> tuple[tuple[str, str], ...]:
+    struct = re.search(rf"\bstruct\s+{re.escape(name)}\s*\{{([^}}]*)\}}", code)
+    if struct is None:
+        raise TextError(f"wanted a struct of the scalars in the last binding; got {name}", line_of(text, at))
+    pairs = [one.partition(":") for one in struct[1].split(",") if one.strip()]
+    fields = tuple((field.strip(), kind.strip()) for field, _, kind in pairs)
+    for field, kind in fields:
+        if kind not in SCALARS:
+            line = line_of(text, struct.start())
+            raise TextError(f"field {field} of {name}: wanted {', '.join(SCALARS)}; got {kind}", line)
+    return fields
+
+
+def bound_wgsl(
+    text: str, header: TextHeader, written: Collection[str], shares: Mapping[str, str], stored: bool
+) -> str:
+    """The text with its bindings as a driver binds them. Lines stay where they are.
+
+    written: bindings that are read_write. shares: buffers that have the binding of another, of the same
+    elements. stored: the scalars are in a storage buffer.
+    """
+    code = without_comments(text)
+    changes: dict[tuple[int, int], str] = {}
+    kept = [one for one in header.buffers if one.name not in shares]
+    for i, one in enumerate(kept):
+        access = "read_write" if one.name in written else "read"
+        kind = code[one.begin : one.end].partition(":")[2]
+        changes[one.begin, one.end] = f"@group(0) @binding({i}) var<storage, {access}> {one.name}:{kind}"
+    space = "storage, read" if stored else "uniform"
+    begin, end = header.params
+    declared = code[begin:end].partition(">")[2]
+    changes[begin, end] = f"@group(0) @binding({len(kept)}) var<{space}>{declared}"
+    for one in header.buffers:
+        if one.name in shares:
+            changes[one.begin, one.end] = "\n" * code.count("\n", one.begin, one.end)
+            others = (use.span() for use in uses(code, one.name))
+            changes |= {span: shares[one.name] for span in others if not one.begin <= span[0] < one.end}
+    made, last = [], 0
+    for (begin, end), other in sorted(changes.items()):
+        made += [text[last:begin], other]
+        last = end
+    return "".join([*made, text[last:]])
