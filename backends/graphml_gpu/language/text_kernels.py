@@ -26,15 +26,16 @@ In OpenCL C:
         if (row < params->rows) { ... x[row * params->n + i] ... }
     }
 
-Bindings have the names and the order that were declared: 0, 1, ... of group 0, or the first arguments of the
-function. Operands are only read, and results written. Elements are f32, i32, u32, f16, and vectors of two or
-four of them. The next binding, or the last argument, is a struct: the scalars in their order (u32, i32 or
-f32), then for every binding a u32 `<binding>_at`, the element at which its value begins. That is added to
-every index: where a device forbids two bindings of the same memory, a result in place of an operand has that
-operand's binding. For this, graphml writes the declarations of the bindings again, and one
-name for the other; so in WGSL the name of a binding may mean nothing else. In OpenCL C pointers of an op that runs in place may not be
-`restrict`. A grid by rows or elements is folded where it is long (`group_id.y`), and has a few more groups
-then: rows and elements beyond the last must be left alone.
+Bindings: the names and the order that were declared, as 0, 1, ... of group 0, or as the first arguments.
+    Operands are only read, results are written. Elements are f32, i32, u32, f16, or vectors of two or four.
+Scalars: a struct in the next binding, or a pointer to one as the last argument: those that were declared, in
+    their order, as u32, i32 or f32; then a u32 `<binding>_at` for every binding.
+Indices: a value begins at the element `<binding>_at` of its binding, which has to be added to every index.
+In place: where a device forbids two bindings of the same memory, a result has the binding of the operand that
+    it replaces. For this, graphml writes declarations of bindings in WGSL again, and one name for the other:
+    the name of a binding may mean nothing else there. OpenCL C: no `restrict` where an op runs in place.
+Grids: by rows or elements, a long one is folded (`group_id.y`) and has a few groups too many: what is beyond
+    the last row or element must be left alone.
 
 The text is compiled as it is: GRAPHML_VERIFY=1 has wgpu check every index and loop. It cannot be run in
 Python, by `run_python` or `graphml_gpu.plain_driver`.
