@@ -69,6 +69,9 @@ def unknown_scalar(x: Read[gpu.f32], out: Write[gpu.f32], length: gpu.u32) -> No
 def unfit_scalar(x: Read[gpu.f32], out: Write[gpu.f32], eps: gpu.u32) -> None: ...
 
 
+def no_size(x: Read[gpu.f32], out: Write[gpu.f32], *, GROUP: int) -> None: ...
+
+
 def unknown_constant(x: Read[gpu.f32], out: Write[gpu.f32], *, TILE: int) -> None: ...
 
 
@@ -87,6 +90,7 @@ def unknown_constant(x: Read[gpu.f32], out: Write[gpu.f32], *, TILE: int) -> Non
         (unknown_buffer, {"groups": "row"}, "no value is called 'y'; wanted some of x, out"),
         (unknown_scalar, {"groups": "row"}, "no scalar is called 'length'; .* rows, n, count, x_rows"),
         (unfit_scalar, {"groups": "row"}, "scalar eps is u32; wanted f32"),
+        (no_size, {"groups": "row"}, "constant GROUP: wanted the size of the workgroup as its default"),
         (unknown_constant, {"groups": "row"}, "constant TILE: wanted a default, or one of GROUP"),
     ],
 )  # fmt: skip
@@ -144,7 +148,7 @@ def test_a_wrong_declaration_of_a_text_is_an_error(name: str, options: dict[str,
         ("wgpu", "eps: f32", "eps: vec2<f32>", "line 2 .*: field eps of Params: wanted f32, i32, u32"),
         ("wgpu", "@binding(1)", "@binding(4)", r"wanted bindings 0, 1, .*; got \[0, 2, 4\]"),
         ("wgpu", "@group(0) @binding(1)", "@group(1) @binding(1)", r"out: wanted @group\(0\)"),
-        ("wgpu", "var total", "var out = 1.0f; var total", "line 18 .*: out is declared"),
+        ("wgpu", "var total", "var out = 1.0f; var total", "line 18 .*: out is declared where x is used"),
         ("wgpu", "@workgroup_size(GROUP)", "@workgroup_size(TILE)", "line 9 of the text: wanted a work"),
         ("opencl", "__global float *out", "__global const float *out", "only read"),
         ("opencl", "const float *x,", "const int *x,", "x has elements of i32; wanted f32"),
@@ -204,10 +208,19 @@ def test_an_attribute_that_is_no_number_is_no_scalar() -> None:
         NodeSupport("wgpu").refuses(node_of(made, by=1))
 
 
-def test_a_grid_that_is_none_is_an_error() -> None:
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"groups": lambda node: "many"}, r"groups: wanted .*; its function returned 'many'"),
+        ({"groups": lambda node: node.width}, r"groups: its function raised AttributeError: .*width"),
+        ({"groups": "row", "refuses": lambda node: 1 // 0}, "refuses: its function raised ZeroDivisionError"),
+        ({"groups": "row", "refuses": lambda node: False}, "refuses: wanted a reason or None; .* False"),
+    ],
+)
+def test_what_the_functions_of_an_author_do_wrong_is_an_error(options: dict[str, Any], reason: str) -> None:
     made = own.softpick()
-    made.kernel("wgpu", groups=lambda node: "many")(own.softpick_rows)
-    with pytest.raises(BackendError, match=r"op 'softpick'.*its function returned 'many'"):
+    made.kernel("wgpu", **options)(own.softpick_rows)
+    with pytest.raises(BackendError, match=rf"op 'softpick': its kernel \(.*\.py:\d+\): {reason}"):
         device("python").refuses(node_of(made))
 
 

@@ -33,7 +33,8 @@ Scalars: a struct in the next binding, or a pointer to one as the last argument:
 Indices: a value begins at the element `<binding>_at` of its binding, which has to be added to every index.
 In place: where a device forbids two bindings of the same memory, a result has the binding of the operand that
     it replaces. For this, graphml writes declarations of bindings in WGSL again, and one name for the other:
-    the name of a binding may mean nothing else there. OpenCL C: no `restrict` where an op runs in place.
+    a function there that uses a binding may call nothing else by the name of another. OpenCL C: no `restrict`
+    where an op runs in place.
 Grids: by rows or elements, a long one is folded (`group_id.y`) and has a few groups too many: what is beyond
     the last row or element must be left alone.
 

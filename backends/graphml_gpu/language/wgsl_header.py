@@ -7,7 +7,7 @@ writes another part of the same buffer, and two arguments in one where they over
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from graphml_gpu.language.text_header import (
     TextBuffer,
@@ -32,9 +32,7 @@ _KINDS = {"f": "f32", "i": "i32", "u": "u32", "h": "f16"}
 _ENTRY = r"((?:@\w+\s*(?:\([^()]*\))?\s*)+)fn\s+{name}\s*\("
 _GROUP = re.compile(r"@workgroup_size\s*\(([^()]*)\)")
 _CONSTANT = re.compile(r"\bconst\s+(\w+)\s*(?::\s*[iu]32\s*)?=\s*(\d+)[iu]?\s*;")
-_DECLARED = (
-    r"\b(?:let|var|const|override|fn|struct|alias)\s*(?:<[^>]*>)?\s*{name}\b|(?<![\w.@]){name}\s*:(?!:)"
-)
+_DECLARED = r"\b(?:let|var|const)\s*(?:<[^>]*>)?\s*{name}\b|(?<![\w.@]){name}\s*:(?!:)"
 
 
 def read_wgsl(text: str, entry: str) -> TextHeader:
@@ -49,11 +47,7 @@ def read_wgsl(text: str, entry: str) -> TextHeader:
     *buffers, params = _bindings(text, code)
     if params[2] not in ("uniform", "read"):
         raise TextError("wanted the struct of the scalars as var<uniform>", line_of(text, params[0]))
-    for _, _, _, name, _ in buffers:
-        again = list(re.finditer(_DECLARED.format(name=re.escape(name)), code))
-        if len(again) > 1:
-            line = line_of(text, again[1].start())
-            raise TextError(f"{name} is declared once more; wanted that name for the binding alone", line)
+    _check_names(text, code, [name for _, _, _, name, _ in buffers])
     return TextHeader(
         tuple(
             TextBuffer(name, _element(text, name, kind, begin), access != "read", begin, end)
@@ -63,6 +57,29 @@ def read_wgsl(text: str, entry: str) -> TextHeader:
         params[:2],
         sizes(code, group[1], line_of(text, found.start(1)), _CONSTANT),
     )
+
+
+def _functions(code: str) -> Iterator[tuple[int, int]]:
+    """Begin and end of each function."""
+    for found in re.finditer(r"\bfn\s+\w+", code):
+        depth = 0
+        for at in range(found.end(), len(code)):
+            depth += {"{": 1, "}": -1}.get(code[at], 0)
+            if code[at] == "}" and depth == 0:
+                yield found.start(), at
+                break
+
+
+def _check_names(text: str, code: str, names: Sequence[str]) -> None:
+    """A function may declare the name of a binding where it uses no other: names are replaced by others."""
+    for begin, end in _functions(code):
+        body = code[begin:end]
+        for name in names:
+            again = re.search(_DECLARED.format(name=re.escape(name)), body)
+            other = next((one for one in names if one != name and any(uses(body, one))), None)
+            if again is not None and other is not None:
+                wanted = f"{name} is declared where {other} is used; wanted another name than a binding's"
+                raise TextError(wanted, line_of(text, begin + again.start()))
 
 
 _Binding = tuple[int, int, str, str, str]
@@ -127,8 +144,9 @@ def bound_wgsl(
     for one in header.buffers:
         if one.name in shares:
             changes[one.begin, one.end] = "\n" * code.count("\n", one.begin, one.end)
-            others = (use.span() for use in uses(code, one.name))
-            changes |= {span: shares[one.name] for span in others if not one.begin <= span[0] < one.end}
+            for first, last in _functions(code):
+                spans = (use.span() for use in uses(code[first:last], one.name))
+                changes |= {(first + at, first + to): shares[one.name] for at, to in spans}
     made, last = [], 0
     for (begin, end), other in sorted(changes.items()):
         made += [text[last:begin], other]

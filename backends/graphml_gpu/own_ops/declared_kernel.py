@@ -75,6 +75,9 @@ class _Declaration:
             )
         self._values = _types_of_samples(op)
         self._results = frozenset(result_names(_kind_of_samples(op)))
+        twice = self._results & set(op.declared.operands)
+        if twice:
+            self._fail(f"an operand has the name of the result {min(twice)}")
 
     def _fail(self, reason: object) -> NoReturn:
         raise BackendError(
@@ -120,7 +123,9 @@ class _Declaration:
             if one.keyword_only:
                 if one.name in self._op.declared.kinds or one.name == WIDTH:
                     constants.append(one.name)
-                elif one.name not in _SIZES and not one.has_default:
+                elif one.name in _SIZES and not (one.has_default and _is_size(one.default)):
+                    self._fail(f"constant {one.name}: wanted the size of the workgroup as its default")
+                elif not one.has_default:
                     wanted = ", ".join([*_SIZES, WIDTH, *self._op.declared.kinds])
                     self._fail(f"constant {one.name}: wanted a default, or one of {wanted}")
             elif isinstance(kind, BufferType):

@@ -66,7 +66,7 @@ def scalar_of(op: OwnOp, node: Node, name: str) -> Scalar:
         value = op.fitted(node.attributes)[name]
         assert isinstance(value, int | float)
         return value
-    shape = _first(node.type).shape
+    shape = first_result(node.type).shape
     if name == "count":
         return rows(shape)
     operand, _, what = name.rpartition("_")
@@ -79,7 +79,7 @@ def constant_of(op: OwnOp, node: Node, name: str) -> Attribute:
     """The value of a compile-time constant for a node: an attribute, or the width of a row."""
     if name in op.declared.kinds:
         return op.fitted(node.attributes)[name]
-    return rows(_last(_first(node.type).shape)).bound
+    return rows(_last(first_result(node.type).shape)).bound
 
 
 def unfit_number(op: OwnOp, node: Node, name: str, kind: str) -> str | None:
@@ -97,7 +97,8 @@ def unfit_element(element: Element, kind: Type) -> str | None:
     return None if element.kind in wanted else f"{' or '.join(wanted)} for values of {name}"
 
 
-def _first(kind: Type) -> Type:
+def first_result(kind: Type) -> Type:
+    """The type of a result, of several the first."""
     return (kind.parts or (kind,))[0]
 
 

@@ -17,7 +17,7 @@ by their bytes, as u32. Scalars are sizes and attributes of the op, by name:
     n                     its last dimension                                                           u32
     count                 all its elements                                                             u32
     <operand>_rows, <operand>_n    the same of an operand                                              u32
-    an attribute          int: i32 or u32; float: f32; bool: u32
+    an attribute          int: i32 or u32; float: f32; bool: u32; it comes before a size of that name
 
 What is behind `*` is known when the kernel is compiled, once for each value: `GROUP` (or `GROUP_X`,
 `GROUP_Y`, `GROUP_Z`), the size of the workgroup; an attribute of the op; `N`, the last dimension of the first
@@ -64,8 +64,10 @@ from graphml_gpu.dispatch import Count, Dispatch, Grid, Lowering, along, rows
 from graphml_gpu.language.text_kernels import TextKernel
 from graphml_gpu.own_ops.declared_kernel import DeclaredKernel, declared_kernel
 from graphml_gpu.own_ops.named_values import (
+    WIDTH,
     arguments_of,
     constant_of,
+    first_result,
     result_names,
     scalar_of,
     types_of,
@@ -104,23 +106,33 @@ def _dispatch(declared: DeclaredKernel, node: Node) -> Dispatch:
 
 
 def _grid(declared: DeclaredKernel, node: Node) -> Grid:
-    shape = (node.type.parts or (node.type,))[0].shape
+    shape = first_result(node.type).shape
     if declared.groups == "row":
         return along(rows(shape[:-1]))
     if declared.groups == "element":
         return along(rows(shape), declared.group)
-    assert callable(declared.groups)
-    found: Any = declared.groups(node)
+    found = _asked(declared, "groups", node)
     if isinstance(found, int | Count):
         return along(found)
     is_grid = isinstance(found, tuple) and len(found) == 3 and all(isinstance(n, int) for n in found)
     if not is_grid and not callable(found):
-        raise BackendError(
-            f"op {declared.op.name!r}: its kernel ({declared.place}): groups: wanted a whole number, a Count,"
-            f" a grid of three numbers or a function of a step's dims; its function returned {found!r}"
-        )
+        wanted = "a whole number, a Count, a grid of three numbers or a function of a step's dims"
+        raise _wrong(declared, f"groups: wanted {wanted}; its function returned {found!r}")
     grid: Grid = found
     return grid
+
+
+def _asked(declared: DeclaredKernel, option: str, node: Node) -> Any:
+    """What a function of the author returns for a node."""
+    try:
+        return getattr(declared, option)(node)
+    except Exception as error:
+        reason = f"{option}: its function raised {type(error).__name__}: {error}; of {node!r}"
+        raise _wrong(declared, reason) from error
+
+
+def _wrong(declared: DeclaredKernel, reason: str) -> BackendError:
+    return BackendError(f"op {declared.op.name!r}: its kernel ({declared.place}): {reason}")
 
 
 def _refuses(declared: DeclaredKernel, node: Node) -> str | None:
@@ -144,8 +156,13 @@ def _reasons(declared: DeclaredKernel, node: Node) -> Iterator[str | None]:
     for name, kind in declared.scalars.items():
         if name in op.declared.kinds:
             yield unfit_number(op, node, name, kind)
+    if WIDTH in declared.constants and not rows(first_result(node.type).shape[-1:]).fixed:
+        yield f"the kernel of {op.name} has the constant {WIDTH}; the last dimension is a symbol"
     yield _overlap(declared, node)
-    yield declared.refuses(node)
+    reason = _asked(declared, "refuses", node)
+    if not isinstance(reason, str | None):
+        raise _wrong(declared, f"refuses: wanted a reason or None; its function returned {reason!r}")
+    yield reason
 
 
 def _overlap(declared: DeclaredKernel, node: Node) -> str | None:
