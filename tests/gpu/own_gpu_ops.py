@@ -258,7 +258,7 @@ def with_kernels_softpick(form: str) -> OwnOp:
     if form == "language":
         made.kernel("wgpu", "opencl", groups="row")(softpick_rows)
     else:
-        made.kernel("wgpu", workgroup=(32, 1, 1), shared_bytes=128, **SOFTPICK)(SOFTPICK_WGSL)
+        made.kernel("wgpu", workgroup=(32, 1, 1), **SOFTPICK)(SOFTPICK_WGSL)
         made.kernel("opencl", workgroup=1, **SOFTPICK)(SOFTPICK_OPENCL)
     return made
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from graphml_gpu.device import GpuDevice
 from graphml_gpu.language import Read, Write
+from graphml_gpu.language.opencl_header import read_opencl
+from graphml_gpu.language.wgsl_header import read_wgsl
 from graphml_gpu.node_support import NodeSupport
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
@@ -124,6 +126,7 @@ TEXTS = {"wgpu": own.SOFTPICK_WGSL, "opencl": own.SOFTPICK_OPENCL}
         ({"workgroup": 128}, r"its workgroup is \(\d+, 1, 1\); wanted .* declared: \(128, 1, 1\)"),
         ({"entry": "softmax"}, "wanted the entry point .*softmax.*; there is none"),
         ({"shared_bytes": -1}, "shared_bytes: wanted a number of bytes"),
+        ({"shared_bytes": 64}, "it has [0-9]+ bytes of shared memory; declared: 64"),
         ({"writes": ("out",)}, "no option 'writes'; wanted some of bindings, scalars, workgroup"),
     ],
 )  # fmt: skip
@@ -247,13 +250,37 @@ def softpick_of_32(x: Read[gpu.f32], out: Write[gpu.f32], rows: gpu.u32, *, GROU
 def test_what_a_device_has_no_room_for_is_refused(form: str, less: dict[str, Any], reason: str) -> None:
     made = own.softpick()
     if form == "text":
-        made.kernel("wgpu", workgroup=32, shared_bytes=128, **own.SOFTPICK)(own.SOFTPICK_WGSL)
+        made.kernel("wgpu", workgroup=32, **own.SOFTPICK)(own.SOFTPICK_WGSL)
     else:
         made.kernel("wgpu", groups="row")(softpick_of_32)
     small = GpuDevice(PlainDriver(dataclasses.replace(FACTS, **less)))
     found = small.refuses(node_of(made))
     assert found is not None
     assert re.search(reason, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "n_bytes"),
+    [
+        ("wgpu", "array<f32, GROUP>", "array<array<vec3<f32>, 4>, GROUP>", 2048),
+        ("wgpu", "array<f32, GROUP>", "array<atomic<u32>, 3 * GROUP>", 384),
+        ("wgpu", "array<f32, GROUP>", "array<vec2h, 8u>;\nvar<workgroup> other: vec4f", 48),
+        ("wgpu", "array<f32, GROUP>", "array<Params, 2>", None),
+        ("wgpu", "array<f32, GROUP>", "array<f32, GROUP + 1>", None),
+        ("opencl", "float top", "__local float4 a[GROUP * 3][2], b; __local uchar *c; float top", 112),
+        ("opencl", "float top", "local volatile int a[sizeof(Params)]; float top", None),
+        ("opencl", "float top", "__local Params a; float top", None),
+    ],
+)
+def test_the_shared_memory_of_a_text(name: str, old: str, new: str, n_bytes: int | None) -> None:
+    text = TEXTS[name].replace(old, new, 1) if name == "wgpu" else new.join(TEXTS[name].rsplit(old, 1))
+    read = {"wgpu": read_wgsl, "opencl": read_opencl}[name]
+    assert read(text, "softpick").shared_bytes == n_bytes
+    if n_bytes is None:
+        made = own.softpick()
+        made.kernel(name, workgroup=32 if name == "wgpu" else 1, **own.SOFTPICK)(text)
+        with pytest.raises(BackendError, match="wanted the option shared_bytes"):
+            NodeSupport(name).refuses(node_of(made))
 
 
 @pytest.mark.parametrize("name", REAL)

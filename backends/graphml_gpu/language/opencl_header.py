@@ -9,6 +9,7 @@ from graphml_gpu.language.text_header import (
     TextError,
     TextHeader,
     line_of,
+    product,
     sizes,
     without_comments,
 )
@@ -21,6 +22,10 @@ _FIELDS = {"float": "f32", "int": "i32", "uint": "u32", "unsigned int": "u32", "
 _GLOBAL, _CONSTANT = {"__global", "global"}, {"__constant", "constant"}
 _QUALIFIERS = _GLOBAL | _CONSTANT | {"const", "volatile", "struct"}
 _GROUP = re.compile(r"reqd_work_group_size\s*\(([^()]*)\)")
+_LOCAL = re.compile(r"\b(?:__local|local)\s+(?:volatile\s+)?(\w+)\s*(\*?)(?=([^;]*))")
+_LOCAL_TYPE = re.compile(r"u?(char|short|int|long|float|half|double)(2|3|4|8|16)?")
+_LENGTH = re.compile(r"\[([^\]]*)\]")
+_BYTES = {"char": 1, "short": 2, "int": 4, "long": 8, "float": 4, "half": 2, "double": 8}
 _DEFINED = re.compile(r"^\s*#\s*define\s+(\w+)\s+(\d+)", re.MULTILINE)
 
 
@@ -44,7 +49,24 @@ def read_opencl(text: str, entry: str) -> TextHeader:
         _fields(code, params[1], line),
         (found.start(), found.end()),
         sizes(code, group[1], line, _DEFINED) if group else None,
+        _shared_bytes(code),
     )
+
+
+def _shared_bytes(code: str) -> int | None:
+    """Bytes of what is declared in local memory; None where some of it is not counted here."""
+    known, total = dict(_DEFINED.findall(code)), 0
+    for found in _LOCAL.finditer(code):
+        kind = _LOCAL_TYPE.fullmatch(found[1])
+        if found[2] == "*":
+            continue
+        for name in found[3].split(",") if kind else [None]:
+            n = product("*".join(["1", *_LENGTH.findall(name)]), known) if name else None
+            if kind is None or n is None:
+                return None
+            lanes = int(kind[2] or 1)
+            total += n * _BYTES[kind[1]] * (4 if lanes == 3 else lanes)
+    return total
 
 
 def _argument(text: str, line: int) -> tuple[set[str], str, str]:

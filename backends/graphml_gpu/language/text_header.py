@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from graphml_gpu.language.types import Type
@@ -33,13 +33,14 @@ class TextHeader:
 
     buffers: in the order of their bindings. fields: (name, kind) of the struct of the scalars, in order.
     params: (begin, end) of the declaration of the struct's binding. group: the size of the workgroup, None
-    where the text does not say it.
+    where the text does not say it. shared_bytes: of a workgroup's memory; None where it is not known here.
     """
 
     buffers: tuple[TextBuffer, ...]
     fields: tuple[tuple[str, str], ...]
     params: tuple[int, int]
     group: tuple[int, int, int] | None
+    shared_bytes: int | None
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -60,15 +61,26 @@ def uses(code: str, name: str) -> Iterator[re.Match[str]]:
     return re.finditer(rf"(?<![\w.@]){re.escape(name)}(?!\w)", code)
 
 
+def product(text: str, known: Mapping[str, str]) -> int | None:
+    """The value of numbers and names of constants with `*` between them; None for anything else."""
+    found = 1
+    for word in text.split("*"):
+        number = re.fullmatch(r"(\d+)[uUi]?", known.get(word.strip(), word.strip()))
+        if number is None:
+            return None
+        found *= int(number[1])
+    return found
+
+
 def sizes(text: str, values: str, line: int, named: re.Pattern[str]) -> tuple[int, int, int]:
     """The size of a workgroup of one to three numbers, or names of constants.
 
     named: finds (name, number) of the constants that a text declares.
     """
     known = dict(named.findall(text))
-    words = [one.strip() for one in values.split(",") if one.strip()]
-    numbers = [re.fullmatch(r"(\d+)[ui]?", known.get(one, one)) for one in words]
-    if not 1 <= len(words) <= 3 or not all(numbers):
+    found = [product(one, known) for one in values.split(",") if one.strip()]
+    numbers = [one for one in found if one is not None]
+    if not 1 <= len(found) == len(numbers) <= 3:
         raise TextError(f"wanted a workgroup of one to three whole numbers; got ({values.strip()})", line)
-    x, y, z = [*(int(one[1]) for one in numbers if one), 1, 1][:3]
+    x, y, z = [*numbers, 1, 1][:3]
     return x, y, z

@@ -76,7 +76,8 @@ class TextDeclaration:
     """What an author says of a text beside it.
 
     entry: the function. bindings: names of the buffers. scalars: names of the scalars. group: the size of the
-    workgroup. writes: the bindings that are written; shared_bytes: of shared memory, of one workgroup.
+    workgroup. writes: the bindings that are written. shared_bytes: of shared memory, of one workgroup; None: as
+    the text declares it.
     """
 
     entry: str
@@ -84,7 +85,7 @@ class TextDeclaration:
     scalars: tuple[str, ...]
     group: tuple[int, int, int]
     writes: frozenset[str]
-    shared_bytes: int = 0
+    shared_bytes: int | None = None
 
 
 class TextKernel:
@@ -129,6 +130,11 @@ class TextKernel:
         """Its scalars, without those that say where values begin."""
         return [ScalarArgument(*one) for one in self.header.fields[: len(self.declared.scalars)]]
 
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a workgroup."""
+        return self.header.shared_bytes or self.declared.shared_bytes or 0
+
     def specialise(self, features: Features = PORTABLE, **constants: Any) -> SpecialisedText:
         """What a driver is given; a text has no constants."""
         if constants:
@@ -157,6 +163,12 @@ def _check(text: str, header: TextHeader, declared: TextDeclaration, values: Col
         raise TextError(f"the struct of the scalars has {', '.join(fields)}; wanted {', '.join(wanted)}")
     if any(kind != "u32" for name, kind in header.fields[len(declared.scalars) :]):
         raise TextError("wanted u32 for the fields that say where values begin")
+    if header.shared_bytes is None and declared.shared_bytes is None:
+        raise TextError("its shared memory cannot be counted here; wanted the option shared_bytes")
+    if header.shared_bytes is not None and declared.shared_bytes not in (None, header.shared_bytes):
+        raise TextError(
+            f"it has {header.shared_bytes} bytes of shared memory; declared: {declared.shared_bytes}"
+        )
     if header.group not in (None, declared.group):
         raise TextError(
             f"its workgroup is {header.group}; wanted the one that was declared: {declared.group}"
@@ -230,7 +242,7 @@ def _specialised(kernel: TextKernel, features: Features) -> SpecialisedText:
         kernel.declared.group,
         arguments,
         tuple(ScalarArgument(*one) for one in fields),
-        kernel.declared.shared_bytes,
+        kernel.shared_bytes,
         False,
         tree,
         of=kernel,

@@ -14,6 +14,7 @@ from graphml_gpu.language.text_header import (
     TextError,
     TextHeader,
     line_of,
+    product,
     sizes,
     uses,
     without_comments,
@@ -31,6 +32,10 @@ _ELEMENT = re.compile(
 _KINDS = {"f": "f32", "i": "i32", "u": "u32", "h": "f16"}
 _ENTRY = r"((?:@\w+\s*(?:\([^()]*\))?\s*)+)fn\s+{name}\s*\("
 _GROUP = re.compile(r"@workgroup_size\s*\(([^()]*)\)")
+_SHARED = re.compile(r"var\s*<\s*workgroup\s*>\s*\w+\s*:\s*([^;]+);")
+_NUMBERS = re.compile(
+    r"(?:atomic\s*<\s*)?(?:vec([234]))?(?:\s*<?\s*(?:f32|i32|u32|f16|bool)\s*>?|[fiuh])\s*>?"
+)
 _CONSTANT = re.compile(r"\bconst\s+(\w+)\s*(?::\s*[iu]32\s*)?=\s*(\d+)[iu]?\s*;")
 _DECLARED = r"\b(?:let|var|const)\s*(?:<[^>]*>)?\s*{name}\b|(?<![\w.@]){name}\s*:(?!:)"
 
@@ -56,7 +61,28 @@ def read_wgsl(text: str, entry: str) -> TextHeader:
         _fields(text, code, params[4], params[0]),
         params[:2],
         sizes(code, group[1], line_of(text, found.start(1)), _CONSTANT),
+        _shared_bytes(code),
     )
+
+
+def _shared_bytes(code: str) -> int | None:
+    known = dict(_CONSTANT.findall(code))
+    found = [_bytes(kind.strip(), known) for kind in _SHARED.findall(code)]
+    counted = [one for one in found if one is not None]
+    return sum(counted) if len(counted) == len(found) else None
+
+
+def _bytes(kind: str, known: Mapping[str, str]) -> int | None:
+    """Bytes of numbers, vectors, atomics and arrays of them; None for others."""
+    array = re.fullmatch(r"array\s*<(.*),([^,]*?),?\s*>", kind, re.DOTALL)
+    if array is not None:
+        one, length = _bytes(array[1].strip(), known), product(array[2], known)
+        return None if one is None or length is None else one * length
+    found = _NUMBERS.fullmatch(kind)
+    if found is None:
+        return None
+    lanes = int(found[1] or 1)
+    return (4 if lanes == 3 else lanes) * (2 if "h" in kind or "f16" in kind else 4)
 
 
 def _functions(code: str) -> Iterator[tuple[int, int]]:

@@ -154,11 +154,11 @@ class _Declaration:
         unknown = next((name for name in scalars if scalar_kinds(self._op, name) is None), None)
         if unknown is not None:
             self._fail_scalar(unknown)
-        workgroup, shared_bytes = self._options.get("workgroup"), self._options.get("shared_bytes", 0)
+        workgroup, shared_bytes = self._options.get("workgroup"), self._options.get("shared_bytes")
         sizes = (workgroup,) if isinstance(workgroup, int) else workgroup
         if not isinstance(sizes, tuple) or not 1 <= len(sizes) <= 3 or not all(map(_is_size, sizes)):
             self._fail(f"workgroup: wanted its size, one to three whole numbers; got {workgroup!r}")
-        if not isinstance(shared_bytes, int) or shared_bytes < 0:
+        if shared_bytes is not None and (not isinstance(shared_bytes, int) or shared_bytes < 0):
             self._fail(f"shared_bytes: wanted a number of bytes; got {shared_bytes!r}")
         entry = self._options.get("entry", self._op.name)
         x, y, z = (*sizes, 1, 1)[:3]
