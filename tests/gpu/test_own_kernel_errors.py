@@ -270,6 +270,7 @@ def test_what_a_device_has_no_room_for_is_refused(form: str, less: dict[str, Any
         ("opencl", "float top", "__local float4 a[GROUP * 3][2], b; __local uchar *c; float top", 112),
         ("opencl", "float top", "local volatile int a[sizeof(Params)]; float top", None),
         ("opencl", "float top", "__local Params a; float top", None),
+        ("opencl", "static float", "void f(__local int *a) { __local int b[3]; }\nstatic float", 12),
     ],
 )
 def test_the_shared_memory_of_a_text(name: str, old: str, new: str, n_bytes: int | None) -> None:

@@ -76,8 +76,8 @@ class TextDeclaration:
     """What an author says of a text beside it.
 
     entry: the function. bindings: names of the buffers. scalars: names of the scalars. group: the size of the
-    workgroup. writes: the bindings that are written. shared_bytes: of shared memory, of one workgroup; None: as
-    the text declares it.
+    workgroup. writes: the bindings that are written. shared_bytes: of shared memory, of one workgroup; None:
+    as the text declares it.
     """
 
     entry: str

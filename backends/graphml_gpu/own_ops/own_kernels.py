@@ -43,7 +43,8 @@ As a text, of WGSL for the backend wgpu and of OpenCL C for opencl, with more op
     scalars       the scalars, in the order of the struct; named as above. Without: none
     workgroup     its size: a whole number or up to three
     entry         the function. Without: it is called like the op
-    shared_bytes  bytes of shared memory of a workgroup, where the text declares some in structs or by expressions
+    shared_bytes  bytes of shared memory of a workgroup: only where the text declares structs there, or has
+                  expressions as lengths
 
 A declaration that contradicts the op is a `BackendError`. A node that a kernel cannot run, for its types or
 because the device has too little of something, is refused with a reason, and runs in NumPy.
