@@ -75,7 +75,7 @@ def timed(
     graph, driver = graph_of(product, list(stored)), device.memory.driver
     chosen = tuning.Tuning({product: way})
     plan = plan_memory(graph, device)
-    program = GpuProgram(graph, plan, stored, device.memory, no_progress, device.refuses, chosen)
+    program = GpuProgram(graph, plan, stored, device.memory, no_progress, device.support, chosen)
     drawn = np.random.default_rng(0)
     program.inputs["x"][...] = drawn.standard_normal((product.columns, product.k), np.float32)
     state, dims = device.state(graph, {}), {"T": product.columns}

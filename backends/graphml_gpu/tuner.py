@@ -27,7 +27,7 @@ from graphml.passes.plan import plan_memory
 from graphml_gpu import tuning
 from graphml_gpu.kernels import formats
 from graphml_gpu.memory import Memory
-from graphml_gpu.node_support import refuses
+from graphml_gpu.node_support import NodeSupport
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.tuning import Parameters, Product, Tuning
 
@@ -93,7 +93,8 @@ class _Bench:
         plan = plan_memory(self._graph, self._device)
         chosen, memory = Tuning({self._product: parameters}), self._memory
         try:
-            program = GpuProgram(self._graph, plan, {"w": self._weight}, memory, no_progress, refuses, chosen)
+            support = NodeSupport(memory.driver.facts.backend)
+            program = GpuProgram(self._graph, plan, {"w": self._weight}, memory, no_progress, support, chosen)
             program.inputs["x"][...] = self._x
             y = self._run(program)["y"][:, : self._wanted.shape[1]]
         except BackendError:  # too many registers for the group, say, which only the compiler knows

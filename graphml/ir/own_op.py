@@ -28,7 +28,7 @@ from graphml.ir.function_hash import reached
 from graphml.ir.op import Array, Attribute, Attributes, Fill, Op, Sample, Type
 from graphml.ir.own_signature import OwnSignature, fitted, place_of, read_signature
 from graphml.ir.shape import Symbol, bounds
-from graphml.ir.source import called_from
+from graphml.ir.source import Source, called_from, caller
 
 OWN_FAMILY = "own"
 Shape = Callable[..., Type | tuple[Type, ...]]
@@ -36,10 +36,14 @@ Shape = Callable[..., Type | tuple[Type, ...]]
 
 @dataclass(frozen=True, eq=False)
 class OwnKernel:
-    """A kernel of an op of one's own; what the function and the options mean is its backend's."""
+    """A kernel of an op of one's own; what the function and the options mean is its backend's.
+
+    source: the line that declared it, for kernels that are no functions.
+    """
 
     function: Any
     options: Mapping[str, Any] = field(default_factory=dict)
+    source: Source | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,10 +71,11 @@ class OwnOp(Op):
             self.declared.fail(f"kernel: wanted names of backends; got {backends!r}{called_from()}")
 
         def keep(function: Any) -> Any:
+            source = caller()
             for name in backends:
                 if name in self.kernels:
                     self.declared.fail(f"it has a kernel for {name} already{called_from()}")
-                self.kernels[name] = OwnKernel(function, options)
+                self.kernels[name] = OwnKernel(function, options, source)
             return function
 
         return keep

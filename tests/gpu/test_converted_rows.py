@@ -104,7 +104,7 @@ def kernels(graph: Graph, card: GpuDevice) -> list[str]:
         *lead, last = bounds(node.shape)
         raw = np.zeros((*lead, node.dtype.bytes_for(last)), np.uint8)
         stored[name] = raw.view(node.dtype.numpy or np.uint8)
-    program = GpuProgram(graph, plan_memory(graph, card), stored, card.memory, no_progress, card.refuses)
+    program = GpuProgram(graph, plan_memory(graph, card), stored, card.memory, no_progress, card.support)
     return [dispatch.kernel.name for _, dispatch in program.dispatches]
 
 

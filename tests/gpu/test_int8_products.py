@@ -52,7 +52,7 @@ def weights(kind: str, n: int, k: int, seed: int = 1) -> Array:
 
 def program(opened: GpuDevice, graph: Graph, values: dict[str, Array]) -> GpuProgram:
     stored = {name: values[name] for name in graph.leaves("weight")}
-    return GpuProgram(graph, plan_memory(graph, opened), stored, opened.memory, no_progress, opened.refuses)
+    return GpuProgram(graph, plan_memory(graph, opened), stored, opened.memory, no_progress, opened.support)
 
 
 def both(opened: GpuDevice, graph: Graph, values: dict[str, Array], tokens: int) -> tuple[Array, Array]:
