@@ -84,23 +84,35 @@ def _add_function(found: Reached, function: FunctionType) -> None:
         found.parts.append(f"{function.__module__}.{function.__qualname__}".encode())
         return
     found.functions.append(function)
-    names: dict[str, None] = {}
     for code in codes_of(function.__code__):
         constants = [c for c in code.co_consts if not isinstance(c, CodeType)]
         found.parts.append(code.co_code)
         found.parts.append(repr([constants, code.co_names, code.co_varnames, code.co_freevars]).encode())
-        names.update(dict.fromkeys(code.co_names))
     found.parts.append(repr(function.__defaults__).encode())
     for cell in function.__closure__ or ():
         _add_value(found, cell.cell_contents)
-    values = [function.__globals__[name] for name in names if name in function.__globals__]
-    for value in values:
+    attributes = [name for code in codes_of(function.__code__) for name in code.co_names]
+    for name in global_names(function):
+        if name not in function.__globals__:
+            continue
+        value = function.__globals__[name]
+        found.parts.append(name.encode())
         _add_value(found, value)
         if isinstance(value, ModuleType) and not is_library(value.__name__):
-            for name in names:
-                if hasattr(value, name):
-                    found.parts.append(name.encode())
-                    _add_value(found, getattr(value, name))
+            for attribute in dict.fromkeys(attributes):
+                if hasattr(value, attribute):
+                    found.parts.append(attribute.encode())
+                    _add_value(found, getattr(value, attribute))
+
+
+def global_names(function: FunctionType) -> list[str]:
+    """The global names that a function reads, once each."""
+    found: dict[str, None] = {}
+    for code in codes_of(function.__code__):
+        for instruction in dis.get_instructions(code):
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                found[instruction.argval] = None
+    return list(found)
 
 
 def codes_of(code: CodeType) -> Iterator[CodeType]:

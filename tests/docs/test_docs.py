@@ -72,6 +72,8 @@ def test_examples_run_and_print_what_the_page_says(
     for block in blocks(page):
         if (name := block.said("file")) is not None:
             Path(name).write_text(block.text)
+        elif (name := block.said("more of")) is not None:
+            Path(name).write_text(Path(name).read_text() + "\n\n" + block.text)
         elif block.language == "python":
             code = compile("\n" * (block.line - 1) + block.text, name_of(page), "exec")
             exec(code, namespace)

@@ -38,7 +38,7 @@ from numba.extending import intrinsic
 
 from graphml import cache_access, settings
 from graphml.errors import BackendError
-from graphml.ir.function_hash import codes_of, is_library, raising_line, reached
+from graphml.ir.function_hash import global_names, is_library, raising_line, reached
 from graphml_cpu.array_kernels.reference import ArrayKernelRef, dim_slot
 from graphml_cpu.compiler import Kernel
 
@@ -122,13 +122,12 @@ def _jitted(function: Any, options: dict[str, Any], known: dict[Any, Any]) -> An
     if hasattr(function, "py_func"):  # its author has marked it
         return function
     if function not in known:
-        names = {name for code in codes_of(function.__code__) for name in code.co_names}
         own = dict(function.__globals__)
         copy = types.FunctionType(
             function.__code__, own, function.__name__, function.__defaults__, function.__closure__
         )
         known[function] = numba.njit(**options)(copy)
-        for name in names:
+        for name in global_names(function):
             called = own.get(name)
             if isinstance(called, types.FunctionType) and not is_library(called.__module__):
                 own[name] = _jitted(called, options, known)
