@@ -152,7 +152,11 @@ def _declared(op: Op) -> Record:
     """Of an op of one's own: its family, and what it is and where it is declared."""
     if not isinstance(op, OwnOp):
         return {}
-    what = [op.help.partition("\n")[0].removesuffix("."), op.paper, f"declared at {source_of(op.declared.source)}"]
+    what = [
+        op.help.partition("\n")[0].removesuffix("."),
+        op.paper,
+        f"declared at {source_of(op.declared.source)}",
+    ]
     return {"family": OWN_FAMILY, "declared": "; ".join(filter(None, what))}
 
 

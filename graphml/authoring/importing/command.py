@@ -45,6 +45,7 @@ def import_source(
     ArchitectureError names what cannot be imported, or what the proof found wrong.
     """
     path = check_source(source)
+    load_own_ops()
     description = trace(source, python, trusted)
     folder = path if source.startswith("hf:") else None
     imported = import_description(description, checkpoint(folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ from graphml.authoring.importing.region import Recognised
 from graphml.authoring.importing.walk import Walk
 from graphml.authoring.importing.writing import Writer
 from graphml.errors import ArchitectureError
+from graphml.ir.op_table import own_op
+from graphml.ir.own_op import OwnOp
 
 Array = NDArray[Any]
 LEGEND = "T tokens, O output rows, D model width, N heads, K key-value heads, H head width, F hidden."
@@ -59,6 +62,17 @@ class Imported:
         return used.get("output.weight", "") == used.get("token_embd.weight")
 
 
+def _own_ops(found: Mapping[str, Recognised]) -> str:
+    """What the file needs besides: where its ops of one's own are declared."""
+    lines = []
+    for name in dict.fromkeys(one.op for one in found.values()):
+        op = own_op(name)
+        if isinstance(op, OwnOp):
+            file = PurePath(op.declared.source.file).name
+            lines.append(f"\n\nIts op {name} is declared in {file}: GRAPHML_OPS has to name that file.")
+    return "".join(lines)
+
+
 def import_description(description: Description, held: Mapping[str, Callable[[], Array]]) -> Imported:
     """The file of a traced module. held: the checkpoint's tensors by name; none for a plain module."""
     dependence = classed(description)
@@ -79,7 +93,7 @@ def import_description(description: Description, held: Mapping[str, Callable[[],
         parameters = [one.name for one in description.inputs.values() if one.kind == "parameter"]
         stored = stored_as(parameters, description.values, held)
         body.insert(0, mapping(writer, tensors, stored, list(held)))
-    title = f"{description.model_class}, imported by `graphml import`.\n\n{LEGEND}"
+    title = f"{description.model_class}, imported by `graphml import`.\n\n{LEGEND}{_own_ops(found)}"
     kind = str(description.config.get("model_type", "imported")).replace("_", "-")
     text = document(title, writer.imports, [one for one in body if one])
     keys, factors = traced_keys(writer), rope_factors(writer)
