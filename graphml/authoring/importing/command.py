@@ -23,6 +23,7 @@ from graphml.authoring.importing.report import Report, report
 from graphml.authoring.importing.tracing import check_source, trace
 from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.packed import plain
+from graphml.loading.own_ops import load_own_ops
 from graphml.weights.filemap import FileMap
 from graphml.weights.safetensors import read_safetensors
 

@@ -1,4 +1,4 @@
-"""Ops of one's own with one operand: a part that computes the same of random values, by default attributes."""
+"""Ops of one's own with one operand: a part that computes the same, with default attributes."""
 
 from __future__ import annotations
 
