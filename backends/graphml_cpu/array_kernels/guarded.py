@@ -14,7 +14,7 @@ import numpy as np
 
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml_cpu.array_kernels.reference import ArrayKernelRef, dim_slot
+from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, dim_slot
 from graphml_cpu.lowering.step import Rows, Step
 
 _UNTOUCHED = np.uint8(0xA5)
@@ -24,7 +24,7 @@ def outside_its_rows(node: Node, step: Step, operands: Mapping[Node, Array], dim
     """What the kernel of a step does outside of its rows; "" for nothing. operands: of the node, by node."""
     kernel = step.kernel
     assert isinstance(kernel, ArrayKernelRef)
-    n_rows = _size(step.arguments["rows"], dims)
+    n_rows = _size(step.arguments[ROWS], dims)
     for begin, end in dict.fromkeys(((0, 1), (n_rows // 2, n_rows), (n_rows - 1, n_rows), (0, n_rows))):
         arrays = {slot.name: _array(step, slot.name, operands, dims) for slot in kernel.arrays}
         for name, array in arrays.items():

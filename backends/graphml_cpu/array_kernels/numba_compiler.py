@@ -39,7 +39,7 @@ from numba.extending import intrinsic
 from graphml import cache_access, settings
 from graphml.errors import BackendError
 from graphml.ir.function_hash import global_names, is_library, raising_line, reached
-from graphml_cpu.array_kernels.reference import ArrayKernelRef, dim_slot
+from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, dim_slot
 from graphml_cpu.compiler import Kernel
 
 KEPT_FILES = 512
@@ -151,7 +151,7 @@ def _entry(ref: ArrayKernelRef, function: Any) -> Callable[[int, int, int], None
     def number(name: str) -> str:
         return f"carray(pointer(slots[{places[name]}]), 1, int64)[0]"
 
-    lines = [f"slots = carray(pointer(block), {len(places)}, int64)", f"rows = {number('rows')}"]
+    lines = [f"slots = carray(pointer(block), {len(places)}, int64)", f"rows = {number(ROWS)}"]
     lines += ["begin, end = rows * ith // nth, rows * (ith + 1) // nth", "if begin >= end:", "    return"]
     for i, array in enumerate(ref.arrays):
         at = number(array.name) if array.moves else f"slots[{places[array.name]}]"

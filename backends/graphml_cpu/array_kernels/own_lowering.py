@@ -20,7 +20,7 @@ def own_lowering(op: Op, backend: str) -> Lowering | None:
 
 @functools.cache
 def _lowering(op: OwnOp, kernel: OwnKernel, backend: str) -> Lowering:
-    check_parameters(kernel.function, op.declared, backend)
+    check_parameters(kernel.function, op.declared, backend, kernel.options)
 
     def refuses(node: Node) -> str | None:
         if importlib.util.find_spec("numba") is None:

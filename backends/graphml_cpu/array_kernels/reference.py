@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-BEGIN, END, ROWS = "begin", "end", "rows"
-Constant = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
+from graphml.ir.op import Attribute
+
+BEGIN, END = "begin", "end"
+ROWS = "#rows"  # no name of an argument
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class ArrayKernelRef:
     function: Callable[..., Any]
     arrays: tuple[ArraySlot, ...]
     numbers: tuple[str, ...] = ()
-    constants: tuple[tuple[str, Constant], ...] = ()
+    constants: tuple[tuple[str, Attribute], ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
 
     @property

@@ -2,7 +2,8 @@
 
 `function(out, x, weight, begin, end, eps)`: the results, the operands, the range, then attributes by name. A
 row is the last dimension; a value with the leading dimensions of the (first) result is seen as [rows, width],
-any other with its own shape. Knows nodes; nothing of numba.
+any other with its own shape. An operand that may have these dimensions by chance is one of `whole`: it is always
+seen with its own shape. Knows nodes; nothing of numba.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any
 
 from graphml.errors import BackendError
 from graphml.ir.node import Node
-from graphml.ir.op import Type
+from graphml.ir.op import Attribute, Type
 from graphml.ir.own_op import OwnOp
 from graphml.ir.own_signature import OwnSignature, place_of
 from graphml.ir.shape import Symbol
-from graphml_cpu.array_kernels.reference import BEGIN, END, Constant
+from graphml_cpu.array_kernels.reference import BEGIN, END
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
 from graphml_cpu.lowering.step import Part, Step
 
@@ -49,16 +50,19 @@ def refuses_rows(node: Node) -> str | None:
     return f"{node.name} has several symbolic dimensions" if len(symbols) > 1 else None
 
 
-def check_parameters(function: Callable[..., Any], declared: OwnSignature, backend: str) -> None:
+def check_parameters(
+    function: Callable[..., Any], declared: OwnSignature, backend: str, options: Mapping[str, Any]
+) -> None:
     """A `BackendError` where a kernel's arguments are not those of its op: operands, range, attributes."""
     arrays, attributes = parameters(function)
     n_results = len(arrays) - len(declared.operands)
     wanted = f"{', '.join(['out', *declared.operands, BEGIN, END, *declared.kinds])}"
     unknown = set(attributes) - set(declared.kinds)
-    if n_results < 1 or tuple(arrays[n_results:]) != declared.operands or unknown:
+    whole = [f"whole={one}" for one in options.get("whole", ()) if one not in declared.operands]
+    if n_results < 1 or tuple(arrays[n_results:]) != declared.operands or unknown or whole:
         raise BackendError(
             f"op {declared.name}: its kernel for {backend} ({place_of(function)}) has the parameters "
-            f"{', '.join([*arrays, BEGIN, END, *attributes])}; wanted {wanted} (attributes that it does not "
+            f"{', '.join([*arrays, BEGIN, END, *attributes, *whole])}; wanted {wanted} (attributes that it does not "
             "use may be left out)"
         )
 
@@ -69,7 +73,9 @@ def row_step(
     name: str = "",
     options: Mapping[str, Any] | None = None,
 ) -> Step:
-    """The call of a kernel of rows for a node."""
+    """The call of a kernel of rows for a node. options: `whole`, names of operands, and numba's own."""
+    given_options = dict(options or {})
+    whole = given_options.pop("whole", ())
     names, attributes = parameters(function)
     values = [*results_of(node), *node.inputs]
     if len(names) != len(values):
@@ -85,14 +91,17 @@ def row_step(
         )
     lead = _type(values[0]).shape[:-1]
     typed = node.op.fitted(node.attributes) if isinstance(node.op, OwnOp) else node.attributes
-    given: dict[str, Constant] = {one: typed[one] for one in attributes}
+    given: dict[str, Attribute] = {one: typed[one] for one in attributes}
     return array_step(
         function,
-        {one: _as_rows(value, lead) for one, value in zip(names, values, strict=True)},
+        {
+            one: as_stored(value) if one in whole else _as_rows(value, lead)
+            for one, value in zip(names, values, strict=True)
+        },
         joined(lead, node.name),
         writes=tuple(names[: len(results_of(node))]),
         attributes=given,
-        options=options,
+        options=given_options,
         name=name or node.op.name,
     )
 

@@ -14,28 +14,32 @@ import numpy as np
 
 from graphml.errors import BackendError
 from graphml.ir.node import Node
-from graphml.ir.op import Type
+from graphml.ir.op import Attribute, Type
 from graphml.ir.ops.leaf import state_leaf
 from graphml.ir.shape import Dim, Shape, Symbol
-from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, ArraySlot, Constant, dim_slot
-from graphml_cpu.lowering.step import Argument, Part, Rows, Step
+from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, ArraySlot, dim_slot
+from graphml_cpu.lowering.step import Argument, Constant, Part, Rows, Step
 
 
 @dataclass(frozen=True)
 class ArrayValue:
     """A value as an array argument: the graph's value, and the shape that the kernel sees.
 
-    Of a block format the array is uint8, its last dimension in bytes; of half precision, which numba does not
-    have on CPUs, uint16.
+    Of a block format the array is uint8, its last dimension in bytes. kind: the type of a constant, which is
+    computed from the weights when a program is made.
     """
 
-    value: Node | Part
+    value: Node | Part | Constant
     shape: tuple[Dim | Rows, ...]
+    kind: Type | None = None
 
     @property
     def type(self) -> Type:
         """The type of the value."""
         value = self.value
+        if isinstance(value, Constant):
+            assert self.kind is not None
+            return self.kind
         return value.node.type.parts[value.index] if isinstance(value, Part) else value.type
 
 
@@ -54,7 +58,7 @@ def array_step(
     rows: Rows,
     *,
     writes: tuple[str, ...] = ("out",),
-    attributes: Mapping[str, Constant] | None = None,
+    attributes: Mapping[str, Attribute] | None = None,
     options: Mapping[str, Any] | None = None,
     name: str = "",
 ) -> Step:
