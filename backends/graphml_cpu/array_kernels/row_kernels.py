@@ -2,8 +2,8 @@
 
 `function(out, x, weight, begin, end, eps)`: the results, the operands, the range, then attributes by name. A
 row is the last dimension; a value with the leading dimensions of the (first) result is seen as [rows, width],
-any other with its own shape. An operand that may have these dimensions by chance is one of `whole`: it is always
-seen with its own shape. Knows nodes; nothing of numba.
+any other with its own shape. An operand that may have these dimensions by chance is one of `whole`: it is
+always seen with its own shape. Knows nodes; nothing of numba.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def check_parameters(
     if n_results < 1 or tuple(arrays[n_results:]) != declared.operands or unknown or whole:
         raise BackendError(
             f"op {declared.name}: its kernel for {backend} ({place_of(function)}) has the parameters "
-            f"{', '.join([*arrays, BEGIN, END, *attributes, *whole])}; wanted {wanted} (attributes that it does not "
-            "use may be left out)"
+            f"{', '.join([*arrays, BEGIN, END, *attributes, *whole])}; wanted {wanted} "
+            "(attributes that it does not use may be left out)"
         )
 
 
