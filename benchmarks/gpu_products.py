@@ -57,10 +57,10 @@ def graph_of(product: tuning.Product, names: Sequence[str]) -> Graph:
     g = Builder()
     x = g.input("x", F32, (Symbol("T", product.columns), product.k))
     if product.activations != F32.name:
-        x = g.make(quantize, x, dtype=product.activations)
+        x = g.call(quantize, x, dtype=product.activations)
     kind = dtype(product.format)
     return g.finish(
-        **{f"y{name}": g.make(linear, g.weight(name, kind, (product.n, product.k)), x) for name in names}
+        **{f"y{name}": g.call(linear, g.weight(name, kind, (product.n, product.k)), x) for name in names}
     )
 
 
@@ -75,7 +75,7 @@ def timed(
     graph, driver = graph_of(product, list(stored)), device.memory.driver
     chosen = tuning.Tuning({product: way})
     plan = plan_memory(graph, device)
-    program = GpuProgram(graph, plan, stored, device.memory, no_progress, device.refuses, chosen)
+    program = GpuProgram(graph, plan, stored, device.memory, no_progress, device.support, chosen)
     drawn = np.random.default_rng(0)
     program.inputs["x"][...] = drawn.standard_normal((product.columns, product.k), np.float32)
     state, dims = device.state(graph, {}), {"T": product.columns}

@@ -45,6 +45,7 @@ FORMER_NAMES = {
 
 FORMER_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     "graphml.ir.language.Builder": {
+        "make": "call",
         "best_groups": "top_k_groups", "wanted": "output_rows", "wanted_rows": "select_output_rows",
     },
     "graphml.ir.ops.index": {"best_groups": "top_k_groups"},

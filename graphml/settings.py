@@ -97,6 +97,10 @@ cache = Setting(
     "GRAPHML_CACHE", FOLDER, None, "Folder of downloads, compiled kernels and results of tuning.",
     shown="`graphml` in the platform's cache folder",
 )  # fmt: skip
+ops = Setting(
+    "GRAPHML_OPS", TEXT, "",
+    f"Python files that declare ops of one's own, `{os.pathsep}` between them; they are run.", shown="none",
+)  # fmt: skip
 offline = Setting(
     "GRAPHML_OFFLINE", SWITCH, False, "Download nothing and ask no server.", same_as="HF_HUB_OFFLINE"
 )

@@ -22,8 +22,7 @@ from graphml_gpu.conversions_in_products import own_rows
 from graphml_gpu.dispatch import Dispatch
 from graphml_gpu.driver import Facts
 from graphml_gpu.limits import unplaced
-from graphml_gpu.lowering import table
-from graphml_gpu.node_support import computes, refuses
+from graphml_gpu.node_support import computes
 from graphml_gpu.plain_driver import FACTS
 
 from graphml.compiler.options import DEFAULT
@@ -32,7 +31,7 @@ from graphml.ir.node import Node
 from graphml.passes.pipeline import apply_passes
 from tests import fusion_counts, golden
 from tests.backend_pairs import LISTED
-from tests.gpu.cover import PLAIN, SHARED_OUT, kind_of, size_of
+from tests.gpu.cover import PLAIN, SHARED_OUT, SUPPORT, kind_of, size_of
 from tests.model_forms import form, graphs_of
 from tests.transformers_records import RECORDS, sample_of
 
@@ -60,11 +59,11 @@ def source(node: Node) -> str:
 def dispatches(graph: Graph, facts: Facts) -> Iterator[Dispatch]:
     """What a fused graph is lowered to on a device."""
     plain = unplaced(facts, facts.features())
-    rows = own_rows(graph, facts, plain.features, refuses)
+    rows = own_rows(graph, facts, plain.features, SUPPORT.refuses)
     context = dataclasses.replace(plain, own_row=rows.get)
     for node in graph.nodes:
-        if computes(node) and refuses(node) is None and node not in rows:
-            yield from table()[node.op.name].lower(node, context)
+        if computes(node) and SUPPORT.refuses(node) is None and node not in rows:
+            yield from SUPPORT.lower(node, context)
 
 
 def switched(dispatch: Dispatch) -> tuple[Any, ...]:

@@ -109,7 +109,7 @@ def sample_graph(op: Op, sample: Sample) -> Recipe:
     """
     g = Builder()
     leaves = [leaf_for(g, op, sample, i, f"operand_{i}") for i in range(len(sample.inputs))]
-    node = g.make(op, *leaves, **sample.attributes)
+    node = g.call(op, *leaves, **sample.attributes)
     graph = g.finish(**as_outputs(g.results(node), bool(node.type.parts)))
     return Recipe(graph, {leaf.name: (sample, i) for i, leaf in enumerate(leaves)})
 
@@ -147,6 +147,6 @@ def random_graphs(
             fills[leaf.name] = sample, i
             operands.append(leaf)
         with g.scope(f"part {number}") if odd_names else g.scope(f"part_{number}"):
-            made += g.results(g.make(op, *operands, **sample.attributes))
+            made += g.results(g.call(op, *operands, **sample.attributes))
     wanted = draw(st.sets(st.integers(0, len(made) - 1), min_size=1, max_size=3))
     return Recipe(g.finish(**{f"out_{i}": made[i] for i in sorted(wanted)}), fills)

@@ -9,6 +9,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml_cpu import tuning
+from graphml_cpu.array_kernels.guarded import outside_its_rows
 from graphml_cpu.called_kernels import called_kernels
 from graphml_cpu.lowering import table
 from graphml_cpu.node_support import NodeSupport, one_copy_bytes
@@ -19,7 +20,7 @@ from graphml_cpu.state import CpuState, zeros
 from graphml_cpu.tuner import tune
 from graphml_cpu.tuning import UNTUNED
 
-SUPPORT = NodeSupport(table())
+SUPPORT = NodeSupport("cpu", table())
 """What this backend has kernels for."""
 
 
@@ -73,6 +74,13 @@ class CpuDevice:
     def called_kernels(self, node: Node) -> list[str]:
         """See `graphml.backend.ExplainingDevice`."""
         return called_kernels(node, self.support, self.n_threads, self._tuning, self.deterministic)
+
+    def outside_its_rows(self, node: Node, operands: Mapping[Node, Array], dims: Mapping[str, int]) -> str:
+        """See `graphml.backend.RowCheckingDevice`."""
+        lowering = self.support.lowering(node.op)
+        if lowering is None or self.support.refuses(node) is not None:
+            return ""
+        return outside_its_rows(node, lowering.lower(node, self.n_threads)[0], operands, dims)
 
     def prepare_top_rows(self) -> None:
         """See `graphml.backend.TopRowsDevice`."""

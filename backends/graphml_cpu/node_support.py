@@ -12,6 +12,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Op, integer
 from graphml.ir.ops.layout import part
 from graphml.ir.shape import bounds
+from graphml_cpu.array_kernels.own_lowering import own_lowering
 from graphml_cpu.lowering.step import Lowering
 from graphml_cpu.sizes import value_bytes
 
@@ -21,15 +22,15 @@ _REPLICATE_LIMIT = 1 << 16  # bytes: a longer row is shared among the threads, a
 class NodeSupport:
     """The lowerings of a device.
 
-    table: op name -> lowering.
+    backend: its name, under which ops of one's own have kernels. table: op name -> lowering.
     """
 
-    def __init__(self, table: Mapping[str, Lowering]) -> None:
-        self.table = table
+    def __init__(self, backend: str, table: Mapping[str, Lowering]) -> None:
+        self.backend, self.table = backend, table
 
     def lowering(self, op: Op) -> Lowering | None:
         """How nodes of an op become kernel calls; None where there is no kernel for any."""
-        return self.table.get(op.name)
+        return self.table.get(op.name) or own_lowering(op, self.backend)
 
     def refuses(self, node: Node) -> str | None:
         """Why a node has no kernel; such a node runs in NumPy between the kernels."""

@@ -108,7 +108,7 @@ class CpuProgram:
             if node.op.family == "leaf" or node.op.view or node in constants:
                 continue
             lowering = self._support.lowering(node.op)
-            if lowering is not None and lowering.refuses(node) is None:
+            if lowering is not None and self._support.refuses(node) is None:
                 lowered = lowering.steps(node, self._team.n_threads, one_order)
                 pending += [(node, tuning.applied(step, self._team.n_threads)) for step in lowered]
                 continue

@@ -9,7 +9,7 @@ from graphml.backend import Backend
 from graphml_gpu.device import GpuDevice
 from graphml_gpu.driver import Driver
 from graphml_gpu.lowering import table
-from graphml_gpu.node_support import refuses
+from graphml_gpu.node_support import NodeSupport
 
 
 def make_backend(
@@ -26,8 +26,8 @@ def make_backend(
     """
     return Backend(
         name,
-        open=lambda threads: GpuDevice(open_driver()),
-        refuses=refuses,
+        open=lambda threads: GpuDevice(open_driver(), name),
+        refuses=NodeSupport(name).refuses,
         fused=frozenset(table()),
         unavailable=unavailable,
         describe=describe,

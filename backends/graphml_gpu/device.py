@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 
 from graphml.backend import Plan, Progress, Tuned
@@ -11,15 +10,14 @@ from graphml.ir.dtype import DType, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml_gpu import node_support, tuning
+from graphml_gpu import tuning
 from graphml_gpu.bandwidth import read_bandwidth
 from graphml_gpu.conversions_in_products import also_read, own_rows
 from graphml_gpu.driver import Driver, Facts
-from graphml_gpu.limits import no_room
-from graphml_gpu.lowering import table
+from graphml_gpu.limits import DeviceSupport
 from graphml_gpu.lowering.products import multiplies_integers
 from graphml_gpu.memory import Memory
-from graphml_gpu.node_support import aligned, value_bytes
+from graphml_gpu.node_support import value_bytes
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.state import GpuState
 from graphml_gpu.tuner import tune
@@ -27,12 +25,16 @@ from graphml_gpu.tuning import UNTUNED
 
 
 class GpuDevice:
-    """A driver, and the memory that the programs and states of one model share."""
+    """A driver, and the memory that the programs and states of one model share.
 
-    def __init__(self, driver: Driver) -> None:
+    backend: the name under which ops of one's own have kernels; None: that of the driver's package. support:
+    what the device runs.
+    """
+
+    def __init__(self, driver: Driver, backend: str | None = None) -> None:
         self.memory = Memory(driver)
+        self.support = DeviceSupport(backend or driver.facts.backend, driver.facts, self.memory.features)
         self._tuning = UNTUNED
-        self._refused: weakref.WeakKeyDictionary[Node, str | None] = weakref.WeakKeyDictionary()
 
     @property
     def facts(self) -> Facts:
@@ -66,12 +68,7 @@ class GpuDevice:
 
     def refuses(self, node: Node) -> str | None:
         """See `graphml.limited_device.LimitedDevice`: no kernel, or no room for it here."""
-        if node not in self._refused:
-            reason = node_support.refuses(node)
-            if reason is None and node_support.computes(node):
-                reason = no_room(node, self.facts, self.memory.features)
-            self._refused[node] = reason
-        return self._refused[node]
+        return self.support.refuses(node)
 
     def activation(self, weight: DType) -> DType | None:
         """See `LimitedDevice`: 8 bits where four products of them are one instruction."""
@@ -88,9 +85,7 @@ class GpuDevice:
 
     def workspace(self, node: Node) -> int:
         """Bytes of scratch that the node's kernels need, aligned like values."""
-        lowering = table().get(node.op.name)
-        wanted = lowering.workspace(node) if lowering and self.refuses(node) is None else 0
-        return aligned(wanted) if wanted else 0
+        return self.support.workspace(node) if self.refuses(node) is None else 0
 
     def lower(self, graph: Graph, plan: Plan, weights: Mapping[str, Array], progress: Progress) -> GpuProgram:
         """Upload weights that are not there yet, compile kernels and bind their arguments."""
@@ -101,7 +96,7 @@ class GpuDevice:
                 f" {limit}: give a smaller n_batch"
             )
         with self.memory.lock:
-            return GpuProgram(graph, plan, weights, self.memory, progress, self.refuses, self._tuning)
+            return GpuProgram(graph, plan, weights, self.memory, progress, self.support, self._tuning)
 
     def use_tuning(self, enabled: bool) -> None:
         """See `graphml.backend.TunableDevice`."""

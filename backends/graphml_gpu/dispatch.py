@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from graphml_gpu.conversions_in_products import Row
     from graphml_gpu.driver import Facts
     from graphml_gpu.language import Features, Kernel
+    from graphml_gpu.language.text_kernels import TextKernel
 
 Dims = Mapping[str, int]
 Scalar = int | float | Callable[[Dims], int | float]
@@ -167,7 +168,7 @@ Argument = Node | Part | Shard | Workspace | Zeros | Constant | _Nothing
 class Dispatch:
     """One kernel call. label: what profiles call it, beside the node; "" means the kernel's name."""
 
-    kernel: Kernel
+    kernel: Kernel | TextKernel
     constants: Mapping[str, Any] = field(default_factory=dict)
     buffers: Mapping[str, Argument] = field(default_factory=dict)
     scalars: Mapping[str, Scalar] = field(default_factory=dict)

@@ -6,6 +6,7 @@ on trial; knows neither plans nor buffers.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from math import prod
 from typing import Any
@@ -18,9 +19,8 @@ from graphml_gpu.bindings import Span, shared
 from graphml_gpu.dispatch import Argument, Context, Dispatch, Part, Shard, Workspace
 from graphml_gpu.driver import Facts, Groups
 from graphml_gpu.language import Features, Specialised
-from graphml_gpu.lowering import table
 from graphml_gpu.memory import cut
-from graphml_gpu.node_support import aligned, value_bytes, viewed
+from graphml_gpu.node_support import NodeSupport, computes, value_bytes, viewed
 
 
 def unplaced(facts: Facts, features: Features) -> Context:
@@ -40,21 +40,39 @@ def _entry_bytes(weight: Node) -> int:
     return plain_bytes(Type(weight.dtype, (1, *weight.shape[1:])))
 
 
-def no_room(node: Node, facts: Facts, features: Features) -> str | None:
+class DeviceSupport(NodeSupport):
+    """What a device runs: nodes that the backend has kernels for, and the device room for them."""
+
+    def __init__(self, backend: str, facts: Facts, features: Features) -> None:
+        super().__init__(backend)
+        self._facts, self._features = facts, features
+        self._refused: weakref.WeakKeyDictionary[Node, str | None] = weakref.WeakKeyDictionary()
+
+    def refuses(self, node: Node) -> str | None:
+        """See `NodeSupport.refuses`."""
+        if node not in self._refused:
+            reason = super().refuses(node)
+            if reason is None and computes(node):
+                reason = no_room(node, self, self._facts, self._features)
+            self._refused[node] = reason
+        return self._refused[node]
+
+
+def no_room(node: Node, support: NodeSupport, facts: Facts, features: Features) -> str | None:
     """Why a device cannot run the kernels of a node, None where it can.
 
     There must be kernels for the node.
     """
     context = unplaced(facts, features)
     dims = {d.name: d.bound for n in (node, *node.inputs) for d in _dims(n) if isinstance(d, Symbol)}
-    for dispatch in table()[node.op.name].lower(node, context):
+    for dispatch in support.lower(node, context):
         kernel = dispatch.kernel.specialise(features, **dispatch.constants)
         memory = _Memory(dispatch)
         groups = dispatch.groups(dims) if callable(dispatch.groups) else dispatch.groups
         reason = (
             exceeds(shared(kernel, memory, facts.max_bindings, overlaps=True), facts)
             or too_many_groups(kernel, groups, facts)
-            or _too_large(kernel, dispatch, facts)
+            or _too_large(kernel, dispatch, support, facts)
         )
         if reason is not None:
             return reason
@@ -81,9 +99,9 @@ def too_many_groups(kernel: Specialised, groups: Groups, facts: Facts) -> str | 
     return _first_over(kernel, wanted, facts)
 
 
-def _too_large(kernel: Specialised, dispatch: Dispatch, facts: Facts) -> str | None:
+def _too_large(kernel: Specialised, dispatch: Dispatch, support: NodeSupport, facts: Facts) -> str | None:
     wanted = (
-        (f"bytes of `{name}`", _bytes(argument), facts.max_binding_bytes)
+        (f"bytes of `{name}`", _bytes(argument, support), facts.max_binding_bytes)
         for name, argument in dispatch.buffers.items()
     )
     return _first_over(kernel, wanted, facts)
@@ -96,7 +114,7 @@ def _first_over(kernel: Specialised, wanted: Any, facts: Facts) -> str | None:
     return None
 
 
-def _bytes(argument: Argument) -> int:
+def _bytes(argument: Argument, support: NodeSupport) -> int:
     """Bytes of a value; of one row or expert of a weight that may be cut; 0 for what has its own check."""
     match argument:
         case Node():
@@ -107,7 +125,7 @@ def _bytes(argument: Argument) -> int:
         case Part():
             return value_bytes(argument.node.type.parts[argument.index])
         case Workspace():
-            return aligned(table()[argument.node.op.name].workspace(argument.node)) - argument.offset
+            return support.workspace(argument.node) - argument.offset
     return 0
 
 

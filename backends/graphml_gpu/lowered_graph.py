@@ -6,7 +6,7 @@ Knows nodes, lowerings and where values are; nothing of drivers' recordings or r
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from graphml.errors import BackendError
@@ -19,9 +19,8 @@ from graphml_gpu.conversions_in_products import own_rows
 from graphml_gpu.dispatch import Argument, Context, Dispatch
 from graphml_gpu.driver import Bound, Range
 from graphml_gpu.language import Specialised
-from graphml_gpu.lowering import table
 from graphml_gpu.memory import Memory
-from graphml_gpu.node_support import computes
+from graphml_gpu.node_support import NodeSupport, computes
 from graphml_gpu.parameters import Largest, Numbers
 from graphml_gpu.places import Places
 from graphml_gpu.state import GpuState
@@ -48,7 +47,7 @@ class HostStretch:
 class LoweredGraph:
     """The dispatches of a graph, each with its node (of several made together the first) and its kernel.
 
-    constants: nodes whose values are known. refuses: why a node has no kernel on the device. parts: what is
+    constants: nodes whose values are known. support: what the device runs. parts: what is
     submitted or worked out in NumPy, in order. fallbacks: the nodes that run in NumPy. largest: name of an
     input -> how far it goes, and its shape, where numbers of dispatches follow it.
     """
@@ -60,7 +59,7 @@ class LoweredGraph:
         places: Places,
         constants: Collection[Node],
         tuning: Tuning,
-        refuses: Callable[[Node], str | None],
+        support: NodeSupport,
     ) -> None:
         self._places = places
         self.dispatches: list[tuple[Node, Dispatch]] = []
@@ -68,21 +67,21 @@ class LoweredGraph:
         self.fallbacks: list[Node] = []
         self.parts: list[Stretch | HostStretch] = []
         self.largest: dict[str, tuple[Largest, Shape]] = {}
-        own = own_rows(graph, memory.driver.facts, memory.features, refuses)
+        own = own_rows(graph, memory.driver.facts, memory.features, support.refuses)
         context = Context(
             memory.driver.facts, memory.features, self._places.shards, self._follow, tuning, own.get
         )
         computed = filter(computes, graph.nodes)
         todo = [node for node in computed if node not in constants and node not in own]
-        for refused, run in itertools.groupby(todo, lambda node: refuses(node) is not None):
+        for refused, run in itertools.groupby(todo, lambda node: support.refuses(node) is not None):
             nodes = tuple(run)
             if refused:
                 self.fallbacks += nodes
                 self.parts.append(HostStretch(nodes))
                 continue
             while nodes:
-                together = made_together(nodes, context, self._places)
-                made, lowered = together or (nodes[:1], table()[nodes[0].op.name].lower(nodes[0], context))
+                together = made_together(nodes, context, self._places, support)
+                made, lowered = together or (nodes[:1], support.lower(nodes[0], context))
                 self._add(nodes[0], lowered, context)
                 nodes = nodes[len(made) :]
 

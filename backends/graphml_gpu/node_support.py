@@ -1,14 +1,17 @@
-"""Which nodes have kernels here, and how many bytes their values take on a device."""
+"""Which nodes a backend has kernels for, and how many bytes their values take on a device."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from graphml.ir.node import Node
-from graphml.ir.op import Type, integer
+from graphml.ir.op import Op, Type, integer
 from graphml.ir.ops.layout import part
 from graphml.ir.shape import bounds
+from graphml_gpu.dispatch import Context, Dispatch, Lowering
 from graphml_gpu.lowering import table
+from graphml_gpu.own_ops.own_kernels import own_lowering
 
 ALIGNMENT = 512
 """Values begin at multiples of it, so that a binding can begin where a value does, on any common device."""
@@ -19,12 +22,37 @@ def computes(node: Node) -> bool:
     return node.op.family != "leaf" and not node.op.view
 
 
-def refuses(node: Node) -> str | None:
-    """Why a node has no kernel here; such a node runs in NumPy between the dispatches."""
-    if not computes(node):
-        return None
-    lowering = table().get(node.op.name)
-    return lowering.refuses(node) if lowering else f"no kernel for {node.op.name}"
+class NodeSupport:
+    """The lowerings of a backend: those of this package, and kernels that came with ops of one's own.
+
+    backend: its name, under which ops of one's own have kernels.
+    """
+
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+
+    def lowering(self, op: Op) -> Lowering | None:
+        """How nodes of an op become dispatches; None where there is no kernel for any."""
+        return table().get(op.name) or own_lowering(op, self.backend)
+
+    def refuses(self, node: Node) -> str | None:
+        """Why a node has no kernel here; such a node runs in NumPy between the dispatches."""
+        if not computes(node):
+            return None
+        lowering = self.lowering(node.op)
+        return lowering.refuses(node) if lowering else f"no kernel for {node.op.name}"
+
+    def lower(self, node: Node, context: Context) -> Sequence[Dispatch]:
+        """The dispatches of a node that is not refused."""
+        lowering = self.lowering(node.op)
+        assert lowering is not None, node.op
+        return lowering.lower(node, context)
+
+    def workspace(self, node: Node) -> int:
+        """Bytes of scratch of a node that is not refused, aligned like values; 0: none."""
+        lowering = self.lowering(node.op)
+        wanted = lowering.workspace(node) if lowering else 0
+        return aligned(wanted) if wanted else 0
 
 
 def aligned(n_bytes: int) -> int:

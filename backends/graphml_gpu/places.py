@@ -19,9 +19,8 @@ from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
 from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import Argument, Constant, Part, Shard, Workspace, Zeros
 from graphml_gpu.driver import Buffer, Range
-from graphml_gpu.lowering import table
 from graphml_gpu.memory import Held, Memory, cut
-from graphml_gpu.node_support import aligned, part_offset, result_of, value_bytes, viewed
+from graphml_gpu.node_support import NodeSupport, part_offset, result_of, value_bytes, viewed
 from graphml_gpu.state import GpuState
 
 
@@ -80,8 +79,10 @@ class Places:
         plan: Plan,
         weights: Mapping[str, Array],
         constants: Mapping[Node, Array],
+        support: NodeSupport,
     ) -> None:
         self._memory, self._plan, self.weights, self.constants = memory, plan, weights, constants
+        self._support = support
         self.inputs = Inputs(memory, graph)
         self.arena = _arena(memory, self, plan)
         self._held: dict[Any, Held] = {}
@@ -154,7 +155,7 @@ class Places:
                 node = argument.node
                 if node not in self._plan.workspaces:
                     raise BackendError(f"{node.name}: {argument!r}, but its Lowering asks for no workspace")
-                size = aligned(table()[node.op.name].workspace(node))
+                size = self._support.workspace(node)
                 return self.arena, self._plan.workspaces[node] + argument.offset, size - argument.offset
             case Part():
                 kind = argument.node.type

@@ -24,7 +24,7 @@ from graphml_gpu.fold import fold
 from graphml_gpu.host import Host, Mark, Missing
 from graphml_gpu.lowered_graph import HostStretch, LoweredGraph, Stretch
 from graphml_gpu.memory import Memory
-from graphml_gpu.node_support import viewed
+from graphml_gpu.node_support import NodeSupport, viewed
 from graphml_gpu.parameters import Parameters
 from graphml_gpu.places import Places
 from graphml_gpu.run_outputs import Outputs
@@ -38,7 +38,7 @@ _KEPT = 64  # dims of which it is kept what is copied and read
 class GpuProgram:
     """See `graphml.backend.Program`. One run at a time; several states (sessions) may take turns.
 
-    refuses: why a node has no kernel on the device. dispatches, kernels, fallbacks, parts: of `LoweredGraph`.
+    support: what the device runs. dispatches, kernels, fallbacks, parts: of `LoweredGraph`.
     encode_s: see `graphml.backend.EncodingProgram`, with what NumPy does before the last dispatch.
     """
 
@@ -49,13 +49,13 @@ class GpuProgram:
         weights: Mapping[str, Array],
         memory: Memory,
         progress: Progress,
-        refuses: Callable[[Node], str | None],
+        support: NodeSupport,
         tuning: Tuning = UNTUNED,
     ) -> None:
         self._graph, self._memory, self._progress = graph, memory, progress
-        constants = fold(graph, weights, refuses)
-        self.places = Places(memory, graph, plan, weights, constants)
-        self._lowered = lowered = LoweredGraph(graph, memory, self.places, constants, tuning, refuses)
+        constants = fold(graph, weights, support.refuses)
+        self.places = Places(memory, graph, plan, weights, constants, support)
+        self._lowered = lowered = LoweredGraph(graph, memory, self.places, constants, tuning, support)
         self.dispatches, self.kernels = lowered.dispatches, lowered.kernels
         self.fallbacks, self.parts = lowered.fallbacks, lowered.parts
         self._timer: Timer | None = None

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from graphml.ir.node import Node
 from graphml_gpu.dispatch import Context, Dispatch, Part
 from graphml_gpu.driver import Range
-from graphml_gpu.lowering import joints, table
+from graphml_gpu.lowering import joints
+from graphml_gpu.node_support import NodeSupport
 from graphml_gpu.places import Places
 
 
 def made_together(
-    nodes: Sequence[Node], context: Context, places: Places
+    nodes: Sequence[Node], context: Context, places: Places, support: NodeSupport
 ) -> tuple[Sequence[Node], Sequence[Dispatch]] | None:
     """The first of `nodes` with as many after it as a `Joint` takes, and their dispatches; None: alone.
 
@@ -24,15 +25,15 @@ def made_together(
     for joint in joints():
         count = next((i for i, node in enumerate(nodes) if node.op.name not in joint.ops), len(nodes))
         for end in range(count, 1, -1):
-            lowered = joint.lower(nodes[:end], context) if _apart(nodes[:end], places) else None
+            lowered = joint.lower(nodes[:end], context) if _apart(nodes[:end], places, support) else None
             if lowered is not None:
                 return nodes[:end], lowered
     return None
 
 
-def _apart(nodes: Sequence[Node], places: Places) -> bool:
+def _apart(nodes: Sequence[Node], places: Places, support: NodeSupport) -> bool:
     """Whether no node reads or writes where another writes, and none needs scratch."""
-    if any(table()[node.op.name].workspace(node) for node in nodes):
+    if any(map(support.workspace, nodes)):
         return False
     for node in nodes:
         written = list(_results(node, places))

@@ -27,7 +27,7 @@ from graphml.passes.plan import plan_memory
 from graphml_gpu import tuning
 from graphml_gpu.kernels import formats
 from graphml_gpu.memory import Memory
-from graphml_gpu.node_support import refuses
+from graphml_gpu.node_support import NodeSupport
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.tuning import Parameters, Product, Tuning
 
@@ -72,10 +72,10 @@ class _Bench:
         self._x = np.random.default_rng(product.k).standard_normal((product.columns, product.k), np.float32)
         exact = self._x
         if product.activations != F32.name:
-            x = g.make(quantize, x, dtype=product.activations)
+            x = g.call(quantize, x, dtype=product.activations)
             kind = graphml_quant.by_name(product.activations)
             exact = graphml_quant.dequantize(kind, graphml_quant.quantize(kind, exact), exact.shape)
-        self._graph = g.finish(y=g.make(linear, node, x))
+        self._graph = g.finish(y=g.call(linear, node, x))
         self._product = product
         self._wanted = exact.astype(np.float64) @ self._decoded().T
 
@@ -93,7 +93,8 @@ class _Bench:
         plan = plan_memory(self._graph, self._device)
         chosen, memory = Tuning({self._product: parameters}), self._memory
         try:
-            program = GpuProgram(self._graph, plan, {"w": self._weight}, memory, no_progress, refuses, chosen)
+            support = NodeSupport(memory.driver.facts.backend)
+            program = GpuProgram(self._graph, plan, {"w": self._weight}, memory, no_progress, support, chosen)
             program.inputs["x"][...] = self._x
             y = self._run(program)["y"][:, : self._wanted.shape[1]]
         except BackendError:  # too many registers for the group, say, which only the compiler knows

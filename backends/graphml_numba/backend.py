@@ -16,7 +16,7 @@ FUSED = frozenset(("linear", "linear_id"))
 def _support() -> NodeSupport:
     from graphml_numba.kernels import table  # imports numba, which not everybody has
 
-    return NodeSupport(table())
+    return NodeSupport("numba", table())
 
 
 def _open(threads: int | None) -> Device:
@@ -31,7 +31,7 @@ def _refuses(node: Node) -> str | None:
 
 def _unavailable() -> str | None:
     missing = importlib.util.find_spec("numba") is None
-    return "numba is not installed: pip install 'graphml-engine[numba]'" if missing else None
+    return "numba is not installed; in a clone of graphml: pip install '.[numba]'" if missing else None
 
 
 BACKEND = Backend("numba", open=_open, refuses=_refuses, fused=FUSED, unavailable=_unavailable)

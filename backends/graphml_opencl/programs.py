@@ -83,7 +83,8 @@ class Programs:
 
         left: dict[str, Specialised] = {}
         for kernel in kernels:
-            if kernel not in self._by_kernel and (text := self._text(kernel)) not in self._by_text:
+            is_new = kernel.joinable and kernel not in self._by_kernel
+            if is_new and (text := self._text(kernel)) not in self._by_text:
                 left[text] = kernel
             if len(left) in (0, _TOGETHER):
                 break

@@ -5,8 +5,6 @@ Knows arguments and what decides about keys and values; nothing of blocks in use
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import logging
 import os
 from collections.abc import Mapping
@@ -15,11 +13,11 @@ from pathlib import Path
 import graphml
 from graphml.argument_checks import path_of, whole_number
 from graphml.errors import UsageError
-from graphml.loading.architecture import Architecture
 from graphml.runtime.block_files import BlockFiles, Row
 from graphml.runtime.block_store import BlockStore
 from graphml.runtime.checkpoints import STATES
 from graphml.runtime.executor import Executor
+from graphml.runtime.model_code import code_of
 
 LOG = logging.getLogger(__name__)
 DEFAULT_BYTES = 8 << 30
@@ -78,14 +76,6 @@ def model_identity(executor: Executor) -> dict[str, str]:
     return (windows if executor.cell_groups else {}) | {
         "model": executor.file.fingerprint, "architecture": executor.architecture.name,
         "kv": executor.cache_dtype, "backend": executor.backend.name, "graphml": graphml.__version__,
-        "code": _code_of(executor.architecture), "sums": executor.order_of_sums,
+        "code": code_of(executor), "sums": executor.order_of_sums,
         "added": "; ".join(executor.options.added),
     }  # fmt: skip
-
-
-def _code_of(architecture: Architecture) -> str:
-    """A hash of the file that defines an architecture: its author changes it and asks again."""
-    code = getattr(architecture.build, "__code__", None)
-    with contextlib.suppress(OSError):
-        return "" if code is None else hashlib.sha256(Path(code.co_filename).read_bytes()).hexdigest()
-    return ""

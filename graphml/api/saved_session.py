@@ -24,6 +24,7 @@ from graphml.errors import GraphmlError, UsageError
 from graphml.ir.op import Array
 from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor
+from graphml.runtime.model_code import own_code_of
 from graphml.runtime.slot_arrays import WINDOWS, array_names, fill_slot, slot_arrays
 from graphml.runtime.slots import Slot, session_slot
 from graphml.runtime.tensor_file import TensorFile, write_tensors
@@ -68,7 +69,8 @@ def save_session(
     arrays |= {IDS: np.array(held.ids, np.int32), SOURCE: np.array(commit.source, np.int32)}
     about = {
         "format": FORMAT, "version": VERSION, "kind": "session" if chat is None else "chat",
-        **_model(executor, options), "n_ctx": settings.n_ctx, "n_evaluated": commit.n_evaluated,
+        **_model(executor, options), "code": own_code_of(executor), "n_ctx": settings.n_ctx,
+        "n_evaluated": commit.n_evaluated,
         "seed": settings.seed, "random": settings.numbers.saved(), "params": _params_as_json(settings.params),
     }  # fmt: skip
     arrays |= _next_as_arrays(commit.next_logits, about)
@@ -174,6 +176,11 @@ def _check_model(path: Path, about: Mapping[str, Any], executor: Executor) -> No
                 f"{path}: was saved with another {'cache type (kv)' if key == 'kv' else 'model'}: its "
                 f"{names[key]} is {about.get(key)!r:.80}, that of {executor.file.path} is {wanted!r}"
             )
+    if about.get("code", "") != own_code_of(executor):
+        raise UsageError(
+            f"{path}: was saved with another definition of the architecture or of its ops: what was computed "
+            "with it does not continue this one"
+        )
 
 
 def _count(path: Path, about: Mapping[str, Any], name: str) -> int:

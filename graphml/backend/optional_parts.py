@@ -188,6 +188,14 @@ class ExplainingDevice(Protocol):
 
 
 @runtime_checkable
+class RowCheckingDevice(Protocol):
+    """Optional part of a device: one that can run kernels of ops of one's own row by row, under guard."""
+
+    def outside_its_rows(self, node: Node, operands: Mapping[Node, Array], dims: Mapping[str, int]) -> str:
+        """What the node's kernel reads or writes outside of the rows that it is given; "" for nothing."""
+
+
+@runtime_checkable
 class PinnableDevice(Protocol):
     """Optional part of a device: one with worker threads that can stay on cores of their own."""
 

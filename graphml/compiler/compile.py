@@ -19,7 +19,7 @@ from graphml.ir.op import Array
 from graphml.ir.verify import verify
 from graphml.limited_device import on_device
 from graphml.passes.control_vectors import controlled
-from graphml.passes.fusion import FusionLog
+from graphml.passes.fusion_log import FusionLog
 from graphml.passes.keep import keep_values
 from graphml.passes.lora import adapted
 from graphml.passes.patch import patch

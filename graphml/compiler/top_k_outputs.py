@@ -29,6 +29,6 @@ def candidates(g: Builder, logits: Node) -> dict[str, Node]:
         ids = g.top_k(logits, min(TOP_K, fixed(logits.shape[-1])), name=TOP_K_IDS)
         top_logits = g.gather(logits, ids, name=TOP_K_LOGITS)
         settings = g.input(SAMPLING_SETTINGS, F32, (logits.shape[0], len(SETTINGS)))
-        of_row = g.make(sample_row, logits, top_logits, settings, name=OF_ROW)
-        sampled = g.make(sample_token, ids, top_logits, of_row, settings, name=SAMPLED)
+        of_row = g.call(sample_row, logits, top_logits, settings, name=OF_ROW)
+        sampled = g.call(sample_token, ids, top_logits, of_row, settings, name=SAMPLED)
     return {TOP_K_IDS: ids, TOP_K_LOGITS: top_logits, OF_ROW: of_row, SAMPLED: sampled}

@@ -18,8 +18,10 @@ from graphml.ir.language import Builder
 from graphml.ir.op import Attribute, Op, Sample, Type
 from graphml.ir.ops.leaf import LEAVES
 from graphml.ir.ops.linear import quantize
+from graphml.ir.own_op import OwnOp
 from graphml.ir.shape import Dim, Symbol, bound
 from graphml.passes.fusion import all_ops
+from graphml.passes.pipeline import has_kernels
 from graphml.weights.random_blocks import formats as weight_formats
 
 WIDE = 512  # elements of a row of weights: two of the largest blocks
@@ -27,6 +29,7 @@ ROWS_OF_TABLE = 33
 USUAL = "q8_0"  # the format of samples that are not tested with all formats
 MIXED = "attention"  # the op that is tested with keys and values of two types
 PRODUCTS = ("mul_mat", "mul_mat_id")
+THROUGH = ("viewed", "permuted")  # how operands of ops of one's own reach them, besides as inputs
 # Attributes with the dtype of a stored operand, and which operand that is.
 SAID_BY = {"from_dtype": 0, "to_dtype": 0, "k_dtype": 1, "v_dtype": 2}
 
@@ -39,7 +42,8 @@ class Case:
     format: of the weights or the cache (`q8_0/q4_0`: of keys and values); f32 if all are plain numbers.
     converted: the operand that is converted to `activation` before; -1: none. inplace: the operand that the
     result overwrites; -1: none. weight: for a result of a format, whose layout is the backend's own: the
-    format of the weights that it is multiplied with.
+    format of the weights that it is multiplied with. through: one of `THROUGH`: the operands are views or
+    permuted; "": they are inputs of the graph.
     """
 
     op: Op
@@ -51,12 +55,14 @@ class Case:
     converted: int = -1
     inplace: int = -1
     weight: str = ""
+    through: str = ""
 
     @cached_property
     def name(self) -> str:
         """`linear/2 q4_k`."""
         parts = [f"{self.op.name}/{self.number}", *([] if self.format == "f32" else [self.format])]
-        return " ".join([*parts, *(["in place"] if self.inplace >= 0 else [])])
+        how = ["in place"] if self.inplace >= 0 else []
+        return " ".join([*parts, *how, *([f"of {self.through} operands"] if self.through else [])])
 
     @cached_property
     def call(self) -> str:
@@ -88,7 +94,7 @@ def cases(backend: Backend, chosen: Callable[[str], bool] = lambda name: True) -
     """
     found: list[Case] = []
     for name, op in sorted(all_ops().items()):
-        if op not in LEAVES and (op.decompose is None or name in backend.fused) and chosen(name):
+        if op not in LEAVES and (op.decompose is None or has_kernels(backend, op)) and chosen(name):
             for number, sample in enumerate(op.samples()):
                 found += _of_sample(op, number, sample, backend)
             found += _of_formats(op, backend)
@@ -105,6 +111,8 @@ def _of_sample(op: Op, number: int, sample: Sample, backend: Backend) -> Iterato
         if i < len(sample.inputs) and (sample.inputs[i],) == case.results and case.leaves[i] == "input":
             yield replace(case, inplace=i)
             break
+    if isinstance(op, OwnOp):
+        yield from (replace(case, through=through) for through in THROUGH)
     if not op.recurrent:
         yield from _of_caches(case)
 
@@ -231,8 +239,8 @@ def _refuses(backend: Backend, case: Case) -> bool:
     g = Builder()
     operands = [g.input(f"{i}", one.dtype, one.shape) for i, one in enumerate(case.sample.inputs)]
     assert case.activation is not None
-    operands[case.converted] = g.make(quantize, operands[case.converted], dtype=case.activation.name)
-    return backend.refuses(g.make(case.op, *operands, name=None, **case.sample.attributes)) is not None
+    operands[case.converted] = g.call(quantize, operands[case.converted], dtype=case.activation.name)
+    return backend.refuses(g.call(case.op, *operands, name=None, **case.sample.attributes)) is not None
 
 
 def _with(

@@ -116,7 +116,7 @@ def perf_cases(some: Sequence[Case]) -> list[Case]:
     """
     best: dict[tuple[str, str], Case] = {}
     for case in some:
-        if case.inplace < 0 and not case.weight and not case.op.view:
+        if case.inplace < 0 and not case.through and not case.weight and not case.op.view:
             key = case.op.name, case.format
             if key not in best or _size(case) > _size(best[key]):
                 best[key] = case

@@ -14,14 +14,20 @@ from graphml.conformance.cases import PRODUCTS, Case, cases, multiplies
 from graphml.conformance.guards import inputs_in_arena
 from graphml.conformance.trial import Run, Trial, symbols_agree
 from graphml.conformance.verdict import Verdict, limit_of
+from graphml.ir.own_op import OwnOp
 
 MOST_TOGETHER = 32  # cases of a program
 FEW, ONE, MANY = 5, 1, 70
 # At most so many tokens -> the steps that a program is run with: all of them, fewer, one.
+TILES = 257
 RUNS = {
     FEW: (Run(FEW), Run(3), Run(1), Run(FEW, "NaN"), Run(FEW, "infinity")),
     ONE: (Run(ONE), Run(ONE, "NaN"), Run(ONE, "infinity")),
     MANY: (Run(MANY), Run(33), Run(MANY, "NaN")),  # of products and attention, with other kernels
+    TILES: (  # of ops of one's own: around the sizes that tiles have
+        *map(Run, (257, 256, 255, 129, 128, 127, 65, 64, 63, 33, 32, 31, 17, 16, 15, 9, 8, 7, 4, 2)),
+        Run(TILES, "NaN"),
+    ),
 }
 
 
@@ -68,8 +74,10 @@ def groups(some: Sequence[Case], sizes: Sequence[int] = tuple(RUNS)) -> list[tup
 
 def sizes_of(case: Case) -> tuple[int, ...]:
     """The sizes of `RUNS` that make a difference to a case."""
-    if "T" not in case.symbols or case.inplace >= 0:
+    if "T" not in case.symbols or case.inplace >= 0 or case.through:
         return (FEW,)
+    if isinstance(case.op, OwnOp):
+        return (FEW, ONE, TILES)
     tiled = case.op.family == "attention" or case.op.name in PRODUCTS or multiplies(case.op)
     return (FEW, ONE, MANY) if tiled else (FEW, ONE)
 

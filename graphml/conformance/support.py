@@ -12,6 +12,7 @@ from graphml.conformance.suite import sizes_of
 from graphml.conformance.trial import build
 from graphml.ir.ops.leaf import LEAVES
 from graphml.passes.fusion import all_ops
+from graphml.passes.pipeline import has_kernels
 
 NATIVE, NUMPY, SOME, VIEW, APART = "native", "NumPy", "some native", "view", "taken apart"
 
@@ -43,7 +44,7 @@ def apart(backend: Backend) -> list[Support]:
     return [
         Support(name, "f32", APART)
         for name, op in sorted(all_ops().items())
-        if op not in LEAVES and op.decompose is not None and name not in backend.fused
+        if op not in LEAVES and op.decompose is not None and not has_kernels(backend, op)
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from graphml.conformance.cases import Case
 from graphml.conformance.fill import may_be_special, operand, weight
 from graphml.conformance.guards import PREFIX, guard, words
 from graphml.conformance.verdict import Verdict, judge, limit_of
+from graphml.inspect.tolerances import difference
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret
@@ -23,7 +25,8 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
 from graphml.ir.ops.linear import decode, quantize
-from graphml.ir.shape import fixed, resolve
+from graphml.ir.own_op import OwnOp
+from graphml.ir.shape import Shape, fixed, resolve
 from graphml.limited_device import on_device
 from graphml.passes.fusions.linear import linear
 
@@ -78,27 +81,58 @@ def build(cases: Sequence[Case]) -> tuple[Graph, list[Built]]:
 def _add(g: Builder, case: Case, i: int) -> Built:
     makers = {"input": g.input, "weight": g.weight, "state": g.state}
     operands = [
-        makers[leaf](f"{i}.{j}", kind.dtype, kind.shape)
+        makers[leaf](f"{i}.{j}", kind.dtype, stored_shape(case, j))
         for j, (leaf, kind) in enumerate(zip(case.leaves, case.sample.inputs, strict=True))
     ]
+    operands = [_through(g, case, j, operand) for j, operand in enumerate(operands)]
     extra: list[Node] = []
     if case.activation is not None:
-        operands[case.converted] = g.make(quantize, operands[case.converted], dtype=case.activation.name)
+        operands[case.converted] = g.call(quantize, operands[case.converted], dtype=case.activation.name)
         extra.append(operands[case.converted])
     copied = None
     if case.inplace >= 0:  # it overwrites the op's own result: no other kernel is to blame
-        copied = operands[case.inplace] = g.make(case.op, *operands, name=None, **case.sample.attributes)
+        copied = operands[case.inplace] = g.call(case.op, *operands, name=None, **case.sample.attributes)
         extra.append(copied)
-    node = g.make(case.op, *operands, name=None, **case.sample.attributes)
+    node = g.call(case.op, *operands, name=None, **case.sample.attributes)
     results = list(g.results(node))
     if case.weight:
         (j,) = (j for j, result in enumerate(results) if result.dtype.is_format)
         kind = dtype(case.weight)
         matrix = g.weight(f"{i}.product", kind, (OF_PRODUCT, fixed(results[j].shape[-1])))
-        results[j] = g.make(linear, matrix, results[j])
+        results[j] = g.call(linear, matrix, results[j])
         extra.append(results[j])
     outputs = {} if case.op.is_write else {f"{i}.result_{j}": r for j, r in enumerate(results)}
     return Built(case, node, (*extra, node), outputs, copied)
+
+
+def stored_shape(case: Case, j: int) -> Shape:
+    """The shape of the leaf of an operand, which may reach the op through a view or a permutation."""
+    shape = case.sample.inputs[j].shape
+    inner = [dim for dim in shape[1:] if isinstance(dim, int)]
+    if not case.through or case.leaves[j] != "input" or len(shape) < 2 or len(inner) < len(shape) - 1:
+        return shape
+    if case.through == "permuted":
+        return (1, *shape) if len(shape) == 2 else (*shape[:-2], shape[-1], shape[-2])
+    return (shape[0], 1, shape[1]) if len(shape) == 2 else (shape[0], prod(inner))
+
+
+def _through(g: Builder, case: Case, j: int, leaf: Node) -> Node:
+    """The operand of a leaf: seen through a view, with dimensions permuted, or both."""
+    shape = case.sample.inputs[j].shape
+    if leaf.shape == shape:
+        return leaf
+    if case.through == "permuted":
+        n = len(leaf.shape)
+        leaf = g.permute(leaf, 1, 0, 2) if len(shape) == 2 else g.permute(leaf, *range(n - 2), n - 1, n - 2)
+    return leaf if leaf.shape == shape else g.reshape(leaf, *map(fixed, shape[1:]))
+
+
+def _as_stored(case: Case, j: int, value: Array, sizes: tuple[int, ...]) -> Array:
+    """The array of a leaf, of these sizes, whose operand has this value."""
+    if not case.through or value.shape == sizes:
+        return value
+    permuted = case.through == "permuted" and value.ndim > 2
+    return value.swapaxes(-1, -2) if permuted else value.reshape(sizes)
 
 
 class Trial:
@@ -186,14 +220,16 @@ class Trial:
     ) -> Array:
         i, _, j = name.partition(".")
         case = self.built[int(i)].case
-        return operand(case, int(j), dims, generator, special if may_be_special(case) else "")
+        value = operand(case, int(j), dims, generator, special if may_be_special(case) else "")
+        return _as_stored(case, int(j), value, resolve(stored_shape(case, int(j)), dims))
 
     def _judge(
         self, i: int, run: Run, leaves: Mapping[str, Array], wanted: Mapping[str, Array],
         got: Mapping[str, Array],
     ) -> Verdict:  # fmt: skip
         """The verdict on a case: its results and states, its operands, and the guards around them."""
-        one = self.built[i]
+        one, max_ulp = self.built[i], 0
+        is_own = isinstance(one.case.op, OwnOp) and run.special == ""
         limit, worst, problems = limit_of(one.nodes, self._limits), 0.0, list[str]()
         if one.copied is not None:
             limit *= ONE_AFTER_ANOTHER
@@ -202,14 +238,17 @@ class Trial:
                 mine = _where_sure(mine, right)
             nmse, problem = judge(mine, right, limit)
             worst = max(worst, nmse)
+            if is_own and mine.shape == right.shape:
+                max_ulp = max(max_ulp, difference(mine, right).max_ulp)
             problems += [f"{what}: {problem}"] if problem else []
         problems += self._damaged(i, leaves, got)
         text = "; ".join(problems)
         case = one.case
         told = f"{run} of at most {self._bounds.get('T', run.tokens)}"
         return Verdict(
-            case.name, case.op.name, case.format, case.call, told, worst, limit, text, self.refused[i]
-        )
+            case.name, case.op.name, case.format, case.call, told, worst, limit, text, self.refused[i],
+            max_ulp,
+        )  # fmt: skip
 
     def _compared(
         self, i: int, wanted: Mapping[str, Array], got: Mapping[str, Array]

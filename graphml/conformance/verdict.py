@@ -26,6 +26,7 @@ class Verdict:
 
     run: the reported run, the first that failed or the worst. nmse, limit: the error and its limit. problem:
     a description; "" if nothing is wrong. refused: why the backend has no kernel; None if it has one.
+    max_ulp: of an op of one's own, the largest distance from the wanted value in steps of float32.
     """
 
     case: str
@@ -37,6 +38,7 @@ class Verdict:
     limit: float
     problem: str = ""
     refused: str | None = None
+    max_ulp: int = 0
 
     @property
     def failed(self) -> bool:

@@ -25,7 +25,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, Op
 from graphml.ir.ops.layout import maker
 from graphml.ir.shape import Symbol
-from graphml.passes.fusion import Applied
+from graphml.passes.fusion_log import Applied
 from graphml.runtime.executor import Executor
 
 PLAN_TOLERANCE = 1e-9

@@ -22,6 +22,7 @@ from graphml.inspect.profile import WARM_UP_TOKENS, profile
 from graphml.inspect.profile_table import as_json, markdown
 from graphml.inspect.selection import select
 from graphml.inspect.without_weights import describe_model
+from graphml.loading.own_ops import op_files
 from graphml.runtime.memory_needed import arena_bytes
 from graphml.weights import open_model
 
@@ -36,6 +37,7 @@ plan.txt               where each value is in the arena
 placement.txt          node -> backend, and why a node has no kernel
 fusions.txt            fusions made, near misses and their reasons
 profile.md, .json      where the time of a short prompt and of some tokens goes
+ops/FILE.py            only where the architecture has ops of its own: the files that declare them
 errors.txt             only where something went wrong
 """
 # Besides the architecture's own keys; all others may contain private data.
@@ -141,6 +143,11 @@ def _model_files(files: _Files, model: Model, bandwidth: float, sizes: Sizes) ->
         text = markdown(found, bandwidth, ("phase", "op", "layer"))
         return {"profile.md": text, "profile.json": _json(as_json(found, bandwidth))}
 
+    def ops() -> dict[str, str]:
+        paths = op_files(model.executor.build(1, 1))
+        return {f"ops/{path.name}": path.read_text(encoding="utf-8") for path in paths}
+
+    files.add("ops", ops)
     files.add("graph", graphs)
     files.add("profile", profiles)
     if document:

@@ -21,10 +21,11 @@ from graphml.compiler.multi_device import PartsDevice
 from graphml.inspect.layers import equal_layers, layer_of
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
-from graphml.ir.op import Attribute, plain_bytes
+from graphml.ir.op import Attribute, Op, plain_bytes
+from graphml.ir.own_op import OWN_FAMILY, OwnOp
 from graphml.ir.shape import Shape, Symbol
 from graphml.ir.source import Source
-from graphml.passes.fusion import FusionLog
+from graphml.passes.fusion_log import FusionLog
 
 FORMAT = "graphml-1"
 Record = dict[str, Any]
@@ -140,10 +141,19 @@ def nodes_of(graph: Graph, device: Device | None = None, place: _Place | None = 
             "origin": list(node.origin),
             "layer": layer_of(node.name),
             "bytes": _bytes(node, device),
+            **_declared(node.op),
             **(_NOWHERE if place is None else place.facts(node)),
         }
         for node in graph.nodes
     ]
+
+
+def _declared(op: Op) -> Record:
+    """Of an op of one's own: its family, and what it is and where it is declared."""
+    if not isinstance(op, OwnOp):
+        return {}
+    what = [op.help.partition("\n")[0], op.paper, f"declared at {source_of(op.declared.source)}"]
+    return {"family": OWN_FAMILY, "declared": "; ".join(filter(None, what))}
 
 
 def versions() -> dict[str, str]:

@@ -43,7 +43,7 @@ def edges(selection: Selection) -> Iterator[tuple[str, Record, int]]:
 def family_of(node: Record) -> str:
     """The family of a node's op, which determines its colour."""
     op = all_ops().get(node["op"])
-    return op.family if op else "other"
+    return str(node.get("family") or (op.family if op else "other"))
 
 
 def shape_of(node: Record) -> str:

@@ -75,6 +75,7 @@ def _final(found: Mapping[str, Any], node: Record) -> dict[str, Any]:
     return {
         **{fact: node[fact] for fact in facts},
         "kernels": node.get("kernels"),  # dumps of older versions have none
+        "declared": node.get("declared"),  # only of ops of one's own
         "leaf": not node["inputs"],
         "step": steps[node["name"]],
         "steps": len(nodes),
@@ -127,6 +128,8 @@ def text(found: Mapping[str, Any]) -> str:
         if final["name"] != found["name"]:
             rows.append(("computed in", final["name"]))
         rows += _final_rows(final)
+        if final["declared"]:
+            rows.append(("op", final["declared"]))
     if found["time_us"] is not None:
         rows.append(("time", f"{found['time_us']:.3g} us"))
     width = max(len(title) for title, _ in rows)

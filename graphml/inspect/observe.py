@@ -27,7 +27,8 @@ from graphml.ir.cell_groups import share_cells
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.ir.shape import bounds, resolve
-from graphml.passes.fusion import Applied, all_ops
+from graphml.loading.own_ops import known_ops
+from graphml.passes.fusion_log import Applied
 from graphml.passes.refusals import refusals
 from graphml.runtime.executor import Executor
 
@@ -238,7 +239,7 @@ def restore(path: Path, weights: Mapping[str, Array]) -> Observation:
     try:
         if header["format"] != FORMAT:
             raise ValueError(f"wanted the format {FORMAT}; got {header['format']!r}")
-        ops = all_ops()
+        ops = known_ops()
         steps = tuple(_restored(step, held, weights, ops) for step in header["steps"])
         in_numpy = tuple(map(str, header.get("in_numpy", ())))
         return Observation(tuple(map(int, header["ids"])), steps, dict(header["facts"]), in_numpy)

@@ -19,8 +19,8 @@ from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, Type
 from graphml.ir.shape import Dim, Symbol
 from graphml.ir.source import Source
-from graphml.ir.text import parse, parse_type
-from graphml.passes.fusion import all_ops
+from graphml.ir.text import parse, parse_type, unknown_op
+from graphml.loading.own_ops import known_ops
 
 MAX_BYTES = 1 << 28
 _ODD = ("inf", "-inf", "nan")  # floats that JSON lacks
@@ -28,7 +28,7 @@ _ODD = ("inf", "-inf", "nan")  # floats that JSON lacks
 
 def graph_of(nodes: Sequence[Record], outputs: Mapping[str, str]) -> Graph:
     """The graph of records; a `GraphError` for invalid ones. Folders of sources are not known."""
-    ops = all_ops()
+    ops = known_ops()
     made: dict[str, Node] = {}
     for record in nodes:
         try:
@@ -42,7 +42,10 @@ def graph_of(nodes: Sequence[Record], outputs: Mapping[str, str]) -> Graph:
 
 
 def _node(record: Record, made: Mapping[str, Node], ops: Mapping[str, Op]) -> Node:
-    op = ops[op_of_today(record["op"])]
+    name = op_of_today(record["op"])
+    if name not in ops:
+        raise ValueError(unknown_op(name))
+    op = ops[name]
     attributes, source = op_attributes_of_today(op.name, record["attributes"]), None
     if record["source"] is not None:
         file, _, line = record["source"].rpartition(":")
@@ -120,7 +123,7 @@ def read_dump(path: Path) -> Document:
 
 
 def _from_text(name: str, text: str) -> Document:
-    graph = parse(text, all_ops())
+    graph = parse(text, known_ops())
     found = {
         "name": "text",
         "seconds": 0.0,

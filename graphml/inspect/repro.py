@@ -26,7 +26,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
 from graphml.ir.shape import Dim, Symbol
 from graphml.loading import discovery
-from graphml.passes.fusion import all_ops
+from graphml.loading.own_ops import known_ops, load_ops_of_file, op_files
 
 COLUMNS = (16, 64)  # kept columns of a product's weight, the first number that is enough
 PRODUCTS = {"linear": 1, "mul_mat": 1, "linears": 0, "mul_mat_glu": 2}  # op -> index of the activation
@@ -40,14 +40,21 @@ class Side:
     graph: str
 
 
-def reproduce(a: Side, b: Side, arrays: Path, limit: float, threads: int | None = None) -> int:
-    """Run both sides on the arrays of an .npz, print how they differ; returns 1 for more than the limit."""
+def reproduce(
+    a: Side, b: Side, arrays: Path, limit: float, threads: int | None = None, ops: Sequence[str] = ()
+) -> int:
+    """Run both sides on the arrays of an .npz, print how they differ; returns 1 for more than the limit.
+
+    ops: files beside the .npz that declare ops of the graphs; they are run.
+    """
+    for name in ops:
+        load_ops_of_file(arrays.with_name(name))
     held = load(arrays)
     results = []
     for side in (a, b):
         with_device = discovery.backend(side.backend).open(threads)
         try:
-            results.append(run(with_device, text.parse(side.graph, all_ops()), held)[0]["result"])
+            results.append(run(with_device, text.parse(side.graph, known_ops()), held)[0]["result"])
         finally:
             with_device.close()
     found = difference(*results)
@@ -87,11 +94,17 @@ class Case:
 def write(
     case: Case, backends: tuple[str, str], limit: float, title: str, folder: Path, threads: int | None = None
 ) -> tuple[Path, Path]:
-    """Write `repro.py` and `repro.npz` into the folder, in the smallest form that still differs."""
+    """Write `repro.py` and `repro.npz` into the folder, in the smallest form that still differs.
+
+    Files that declare ops of the graphs are copied beside them.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     chosen = shrink(case, backends, limit, threads)
     script, arrays = folder / "repro.py", folder / "repro.npz"
-    script.write_text(_script(chosen, backends, limit, title), encoding="utf-8")
+    ops = {f"ops_{path.name}": path.read_bytes() for path in op_files(chosen.graph, chosen.other)}
+    for name, content in ops.items():
+        (folder / name).write_bytes(content)
+    script.write_text(_script(chosen, backends, limit, title, list(ops)), encoding="utf-8")
     held: dict[str, Array] = {}
     for kind in ("inputs", "weights", "states"):
         held |= {f"{kind}/{name}": array for name, array in getattr(chosen.arrays, kind).items()}
@@ -99,17 +112,18 @@ def write(
     return script, arrays
 
 
-def _script(case: Case, backends: tuple[str, str], limit: float, title: str) -> str:
+def _script(case: Case, backends: tuple[str, str], limit: float, title: str, ops: Sequence[str]) -> str:
     sides = []
     for name, graph in (("A", case.graph), ("B", case.other)):
         lines = "\n".join(f"    {line + chr(10)!r}" for line in text.write(_anonymous(graph)).splitlines())
         sides.append(f"{name} = Side({backends[name == 'B']!r}, (\n{lines}\n))\n")
+    besides = f", ops={list(ops)!r}" if ops else ""
     return (
         f'"""{title}\n\nMade by `graphml bisect`; needs graphml and the .npz beside it.'
         ' Exit code 1: the difference is still there.\n"""\n\n'
         "import sys\nfrom pathlib import Path\n\nfrom graphml.inspect.repro import Side, reproduce\n\n"
         f"{''.join(sides)}\n"
-        f'sys.exit(reproduce(A, B, Path(__file__).with_suffix(".npz"), limit={limit!r}))\n'
+        f'sys.exit(reproduce(A, B, Path(__file__).with_suffix(".npz"), limit={limit!r}{besides}))\n'
     )
 
 

@@ -19,6 +19,7 @@ from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Attributes, Op, Type
 from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
+from graphml.ir.own_op import OwnOp
 from graphml.ir.shape import Shape
 from graphml.ir.source import caller
 
@@ -37,7 +38,27 @@ def complete(op: Op, given: Mapping[str, Attribute]) -> Attributes:
     for name, value in full.items():
         if value is None:
             raise GraphError(f"[{op.name}] wanted attribute {name!r}; got {sorted(given)}")
+    if isinstance(op, OwnOp):
+        try:
+            full = dict(op.fitted(full))
+        except GraphError as error:
+            raise GraphError(f"[{op.name}] {error}") from None
     return MappingProxyType(full)
+
+
+def check_operands(op: Op, nodes: Sequence[Node]) -> None:
+    """Refuse a state as an operand of an op of one's own: where its rows are, the cache's layout decides."""
+    if not isinstance(op, OwnOp):
+        return
+    for node in nodes:
+        base = node
+        while base.op.view or base.op.is_write:
+            base = base.inputs[base.op.writes or 0]
+        if base.op is state_leaf:
+            raise GraphError(
+                f"[{op.name}] wanted values of the step; got %{node.name}, which is the state {base.name!r}: "
+                "an op of one's own has no state (g.attend and g.recurrent_state read and write them)"
+            )
 
 
 def infer_type(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -132,21 +153,22 @@ class BaseBuilder:
             self._prefix = before
 
     @method
-    def make(self, op: Op, *inputs: Node, name: str | None = None, **attributes: Attribute) -> Node:
+    def call(self, op: Op, *inputs: Node, name: str | None = None, **attributes: Attribute) -> Node:
         """A node of any op, with or without a method of its own.
 
         Operands and attributes are those that the op declares in `graphml/ir/ops`. Operands that do not fit
         raise a `ShapeError` with their types, the tensors of the file behind them and the caller's line.
 
         >>> from graphml.ir.ops.elementwise import scale
-        >>> g.make(scale, x, name="halved", factor=0.5)
+        >>> g.call(scale, x, name="halved", factor=0.5)
         %halved: f32[T<=8, 64] = scale(%x)
         """
         return self.record(op, *inputs, name=name, **attributes)
 
     def record(self, op: Op, *inputs: Node, name: str | None = None, **attributes: Attribute) -> Node:
-        """Like `make`, for methods, which have checked their arguments."""
+        """Like `call`, for methods, which have checked their arguments."""
         full = complete(op, attributes)
+        check_operands(op, inputs)
         try:
             made = op.infer(list(map(_type_of, inputs)), full)
         except (GraphError, ValueError, IndexError):

@@ -10,7 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphml.former_names import attribute_of_today
+from graphml.ir import op_table
 from graphml.ir.methods import attention, elementwise, index, layout, linear, norm, position, recurrent
+from graphml.ir.own_method import own_method
+from graphml.ir.own_op import OwnOp
 from graphml.ir.step import StepBuilder
 from graphml.ir.suggestion import meant
 
@@ -92,5 +95,12 @@ class Builder(StepBuilder):
             today = attribute_of_today("graphml.ir.language.Builder", name)
             if today is not None:
                 return getattr(self, today)
-            near = meant(name, [one for one in dir(type(self)) if not one.startswith("_")])
+            own = op_table.own_op(name)
+            if isinstance(own, OwnOp):
+                return own_method(self, own)
+            known = [*dir(type(self)), *op_table.own_ops()]
+            near = meant(name, [one for one in known if not one.startswith("_")])
             raise AttributeError(f"g has no {name!r}" + (f": did you mean g.{near}?" if near else ""))
+
+
+op_table.reserve(dir(Builder))

@@ -93,6 +93,11 @@ def parse(text: str, ops: Mapping[str, Op]) -> Graph:
     return Graph(tuple(nodes.values()), {name: nodes[target] for name, (target, _) in outputs.items()})
 
 
+def unknown_op(name: str) -> str:
+    """For an error: that there is no op of a name, and how one of one's own becomes known."""
+    return f"unknown op {name!r}; GRAPHML_OPS names files that declare ops of one's own"
+
+
 def _parse_line(line: str, number: int, nodes: Mapping[str, Node], ops: Mapping[str, Op]) -> Node:
     try:
         node = _parse_node(line, nodes, ops)
@@ -112,7 +117,7 @@ def _parse_node(line: str, nodes: Mapping[str, Node], ops: Mapping[str, Op]) -> 
         raise ValueError("wanted '%name: dtype[shape] = op(inputs) {attributes}'")
     op = op_of_today(match["op"])
     if op not in ops:
-        raise ValueError(f"unknown op {op!r}")
+        raise ValueError(unknown_op(op))
     inputs = [name.strip().removeprefix("%") for name in match["inputs"].split(",") if name.strip()]
     source = Source(json.loads(match["file"]), int(match["line"])) if match["file"] else None
     return Node(

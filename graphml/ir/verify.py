@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphml.errors import GraphError
-from graphml.ir.builder import complete, infer_type
+from graphml.ir.builder import check_operands, complete, infer_type
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.ops.leaf import LEAVES
@@ -54,6 +54,7 @@ def _check_type(node: Node) -> None:
         return
     try:
         complete(node.op, node.attributes)
+        check_operands(node.op, node.inputs)
         wanted = infer_type(node.op, [source.type for source in node.inputs], node.attributes)
     except GraphError as error:
         raise type(error)(f"{node.name}: {error}") from None

@@ -7,11 +7,13 @@ package with one module per architecture, or one such module).
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isfunction
 from pathlib import Path
@@ -20,6 +22,8 @@ from typing import Any, cast
 
 from graphml.backend import Backend
 from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError
+from graphml.ir import op_table
+from graphml.ir.op import Op
 from graphml.loading.architecture import OUTPUTS, Architecture, described
 from graphml.loading.huggingface.family import Family
 from graphml.loading.rank import PLAIN, Rank
@@ -53,26 +57,58 @@ def backend(name: str) -> Backend:
     raise BackendError(f"no backend {name!r} is installed; installed: {', '.join(backend_names())}")
 
 
-def _run_file(path: Path, what: str, error: type[GraphmlError]) -> ModuleType:
-    """The module of a Python file, which is run, so it must be trusted; `error` if it cannot be run."""
+@dataclass(frozen=True)
+class _Ran:
+    """A file that was run: the hash of its content, its module, and the ops that it declared."""
+
+    digest: str
+    module: ModuleType
+    ops: tuple[Op, ...]
+
+
+_ran: dict[Path, _Ran] = {}
+FILE_MODULE = "graphml_file_"
+"""What the name of the module of a file begins with."""
+
+
+def run_file(path: Path, what: str, error: type[GraphmlError]) -> ModuleType:
+    """The module of a Python file, which is run, so it must be trusted; `error` if it cannot be run.
+
+    A file that was run already and has not changed is not run again: an op has one declaration. What it
+    declared is forgotten before it is run anew.
+    """
     if not path.is_file():
         raise error(f"{path}: no such {what}")
-    spec = importlib.util.spec_from_file_location(f"graphml_file_{path.stem}", path)
+    place, content = path.resolve(), path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    known = _ran.get(place)
+    if known and known.digest == digest and all(op_table.own_op(op.name) is op for op in known.ops):
+        return known.module
+    op_table.forget_file(place)
+    module = _run(path, content, error)
+    _ran[place] = _Ran(digest, module, tuple(op_table.declared_in(place)))
+    return module
+
+
+def _run(path: Path, content: bytes, error: type[GraphmlError]) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(FILE_MODULE + path.stem, path)
     if spec is None or spec.loader is None:
         raise error(f"{path}: wanted a Python file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses resolve annotations that are texts there
     try:
-        spec.loader.exec_module(module)
+        # The content itself: Python's own cache takes a file for the same if it has the same size and second.
+        exec(compile(content, str(path), "exec", dont_inherit=True), vars(module))
     except Exception as reason:
         del sys.modules[spec.name]
+        op_table.forget_file(path.resolve())
         raise error(f"{path}: cannot be run: {described(reason)}") from reason
     return module
 
 
 def backend_from_file(path: Path) -> Backend:
     """The `BACKEND` of a Python file; the file is run, so it must be trusted."""
-    module = _run_file(path, "file of a backend", BackendError)
+    module = run_file(path, "file of a backend", BackendError)
     found = getattr(module, "BACKEND", None)
     if not isinstance(found, Backend):
         raise BackendError(f"{path}: wanted BACKEND, a graphml.backend.Backend; got {found!r}")
@@ -81,7 +117,7 @@ def backend_from_file(path: Path) -> Backend:
 
 def function_from_file(path: Path, name: str) -> Callable[..., Any]:
     """The function of this name of a Python file; the file is run, so it must be trusted."""
-    found = getattr(_run_file(path, "file of a function", UsageError), name, None)
+    found = getattr(run_file(path, "file of a function", UsageError), name, None)
     if not callable(found):
         raise UsageError(f"{path}: wanted a function {name!r}, got {found!r}")
     return cast("Callable[..., Any]", found)
@@ -89,7 +125,7 @@ def function_from_file(path: Path, name: str) -> Callable[..., Any]:
 
 def functions_from_file(path: Path) -> tuple[Callable[..., Any], ...]:
     """The public functions that a Python file defines, in their order; the file is run, as above."""
-    module = _run_file(path, "file of functions", UsageError)
+    module = run_file(path, "file of functions", UsageError)
     found = [one for name, one in vars(module).items() if isfunction(one) and not name.startswith("_")]
     own = tuple(one for one in found if one.__module__ == module.__name__)
     if not own:
@@ -139,7 +175,7 @@ def families() -> Mapping[str, Family]:
 
 def family_from_file(path: Path) -> Family | None:
     """The `FAMILY` of an architecture file, if it has one; the file is run, so it must be trusted."""
-    return _family_of(_run_file(path, "architecture file", ArchitectureError))
+    return _family_of(run_file(path, "architecture file", ArchitectureError))
 
 
 def _family_of(module: ModuleType) -> Family | None:
@@ -171,7 +207,7 @@ def architecture(name: str) -> Architecture:
 
 def architecture_from_file(path: Path) -> Architecture:
     """The architecture that a Python file defines; the file is run, so it must be trusted."""
-    module = _run_file(path, "architecture file", ArchitectureError)
+    module = run_file(path, "architecture file", ArchitectureError)
     return _from_module(path.stem.replace("_", "-"), module)
 
 

@@ -10,17 +10,19 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
+from graphml.errors import GraphError
 from graphml.ir import ops as plain_ops
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, Pattern, Term
+from graphml.ir.op_table import own_op, own_ops
+from graphml.passes.fusion_log import Applied, FusionLog, Refused
 from graphml.passes.rewrite import (
     Match,
     Refusal,
@@ -120,9 +122,28 @@ def _rules(known: tuple[Fusion, ...]) -> _Rules:
 
 
 @functools.cache
-def fusions() -> Mapping[str, Fusion]:
-    """Name -> fusion, in the order of file names, found in `graphml/passes/fusions/`."""
+def _built_in() -> Mapping[str, Fusion]:
     return {fusion.name: fusion for module in _modules() for fusion in _values(module)}
+
+
+_own: dict[str, Fusion] = {}
+
+
+def fusions() -> Mapping[str, Fusion]:
+    """Name -> fusion, in the order of file names in `graphml/passes/fusions/`, then those that were added."""
+    return _with(tuple(one for name, one in _own.items() if own_op(name) is one.replace))
+
+
+@functools.lru_cache(maxsize=4)
+def _with(own: tuple[Fusion, ...]) -> Mapping[str, Fusion]:
+    return {**_built_in(), **{fusion.name: fusion for fusion in own}}
+
+
+def add_fusion(fusion: Fusion) -> None:
+    """Add a fusion of one's own, whose op is declared; it is there as long as that is."""
+    if fusion.name in _built_in():
+        raise GraphError(f"fusion {fusion.name!r}: graphml has a fusion of that name; wanted another")
+    _own[fusion.name] = fusion
 
 
 def _modules() -> list[ModuleType]:
@@ -137,47 +158,8 @@ def _values(module: ModuleType) -> list[Fusion]:
 
 def all_ops() -> Mapping[str, Op]:
     """Name -> op, plain and fused: all ops that a graph's text may use."""
-    return {**plain_ops.table(), **{fusion.replace.name: fusion.replace for fusion in fusions().values()}}
-
-
-@dataclass(frozen=True)
-class Applied:
-    """An applied fusion: the fused node's name and the names, as built, of all nodes that it covers."""
-
-    fusion: str
-    node: str
-    covered: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A near miss: the root's name, the condition that failed, and the node at which it failed."""
-
-    fusion: str
-    node: str
-    reason: str
-    at: str | None = None
-
-
-@dataclass(frozen=True)
-class FusionLog:
-    """The applied fusions and the near misses."""
-
-    applied: tuple[Applied, ...] = ()
-    refused: tuple[Refused, ...] = ()
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How often each fusion was applied; those that never were are left out."""
-        return dict(Counter(item.fusion for item in self.applied))
-
-    def __add__(self, later: FusionLog) -> FusionLog:
-        """This log and that of a later run over the resulting graph.
-
-        For nodes that the later run tried again, its entries replace those of this log.
-        """
-        refused = dict.fromkeys((*self.refused, *later.refused))
-        return FusionLog(self.applied + later.applied, tuple(refused))
+    fused = {fusion.replace.name: fusion.replace for fusion in fusions().values()}
+    return {**plain_ops.table(), **fused, **own_ops()}
 
 
 def fuse(
@@ -186,23 +168,25 @@ def fuse(
     names: Collection[str] | None = None,
     refuses: Refuses = lambda node: None,
     last: bool = False,
+    known: Collection[Fusion] | None = None,
 ) -> tuple[Graph, FusionLog]:
     """Apply every fusion whose op is `wanted`, those that save most values first, until nothing matches.
 
     names: only the fusions of these names; None: all. refuses: the reason that a fused node cannot be run;
-    None if it can. last: apply the fusions marked `last`, or all the others. A covered node that is no result
-    must have no other reader and be no output.
+    None if it can. last: apply the fusions marked `last`, or all the others. known: the
+    fusions; None: all that there are. A covered node that is no result must have no other reader and be no
+    output.
     """
     rules = _rules(
         tuple(
             f
-            for f in fusions().values()
+            for f in (fusions().values() if known is None else known)
             if f.replace in wanted and (names is None or f.name in names) and f.last == last
         )
     )
-    known = _finished.get(graph)
-    if known is not None and known[:2] == (rules, refuses):
-        return graph, FusionLog((), known[2])
+    before = _finished.get(graph)
+    if before is not None and before[:2] == (rules, refuses):
+        return graph, FusionLog((), before[2])
     applied: list[Applied] = []
     while True:
         finds, misses = _accepted_matches(graph, rules, refuses)

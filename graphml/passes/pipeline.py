@@ -13,8 +13,11 @@ from typing import TypeAlias
 
 from graphml.backend import Backend
 from graphml.ir.graph import Graph
+from graphml.ir.op import Op
+from graphml.ir.own_op import OwnOp
 from graphml.passes.activations import quantize_activations
-from graphml.passes.fusion import FusionLog, fuse, fusions
+from graphml.passes.fusion import fuse, fusions
+from graphml.passes.fusion_log import FusionLog
 
 Apply: TypeAlias = Callable[[Graph, Backend, Collection[str]], tuple[Graph, FusionLog]]
 
@@ -31,11 +34,16 @@ class Pass:
     apply: Apply
 
 
+def has_kernels(backend: Backend, op: Op) -> bool:
+    """Whether a backend has kernels for a fused op, its own or one that was declared with the op."""
+    return op.name in backend.fused or (isinstance(op, OwnOp) and backend.name in op.kernels)
+
+
 def _fuse(
     graph: Graph, backend: Backend, names: Collection[str], last: bool = False
 ) -> tuple[Graph, FusionLog]:
     """Apply the named fusions that the backend has kernels for."""
-    supported = {f.replace for f in fusions().values() if f.replace.name in backend.fused}
+    supported = {f.replace for f in fusions().values() if has_kernels(backend, f.replace)}
     return fuse(graph, supported, names, backend.refuses, last)
 
 

@@ -6,11 +6,10 @@ import functools
 
 from graphml.errors import UsageError
 from graphml.ir.op import Op
-from graphml.passes.fusion import fusions
+from graphml.passes.fusion import Fusion, fusions
 from graphml.similar_names import did_you_mean
 
 
-@functools.lru_cache(maxsize=64)  # for every graph that is compiled
 def switched(switches: str, origin: str = "fuse") -> frozenset[str]:
     """The names of the fusions that are on: "" or "all", "none", "-swiglu,+linear", "none,+swiglu".
 
@@ -18,7 +17,12 @@ def switched(switches: str, origin: str = "fuse") -> frozenset[str]:
     fusions that need it: without `swiglu` there is no fused SwiGLU of any kind. Switching it on switches on
     those that it needs. origin: the source of the switches, for the `UsageError` of an unknown name.
     """
-    known = fusions()
+    return _switched(switches, origin, tuple(fusions().values()))
+
+
+@functools.lru_cache(maxsize=64)  # for every graph that is compiled
+def _switched(switches: str, origin: str, some: tuple[Fusion, ...]) -> frozenset[str]:
+    known = {fusion.name: fusion for fusion in some}
     groups = {
         f.replace.name: {g.name for g in known.values() if g.replace is f.replace} for f in known.values()
     }

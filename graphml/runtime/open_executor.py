@@ -25,6 +25,7 @@ from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageE
 from graphml.loading import discovery
 from graphml.loading.architecture import EMBEDDING, Architecture, Keys, described
 from graphml.loading.open_file import open_path
+from graphml.loading.own_ops import load_own_ops
 from graphml.runtime.adapter_options import with_adapters, with_control
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
@@ -122,6 +123,7 @@ def open_executor(
     here. Nothing is compiled before it is needed.
     """
     compiling, page_policy = options.compiling, options.page_policy
+    load_own_ops()
     compiling.fusions()  # a wrong name is told before anything is opened
     wanted = choose_backend(with_host(options.backend, options.gpu_layers))
     with contextlib.ExitStack() as undo:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from graphml_cpu import program as cpu_program
+from graphml_cpu.device import SUPPORT
 from graphml_cpu.runtime import timing
 
 from graphml.backend import StepTime, TimedProgram
@@ -114,9 +115,9 @@ def test_readings_that_took_long_are_not_used(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("executor", ["cpu"], indirect=True)
 def test_what_runs_in_numpy_is_timed_too(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = cpu_program.refuses
+    kept = SUPPORT.refuses
     monkeypatch.setattr(
-        cpu_program, "refuses", lambda node: "not today" if node.op.name == "rope_table" else kept(node)
+        SUPPORT, "refuses", lambda node: "not today" if node.op.name == "rope_table" else kept(node)
     )
     found, _, _ = timed(executor)
     (table,) = [step for step in found[0] if step.node.op.name == "rope_table"]

@@ -51,9 +51,9 @@ def _make(op: Op, sample: Sample, weight: DType | None, tokens: int, activation:
         make = g.state if op.writes == i else g.weight if i in weights else g.input
         operand = make(f"operand_{i}", form, shape)
         if i == x and activation is not None:
-            operand = g.make(quantize, operand, dtype=activation.name)
+            operand = g.call(quantize, operand, dtype=activation.name)
         operands.append(operand)
-    return g.make(op, *operands, name=None, **sample.attributes)
+    return g.call(op, *operands, name=None, **sample.attributes)
 
 
 def _nodes() -> Iterator[Node]:

@@ -22,9 +22,9 @@ from graphml_gpu.kernels.lanes import lanes
 from graphml_gpu.kernels.read_memory import read_memory
 from graphml_gpu.language import Features, Kernel, Specialised
 from graphml_gpu.limits import unplaced
-from graphml_gpu.lowering import joints, table
+from graphml_gpu.lowering import joints
 from graphml_gpu.lowering.products import multiplies_integers
-from graphml_gpu.node_support import computes, refuses
+from graphml_gpu.node_support import NodeSupport, computes
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
 from graphml.conformance import suite
@@ -46,6 +46,7 @@ SHARED_OUT = ("LANES", "COUNT")
 GRAPHICS = dataclasses.replace(FACTS, kind="discrete", max_bindings=16)
 """A graphics card without features, and all else as WebGPU guarantees it, but for bindings."""
 PLAIN = make_backend("plain", PlainDriver, unavailable=lambda: None)
+SUPPORT = NodeSupport(PLAIN.name)
 CONVERTING = dataclasses.replace(
     PLAIN, activation=lambda weight: dtype("q8_1") if multiplies_integers(weight.name) else None
 )
@@ -75,18 +76,18 @@ def graphs() -> tuple[Graph, ...]:
         one.graph(100) for name, one in attention.CASES.items() if name.startswith(("split", "few, w"))
     ]
     g = Builder()
-    graphs.append(g.finish(y=g.make(top_k, g.input("x", F32, (Symbol("T", 2), 5000)), k=7)))
+    graphs.append(g.finish(y=g.call(top_k, g.input("x", F32, (Symbol("T", 2), 5000)), k=7)))
     return tuple(graphs)
 
 
 def _dispatches(facts: Facts) -> Iterator[Dispatch]:
     context = unplaced(facts, facts.features())
     for graph in graphs():
-        rows = own_rows(graph, facts, facts.features(), refuses)
+        rows = own_rows(graph, facts, facts.features(), SUPPORT.refuses)
         making = dataclasses.replace(context, own_row=rows.get)
         for node in graph.nodes:
-            if computes(node) and refuses(node) is None and node not in rows:
-                yield from table()[node.op.name].lower(node, making)
+            if computes(node) and SUPPORT.refuses(node) is None and node not in rows:
+                yield from SUPPORT.lower(node, making)
     for kind in ("f32", "f16", "q8_0"):
         (joint,) = joints()
         yield from joint.lower(_on_their_way(kind), context) or ()
@@ -99,9 +100,9 @@ def _on_their_way(kind: str) -> list[Node]:
     kept = [g.state(name, dtype(kind), (32, 2, 64)) for name in ("keys", "values")]
     turns, cells = g.input("turns", F32, (tokens, 32, 2)), g.input("cells", I32, (tokens,))
     return [
-        g.make(rope, q, turns),
-        g.make(rope_set_rows, kept[0], k, turns, cells),
-        g.make(set_rows, kept[1], v, cells, to_dtype=kind),
+        g.call(rope, q, turns),
+        g.call(rope_set_rows, kept[0], k, turns, cells),
+        g.call(set_rows, kept[1], v, cells, to_dtype=kind),
     ]
 
 

@@ -36,16 +36,16 @@ MULTIPLIES = dataclasses.replace(SUBGROUPS, kind="discrete", has_dot4=True, max_
 """A graphics card that multiplies four bytes in one instruction."""
 Made = Callable[[Builder, Node, Node, Node, Node], Node]
 OPS: dict[str, Made] = {
-    "": lambda g, x, y, a, b: g.make(quantize, x, dtype="q8_1"),
-    "rms_norm": lambda g, x, y, a, b: g.make(rms_norm_mul_quantize, x, a, dtype="q8_1"),
-    "layer_norm": lambda g, x, y, a, b: g.make(layer_norm_mul_quantize, x, a, dtype="q8_1"),
-    "layer_norm and bias": lambda g, x, y, a, b: g.make(
+    "": lambda g, x, y, a, b: g.call(quantize, x, dtype="q8_1"),
+    "rms_norm": lambda g, x, y, a, b: g.call(rms_norm_mul_quantize, x, a, dtype="q8_1"),
+    "layer_norm": lambda g, x, y, a, b: g.call(layer_norm_mul_quantize, x, a, dtype="q8_1"),
+    "layer_norm and bias": lambda g, x, y, a, b: g.call(
         layer_norm_mul_quantize, x, a, b, bias=True, dtype="q8_1"
     ),
-    "sum and norm": lambda g, x, y, a, b: g.results(g.make(add_rms_norm, x, y, a, dtype="q8_1"))[1],
-    "gelu": lambda g, x, y, a, b: g.make(gelu_quantize, x, dtype="q8_1"),
-    "swiglu": lambda g, x, y, a, b: g.make(swiglu_quantize, x, y, dtype="q8_1"),
-    "geglu": lambda g, x, y, a, b: g.make(geglu_quantize, x, y, dtype="q8_1"),
+    "sum and norm": lambda g, x, y, a, b: g.results(g.call(add_rms_norm, x, y, a, dtype="q8_1"))[1],
+    "gelu": lambda g, x, y, a, b: g.call(gelu_quantize, x, dtype="q8_1"),
+    "swiglu": lambda g, x, y, a, b: g.call(swiglu_quantize, x, y, dtype="q8_1"),
+    "geglu": lambda g, x, y, a, b: g.call(geglu_quantize, x, y, dtype="q8_1"),
 }
 
 
@@ -104,7 +104,7 @@ def kernels(graph: Graph, card: GpuDevice) -> list[str]:
         *lead, last = bounds(node.shape)
         raw = np.zeros((*lead, node.dtype.bytes_for(last)), np.uint8)
         stored[name] = raw.view(node.dtype.numpy or np.uint8)
-    program = GpuProgram(graph, plan_memory(graph, card), stored, card.memory, no_progress, card.refuses)
+    program = GpuProgram(graph, plan_memory(graph, card), stored, card.memory, no_progress, card.support)
     return [dispatch.kernel.name for _, dispatch in program.dispatches]
 
 

@@ -50,7 +50,7 @@ class Case:
         extra = [g.input("sinks", F32, (self.n_head,))] if self.sinks else []
         names = ("window", "softcap", "max_bias")
         attributes = {name: getattr(self, name) for name in names}
-        y = g.make(
+        y = g.call(
             attention, q, k, v, *numbers, table, *extra,
             scale=self.d**-0.5, block_size=BLOCK, k_dtype=k_dtype.name, v_dtype=v_dtype.name, **attributes,
         )  # fmt: skip

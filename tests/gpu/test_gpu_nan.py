@@ -38,7 +38,7 @@ def test_nan_stays_where_floats_are_taken_for_numbers(holds: bool) -> None:
 def test_nan_stays_in_gates_with_limits(holds: bool | None) -> None:
     """The suite fills their operands with numbers beyond the limits, and so with no NaN."""
     g, device = Builder(), GpuDevice(PlainDriver(nan_holds=holds))
-    graph = g.finish(y=g.make(swiglu_oai, g.input("gate", F32, (4,)), g.input("up", F32, (4,))))
+    graph = g.finish(y=g.call(swiglu_oai, g.input("gate", F32, (4,)), g.input("up", F32, (4,))))
     program = device.lower(graph, plan_memory(graph, device), {}, no_progress)
     program.inputs["gate"][...] = [np.nan, 1.0, 9.0, -9.0]
     program.inputs["up"][...] = [1.0, np.nan, 9.0, np.nan]

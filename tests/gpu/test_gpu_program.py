@@ -279,7 +279,7 @@ def memory_of_rows(in_numpy: bool) -> Graph:
     """Rows are put into a state; the sum of a row of it and itself comes out, by a kernel or by NumPy."""
     g = Builder()
     state = g.state("seen", F32, (Symbol("C", 99), 4))
-    put = g.make(set_rows, state, g.input("x", F32, (T, 4)), g.input("ids", I32, (T,)))
+    put = g.call(set_rows, state, g.input("x", F32, (T, 4)), g.input("ids", I32, (T,)))
     return g.finish(y=g.silu(put) if in_numpy else g.scale(put, 2.0, 0.0))
 
 

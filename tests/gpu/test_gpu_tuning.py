@@ -44,7 +44,7 @@ def product() -> tuple[Graph, dict[str, Array]]:
     g = Builder()
     weight, x = g.weight("w", F32, (N, K)), g.input("x", F32, (Symbol("T", ROWS), K))
     weights = {"w": np.random.default_rng(0).standard_normal((N, K), np.float32)}
-    return g.finish(y=g.make(linear, weight, x)), weights
+    return g.finish(y=g.call(linear, weight, x)), weights
 
 
 def lowered(device: GpuDevice) -> GpuProgram:
@@ -152,7 +152,7 @@ def test_what_a_device_cannot_run_is_left_out_but_for_the_usual(
     g = Builder()
     other = g.weight("w", F32, (N, K)), g.input("x", F32, (Symbol("T", 1), K))
     with pytest.raises(KeyboardInterrupt):
-        GpuDevice(PlainDriver()).tune([graph, g.finish(y=g.make(linear, *other))], weights, no_progress)
+        GpuDevice(PlainDriver()).tune([graph, g.finish(y=g.call(linear, *other))], weights, no_progress)
     assert len(json.loads(file.read_text())["entries"]) == 1
     refused.append(USUAL)
     file.unlink()

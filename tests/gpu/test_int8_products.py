@@ -52,7 +52,7 @@ def weights(kind: str, n: int, k: int, seed: int = 1) -> Array:
 
 def program(opened: GpuDevice, graph: Graph, values: dict[str, Array]) -> GpuProgram:
     stored = {name: values[name] for name in graph.leaves("weight")}
-    return GpuProgram(graph, plan_memory(graph, opened), stored, opened.memory, no_progress, opened.refuses)
+    return GpuProgram(graph, plan_memory(graph, opened), stored, opened.memory, no_progress, opened.support)
 
 
 def both(opened: GpuDevice, graph: Graph, values: dict[str, Array], tokens: int) -> tuple[Array, Array]:
@@ -83,7 +83,7 @@ SIZES = [(40, 512, 1), (70, 768, 20), (33, 256, 3), (70, 512, 40)]
 def test_a_product_of_every_format(kind: str, n: int, k: int, tokens: int, kernels: str) -> None:
     g = Builder()
     x = g.input("x", F32, (Symbol("T", tokens), k))
-    graph = g.finish(y=g.make(linear, g.weight("w", dtype(kind), (n, k)), g.make(quantize, x, dtype="q8_1")))
+    graph = g.finish(y=g.call(linear, g.weight("w", dtype(kind), (n, k)), g.call(quantize, x, dtype="q8_1")))
     rows = np.random.default_rng(0).standard_normal((tokens, k), np.float32)
     made, wanted = both(device("wgpu"), graph, {"w": weights(kind, n, k), "x": rows}, tokens)
     assert nmse(made, wanted) < CLOSE
@@ -92,13 +92,13 @@ def test_a_product_of_every_format(kind: str, n: int, k: int, tokens: int, kerne
 def _row(g: Builder, x: Node, before: str, k: int) -> Node:
     match before:
         case "rms_norm":
-            x = g.make(rms_norm_mul, x, g.weight("scale", F32, (k,)), eps=1e-5)
+            x = g.call(rms_norm_mul, x, g.weight("scale", F32, (k,)), eps=1e-5)
         case "layer_norm":
             scale, shift = (g.weight(name, F32, (k,)) for name in ("scale", "shift"))
-            x = g.make(layer_norm_mul, x, scale, shift, eps=1e-5, bias=True)
+            x = g.call(layer_norm_mul, x, scale, shift, eps=1e-5, bias=True)
         case "gelu":
             x = g.gelu(x)
-    return g.make(quantize, x, dtype="q8_1")
+    return g.call(quantize, x, dtype="q8_1")
 
 
 BEFORE = ("", "rms_norm", "layer_norm", "gelu")
@@ -124,11 +124,11 @@ def test_a_row_made_by_its_product(
     kinds = ("q4_k", "q6_k", "q4_k", "q5_k")
     several = [g.weight(f"w{i}", dtype(kind), (20 + i, k)) for i, kind in enumerate(kinds)]
     if product == "linear":
-        y = g.make(linear, several[1], row)
+        y = g.call(linear, several[1], row)
     elif product == "glu":
-        y = g.make(mul_mat_glu, several[0], g.weight("up", dtype("q4_k"), (20, k)), row, glu="swiglu")
+        y = g.call(mul_mat_glu, several[0], g.weight("up", dtype("q4_k"), (20, k)), row, glu="swiglu")
     else:
-        y = g.results(g.make(linears, row, *several))[3]
+        y = g.results(g.call(linears, row, *several))[3]
     graph = g.finish(y=y)
     drawn = np.random.default_rng(3)
     values: dict[str, Array] = {}
@@ -153,8 +153,8 @@ def test_what_a_row_is_made_of_stays_until_its_last_product(monkeypatch: pytest.
     g = Builder()
     x = g.input("x", F32, (Symbol("T", 1), k))
     source = g.mul(x, x)
-    row = g.make(quantize, source, dtype="q8_1")
-    first, second = (g.make(linear, g.weight(name, dtype("q8_0"), (k, k)), row) for name in ("a", "b"))
+    row = g.call(quantize, source, dtype="q8_1")
+    first, second = (g.call(linear, g.weight(name, dtype("q8_0"), (k, k)), row) for name in ("a", "b"))
     graph = g.finish(y=g.add(first, second))
     values = {"a": weights("q8_0", k, k, 1), "b": weights("q8_0", k, k, 2)}
     values["x"] = np.random.default_rng(0).standard_normal((1, k), np.float32)

@@ -33,9 +33,9 @@ def test_a_gate_of_two_formats_reads_a_row_from_memory(tokens: int, monkeypatch:
     """Its kernels read weights by words and by 16 bytes: they are not one dispatch."""
     monkeypatch.setenv(KERNELS.name, "graphics")
     g = Builder()
-    row = g.make(quantize, g.input("x", F32, (Symbol("T", tokens), K)), dtype="q8_1")
+    row = g.call(quantize, g.input("x", F32, (Symbol("T", tokens), K)), dtype="q8_1")
     gate, up = g.weight("gate", dtype("q4_k"), (K, K)), g.weight("up", dtype("q6_k"), (K, K))
-    graph = g.finish(y=g.make(mul_mat_glu, gate, up, row, glu="swiglu"))
+    graph = g.finish(y=g.call(mul_mat_glu, gate, up, row, glu="swiglu"))
     values = {"gate": weights("q4_k", K, K, 1), "up": weights("q6_k", K, K, 2)}
     values["x"] = np.random.default_rng(0).standard_normal((tokens, K), np.float32)
     assert nmse(*both(device("wgpu"), graph, values, tokens)) < CLOSE
@@ -46,9 +46,9 @@ def test_a_scale_that_a_step_works_out_stays_until_the_last_product(monkeypatch:
     monkeypatch.setenv(KERNELS.name, "graphics")
     g = Builder()
     x, factors = g.input("x", F32, (Symbol("T", 1), K)), g.input("factors", F32, (K,))
-    norm = g.make(rms_norm_mul, x, g.mul(factors, factors), eps=1e-5)
-    row = g.make(quantize, norm, dtype="q8_1")
-    first, second = (g.make(linear, g.weight(name, dtype("q8_0"), (K, K)), row) for name in ("a", "b"))
+    norm = g.call(rms_norm_mul, x, g.mul(factors, factors), eps=1e-5)
+    row = g.call(quantize, norm, dtype="q8_1")
+    first, second = (g.call(linear, g.weight(name, dtype("q8_0"), (K, K)), row) for name in ("a", "b"))
     graph = g.finish(y=g.add(first, second))
     values = {"a": weights("q8_0", K, K, 1), "b": weights("q8_0", K, K, 2)}
     random = np.random.default_rng(0)
@@ -58,8 +58,8 @@ def test_a_scale_that_a_step_works_out_stays_until_the_last_product(monkeypatch:
 
 def _product(k: int) -> Graph:
     g = Builder()
-    row = g.make(quantize, g.input("x", F32, (1, k)), dtype="q8_1")
-    return g.finish(y=g.make(linear, g.weight("w", dtype("q8_0"), (4096, k)), row))
+    row = g.call(quantize, g.input("x", F32, (1, k)), dtype="q8_1")
+    return g.finish(y=g.call(linear, g.weight("w", dtype("q8_0"), (4096, k)), row))
 
 
 @pytest.mark.parametrize("subgroup_min", [8, 16, 32])

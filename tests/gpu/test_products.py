@@ -76,7 +76,7 @@ def test_every_format_is_read_as_its_decoder_says(format: str) -> None:
     weight = g.weight("w", dtype(format), (5, k))
     tokens = Symbol("T", 3)
     ids, x = g.input("ids", I32, (tokens,)), g.input("x", F32, (tokens, k))
-    graph = g.finish(rows=g.rows(weight, ids), product=g.make(linear, weight, x))
+    graph = g.finish(rows=g.rows(weight, ids), product=g.call(linear, weight, x))
     w = weight_of(format, 5, k)
     values = {"w": w, "ids": np.array([4, 0, 3], np.int32), "x": numbers(3, k)}
     check(graph, values, 3, PlainDriver())
@@ -92,7 +92,7 @@ def test_few_rows(way: str, format: str, k: int, monkeypatch: pytest.MonkeyPatch
     tokens, n, g = Symbol("T", 3), 11, Builder()
     weight, x = g.weight("w", dtype(format), (n, k)), g.input("x", F32, (tokens, k))
     bias, residual = g.weight("bias", F32, (n,)), g.input("residual", F32, (tokens, n))
-    y = g.make(linear, weight, x, bias, residual, bias=True, residual=True)
+    y = g.call(linear, weight, x, bias, residual, bias=True, residual=True)
     values = {"w": weight_of(format, n, k), "bias": numbers(n)}
     for count in (3, 1):
         values |= {"x": numbers(count, k), "residual": numbers(count, n)}
@@ -107,7 +107,7 @@ def test_infinities_at_a_row_end_stay_what_they_are(
     monkeypatch.setattr("graphml_gpu.tuning.many_rows", lambda facts, product: TILES)
     g, device = Builder(), GpuDevice(PlainDriver(GRAPHICS))
     weight, x = g.weight("w", F32, (3, k)), g.input("x", F32, (Symbol("T", bound), k))
-    graph = g.finish(y=g.make(linear, weight, x))
+    graph = g.finish(y=g.call(linear, weight, x))
     w, given = np.ones((3, k), np.float32), np.ones((2, k), np.float32)
     w[1, -1], given[1, -1] = np.inf, -np.inf
     program = device.lower(graph, plan_memory(graph, device), {"w": w}, no_progress)
@@ -122,7 +122,7 @@ def test_many_rows(format: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None
     tokens, n, g = Symbol("T", 11), 19, Builder()
     weight, x = g.weight("w", dtype(format), (n, k)), g.input("x", F32, (tokens, k))
     bias, residual = g.weight("bias", F32, (n,)), g.input("residual", F32, (tokens, n))
-    y = g.make(linear, weight, x, bias, residual, bias=True, residual=True)
+    y = g.call(linear, weight, x, bias, residual, bias=True, residual=True)
     values = {"w": weight_of(format, n, k), "bias": numbers(n)}
     for count in (11, 4):
         values |= {"x": numbers(count, k), "residual": numbers(count, n)}
@@ -137,7 +137,7 @@ def test_a_gate_and_its_products(glu: str, bound: int, monkeypatch: pytest.Monke
     operands = [g.weight("gate", dtype("q8_0"), (n, k)), g.weight("up", dtype("q4_1"), (n, k))]
     operands += [g.input("x", F32, (tokens, k))]
     operands += [g.weight(name, F32, (n,)) for name in ("gate_bias", "up_bias")]
-    graph = g.finish(y=g.make(mul_mat_glu, *operands, glu=glu, bias=True))
+    graph = g.finish(y=g.call(mul_mat_glu, *operands, glu=glu, bias=True))
     values = {"gate": weight_of("q8_0", n, k), "up": weight_of("q4_1", n, k), "x": numbers(3, k)}
     values |= {"gate_bias": numbers(n), "up_bias": 2 * numbers(n)}
     check(graph, values, 3, PlainDriver(GRAPHICS))
@@ -159,7 +159,7 @@ def test_several_products_of_one_value(
     for i, n in enumerate(sizes if bias else ()):
         operands.append(g.weight(f"b{i}", F32, (n,)))
         values[f"b{i}"] = numbers(n)
-    made = g.results(g.make(linears, *operands, bias=bias))
+    made = g.results(g.call(linears, *operands, bias=bias))
     graph = g.finish(**{f"y{i}": node for i, node in enumerate(made)})
     check(graph, values, 2, PlainDriver(GRAPHICS))
 
@@ -170,9 +170,9 @@ def test_weights_larger_than_a_binding_are_multiplied_shard_by_shard() -> None:
     bias, x = g.weight("bias", F32, (n,)), g.input("x", F32, (tokens, k))
     ids = g.input("ids", I32, (tokens,))
     graph = g.finish(
-        y=g.make(linear, weight, x, bias, bias=True),
-        gated=g.make(mul_mat_glu, weight, up, x, glu="swiglu"),
-        both=g.results(g.make(linears, x, weight, up))[1],
+        y=g.call(linear, weight, x, bias, bias=True),
+        gated=g.call(mul_mat_glu, weight, up, x, glu="swiglu"),
+        both=g.results(g.call(linears, x, weight, up))[1],
         rows=g.rows(weight, ids),
     )
     values = {"w": weight_of("q8_0", n, k), "up": weight_of("q8_0", n, k), "x": numbers(2, k)}
@@ -196,7 +196,7 @@ def test_experts(each: bool, bound: int, binding: int, monkeypatch: pytest.Monke
     tokens, (experts, n, k), g = Symbol("T", bound), (6, 16, 32), Builder()
     weight, ids = g.weight("w", dtype("q8_0"), (experts, n, k)), g.input("ids", I32, (tokens, 2))
     shape = (tokens, 2, k) if each else (tokens, k)
-    graph = g.finish(y=g.make(linear_id, weight, g.input("x", F32, shape), ids))
+    graph = g.finish(y=g.call(linear_id, weight, g.input("x", F32, shape), ids))
     values = {"w": weight_of("q8_0", experts, n, k)}
     driver = PlainDriver(dataclasses.replace(GRAPHICS, max_binding_bytes=binding, max_group=16))
     for count in (bound, 2):
@@ -208,5 +208,5 @@ def test_experts(each: bool, bound: int, binding: int, monkeypatch: pytest.Monke
 def test_a_weight_in_another_shape_has_the_rows_of_that_shape() -> None:
     tokens, g = Symbol("T", 3), Builder()
     weight, x = g.weight("w", F32, (24,)), g.input("x", F32, (tokens, 24))
-    graph = g.finish(y=g.mul_mat(g.make(reshape, weight, keep=0, tail=(1, 24)), x))
+    graph = g.finish(y=g.mul_mat(g.call(reshape, weight, keep=0, tail=(1, 24)), x))
     check(graph, {"w": numbers(24), "x": numbers(3, 24)}, 3, PlainDriver())

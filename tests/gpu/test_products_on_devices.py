@@ -38,10 +38,10 @@ def several(bound: int, count: int) -> tuple[Graph, dict[str, Array]]:
     w, up = g.weight("w", dtype("q8_0"), (n, k)), g.weight("up", dtype("q4_1"), (n, k))
     bias, x = g.weight("bias", F32, (n,)), g.input("x", F32, (tokens, k))
     residual = g.input("residual", F32, (tokens, n))
-    products = g.results(g.make(linears, x, w, up, w))
+    products = g.results(g.call(linears, x, w, up, w))
     graph = g.finish(
-        y=g.make(linear, w, x, bias, residual, bias=True, residual=True),
-        gated=g.make(mul_mat_glu, w, up, x, glu="swiglu"),
+        y=g.call(linear, w, x, bias, residual, bias=True, residual=True),
+        gated=g.call(mul_mat_glu, w, up, x, glu="swiglu"),
         last=products[2],
     )
     values = {"w": weight_of("q8_0", n, k), "up": weight_of("q4_1", n, k), "bias": numbers(n)}
@@ -66,7 +66,7 @@ def test_tiles_of_experts(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphml_gpu.lowering.experts._TILES", TILES)
     g, tokens, (experts, n, k), count = Builder(), Symbol("T", 21), (6, 19, 64), 20
     weight, ids = g.weight("w", dtype("q4_0"), (experts, n, k)), g.input("ids", I32, (tokens, 2))
-    graph = g.finish(y=g.make(linear_id, weight, g.input("x", F32, (tokens, k)), ids))
+    graph = g.finish(y=g.call(linear_id, weight, g.input("x", F32, (tokens, k)), ids))
     chosen = np.random.default_rng(0).integers(0, experts - 1, (count, 2), np.int32)
     values = {"w": weight_of("q4_0", experts, n, k), "x": numbers(count, k), "ids": chosen}
     check(graph, values, device)

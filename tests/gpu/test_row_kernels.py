@@ -50,7 +50,7 @@ def flawed(n: int) -> Array:
 @pytest.mark.parametrize("op", [rms_norm, layer_norm, l2_norm, softmax, sum_rows], ids=lambda op: op.name)
 def test_flaws_of_a_row_stay_in_it(op: Op, n: int, device: str) -> None:
     g = Builder()
-    graph = g.finish(y=g.make(op, g.input("x", F32, (T, n))))
+    graph = g.finish(y=g.call(op, g.input("x", F32, (T, n))))
     made, wanted = run_both(graph, {"x": flawed(n)}, device, T=9)
     for row, want in zip(made["y"], wanted["y"], strict=True):
         assert nmse(row, want) <= 1e-10
@@ -62,10 +62,10 @@ def test_rows_are_normed_in_registers_where_they_fit(n: int, bias: bool) -> None
     g = Builder()
     x, y = g.input("x", F32, (T, n)), g.input("y", F32, (T, n))
     more = [g.weight(name, F32, (n,)) for name in ("weight", "bias")]
-    total, normed = g.results(g.make(add_rms_norm, x, y, more[0]))
+    total, normed = g.results(g.call(add_rms_norm, x, y, more[0]))
     made_by = {
-        "weighted": g.make(layer_norm_mul, x, *more[: 1 + bias], bias=bias),
-        "short": g.make(l2_norm, y),
+        "weighted": g.call(layer_norm_mul, x, *more[: 1 + bias], bias=bias),
+        "short": g.call(l2_norm, y),
     }
     random = np.random.default_rng(n)
     values = {"x": flawed(n)[[0, 2]] + 1, "y": random.standard_normal((2, n), np.float32)}
@@ -80,7 +80,7 @@ def test_rows_are_normed_in_registers_where_they_fit(n: int, bias: bool) -> None
 def test_the_largest_are_chosen_as_in_numpy(n: int, k: int, device: str) -> None:
     """Equals in their order, both zeros alike, NaN behind minus infinity."""
     g = Builder()
-    graph = g.finish(y=g.make(top_k, g.input("x", F32, (T, n)), k=k))
+    graph = g.finish(y=g.call(top_k, g.input("x", F32, (T, n)), k=k))
     made, wanted = run_both(graph, {"x": flawed(n)}, device, T=9)
     np.testing.assert_array_equal(made["y"], wanted["y"])
 
@@ -93,7 +93,7 @@ def test_the_largest_of_long_rows_are_chosen_by_columns(
     monkeypatch.setattr(top_k_lowering, "_LONG", 256)
     n = 260  # the last columns hold one less than the others
     g = Builder()
-    graph = g.finish(y=g.make(top_k, g.input("x", F32, (T, n)), k=k))
+    graph = g.finish(y=g.call(top_k, g.input("x", F32, (T, n)), k=k))
     x = flawed(n)
     x[0, [3, 70, 259]] = 9.0
     x[7, 256:] = [5.0, 7.0, np.inf, 5.0]
@@ -108,7 +108,7 @@ def of_row(n: int) -> Graph:
     nodes = [
         g.input(name, F32, (T, m)) for name, m in (("row", n), ("top_logits", 1), ("settings", len(SETTINGS)))
     ]
-    return g.finish(y=g.make(sample_row, *nodes))
+    return g.finish(y=g.call(sample_row, *nodes))
 
 
 def settings_of(lowest: float, number: float) -> Array:
@@ -121,7 +121,7 @@ def test_tokens_are_sampled_as_in_numpy(device: str) -> None:
     random, sample = np.random.default_rng(2), sample_token.samples()[1]
     g = Builder()
     nodes = [g.input(f"x{i}", kind.dtype, (T, *kind.shape[1:])) for i, kind in enumerate(sample.inputs)]
-    graph = g.finish(y=g.make(sample_token, *nodes))
+    graph = g.finish(y=g.call(sample_token, *nodes))
     for _ in range(1 if device not in REAL else 20):
         values = {f"x{i}": sample.fill[i](random, (9, *node.shape[1:])) for i, node in enumerate(nodes)}
         made, wanted = run_both(graph, values, device, T=9)
@@ -165,7 +165,7 @@ def test_shares_of_long_rows_are_exact_to_a_millionth(device: str) -> None:
 @on_every_device
 def test_groups_are_chosen_as_in_numpy(device: str) -> None:
     g = Builder()
-    graph = g.finish(y=g.make(top_k_groups, g.input("x", F32, (T, 24)), n_group=6, n_group_used=2))
+    graph = g.finish(y=g.call(top_k_groups, g.input("x", F32, (T, 24)), n_group=6, n_group_used=2))
     made, wanted = run_both(graph, {"x": flawed(24)}, device, T=9)
     np.testing.assert_array_equal(made["y"], wanted["y"])
 
@@ -175,7 +175,7 @@ def test_groups_are_chosen_as_in_numpy(device: str) -> None:
 def test_experts_are_chosen_among_equals_in_order(score: str, device: str) -> None:
     g = Builder()
     x = g.input("x", F32, (T, 40))
-    ids, weights = g.results(g.make(route_experts, x, k=5, score=score, normalise=True, low=1e-4))
+    ids, weights = g.results(g.call(route_experts, x, k=5, score=score, normalise=True, low=1e-4))
     values = {"x": flawed(40)[[0, 1, 6, 8, 0, 1, 6, 8, 0]]}
     made, wanted = run_both(g.finish(ids=ids, weights=weights), values, device, T=9)
     np.testing.assert_array_equal(made["ids"], wanted["ids"])
@@ -186,7 +186,7 @@ def test_experts_are_chosen_among_equals_in_order(score: str, device: str) -> No
 def test_angles_of_far_positions_are_exact(device: str) -> None:
     g = Builder()
     factors = g.weight("factors", F32, (32,))
-    graph = g.finish(y=g.make(rope_table, g.input("positions", I32, (T,)), factors, n_rot=64))
+    graph = g.finish(y=g.call(rope_table, g.input("positions", I32, (T,)), factors, n_rot=64))
     positions = np.array([0, 1, 7, 4095, 8191, 65535, 65536, 131071, 1048575], np.int32)
     values = {"positions": positions, "factors": np.linspace(1, 9, 32, dtype=np.float32)}
     made, wanted = run_both(graph, values, device, T=9)
@@ -198,7 +198,7 @@ def written(kind: str, width: int) -> tuple[Builder, Node]:
     g = Builder()
     state = g.state("cache", dtype(kind), (20, 2, width))
     x, cells = g.input("x", F32, (T, 2, width)), g.input("cells", I32, (T,))
-    return g, g.make(set_rows, state, x, cells, to_dtype=kind)
+    return g, g.call(set_rows, state, x, cells, to_dtype=kind)
 
 
 @on_every_device

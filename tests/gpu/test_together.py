@@ -46,9 +46,9 @@ def lower_pair(nodes: Sequence[Node], context: Context) -> list[Dispatch] | None
 def three(chained: bool) -> Graph:
     g, tokens = Builder(), Symbol("T", 5)
     x, y = (g.input(name, F32, (tokens, 6)) for name in ("x", "y"))
-    one = g.make(neg, x)
-    two = g.make(neg, one if chained else y)
-    return g.finish(one=one, two=two, three=g.make(neg, two if chained else x))
+    one = g.call(neg, x)
+    two = g.call(neg, one if chained else y)
+    return g.finish(one=one, two=two, three=g.call(neg, two if chained else x))
 
 
 @pytest.mark.parametrize(

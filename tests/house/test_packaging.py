@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ROOTS = {"graphml": ".", "graphml_quant": "quant", "graphml_cpu": "backends", "graphml_reference": "backends",
          "graphml_gpu": "backends", "graphml_wgpu": "backends", "graphml_opencl": "backends",
+         "graphml_numba": "backends",
          "graphml_models": "models"}  # fmt: skip
 
 ENDINGS = (".py", ".json", ".npz", ".html", ".css", ".js", ".svg", ".webmanifest")

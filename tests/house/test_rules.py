@@ -123,8 +123,10 @@ def test_only_settings_reads_the_environment() -> None:
 
 
 RENDERERS = {
-    f"backends/graphml_gpu/language/{name}.py" for name in ("wgsl", "opencl", "intrinsics", "reserved")
+    f"backends/graphml_gpu/language/{name}.py"
+    for name in ("wgsl", "opencl", "intrinsics", "reserved", "wgsl_header", "opencl_header", "text_kernels")
 }
+"""Those of the language, and those that read texts which come with ops of one's own."""
 WORDS = (
     "@compute", "@group(", "@builtin", "var<", "array<", "workgroupBarrier", "subgroupAdd", "pack2x16float",
     "__kernel ", "__global ", "__local ", "__constant ", "get_global_id", "CLK_LOCAL", "sub_group_reduce",
@@ -133,7 +135,7 @@ WORDS = (
 
 
 def test_text_for_gpus_stands_in_the_renderers_alone() -> None:
-    """Each kernel exists once, in Python: nowhere else is there a word of WGSL or of OpenCL C."""
+    """Each kernel of graphml exists once, in Python: nowhere else is a word of WGSL or of OpenCL C."""
     found = {
         str(path.relative_to(ROOT))
         for root in ("graphml", "quant", "backends", "models")

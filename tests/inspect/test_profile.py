@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from graphml_cpu import program as cpu_program
+from graphml_cpu.device import SUPPORT
 
 import graphml
 from graphml.inspect import profile_table
@@ -101,7 +102,7 @@ def test_a_slow_node_shows(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
     kept = cpu_program.evaluate
-    refuses = cpu_program.refuses
+    refuses = SUPPORT.refuses
 
     def slow(node: Node, values: object) -> object:
         time.sleep(0.05)
@@ -109,7 +110,7 @@ def test_a_slow_node_shows(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cpu_program, "evaluate", slow)
     monkeypatch.setattr(
-        cpu_program, "refuses", lambda node: "slow" if node.name == "layers.1.attn_norm" else refuses(node)
+        SUPPORT, "refuses", lambda node: "slow" if node.name == "layers.1.attn_norm" else refuses(node)
     )
     with graphml.load(tiny, "cpu", threads=2) as model:
         (stage,) = profile(model, n_prompt=0, n_gen=4).stages

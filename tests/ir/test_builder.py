@@ -79,17 +79,17 @@ def test_a_leaf_cannot_lose_its_name_to_a_node() -> None:
 def test_attributes_have_defaults_and_are_checked() -> None:
     g = Builder()
     x = g.input("x", F32, (4,))
-    assert dict(g.make(scale, x, factor=2.0).attributes) == {"factor": 2.0, "offset": 0.0}
+    assert dict(g.call(scale, x, factor=2.0).attributes) == {"factor": 2.0, "offset": 0.0}
     with pytest.raises(
         GraphError, match=r"\[scale\] has no attribute 'faktor'; it has \['factor', 'offset'\]"
     ):
-        g.make(scale, x, faktor=2.0)
+        g.call(scale, x, faktor=2.0)
     with pytest.raises(GraphError, match=r"\[dequantize\] wanted attribute 'from_dtype'; got \[\]"):
-        g.make(dequantize, x)
+        g.call(dequantize, x)
     with pytest.raises(GraphError, match=r"\[reshape\] attribute 'tail': wanted whole numbers; got 'x'"):
-        g.make(reshape, x, tail="x")
+        g.call(reshape, x, tail="x")
     with pytest.raises(TypeError):
-        g.make(scale, x).attributes["factor"] = 3.0  # type: ignore[index]  # it cannot be written
+        g.call(scale, x).attributes["factor"] = 3.0  # type: ignore[index]  # it cannot be written
 
 
 def test_a_shape_error_names_the_op_both_shapes_the_scope_and_the_users_line() -> None:
@@ -161,4 +161,4 @@ def test_only_what_outputs_or_states_need_is_kept() -> None:
 def test_a_node_shows_its_type_and_inputs() -> None:
     g = Builder(max_tokens=3)
     x = g.input("x", F32, (g.n_tokens,))
-    assert repr(g.make(add, x, x)) == "%add: f32[T<=3] = add(%x, %x)"
+    assert repr(g.call(add, x, x)) == "%add: f32[T<=3] = add(%x, %x)"

@@ -63,7 +63,7 @@ def test_a_method_has_the_attributes_of_its_op_and_their_defaults(op: Op) -> Non
 @looped(("name", "method"), ALL, ids=[name for name, _ in ALL])
 def test_every_parameter_has_a_type_that_is_checked(name: str, method: Method) -> None:
     _, *parameters = inspect.signature(method).parameters.values()
-    named = {"make": ["attributes"], "finish": ["outputs"]}.get(name, [])
+    named = {"call": ["attributes"], "finish": ["outputs"]}.get(name, [])
     assert [one.name for one in parameters if one.kind is one.VAR_KEYWORD] == named
     for one in parameters:
         kind = eval(one.annotation, vars(inspect.getmodule(method)))

@@ -148,7 +148,7 @@ def test_set_rows_refuses_another_format_than_the_states() -> None:
     g = Builder()
     state, x = g.state("s", dtype("q8_0"), (4, 32)), g.input("x", F32, (2, 32))
     with pytest.raises(ShapeError, match=r"to_dtype is f32; the state is q8_0\[4, 32\]"):
-        g.make(set_rows, state, x, g.input("cells", I32, (2,)))
+        g.call(set_rows, state, x, g.input("cells", I32, (2,)))
 
 
 def test_set_rows_and_get_rows() -> None:

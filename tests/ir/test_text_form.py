@@ -36,7 +36,7 @@ def facts(graph: Graph) -> list[tuple[object, ...]]:
 def small() -> Graph:
     g = Builder(max_tokens=7)
     x = g.input("x", F32, (g.n_tokens, 6))
-    y = g.make(clamp, g.rows(g.weight("w", F32, (9, 6)), g.tokens), low=-1.5)
+    y = g.call(clamp, g.rows(g.weight("w", F32, (9, 6)), g.tokens), low=-1.5)
     return g.finish(logits=g.add(x, y, name="sum"))
 
 

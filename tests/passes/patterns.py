@@ -13,7 +13,8 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, Pattern, Sample, Several, Term
 from graphml.ir.ops.leaf import LEAVES
-from graphml.passes.fusion import FusionLog, fuse, fusions
+from graphml.passes.fusion import fuse, fusions
+from graphml.passes.fusion_log import FusionLog
 from graphml.passes.rewrite import find, rebuild, root_of
 from tests.graphs import Recipe
 
@@ -77,7 +78,7 @@ def build_term(
         attributes["from_dtype"] = operands[0].dtype.name
     if term.op is LINEAR and len(operands) == 3:
         attributes["bias"] = True
-    made[term] = g.make(term.op, *operands, **{**attributes, **dict(term.required)})
+    made[term] = g.call(term.op, *operands, **{**attributes, **dict(term.required)})
     return made[term]
 
 

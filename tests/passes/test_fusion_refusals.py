@@ -9,7 +9,8 @@ from graphml.ir.dtype import F32
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.ops.linear import quantize
-from graphml.passes.fusion import Refused, fuse
+from graphml.passes.fusion import fuse
+from graphml.passes.fusion_log import Refused
 from graphml.passes.switches import switched
 from tests.looped import looped
 from tests.passes.patterns import FUSED, FUSIONS
@@ -65,7 +66,7 @@ def test_experts_weighted_otherwise_are_refused() -> None:
 def test_the_longest_match_comes_first_and_what_the_backend_refuses_is_not_made() -> None:
     g = Builder(max_tokens=4)
     gate, up = g.input("gate", F32, (g.n_tokens, 32)), g.input("up", F32, (g.n_tokens, 32))
-    graph = g.finish(y=g.make(quantize, g.mul(g.silu(gate), up), dtype="q8_1", name="y"))
+    graph = g.finish(y=g.call(quantize, g.mul(g.silu(gate), up), dtype="q8_1", name="y"))
     assert fuse(graph, FUSED)[1].counts == {"swiglu": 1, "swiglu_quantize": 1}
     _, log = fuse(graph, FUSED, refuses=lambda n: "too long" if n.op.name == "swiglu_quantize" else None)
     assert log.counts == {"swiglu": 1}

@@ -20,7 +20,8 @@ from graphml.ir.ops.layout import part
 from graphml.ir.text import write
 from graphml.ir.verify import verify
 from graphml.passes.expand import expand
-from graphml.passes.fusion import Applied, Refused, fuse
+from graphml.passes.fusion import fuse
+from graphml.passes.fusion_log import Applied, Refused
 from tests.graphs import QUANTIZING, Recipe, random_graphs, sample_ids
 from tests.looped import looped
 from tests.passes.patterns import (

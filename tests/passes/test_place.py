@@ -59,7 +59,7 @@ def small_graphs(draw: st.DrawFn) -> tuple[Graph, dict[Node, str]]:
         a, b = (values[draw(st.integers(0, len(values) - 1))] for _ in "ab")
         kind = draw(st.sampled_from(["relu", "add", "read", "write"]))
         if kind == "write" and changed is None:
-            changed = g.make(set_rows, state, a, g.cells)
+            changed = g.call(set_rows, state, a, g.cells)
             touching.add(changed)
             continue
         if kind == "read":
@@ -67,9 +67,9 @@ def small_graphs(draw: st.DrawFn) -> tuple[Graph, dict[Node, str]]:
             touching.add(row)
             made = g.flatten(row)
         else:
-            made = g.make(relu, a) if kind == "relu" else g.add(a, b)
+            made = g.call(relu, a) if kind == "relu" else g.add(a, b)
         values.append(made)
-    values.append(g.make(relu, x))
+    values.append(g.call(relu, x))
     graph = g.finish(**{f"out_{i}": value for i, value in enumerate(values[1:])})
     home = draw(st.sampled_from("ab"))
     computed = [node for node in graph.nodes if node.op.name not in ("input", "weight")]
@@ -99,9 +99,9 @@ def test_no_order_has_fewer_parts(drawn: tuple[Graph, dict[Node, str]]) -> None:
 def test_a_state_is_read_before_it_is_changed_whatever_the_order() -> None:
     g = Builder(max_tokens=2, max_cells=4)
     x, state = g.input("x", F32, (g.n_tokens, 4)), g.state("s", F32, (g.n_cells, 4))
-    wait = g.top_k(g.make(relu, x), 1)
+    wait = g.top_k(g.call(relu, x), 1)
     old = g.rows(state, wait)
-    graph = g.finish(old=old, new=g.make(set_rows, state, x, g.cells))
+    graph = g.finish(old=old, new=g.call(set_rows, state, x, g.cells))
     placed_nodes = [node for node in graph.nodes if node.op.name != "input"]
     cut = cut_graph(graph, {node: "b" if node is wait else "a" for node in placed_nodes})
     arrays: dict[str, Array] = {
@@ -179,7 +179,7 @@ def chain(*ops: str) -> Graph:
     """A chain of named nodes of one operand."""
     g = Builder()
     x = g.input("x", F32, (Symbol("T", 8), 16))
-    kinds = {"relu": lambda x: g.make(relu, x), "sqr": lambda x: g.make(sqr, x), "silu": g.silu}
+    kinds = {"relu": lambda x: g.call(relu, x), "sqr": lambda x: g.call(sqr, x), "silu": g.silu}
     for op in ops:
         x = kinds[op](x)
     return g.finish(y=x)
@@ -212,7 +212,7 @@ def test_what_the_neighbour_refuses_does_not_follow_it() -> None:
 def test_a_matrix_does_not_move_for_the_sake_of_a_cut() -> None:
     g = Builder()
     x = g.input("x", F32, (Symbol("T", 8), 16))
-    y = g.make(sqr, g.mul_mat(g.weight("w", F32, (16, 16)), g.make(sqr, x)))
+    y = g.call(sqr, g.mul_mat(g.weight("w", F32, (16, 16)), g.call(sqr, x)))
     found = placed(g.finish(y=y), [refusing("a", "sqr"), backend("b")])
     assert [part.backend for part in found.cut.parts] == ["b", "a", "b"]
     assert [(c.name, c.token_bytes, c.bound_bytes) for c in found.cut.copies] == [
@@ -225,8 +225,8 @@ def test_a_state_takes_all_that_touch_it_along() -> None:
     g = Builder()
     state = g.state("s", F32, (Symbol("C", 8), 16))
     x, cells = g.input("x", F32, (g.n_tokens, 16)), g.cells
-    changed = g.make(set_rows, state, g.make(relu, x), cells)
-    read = g.rows(g.make(sqr, changed), cells)
+    changed = g.call(set_rows, state, g.call(relu, x), cells)
+    read = g.rows(g.call(sqr, changed), cells)
     graph = g.finish(y=read)
     found = placed(graph, [refusing("a", "sqr"), backend("b")])
     assert {found.places[name].backend for name in ("s", "set_rows", "sqr")} == {"b"}
@@ -240,9 +240,9 @@ def test_a_state_takes_all_that_touch_it_along() -> None:
 
 def test_constants_are_in_every_part_and_no_fallback() -> None:
     g = Builder()
-    w = g.make(sqr, g.weight("w", F32, (16, 16)))
+    w = g.call(sqr, g.weight("w", F32, (16, 16)))
     x = g.input("x", F32, (Symbol("T", 8), 16))
-    y = g.mul_mat(w, g.make(relu, g.mul_mat(w, x)))
+    y = g.mul_mat(w, g.call(relu, g.mul_mat(w, x)))
     found = placed(g.finish(y=y), [refusing("a", "sqr"), backend("b")], "b:relu")
     assert not found.fallbacks
     assert "sqr" not in found.places

@@ -21,6 +21,7 @@ import re
 import sys
 import tempfile
 import threading
+import types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 import numpy as np
-from numba import carray, types
+from numba import carray
+from numba import types as kinds
 from numba.core import cgutils, codegen
 from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
@@ -36,13 +38,13 @@ from numba.extending import intrinsic
 
 from graphml import cache_access, settings
 from graphml.errors import BackendError
-from graphml_cpu.array_kernels.function_hash import raising_line, reached
-from graphml_cpu.array_kernels.step import ArrayKernelRef, ArraySlot, dim_slot
+from graphml.ir.function_hash import codes_of, is_library, raising_line, reached
+from graphml_cpu.array_kernels.reference import ArrayKernelRef, dim_slot
 from graphml_cpu.compiler import Kernel
 
 KEPT_FILES = 512
 _MAGIC = "graphml-array-kernel-1"
-_ENTRY = types.void(types.int64, types.int64, types.int64)
+_ENTRY = kinds.void(kinds.int64, kinds.int64, kinds.int64)
 _lock = threading.RLock()
 _loaded: dict[str, Kernel] = {}
 _kept_libraries: list[Any] = []  # their code lives as long as they do
@@ -55,7 +57,7 @@ def _pointer(typing_context: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
 
-    return types.voidptr(types.int64), generate
+    return kinds.voidptr(kinds.int64), generate
 
 
 def compile_array_kernels(
@@ -101,10 +103,8 @@ def _key(ref: ArrayKernelRef) -> str:
 
 
 def _compiled(ref: ArrayKernelRef, key: str, folder: Path | None) -> int:
-    options = {"error_model": "numpy", "nogil": True, **dict(ref.options)}
-    function = ref.function
-    if not hasattr(function, "py_func"):
-        function = numba.njit(**options)(function)
+    options = {name: set(given) if isinstance(given, tuple) else given for name, given in ref.options}
+    function = _jitted(ref.function, {"error_model": "numpy", "nogil": True, **options}, {})
     try:
         with _joined_statements():
             entry = numba.cfunc(_ENTRY, error_model="numpy")(_entry(ref, function))
@@ -115,6 +115,24 @@ def _compiled(ref: ArrayKernelRef, key: str, folder: Path | None) -> int:
     if folder is not None:
         _write(folder, key, symbol, library.serialize_using_object_code())
     return int(entry.address)
+
+
+def _jitted(function: Any, options: dict[str, Any], known: dict[Any, Any]) -> Any:
+    """The function for numba, and with it the plain functions that it calls by global names."""
+    if hasattr(function, "py_func"):  # its author has marked it
+        return function
+    if function not in known:
+        names = {name for code in codes_of(function.__code__) for name in code.co_names}
+        own = dict(function.__globals__)
+        copy = types.FunctionType(
+            function.__code__, own, function.__name__, function.__defaults__, function.__closure__
+        )
+        known[function] = numba.njit(**options)(copy)
+        for name in names:
+            called = own.get(name)
+            if isinstance(called, types.FunctionType) and not is_library(called.__module__):
+                own[name] = _jitted(called, options, known)
+    return known[function]
 
 
 @contextlib.contextmanager
@@ -251,6 +269,3 @@ def _prune(folder: Path) -> None:
     files = sorted(folder.glob("*.kernel"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in files[KEPT_FILES:]:
         path.unlink(missing_ok=True)
-
-
-__all__ = ["ArrayKernelRef", "ArraySlot", "compile_array_kernels"]

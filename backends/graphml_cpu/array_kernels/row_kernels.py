@@ -14,9 +14,12 @@ from typing import Any
 from graphml.errors import BackendError
 from graphml.ir.node import Node
 from graphml.ir.op import Type
+from graphml.ir.own_op import OwnOp
+from graphml.ir.own_signature import OwnSignature, place_of
 from graphml.ir.shape import Symbol
-from graphml_cpu.array_kernels.step import BEGIN, END, ArrayValue, Constant, array_step, as_stored, joined
-from graphml_cpu.lowering.step import Part, Step, one_symbol
+from graphml_cpu.array_kernels.reference import BEGIN, END, Constant
+from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
+from graphml_cpu.lowering.step import Part, Step
 
 
 def parameters(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
@@ -32,12 +35,6 @@ def parameters(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
     return names[:at], names[at + 2 :]
 
 
-def place_of(function: Callable[..., Any]) -> str:
-    """File and line of a function."""
-    code = getattr(function, "py_func", function).__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"
-
-
 def results_of(node: Node) -> list[Node | Part]:
     """What a node's kernel writes."""
     return [Part(node, i) for i in range(len(node.type.parts))] if node.type.parts else [node]
@@ -48,7 +45,22 @@ def refuses_rows(node: Node) -> str | None:
     first = (node.type.parts or (node.type,))[0]
     if first.shape and isinstance(first.shape[-1], Symbol):
         return f"{node.name} has rows whose width is the symbol {first.shape[-1].name}"
-    return one_symbol(node)
+    symbols = [dim for dim in first.shape[:-1] if isinstance(dim, Symbol)]
+    return f"{node.name} has several symbolic dimensions" if len(symbols) > 1 else None
+
+
+def check_parameters(function: Callable[..., Any], declared: OwnSignature, backend: str) -> None:
+    """A `BackendError` where a kernel's arguments are not those of its op: operands, range, attributes."""
+    arrays, attributes = parameters(function)
+    n_results = len(arrays) - len(declared.operands)
+    wanted = f"{', '.join(['out', *declared.operands, BEGIN, END, *declared.kinds])}"
+    unknown = set(attributes) - set(declared.kinds)
+    if n_results < 1 or tuple(arrays[n_results:]) != declared.operands or unknown:
+        raise BackendError(
+            f"op {declared.name}: its kernel for {backend} ({place_of(function)}) has the parameters "
+            f"{', '.join([*arrays, BEGIN, END, *attributes])}; wanted {wanted} (attributes that it does not "
+            "use may be left out)"
+        )
 
 
 def row_step(
@@ -72,7 +84,8 @@ def row_step(
             f"`end`; wanted one of its attributes {sorted(node.attributes)}"
         )
     lead = _type(values[0]).shape[:-1]
-    given: dict[str, Constant] = {one: node.attributes[one] for one in attributes}
+    typed = node.op.fitted(node.attributes) if isinstance(node.op, OwnOp) else node.attributes
+    given: dict[str, Constant] = {one: typed[one] for one in attributes}
     return array_step(
         function,
         {one: _as_rows(value, lead) for one, value in zip(names, values, strict=True)},

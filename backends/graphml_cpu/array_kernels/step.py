@@ -17,59 +17,8 @@ from graphml.ir.node import Node
 from graphml.ir.op import Type
 from graphml.ir.ops.leaf import state_leaf
 from graphml.ir.shape import Dim, Shape, Symbol
+from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, ArraySlot, Constant, dim_slot
 from graphml_cpu.lowering.step import Argument, Part, Rows, Step
-
-BEGIN, END, ROWS = "begin", "end", "rows"
-Constant = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class ArraySlot:
-    """An array argument: its name, its NumPy dtype, how many dimensions it has.
-
-    moves: its address is a session's, read at each call.
-    """
-
-    name: str
-    dtype: str
-    n_dims: int
-    moves: bool = False
-
-
-@dataclass(frozen=True)
-class ArrayKernelRef:
-    """Which kernel over arrays, compiled for which arguments.
-
-    name: as lists of kernels show it. arrays: in the order of the function's parameters, before `begin` and
-    `end`. numbers: attributes that are float32 at run time. constants: attributes that are compiled in.
-    options: numba's own, such as `fastmath`.
-    """
-
-    name: str
-    function: Callable[..., Any]
-    arrays: tuple[ArraySlot, ...]
-    numbers: tuple[str, ...] = ()
-    constants: tuple[tuple[str, Constant], ...] = ()
-    options: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def calls(self) -> tuple[()]:
-        """It calls no other kernel of a tape."""
-        return ()
-
-    @property
-    def slots(self) -> tuple[tuple[str, str], ...]:
-        """Its parameter block: of each array the address and the dimensions, the rows, the numbers."""
-        found: list[tuple[str, str]] = []
-        for array in self.arrays:
-            found.append((array.name, "run_address" if array.moves else "address"))
-            found += [(dim_slot(array.name, i), "dim") for i in range(array.n_dims)]
-        return (*found, (ROWS, "dim"), *((name, "float") for name in self.numbers))
-
-
-def dim_slot(array: str, i: int) -> str:
-    """The name of the slot of an array's dimension."""
-    return f"{array}.{i}"
 
 
 @dataclass(frozen=True)
@@ -127,9 +76,14 @@ def array_step(
     constants = tuple((key, value) for key, value in given.items() if key not in numbers)
     ref = ArrayKernelRef(
         name or function.__name__, function, tuple(slots), tuple(numbers), constants,
-        tuple((options or {}).items()),
+        tuple((key, _ordered(value)) for key, value in (options or {}).items()),
     )  # fmt: skip
     return Step(ref, {**arguments, ROWS: rows, **numbers}, writes)
+
+
+def _ordered(value: Any) -> Any:
+    """A set as an ordered tuple: it has a hash, which is the same in each process."""
+    return tuple(sorted(value)) if isinstance(value, set | frozenset) else value
 
 
 def _base(node: Node) -> Node:

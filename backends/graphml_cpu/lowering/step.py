@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
 
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
 from graphml.ir.shape import Dim, Symbol, bounds
+from graphml_cpu.array_kernels.reference import ArrayKernelRef
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernels import formats
 
-if TYPE_CHECKING:
-    from graphml_cpu.array_kernels.step import ArrayKernelRef
-
-AnyKernelRef: TypeAlias = "KernelRef | ArrayKernelRef"
+AnyKernelRef = KernelRef | ArrayKernelRef
 """A kernel of this package's language, or one over arrays, compiled by numba."""
 
 

@@ -88,17 +88,22 @@ class Specialised:
         """The kernel with its constants, for a person."""
         return ", ".join([self.name, *(f"{name} = {value}" for name, value in self.constants.items())])
 
+    @property
+    def joinable(self) -> bool:
+        """Whether what its OpenCL C declares can be renamed, as `opencl.joined` does."""
+        return True
+
     def wgsl(self, writable: Collection[str] = (), stored: bool = False, rolls: bool = False) -> str:
         """WGSL. writable: buffers bound as read_write though the kernel only reads them.
 
         stored: its scalars are bound as a storage buffer. rolls: see `rolled`.
         """
         tree = rolled(self.tree) if rolls else self.tree
-        return _shown(wgsl(tree, self.features, self.title, writable, self.shares, stored))
+        return shown(wgsl(tree, self.features, self.title, writable, self.shares, stored))
 
     def opencl(self) -> str:
         """OpenCL C."""
-        return _shown(opencl(self.tree, self.features, self.title, self.shares))
+        return shown(opencl(self.tree, self.features, self.title, self.shares))
 
     def sharing(self, shares: Mapping[str, str]) -> Specialised:
         """The same with fewer bindings; the same value for the same ones.
@@ -152,7 +157,8 @@ class Specialised:
         run(self.tree, self._python, self.features, every, scalars, groups, lanes, nan_holds)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """A text for a driver, which GRAPHML_DEBUG=kernels shows."""
     if debug_kernels():
         print(text, file=sys.stderr)
     return text

@@ -19,7 +19,7 @@ def _decompose(g: Builder, x: Node, y: Node, weight: Node, eps: float, dtype: st
     """X and y [..., N], weight [N] -> x + y, and its root-mean-square norm times the weight, in `dtype`."""
     total = g.add(x, y)
     normed = g.rms_norm(total, weight, eps)
-    return total, normed if dtype == "f32" else g.make(quantize, normed, dtype=dtype)
+    return total, normed if dtype == "f32" else g.call(quantize, normed, dtype=dtype)
 
 
 def _samples() -> list[Sample]:

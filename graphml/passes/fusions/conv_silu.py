@@ -17,7 +17,7 @@ def _decompose(
 ) -> Node:
     if len(extra) != bias:
         raise ShapeError(f"wanted {int(bias)} operands after the positions; got {list(extra)}")
-    return g.silu(g.make(ssm_conv, state, x, weight, sequences, positions, *extra))
+    return g.silu(g.call(ssm_conv, state, x, weight, sequences, positions, *extra))
 
 
 def _samples() -> list[Sample]:

@@ -11,7 +11,7 @@ from graphml.passes.fusion import Fusion
 
 gelu_quantize = fused_op(
     "gelu_quantize",
-    lambda g, x, dtype: g.make(quantize, g.gelu(x), dtype=dtype),
+    lambda g, x, dtype: g.call(quantize, g.gelu(x), dtype=dtype),
     lambda: [Sample((f32(ROWS, n),), {"dtype": "q8_1"}) for n in (32, 64, 288)],
     {"dtype": None},
 )

@@ -10,12 +10,12 @@ from graphml.passes.fusions.swiglu import same_shape
 
 geglu = fused_op("geglu", lambda g, gate, up: g.mul(g.gelu(gate), up), pairs, inplace=(0, 1))
 geglu_erf = fused_op(
-    "geglu_erf", lambda g, gate, up: g.mul(g.make(gelu_erf, gate), up), pairs, inplace=(0, 1)
+    "geglu_erf", lambda g, gate, up: g.mul(g.call(gelu_erf, gate), up), pairs, inplace=(0, 1)
 )
 geglu_quick = fused_op(
-    "geglu_quick", lambda g, gate, up: g.mul(g.make(gelu_quick, gate), up), pairs, inplace=(0, 1)
+    "geglu_quick", lambda g, gate, up: g.mul(g.call(gelu_quick, gate), up), pairs, inplace=(0, 1)
 )
-reglu = fused_op("reglu", lambda g, gate, up: g.mul(g.make(relu, gate), up), pairs, inplace=(0, 1))
+reglu = fused_op("reglu", lambda g, gate, up: g.mul(g.call(relu, gate), up), pairs, inplace=(0, 1))
 
 GEGLU = Fusion("geglu", find=lambda gate, up: mul(gelu(gate), up), replace=geglu, when=same_shape)
 GEGLU_ERF = Fusion(

@@ -14,11 +14,11 @@ from graphml.passes.fusions.swiglu import same_shape, swiglu
 
 
 def _swiglu(g: Builder, gate: Node, up: Node, dtype: str) -> Node:
-    return g.make(quantize, g.mul(g.silu(gate), up), dtype=dtype)
+    return g.call(quantize, g.mul(g.silu(gate), up), dtype=dtype)
 
 
 def _geglu(g: Builder, gate: Node, up: Node, dtype: str) -> Node:
-    return g.make(quantize, g.mul(g.gelu(gate), up), dtype=dtype)
+    return g.call(quantize, g.mul(g.gelu(gate), up), dtype=dtype)
 
 
 def _samples() -> list[Sample]:

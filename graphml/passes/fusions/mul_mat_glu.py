@@ -37,7 +37,7 @@ def _decompose(
     assert decompose is not None
     y = decompose(g, *products)
     assert isinstance(y, Node)
-    return y if dtype == "f32" else g.make(quantize, y, dtype=dtype)
+    return y if dtype == "f32" else g.call(quantize, y, dtype=dtype)
 
 
 def _samples() -> list[Sample]:

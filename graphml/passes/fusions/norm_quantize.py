@@ -15,13 +15,13 @@ from graphml.passes.fusions.norm_mul import FAINT, one_row, rms_norm_mul
 
 
 def _rms_norm(g: Builder, x: Node, weight: Node, eps: float, dtype: str) -> Node:
-    return g.make(quantize, g.rms_norm(x, weight, eps), dtype=dtype)
+    return g.call(quantize, g.rms_norm(x, weight, eps), dtype=dtype)
 
 
 def _layer_norm(g: Builder, x: Node, weight: Node, *extra: Node, eps: float, bias: bool, dtype: str) -> Node:
     if len(extra) != bias:
         raise ShapeError(f"wanted {int(bias)} operands after the weight; got {list(extra)}")
-    return g.make(quantize, g.layer_norm(x, weight, extra[0] if bias else None, eps), dtype=dtype)
+    return g.call(quantize, g.layer_norm(x, weight, extra[0] if bias else None, eps), dtype=dtype)
 
 
 def _samples() -> list[Sample]:

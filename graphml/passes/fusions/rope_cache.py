@@ -14,7 +14,7 @@ from graphml.passes.fusion import Fusion
 
 def _decompose(g: Builder, state: Node, x: Node, table: Node, cells: Node, mode: str) -> Node:
     """State [C, head, d] of a cache's dtype; x [T, head, d]; table [T, n_rot / 2, 2]; cells [T]."""
-    return g.make(set_rows, state, g.rope(x, table, mode), cells, to_dtype=state.dtype.name)
+    return g.call(set_rows, state, g.rope(x, table, mode), cells, to_dtype=state.dtype.name)
 
 
 def _samples() -> list[Sample]:

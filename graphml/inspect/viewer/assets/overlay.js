@@ -1,6 +1,6 @@
 // Colours of nodes: by family of ops, or by a measured number; and the legend that explains them.
 
-const FAMILIES = ["linear", "norm", "attention", "position", "elementwise", "reduce", "index", "layout", "leaf", "other"];
+const FAMILIES = ["linear", "norm", "attention", "position", "elementwise", "reduce", "index", "layout", "own", "leaf", "other"];
 const WORDS = [
   ["linear", /mul_mat|linear|quantize|qkv|experts?|dequant/], ["norm", /norm/], ["attention", /attention/],
   ["position", /rope/], ["reduce", /softmax|sum_rows/], ["index", /rows|gather|top_k/],

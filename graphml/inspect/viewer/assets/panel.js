@@ -26,7 +26,7 @@ class Panel {
         ["type", formatShape(node)], ["bytes", node.bytes ? `${formatBytes(node.bytes)} (${node.bytes})` : node.bytes === 0 ? "none of its own" : ""],
         ["buffer", buffer(node.buffer)], ["workspace", buffer(node.workspace)], ["backend", node.backend],
         ["fallback", node.fallback], ["time", this.time(node, pass, time)], ["error", error === undefined ? "" : `NMSE ${formatError(error)}`],
-        ["source", node.source], ["layer", node.layer], ["output", Object.keys(pass.outputs).filter((one) => pass.outputs[one] === node.name).join(", ")],
+        ["op", node.declared], ["source", node.source], ["layer", node.layer], ["output", Object.keys(pass.outputs).filter((one) => pass.outputs[one] === node.name).join(", ")],
       ]),
     ];
     parts.push(...this.change(node, pass));

@@ -74,17 +74,18 @@ def _add_value(found: Reached, value: Any) -> None:
         found.parts.append(repr(value).encode())
 
 
-def _is_library(module: str | None) -> bool:
+def is_library(module: str | None) -> bool:
+    """Whether a module is numba's, NumPy's or the standard library's."""
     return (module or "").partition(".")[0] in _LIBRARIES
 
 
 def _add_function(found: Reached, function: FunctionType) -> None:
-    if _is_library(function.__module__):
+    if is_library(function.__module__):
         found.parts.append(f"{function.__module__}.{function.__qualname__}".encode())
         return
     found.functions.append(function)
     names: dict[str, None] = {}
-    for code in _codes(function.__code__):
+    for code in codes_of(function.__code__):
         constants = [c for c in code.co_consts if not isinstance(c, CodeType)]
         found.parts.append(code.co_code)
         found.parts.append(repr([constants, code.co_names, code.co_varnames, code.co_freevars]).encode())
@@ -95,19 +96,19 @@ def _add_function(found: Reached, function: FunctionType) -> None:
     values = [function.__globals__[name] for name in names if name in function.__globals__]
     for value in values:
         _add_value(found, value)
-        if isinstance(value, ModuleType) and not _is_library(value.__name__):
+        if isinstance(value, ModuleType) and not is_library(value.__name__):
             for name in names:
                 if hasattr(value, name):
                     found.parts.append(name.encode())
                     _add_value(found, getattr(value, name))
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def codes_of(code: CodeType) -> Iterator[CodeType]:
     """A function's code, and that of functions within it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _codes(constant)
+            yield from codes_of(constant)
 
 
 def raising_line(function: FunctionType) -> int | None:

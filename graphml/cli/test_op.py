@@ -1,0 +1,146 @@
+"""`graphml test-op`: whether a file's ops mean what their functions say, on every backend, and how fast."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from graphml import settings
+from graphml.backend import Backend
+from graphml.cli import machine, options
+from graphml.cli.checks import check_backends, check_file
+from graphml.cli.console import Bars, write_json
+from graphml.conformance.own_ops import OwnResult, check_own_ops
+from graphml.conformance.suite import matches
+from graphml.errors import BackendError, UsageError
+from graphml.inspect.text_table import text_table
+from graphml.ir.own_op import OwnOp
+from graphml.loading import discovery
+from graphml.loading.own_ops import load_ops_of_file, load_own_ops
+
+ORACLE = "reference"  # which is what the others are compared with
+OUTPUTS = ("table", "json")
+MOST_SHOWN = 3  # failures of an op on a backend
+
+
+def test_op(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.py", help="The file that declares or imports the ops; it is run.")
+    ],
+    op: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Which ops: names or patterns, with commas.")
+    ] = "*",
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help=f"With commas; by default all but {ORACLE} that are usable here.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = OUTPUTS[0],
+    threads: options.Threads = None,
+) -> None:
+    """Test the ops of a file on every backend against their functions; the exit code is 1 if one is wrong."""
+    if output not in OUTPUTS:
+        raise UsageError(f"--output: wanted one of {', '.join(OUTPUTS)}; got {output!r}")
+    check_file("FILE", file)
+    load_own_ops()
+    ops = [one for one in load_ops_of_file(file) if matches(one.name, op)]
+    if not ops:
+        raise UsageError(f"{file}: declares and imports no op like {op!r} (see graphml.ops.op)")
+    backends = _usable(backend)
+    found: list[OwnResult] = []
+    with Bars() as bars:
+        for one in backends:
+            found += check_own_ops(ops, one, _thread_counts(one, threads), bars.report)
+    memory = machine.read_bandwidth(threads or settings.threads() or os.cpu_count() or 1)
+    if output == "json":
+        write_json({"file": str(file), "memory_bytes_per_s": memory, "results": [_as_json(r) for r in found]})
+    else:
+        _print(ops, found, memory)
+    if any(result.failed for result in found):
+        raise typer.Exit(1)
+
+
+def _usable(named: str | None) -> list[Backend]:
+    """The backends that were asked for; by default those that this machine has."""
+    if named is not None:
+        check_backends("--backend", named)
+    found = []
+    every = [name for name in discovery.backend_names() if name != ORACLE]
+    for name in every if named is None else (one.strip() for one in named.split(",")):
+        try:
+            backend = discovery.backend(name)
+            reason = backend.unavailable()
+        except BackendError as error:
+            reason = str(error)
+        if reason is None:
+            found.append(backend)
+        elif named is not None:
+            raise BackendError(f"backend {name!r} cannot be used on this machine: {reason}")
+    return found
+
+
+def _thread_counts(backend: Backend, threads: int | None) -> Sequence[int | None]:
+    """One, an odd number, and last as many as were asked for: rows are shared otherwise by each."""
+    return [threads] if backend.reads_back else [1, 3, threads]
+
+
+def _print(ops: Sequence[OwnOp], found: Sequence[OwnResult], memory: float) -> None:
+    for op in ops:
+        print(f"{op.name}{op.declared.with_names()} at {op.declared.source}")
+    rows = [_row(result, memory) for result in found]
+    formats = {"NMSE": ".1e", "us, 1 row": ".1f", "us, 512": ".1f", "GB/s": ".1f", "% of memory": ".0f"}
+    print("\n".join(["", *text_table(rows, formats)]))
+    for result in found:
+        if result.reason:
+            print(f"{result.op} on {result.backend} runs in NumPy: {result.reason}")
+        for verdict in result.failed[:MOST_SHOWN]:
+            print(f"FAIL {result.backend} {verdict}")
+        if len(result.failed) > MOST_SHOWN:
+            print(f"     and {len(result.failed) - MOST_SHOWN} more of {result.op} on {result.backend}")
+    failed = sum(len(result.failed) for result in found)
+    print(f"{sum(len(result.verdicts) for result in found)} cases, {failed} failed")
+
+
+def _row(result: OwnResult, memory: float) -> dict[str, Any]:
+    single, many = (
+        [one for one in result.timings if (one.tokens == 1) == is_one] for is_one in (True, False)
+    )
+    rate = many[-1].bytes_per_s if many else None
+    return {
+        "op": result.op,
+        "backend": result.backend,
+        "runs as": result.how,
+        "cases": len(result.verdicts),
+        "failed": len(result.failed),
+        "NMSE": result.nmse,
+        "ULP": result.max_ulp,
+        "us, 1 row": 1e6 * single[-1].seconds if single else None,
+        "us, 512": 1e6 * many[-1].seconds if many else None,
+        "GB/s": rate / 1e9 if rate else None,
+        "% of memory": 100 * rate / (result.memory_bytes_per_s or memory) if rate else None,
+    }
+
+
+def _as_json(result: OwnResult) -> dict[str, Any]:
+    return {
+        "op": result.op,
+        "backend": result.backend,
+        "how": result.how,
+        "reason": result.reason,
+        "cases": len(result.verdicts),
+        "failed": [str(verdict) for verdict in result.failed],
+        "nmse": None if result.nmse == float("inf") else result.nmse,
+        "max_ulp": result.max_ulp,
+        "memory_bytes_per_s": result.memory_bytes_per_s,
+        "timings": [
+            {"call": t.call, "tokens": t.tokens, "seconds": t.seconds, "bytes_per_s": t.bytes_per_s}
+            for t in result.timings
+        ],
+    }

@@ -1,0 +1,115 @@
+"""The signature of a function that declares an op: operands before `*`, attributes with types after it.
+
+Knows Python's signatures; nothing of arrays or graphs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, get_type_hints
+
+from graphml.errors import GraphError
+from graphml.ir.op import Attribute
+from graphml.ir.source import Source
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_RESERVED = frozenset(("name", "begin", "end", "out", "rows"))
+KINDS: Mapping[Any, str] = {
+    int: "a whole number", float: "a number", bool: "True or False", str: "a text",
+    tuple[int, ...]: "a tuple of whole numbers", tuple[float, ...]: "a tuple of numbers",
+}  # fmt: skip
+"""The types of attributes, and their words for errors."""
+
+
+def place_of(function: Callable[..., Any]) -> Source:
+    """File and line of a function."""
+    code = getattr(function, "py_func", function).__code__
+    return Source(code.co_filename, code.co_firstlineno)
+
+
+@dataclass(frozen=True)
+class OwnSignature:
+    """What a declaring function says.
+
+    operands: names, in order. kinds: attribute -> its type. defaults: attribute -> default, None where it is
+    required. source: file and line.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    kinds: Mapping[str, Any]
+    defaults: Mapping[str, Attribute | None]
+    source: Source
+
+    def fail(self, reason: str) -> NoReturn:
+        """Raise the error for this op."""
+        raise GraphError(f"op {self.name!r} ({self.source}): {reason}")
+
+    def with_names(self) -> inspect.Signature:
+        """Of the builder's method: operands, attributes by name, and the node's name."""
+        kind = inspect.Parameter
+        given = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self.operands]
+        for name, annotation in self.kinds.items():
+            default = kind.empty if self.defaults[name] is None else self.defaults[name]
+            given.append(kind(name, kind.KEYWORD_ONLY, default=default, annotation=annotation))
+        return inspect.Signature([*given, kind("name", kind.KEYWORD_ONLY, default=None)])
+
+
+def fitted(name: str, kind: Any, value: Any) -> Attribute:
+    """The value as an attribute of this type; a `GraphError` for any other."""
+    if kind is float and _is_number(value):
+        return float(value)
+    is_tuple = isinstance(value, tuple)
+    if kind == tuple[float, ...] and is_tuple and all(map(_is_number, value)):
+        return tuple(map(float, value))
+    if kind == tuple[int, ...] and is_tuple and all(type(item) is int for item in value):
+        return tuple(value)
+    if type(value) is not kind:
+        raise GraphError(f"attribute {name!r}: wanted {KINDS[kind]}; got {value!r}")
+    plain: Attribute = value
+    return plain
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def read_signature(function: Callable[..., Any], name: str, skipped: int = 0) -> OwnSignature:
+    """The signature of a function; `GraphError` for one that declares no op.
+
+    skipped: parameters at the beginning that are no operands, such as the builder.
+    """
+    empty = OwnSignature(name, (), {}, {}, place_of(function))
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        empty.fail("wanted a name of letters, digits and _, as the text of a graph keeps it")
+    kinds = inspect.Parameter
+    hints = get_type_hints(function)
+    operands: list[str] = []
+    types: dict[str, Any] = {}
+    defaults: dict[str, Attribute | None] = {}
+    for one in list(inspect.signature(function).parameters.values())[skipped:]:
+        if one.name in _RESERVED:
+            empty.fail(f"parameter {one.name!r}: the name has a meaning of its own; wanted another")
+        if one.kind is kinds.KEYWORD_ONLY:
+            types[one.name] = hints.get(one.name)
+            if types[one.name] not in KINDS:
+                empty.fail(
+                    f"attribute {one.name!r}: wanted a type: int, float, bool, str, tuple[int, ...] or "
+                    f"tuple[float, ...]; got {types[one.name]}"
+                )
+            has_none = one.default is kinds.empty
+            try:
+                defaults[one.name] = None if has_none else fitted(one.name, types[one.name], one.default)
+            except GraphError as error:
+                empty.fail(str(error))
+        elif one.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD) or one.default is not kinds.empty:
+            empty.fail(f"parameter {one.name!r}: wanted operands without defaults, then `*`, then attributes")
+        else:
+            operands.append(one.name)
+    if not operands:
+        empty.fail("wanted at least one operand before `*`")
+    return OwnSignature(name, tuple(operands), types, defaults, empty.source)
