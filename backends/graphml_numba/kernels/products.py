@@ -68,7 +68,7 @@ def linear(form: RowFormat, has_bias: bool, has_residual: bool) -> Callable[...,
     ) -> None:
         rows, n_x = weight.view(word), x.shape[0]
         together = rows_together(n_x)
-        w, s = np.zeros((together, x.shape[1]), F32), np.empty(SCRATCH, F32)
+        w, s = np.empty((together, x.shape[1]), F32), np.empty(SCRATCH, F32)
         sums, picked = np.empty((even(n_x), together), F32), np.arange(n_x)
         for first in range(begin, end, together):
             last = min(first + together, end)
@@ -118,7 +118,7 @@ def linear_id(form: RowFormat) -> Callable[..., Any]:
                 continue
             picked = chosen // ids_per_x
             together = rows_together(picked.shape[0])
-            w = np.zeros((together, x.shape[1]), F32)
+            w = np.empty((together, x.shape[1]), F32)
             sums = np.empty((even(picked.shape[0]), together), F32)
             for first in range(begin, end, together):
                 last = min(first + together, end)
