@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -32,6 +33,7 @@ import numpy as np
 from numba import carray
 from numba import types as kinds
 from numba.core import cgutils, codegen
+from numba.core.bytecode import FunctionIdentity
 from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
@@ -43,11 +45,15 @@ from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, dim_slot
 from graphml_cpu.compiler import Kernel
 
 KEPT_FILES = 512
-_MAGIC = "graphml-array-kernel-1"
+_MAGIC = "graphml-array-kernel-2"
 _ENTRY = kinds.void(kinds.int64, kinds.int64, kinds.int64)
 _lock = threading.RLock()
 _loaded: dict[str, Kernel] = {}
 _kept_libraries: list[Any] = []  # their code lives as long as they do
+
+# numba counts functions from 1 in each process and names machine code by that number: kernels kept by several
+# processes would take each other's functions where one process loads them all.
+FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(7), "little") + 1)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

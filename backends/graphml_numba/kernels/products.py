@@ -19,7 +19,7 @@ from graphml.ir.shape import Dim, Symbol
 from graphml_numba.helpers import F32, Array
 from graphml_numba.kernel_of import kernel_of
 from graphml_numba.kernels.formats import SCRATCH, RowFormat, has_format, row_format
-from graphml_numba.kernels.tiles import COLUMNS, decode_and_multiply, padded, rows_together
+from graphml_numba.kernels.tiles import decode_and_multiply, even, rows_together
 
 Maker = Callable[..., Callable[..., Any]]
 
@@ -68,8 +68,8 @@ def linear(form: RowFormat, has_bias: bool, has_residual: bool) -> Callable[...,
     ) -> None:
         rows, n_x = weight.view(word), x.shape[0]
         together = rows_together(n_x)
-        w, s = np.zeros((together, COLUMNS), F32), np.empty(SCRATCH, F32)
-        sums, picked = np.empty((padded(n_x), together), F32), np.arange(n_x)
+        w, s = np.empty((together, x.shape[1]), F32), np.empty(SCRATCH, F32)
+        sums, picked = np.empty((even(n_x), together), F32), np.arange(n_x)
         for first in range(begin, end, together):
             last = min(first + together, end)
             products(rows[first:last], x, picked, w, s, sums)
@@ -118,7 +118,8 @@ def linear_id(form: RowFormat) -> Callable[..., Any]:
                 continue
             picked = chosen // ids_per_x
             together = rows_together(picked.shape[0])
-            w, sums = np.zeros((together, COLUMNS), F32), np.empty((padded(picked.shape[0]), together), F32)
+            w = np.empty((together, x.shape[1]), F32)
+            sums = np.empty((even(picked.shape[0]), together), F32)
             for first in range(begin, end, together):
                 last = min(first + together, end)
                 products(experts[expert, first:last], x, picked, w, s, sums)
