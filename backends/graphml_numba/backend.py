@@ -9,7 +9,10 @@ from graphml_cpu.node_support import NodeSupport
 from graphml.backend import Backend, Device
 from graphml.ir.node import Node
 
-FUSED = frozenset(("linear", "linear_id"))
+FUSED = frozenset((
+    "linear", "linear_id", "softcap", "swiglu", "geglu", "geglu_erf", "geglu_quick", "reglu", "rms_norm_mul",
+    "layer_norm_mul",
+))  # fmt: skip
 """The fused ops that have kernels: known here, so that backends can be listed without numba."""
 
 

@@ -15,7 +15,7 @@ from numba.core.compiler import Compiler
 
 Array = Any
 Number = Any
-F32, I32, I64, U32 = np.float32, np.int32, np.int64, np.uint32
+F32, F64, I32, I64, U32 = np.float32, np.float64, np.int32, np.int64, np.uint32
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
