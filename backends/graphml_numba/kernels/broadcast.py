@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
-from graphml_cpu.array_kernels.row_kernels import refuses_rows
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import Step, one_symbol
 
 from graphml.ir.node import Node
-from graphml_numba.helpers import Array, Number, helper
+from graphml_numba.helpers import Array, Number
 from graphml_numba.kernel_of import kernel_of
 
 DIMS = 4
@@ -20,7 +20,7 @@ DIMS = 4
 def refuses(node: Node) -> str | None:
     """Why an op has no kernel."""
     too_many = len(node.shape) > DIMS
-    return f"{node.name} has more than {DIMS} dimensions" if too_many else refuses_rows(node)
+    return f"{node.name} has more than {DIMS} dimensions" if too_many else one_symbol(node)
 
 
 def in_four(value: Node) -> ArrayValue:
@@ -55,27 +55,7 @@ def of_pairs(formula: Callable[[Number, Number], Number]) -> Callable[..., Any]:
     return kernel
 
 
-@helper
-def _add(a: Number, b: Number) -> Number:
-    return a + b
-
-
-@helper
-def _sub(a: Number, b: Number) -> Number:
-    return a - b
-
-
-@helper
-def _mul(a: Number, b: Number) -> Number:
-    return a * b
-
-
-@helper
-def _div(a: Number, b: Number) -> Number:
-    return a / b
-
-
-add = kernel_of("add", call=call, refuses=refuses)(of_pairs(_add))
-sub = kernel_of("sub", call=call, refuses=refuses)(of_pairs(_sub))
-mul = kernel_of("mul", call=call, refuses=refuses)(of_pairs(_mul))
-div = kernel_of("div", call=call, refuses=refuses)(of_pairs(_div))
+add = kernel_of("add", call=call, refuses=refuses)(of_pairs(operator.add))
+sub = kernel_of("sub", call=call, refuses=refuses)(of_pairs(operator.sub))
+mul = kernel_of("mul", call=call, refuses=refuses)(of_pairs(operator.mul))
+div = kernel_of("div", call=call, refuses=refuses)(of_pairs(operator.truediv))
