@@ -38,7 +38,7 @@ class _Separate(Compiler):  # type: ignore[misc]
 
 def helper(function: Function) -> Function:
     """A helper whose float sums are in the order written."""
-    return _compiled(function)
+    return _compiled(function, fastmath=False)  # else numba inherits it from the first caller
 
 
 def sums_helper(function: Function) -> Function:

@@ -5,6 +5,7 @@ A formula is a helper of one number; `of_one` and `gate_of` make kernels of it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -61,23 +62,8 @@ def gate_of(formula: Callable[[Number], Number]) -> Callable[..., Any]:
 
 
 @helper
-def _neg(x: Number) -> Number:
-    return -x
-
-
-@helper
-def _abs(x: Number) -> Number:
-    return abs(x)
-
-
-@helper
 def _sqr(x: Number) -> Number:
     return x * x
-
-
-@helper
-def _sqrt(x: Number) -> Number:
-    return np.sqrt(x)
 
 
 @helper
@@ -132,10 +118,10 @@ def _softplus(x: Number) -> Number:
 
 # --- kernels
 
-neg = kernel_of("neg")(of_one(_neg))
-absolute = kernel_of("abs")(of_one(_abs))
+neg = kernel_of("neg")(of_one(operator.neg))
+absolute = kernel_of("abs")(of_one(abs))
 sqr = kernel_of("sqr")(of_one(_sqr))
-sqrt = kernel_of("sqrt")(of_one(_sqrt))
+sqrt = kernel_of("sqrt")(of_one(np.sqrt))
 exp_of_rows = kernel_of("exp")(of_one(exp))
 tanh_of_rows = kernel_of("tanh")(of_one(tanh))
 sigmoid_of_rows = kernel_of("sigmoid")(of_one(sigmoid))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphml_cpu.array_kernels.row_kernels import refuses_rows
-from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
+from graphml_cpu.array_kernels.step import array_step, as_stored, joined
 from graphml_cpu.lowering.step import Step
 
 from graphml.ir.node import Node
@@ -50,7 +50,7 @@ def columns(out: Array, x: Array, begin: int, end: int, start: int) -> None:
 
 def call_repeat(node: Node, function: Callable[..., Any]) -> Step:
     """The call of the kernel of `repeat`."""
-    arrays = {"out": ArrayValue(node, node.shape), "x": ArrayValue(node.inputs[0], node.inputs[0].shape)}
+    arrays = {"out": as_stored(node), "x": as_stored(node.inputs[0])}
     return array_step(function, arrays, joined(node.shape[:1], node.name))
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from graphml_cpu.array_kernels.step import ArrayValue, array_step
+from graphml_cpu.array_kernels.step import array_step, as_stored
 from graphml_cpu.lowering.step import Rows, Step
 
 from graphml.ir.node import Node
 from graphml.ir.op import integer, integers
-from graphml_numba.helpers import F32, I32, I64, Array, helper
+from graphml_numba.helpers import F32, I32, I64, Array, Number, helper
 from graphml_numba.kernel_of import kernel_of
 
 U64 = np.uint64
@@ -23,14 +23,14 @@ def call_ngram_rows(node: Node, make: Callable[..., Callable[..., Any]]) -> Step
     """The call of the kernel of `ngram_rows`, on one thread: a few numbers for each token."""
     names = ("out", "state", "tokens", "sequences", "positions")
     values = (node, *node.inputs)
-    arrays = {name: ArrayValue(value, value.shape) for name, value in zip(names, values, strict=True)}
+    arrays = {name: as_stored(value) for name, value in zip(names, values, strict=True)}
     numbers = (integers(node.attributes, name) for name in ("multipliers", "sizes", "offsets"))
     kernel = make(*map(tuple, numbers), integer(node.attributes, "eos"))
     return array_step(kernel, arrays, Rows(None, 1), writes=("out", "state"), name=node.op.name)
 
 
 @helper
-def token_at(t: int, first: int, tokens: Array, before: Array) -> int:
+def token_at(t: int, first: int, tokens: Array, before: Array) -> Number:
     """Token t of a step; those of a sequence that are before its first one in the step are in `before`."""
     return I64(tokens[t]) if t >= first else I64(before[before.shape[0] + t - first])
 
@@ -55,7 +55,7 @@ def ngram_rows(
                 first = t
             mixed, hidden = U64(I64(tokens[t])) * factors[0], False
             for back in range(1, n):
-                token = I64(0)
+                token: Number = I64(0)
                 if not hidden and back <= positions[t]:
                     token = token_at(t - back, first, tokens, before)
                     hidden = token == eos

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
+from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
 from graphml_cpu.lowering.step import Step
 
 from graphml.ir.node import Node
-from graphml.ir.op import Attributes
 from graphml.ir.ops.position import frequencies, magnitude
 from graphml_numba.helpers import F32, F64, Array
 from graphml_numba.kernel_of import kernel_of
@@ -23,17 +22,13 @@ def call_rope_table(node: Node, make: Maker) -> Step:
     """The call of the kernel of `rope_table`. Missing factors are the positions, unread."""
     positions, *factors = node.inputs
     arrays = {
-        "out": ArrayValue(node, node.shape),
-        "positions": ArrayValue(positions, positions.shape),
-        "factors": ArrayValue(factors[0], factors[0].shape) if factors else ArrayValue(positions, (0,)),
+        "out": as_stored(node),
+        "positions": as_stored(positions),
+        "factors": as_stored(factors[0]) if factors else ArrayValue(positions, (0,)),
     }
-    kernel = make(*_numbers(node.attributes), bool(factors))
+    angles = tuple(frequencies(node.attributes, None).tolist())
+    kernel = make(angles, magnitude(node.attributes), bool(factors))
     return array_step(kernel, arrays, joined(node.shape[:1], node.name), name=node.op.name)
-
-
-def _numbers(attributes: Attributes) -> tuple[tuple[float, ...], float]:
-    """The angle per position of each pair of dimensions, without factors, and the magnitude."""
-    return tuple(frequencies(attributes, None).tolist()), magnitude(attributes)
 
 
 @kernel_of("rope_table", call=call_rope_table)
@@ -57,11 +52,7 @@ def rope_table(angles: tuple[float, ...], size: float, has_factors: bool) -> Cal
 def call_rope(node: Node, function: Callable[..., Any]) -> Step:
     """The call of the kernel of `rope`."""
     x, table = node.inputs
-    arrays = {
-        "out": ArrayValue(node, node.shape),
-        "x": ArrayValue(x, x.shape),
-        "table": ArrayValue(table, table.shape),
-    }
+    arrays = {"out": as_stored(node), "x": as_stored(x), "table": as_stored(table)}
     attributes = {"interleaved": node.attributes["mode"] == "norm"}
     return array_step(function, arrays, joined(node.shape[:1], node.name), attributes=attributes)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
+from graphml_cpu.array_kernels.step import array_step, as_stored, joined
 from graphml_cpu.lowering.step import Step
 
 from graphml.ir.node import Node
@@ -71,7 +71,7 @@ def sample_row(out: Array, logits: Array, top_logits: Array, settings: Array, be
 
 
 @helper
-def index_of_sampled(logits: Array, log_sum: Number, settings: Array) -> int:
+def index_of_sampled(logits: Array, log_sum: Number, settings: Array) -> Number:
     """The index of the sampled token among the largest logits, which are in descending order."""
     kept, largest = logits.shape[0], logits[0]
     if settings[TOP_K] > 0:
@@ -105,7 +105,7 @@ def call_sample_token(node: Node, function: Callable[..., Any]) -> Step:
     """The call of the kernel of `sample_token`."""
     names = ("out", "ids", "top_logits", "of_row", "settings")
     values = (node, *node.inputs)
-    arrays = {name: ArrayValue(value, value.shape) for name, value in zip(names, values, strict=True)}
+    arrays = {name: as_stored(value) for name, value in zip(names, values, strict=True)}
     return array_step(function, arrays, joined(node.shape, node.name))
 
 
