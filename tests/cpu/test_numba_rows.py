@@ -105,5 +105,7 @@ def test_nan_is_after_all_numbers_and_the_first_of_equals_first() -> None:
     assert out.tolist() == [[3, 4, 1, 6, 7, 2, 0, 5]]
     kept = np.empty_like(x)
     compiled(top_k_groups)(kept, x, 0, 1, 4, 2)
-    wanted = index.top_k_groups.reference([x], {"n_group": 4, "n_group_used": 2})
+    reference = index.top_k_groups.reference
+    assert reference is not None
+    wanted = reference([x], {"n_group": 4, "n_group_used": 2})
     np.testing.assert_array_equal(kept, wanted)
