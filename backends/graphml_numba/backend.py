@@ -9,7 +9,10 @@ from graphml_cpu.node_support import NodeSupport
 from graphml.backend import Backend, Device
 from graphml.ir.node import Node
 
-FUSED = frozenset(("linear", "linear_id", "rms_norm_mul", "swiglu"))
+FUSED = frozenset((
+    "linear", "linear_id", "softcap", "swiglu", "geglu", "geglu_erf", "geglu_quick", "reglu", "rms_norm_mul",
+    "layer_norm_mul",
+))  # fmt: skip
 """The fused ops that have kernels: known here, so that backends can be listed without numba."""
 
 
@@ -31,7 +34,7 @@ def _refuses(node: Node) -> str | None:
 
 def _unavailable() -> str | None:
     missing = importlib.util.find_spec("numba") is None
-    return "numba is not installed; in a clone of graphml: pip install '.[numba]'" if missing else None
+    return "numba is not installed: pip install 'graphml-engine[numba]'" if missing else None
 
 
 BACKEND = Backend("numba", open=_open, refuses=_refuses, fused=FUSED, unavailable=_unavailable)

@@ -15,7 +15,7 @@ from numba.core.compiler import Compiler
 
 Array = Any
 Number = Any
-F32, I32, I64, U32 = np.float32, np.int32, np.int64, np.uint32
+F32, F64, I32, I64, U32 = np.float32, np.float64, np.int32, np.int64, np.uint32
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -38,7 +38,7 @@ class _Separate(Compiler):  # type: ignore[misc]
 
 def helper(function: Function) -> Function:
     """A helper whose float sums are in the order written."""
-    return _compiled(function)
+    return _compiled(function, fastmath=False)  # else numba inherits it from the first caller
 
 
 def sums_helper(function: Function) -> Function:

@@ -1,86 +1,141 @@
-"""Elementwise ops, see `graphml.ir.ops.elementwise`."""
+"""Elementwise ops of one operand, see `graphml.ir.ops.elementwise`; the gates among the fused ops.
+
+A formula is a helper of one number; `of_one` and `gate_of` make kernels of it.
+"""
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from graphml_cpu.array_kernels.row_kernels import row_step
-from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
-from graphml_cpu.lowering.step import Step, one_symbol
 
-from graphml.ir.node import Node
-from graphml.ir.shape import Dim, Symbol
 from graphml_numba.helpers import F32, Array, Number, helper
 from graphml_numba.kernel_of import kernel_of
-from graphml_numba.kernels.exponential import HALF, ONE, erf, exp, sigmoid, tanh
+from graphml_numba.kernels.exponential import exp, sigmoid, tanh
 
-Maker = Callable[[str], Callable[..., Any]]
-GELU, GELU_CUBE, ROOT_HALF = F32(math.sqrt(2 / math.pi)), F32(0.044715), F32(math.sqrt(0.5))
-LINEAR_FROM = F32(20.0)
-
-
-@helper
-def gelu(x: Number) -> Number:
-    """Hendrycks and Gimpel 2016 (arXiv:1606.08415), by tanh."""
-    return HALF * x * (ONE + tanh(GELU * x * (ONE + GELU_CUBE * x * x)))
+BLOCK = 1024
+"""Elements computed together: out may be the memory of x, so results are first kept elsewhere."""
+ZERO, HALF, ONE = F32(0), F32(0.5), F32(1)
 
 
-@helper
-def softplus(x: Number) -> Number:
-    """log(1 + exp(x)), x itself where it is large."""
-    return x if x > LINEAR_FROM else F32(math.log1p(exp(x)))
+def of_one(formula: Callable[[Number], Number]) -> Callable[..., Any]:
+    """out = formula(x)."""
 
-
-@helper
-def relu(x: Number) -> Number:
-    """max(x, 0), NaN kept."""
-    return F32(0.0) if x < 0 else x
-
-
-UNARY: Mapping[str, Callable[[Number], Number]] = {
-    "neg": helper(lambda x: -x),
-    "abs": helper(lambda x: abs(x)),
-    "sqr": helper(lambda x: x * x),
-    "sqrt": helper(lambda x: np.sqrt(x)),
-    "exp": exp,
-    "tanh": tanh,
-    "sigmoid": sigmoid,
-    "relu": relu,
-    "silu": helper(lambda x: x * sigmoid(x)),
-    "gelu": gelu,
-    "gelu_erf": helper(lambda x: HALF * x * (ONE + erf(x * ROOT_HALF))),
-    "gelu_quick": helper(lambda x: x * sigmoid(F32(1.702) * x)),
-    "softplus": softplus,
-}
-BINARY: Mapping[str, Callable[[Number, Number], Number]] = {
-    "add": helper(lambda a, b: a + b),
-    "sub": helper(lambda a, b: a - b),
-    "mul": helper(lambda a, b: a * b),
-    "div": helper(lambda a, b: a / b),
-}
-
-
-def call_made(node: Node, make: Maker) -> Step:
-    """The call of the kernel that is made for an op's name, by rows."""
-    return row_step(node, make(node.op.name), name=node.op.name)
-
-
-@kernel_of(*UNARY, call=call_made)
-@functools.cache
-def unary(op: str) -> Callable[..., Any]:
-    """out = op(x)."""
-    function = UNARY[op]
+    @helper
+    def computed(x: Array, y: Array) -> None:
+        for i in range(x.shape[0]):
+            y[i] = formula(x[i])
 
     def kernel(out: Array, x: Array, begin: int, end: int) -> None:
+        y, n = np.empty(BLOCK, F32), x.shape[1]
         for row in range(begin, end):
-            for i in range(x.shape[1]):
-                out[row, i] = function(x[row, i])
+            for first in range(0, n, BLOCK):
+                last = min(first + BLOCK, n)
+                computed(x[row, first:last], y)
+                out[row, first:last] = y[: last - first]
 
     return kernel
+
+
+def gate_of(formula: Callable[[Number], Number]) -> Callable[..., Any]:
+    """out = formula(gate) * up."""
+
+    @helper
+    def computed(gate: Array, up: Array, y: Array) -> None:
+        for i in range(gate.shape[0]):
+            y[i] = formula(gate[i]) * up[i]
+
+    def kernel(out: Array, gate: Array, up: Array, begin: int, end: int) -> None:
+        y, n = np.empty(BLOCK, F32), gate.shape[1]
+        for row in range(begin, end):
+            for first in range(0, n, BLOCK):
+                last = min(first + BLOCK, n)
+                computed(gate[row, first:last], up[row, first:last], y)
+                out[row, first:last] = y[: last - first]
+
+    return kernel
+
+
+# --- formulas
+
+
+@helper
+def _sqr(x: Number) -> Number:
+    return x * x
+
+
+@helper
+def _relu(x: Number) -> Number:
+    return ZERO if x < ZERO else x  # a NaN passes
+
+
+@helper
+def _silu(x: Number) -> Number:
+    return x / (ONE + exp(-x))
+
+
+@helper
+def _gelu(x: Number) -> Number:
+    """x/2 (1 + tanh(u)), which is x times the sigmoid of 2 u; 2 sqrt(2 / pi) is 1.5957691."""
+    return x / (ONE + exp(x * (ONE + F32(0.044715) * x * x) * F32(-1.5957691216057308)))
+
+
+@helper
+def _gelu_quick(x: Number) -> Number:
+    return x / (ONE + exp(x * F32(-1.702)))
+
+
+@helper
+def _erf(x: Number) -> Number:
+    """Two polynomials: near 0 in x * x, elsewhere of the logarithm of 1 - erf(|x|)."""
+    size, square = abs(x), x * x
+    r = F32(3.83197126e-4) - F32(1.72853470e-5) * size
+    r = r * square + (F32(2.42546219e-2) - F32(3.88396438e-3) * size)
+    r = r * size - F32(1.06777877e-1)
+    r = r * size - F32(6.34846687e-1)
+    r = r * size - F32(1.28717512e-1)
+    far = ONE if size > F32(4) else ONE - exp(r * size - size)
+    p = F32(4.99119423e-3) - F32(5.96761703e-4) * square
+    p = p * square - F32(2.67681349e-2)
+    p = p * square + F32(1.12819925e-1)
+    p = p * square - F32(3.76125336e-1)
+    p = p * square + F32(1.28379166e-1)
+    signed = -far if x < ZERO else far
+    return signed if size > F32(0.927734375) else p * x + x
+
+
+@helper
+def _gelu_erf(x: Number) -> Number:
+    return HALF * x * (ONE + _erf(x * F32(0.7071067811865476)))
+
+
+@helper
+def _softplus(x: Number) -> Number:
+    return x if x > F32(20) else np.log1p(exp(x))
+
+
+# --- kernels
+
+neg = kernel_of("neg")(of_one(operator.neg))
+absolute = kernel_of("abs")(of_one(abs))
+sqr = kernel_of("sqr")(of_one(_sqr))
+sqrt = kernel_of("sqrt")(of_one(np.sqrt))
+exp_of_rows = kernel_of("exp")(of_one(exp))
+tanh_of_rows = kernel_of("tanh")(of_one(tanh))
+sigmoid_of_rows = kernel_of("sigmoid")(of_one(sigmoid))
+relu = kernel_of("relu")(of_one(_relu))
+silu = kernel_of("silu")(of_one(_silu))
+gelu = kernel_of("gelu")(of_one(_gelu))
+gelu_erf = kernel_of("gelu_erf")(of_one(_gelu_erf))
+gelu_quick = kernel_of("gelu_quick")(of_one(_gelu_quick))
+softplus = kernel_of("softplus")(of_one(_softplus))
+swiglu = kernel_of("swiglu")(gate_of(_silu))
+geglu = kernel_of("geglu")(gate_of(_gelu))
+geglu_erf = kernel_of("geglu_erf")(gate_of(_gelu_erf))
+geglu_quick = kernel_of("geglu_quick")(gate_of(_gelu_quick))
+reglu = kernel_of("reglu")(gate_of(_relu))
 
 
 @kernel_of("scale")
@@ -93,60 +148,16 @@ def scale(out: Array, x: Array, begin: int, end: int, factor: float, offset: flo
 
 @kernel_of("clamp")
 def clamp(out: Array, x: Array, begin: int, end: int, low: float, high: float) -> None:
-    """x between low and high, NaN kept."""
+    """out = x within low and high; a NaN passes."""
     for row in range(begin, end):
         for i in range(x.shape[1]):
-            value = x[row, i]
-            value = low if value < low else value
-            out[row, i] = high if value > high else value
+            y = low if x[row, i] < low else x[row, i]
+            out[row, i] = high if y > high else y
 
 
-@kernel_of("swiglu")
-def swiglu(out: Array, gate: Array, up: Array, begin: int, end: int) -> None:
-    """silu(gate) * up."""
+@kernel_of("softcap")
+def softcap(out: Array, x: Array, begin: int, end: int, factor: float, limit: float) -> None:
+    """out = limit * tanh(x * factor)."""
     for row in range(begin, end):
-        for i in range(out.shape[1]):
-            out[row, i] = gate[row, i] * sigmoid(gate[row, i]) * up[row, i]
-
-
-N_DIMS = 4
-
-
-def padded(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """The shape with leading dimensions of 1: `N_DIMS` in all."""
-    return (1,) * (N_DIMS - len(shape)) + shape
-
-
-def refuses_dims(node: Node) -> str | None:
-    """Why a value is not taken as rows of `N_DIMS` dimensions."""
-    if len(node.shape) > N_DIMS or isinstance(node.shape[-1], Symbol):
-        return f"{node.name} has more than {N_DIMS} dimensions, or rows of a symbolic width"
-    return one_symbol(node)
-
-
-def call_binary(node: Node, make: Maker) -> Step:
-    """The call of the kernel of an op of two values; the second may have dimensions of 1."""
-    a, b = node.inputs
-    arrays = {name: ArrayValue(one, padded(one.shape)) for name, one in (("out", node), ("a", a), ("b", b))}
-    return array_step(make(node.op.name), arrays, joined(node.shape[:-1], node.name), name=node.op.name)
-
-
-@kernel_of(*BINARY, call=call_binary, refuses=refuses_dims)
-@functools.cache
-def binary(op: str) -> Callable[..., Any]:
-    """out = op(a, b), b stretched along its dimensions of 1."""
-    function = BINARY[op]
-
-    def kernel(out: Array, a: Array, b: Array, begin: int, end: int) -> None:
-        _, n_1, n_2, n = out.shape
-        for row in range(begin, end):
-            i, j, k = row // (n_1 * n_2), row // n_2 % n_1, row % n_2
-            x, y = a[i, j, k], b[min(i, b.shape[0] - 1), min(j, b.shape[1] - 1), min(k, b.shape[2] - 1)]
-            if len(y) == n:
-                for column in range(n):
-                    out[i, j, k, column] = function(x[column], y[column])
-            else:
-                for column in range(n):
-                    out[i, j, k, column] = function(x[column], y[0])
-
-    return kernel
+        for i in range(x.shape[1]):
+            out[row, i] = limit * tanh(x[row, i] * factor)

@@ -1,99 +1,87 @@
-"""Rotary positions, see `graphml.ir.ops.position`."""
+"""Rotary position embedding and scales of positions, see `graphml.ir.ops.position`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
-from graphml_cpu.lowering.step import Constant, Step
+from graphml_cpu.lowering.step import Step
 
-from graphml.ir import op
-from graphml.ir.dtype import dtype
 from graphml.ir.node import Node
-from graphml.ir.op import Type
-from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.ops.position import frequencies, magnitude
-from graphml_numba.helpers import Array
+from graphml_numba.helpers import F32, F64, Array
 from graphml_numba.kernel_of import kernel_of
 
-
-def refuses_table(node: Node) -> str | None:
-    """Why the frequencies are not known when a program is made."""
-    if len(node.inputs) > 1 and node.inputs[1].op is not weight_leaf:
-        return f"the factors {node.inputs[1].name} are computed in the graph"
-    return None
+Maker = Callable[..., Callable[..., Any]]
 
 
-def call_table(node: Node, function: Callable[..., Any]) -> Step:
-    """The call of the kernel of `rope_table`; frequencies are computed once."""
-
-    def angles(weights: Mapping[str, op.Array]) -> op.Array:
-        return frequencies(node.attributes, weights[node.inputs[1].name] if len(node.inputs) > 1 else None)
-
-    kind = Type(dtype("f64"), node.shape[1:2])
+def call_rope_table(node: Node, make: Maker) -> Step:
+    """The call of the kernel of `rope_table`. Missing factors are the positions, unread."""
+    positions, *factors = node.inputs
     arrays = {
         "out": as_stored(node),
-        "positions": as_stored(node.inputs[0]),
-        "frequencies": ArrayValue(Constant(angles), kind.shape, kind),
+        "positions": as_stored(positions),
+        "factors": as_stored(factors[0]) if factors else ArrayValue(positions, (0,)),
     }
-    scale = {"scale": float(magnitude(node.attributes))}
-    return array_step(
-        function, arrays, joined(node.shape[:1], node.name), attributes=scale, name="rope_table"
-    )
+    angles = tuple(frequencies(node.attributes, None).tolist())
+    kernel = make(angles, magnitude(node.attributes), bool(factors))
+    return array_step(kernel, arrays, joined(node.shape[:1], node.name), name=node.op.name)
 
 
-@kernel_of("rope_table", call=call_table, refuses=refuses_table)
-def rope_table(out: Array, positions: Array, frequencies: Array, begin: int, end: int, scale: float) -> None:
-    """Cosine and sine of position times frequency; angles in double precision."""
-    for token in range(begin, end):
-        for i in range(len(frequencies)):
-            angle = positions[token] * frequencies[i]
-            out[token, i, 0] = math.cos(angle) * scale
-            out[token, i, 1] = math.sin(angle) * scale
+@kernel_of("rope_table", call=call_rope_table)
+@functools.cache
+def rope_table(angles: tuple[float, ...], size: float, has_factors: bool) -> Callable[..., Any]:
+    """out [T, n_rot / 2, 2] = the cosine and sine of position * angle / factor, times the size."""
+    per_position = np.array(angles)
+
+    def kernel(out: Array, positions: Array, factors: Array, begin: int, end: int) -> None:
+        for t in range(begin, end):
+            for i in range(per_position.shape[0]):
+                angle = positions[t] * per_position[i]
+                if has_factors:
+                    angle /= F64(factors[i])
+                out[t, i, 0] = np.cos(angle) * size
+                out[t, i, 1] = np.sin(angle) * size
+
+    return kernel
 
 
 def call_rope(node: Node, function: Callable[..., Any]) -> Step:
-    """The call of the kernel of `rope`: a token is a row."""
+    """The call of the kernel of `rope`."""
     x, table = node.inputs
     arrays = {"out": as_stored(node), "x": as_stored(x), "table": as_stored(table)}
-    neox = {"neox": node.attributes["mode"] == "neox"}
-    return array_step(function, arrays, joined(node.shape[:1], node.name), attributes=neox, name="rope")
+    attributes = {"interleaved": node.attributes["mode"] == "norm"}
+    return array_step(function, arrays, joined(node.shape[:1], node.name), attributes=attributes)
 
 
 @kernel_of("rope", call=call_rope)
-def rope(out: Array, x: Array, table: Array, begin: int, end: int, neox: bool) -> None:
-    """Pairs of dimensions of each head rotated: 2i and 2i + 1, or with neox i and i + half."""
+def rope(out: Array, x: Array, table: Array, begin: int, end: int, interleaved: bool) -> None:
+    """Rotate each pair of dimensions of each head by its angle; dimensions past n_rot stay as they are.
+
+    Pairs are (0, 1), (2, 3) and so on if interleaved (mode `norm`), else (0, n_rot / 2), (1, n_rot / 2 + 1)
+    and so on (mode `neox`).
+    """
     half = table.shape[1]
-    for token in range(begin, end):
+    for t in range(begin, end):
         for head in range(x.shape[1]):
             for i in range(half):
-                a, b = (i, i + half) if neox else (2 * i, 2 * i + 1)
-                first, second = x[token, head, a], x[token, head, b]
-                cos, sin = table[token, i, 0], table[token, i, 1]
-                out[token, head, a] = first * cos - second * sin
-                out[token, head, b] = first * sin + second * cos
-            for i in range(2 * half, x.shape[2]):
-                out[token, head, i] = x[token, head, i]
+                first = 2 * i if interleaved else i
+                second = first + 1 if interleaved else first + half
+                a, b = x[t, head, first], x[t, head, second]
+                cos, sin = table[t, i, 0], table[t, i, 1]
+                out[t, head, first] = a * cos - b * sin
+                out[t, head, second] = a * sin + b * cos
+            out[t, head, 2 * half :] = x[t, head, 2 * half :]
 
 
-def call_scale(node: Node, function: Callable[..., Any]) -> Step:
-    """The call of the kernel of `position_scale`."""
-    names = ("factor", "step", "offset")
-    arrays = {"out": as_stored(node), "positions": as_stored(node.inputs[0])}
-    given = {name: node.attributes[name] for name in names}
-    given["factor"] = op.number(node.attributes, "factor")
-    return array_step(
-        function, arrays, joined(node.shape[:1], node.name), attributes=given, name=node.op.name
-    )
-
-
-@kernel_of("position_scale", call=call_scale)
+@kernel_of("position_scale")
 def position_scale(
     out: Array, positions: Array, begin: int, end: int, factor: float, step: int, offset: int
 ) -> None:
-    """1 + factor * log(1 + (position + offset) // step)."""
-    for token in range(begin, end):
-        out[token, 0, 0] = 1.0 + np.float64(factor) * math.log1p((positions[token] + offset) // step)
+    """out = 1 + factor * log(1 + floor((position + offset) / step))."""
+    for t in range(begin, end):
+        steps = (positions[t] + offset) // step
+        out[t, 0] = F32(1.0 + factor * np.log1p(F64(steps)))
