@@ -31,7 +31,7 @@ def _refuses(node: Node) -> str | None:
 
 def _unavailable() -> str | None:
     missing = importlib.util.find_spec("numba") is None
-    return "numba is not installed: pip install 'graphml-engine[numba]'" if missing else None
+    return "numba is not installed; in a clone of graphml: pip install '.[numba]'" if missing else None
 
 
 BACKEND = Backend("numba", open=_open, refuses=_refuses, fused=FUSED, unavailable=_unavailable)

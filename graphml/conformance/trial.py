@@ -129,7 +129,7 @@ def _through(g: Builder, case: Case, j: int, leaf: Node) -> Node:
 
 def _as_stored(case: Case, j: int, value: Array, sizes: tuple[int, ...]) -> Array:
     """The array of a leaf, of these sizes, whose operand has this value."""
-    if value.shape == sizes:
+    if not case.through or value.shape == sizes:
         return value
     permuted = case.through == "permuted" and value.ndim > 2
     return value.swapaxes(-1, -2) if permuted else value.reshape(sizes)

@@ -131,7 +131,12 @@ _own: dict[str, Fusion] = {}
 
 def fusions() -> Mapping[str, Fusion]:
     """Name -> fusion, in the order of file names in `graphml/passes/fusions/`, then those that were added."""
-    return {**_built_in(), **{name: one for name, one in _own.items() if own_op(name) is one.replace}}
+    return _with(tuple(one for name, one in _own.items() if own_op(name) is one.replace))
+
+
+@functools.lru_cache(maxsize=4)
+def _with(own: tuple[Fusion, ...]) -> Mapping[str, Fusion]:
+    return {**_built_in(), **{fusion.name: fusion for fusion in own}}
 
 
 def add_fusion(fusion: Fusion) -> None:

@@ -113,7 +113,7 @@ def off_where(chosen: Callable[[Mapping[str, Array], int], Any], by: float = 1.0
 @contextmanager
 def fusions_as(change: Callable[[Mapping[str, Fusion]], Mapping[str, Fusion]]) -> Iterator[None]:
     """The table of fusions, changed."""
-    table = fusion._built_in()
+    table = fusion.fusions()
     assert isinstance(table, dict)
     with mock.patch.dict(table, change(table)):
         yield

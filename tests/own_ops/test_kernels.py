@@ -244,7 +244,7 @@ def test_without_numba_it_runs_in_numpy(softpick: OwnOp, monkeypatch: pytest.Mon
     )
     (result, _) = check_own_ops(load_ops_of_file(SOFTPICK), discovery.backend("cpu"), [1])
     assert result.how == NUMPY
-    assert "needs numba: pip install 'graphml-engine[numba]'" in result.reason
+    assert "needs numba; in a clone of graphml: pip install '.[numba]'" in result.reason
     reason = discovery.backend("numba").unavailable()
     assert reason is not None
     assert "numba is not installed" in reason

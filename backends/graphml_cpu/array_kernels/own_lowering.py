@@ -24,7 +24,7 @@ def _lowering(op: OwnOp, kernel: OwnKernel, backend: str) -> Lowering:
 
     def refuses(node: Node) -> str | None:
         if importlib.util.find_spec("numba") is None:
-            return f"the kernel of {op.name} needs numba: pip install 'graphml-engine[numba]'"
+            return f"the kernel of {op.name} needs numba; in a clone of graphml: pip install '.[numba]'"
         return refuses_rows(node)
 
     return Lowering(
