@@ -9,7 +9,7 @@ from graphml_cpu.node_support import NodeSupport
 from graphml.backend import Backend, Device
 from graphml.ir.node import Node
 
-FUSED = frozenset(("linear", "linear_id"))
+FUSED = frozenset(("linear", "linear_id", "ssm_conv_silu"))
 """The fused ops that have kernels: known here, so that backends can be listed without numba."""
 
 

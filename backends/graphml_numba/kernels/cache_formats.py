@@ -1,15 +1,13 @@
 """Rows of float32 in the formats of a KV cache: how `set_rows` writes cells.
 
-`cell_format(name)` has the function that encodes a row. Each block function does what the encoder of its format
-in `graphml_quant` does, with the same float32 operations in the same order, so that the bytes are the same.
+The encoder of a block does the same float32 operations in the same order as that of its format in
+`graphml_quant`, so that the bytes are the same.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import graphml_quant
 import numpy as np
@@ -25,24 +23,17 @@ SMALLEST_NORMAL_HALF, LARGEST_HALF = 0x38800000, 0x47800000  # 2^-14 and 2^16 as
 INFINITY = 0x7F800000
 
 
-@dataclass(frozen=True)
-class CellFormat:
-    """How rows are encoded.
-
-    word: the NumPy type that a row is an array of. encode: `encode(x, row, numbers)` makes the float32 x a
-    row's words; numbers: int32 [NUMBERS].
-    """
-
-    word: type[np.generic]
-    encode: Callable[[Array, Array, Array], None]
+Encode = Callable[[Array, Array, Array], None]
+"""encode(x, row, numbers): float32 x -> a row's words, or a block's bytes; numbers: int32 [NUMBERS]."""
 
 
 @functools.cache
-def cell_format(name: str) -> CellFormat:
-    """The format of a name, one of `CACHE_DTYPES`."""
-    plain = {"f32": (np.float32, _f32), "f16": (np.uint16, _f16), "bf16": (np.uint16, _bf16)}
-    if name in plain:
-        return CellFormat(*plain[name])
+def cell_format(name: str) -> tuple[type[np.generic], Encode]:
+    """The NumPy type that a row of a format is an array of, and its encoder; name: one of `CACHE_DTYPES`."""
+    if name == "f32":
+        return np.float32, _f32
+    if name in ("f16", "bf16"):
+        return np.uint16, _f16 if name == "f16" else _bf16
     blocks = {
         "q8_0": _q8_0,
         "q4_0": _around_zero(16),
@@ -51,10 +42,10 @@ def cell_format(name: str) -> CellFormat:
         "q5_1": _above_minimum(32),
         "iq4_nl": _iq4_nl,
     }
-    return CellFormat(np.uint8, _of_blocks(blocks[name], graphml_quant.by_name(name).block_bytes))
+    return np.uint8, _of_blocks(blocks[name], graphml_quant.by_name(name).block_bytes)
 
 
-def _of_blocks(encode: Callable[[Array, Array, Array], None], n_bytes: int) -> Any:
+def _of_blocks(encode: Encode, n_bytes: int) -> Encode:
     """The encoder of rows of blocks of 32."""
 
     @helper
@@ -75,9 +66,9 @@ def to_half(x: Number) -> Number:
     bits = F32(x).view(I32)
     sign, magnitude = (bits >> 16) & 0x8000, bits & 0x7FFFFFFF
     if magnitude > INFINITY:
-        rounded = 0x7E00  # NaN
+        rounded = I32(0x7E00)  # NaN
     elif magnitude >= LARGEST_HALF:
-        rounded = 0x7C00  # infinity
+        rounded = I32(0x7C00)  # infinity
     elif magnitude < SMALLEST_NORMAL_HALF:
         # Half precision has steps of 2^-24 here, as float32 has from 0.5 to 1: the sum is rounded to them.
         rounded = F32(abs(x) + F32(0.5)).view(I32) - 0x3F000000
@@ -157,7 +148,7 @@ def _q8_0(x: Array, block: Array, numbers: Array) -> None:
         block[2 + i] = I32(y + np.copysign(BELOW_HALF, y)) & 255 if y == y else 0
 
 
-def _around_zero(levels: int) -> Any:
+def _around_zero(levels: int) -> Encode:
     """q4_0 and q5_0: x = scale * (number - levels / 2); the largest magnitude has the number 0."""
     middle = levels // 2
 
@@ -173,7 +164,7 @@ def _around_zero(levels: int) -> Any:
     return encode
 
 
-def _above_minimum(levels: int) -> Any:
+def _above_minimum(levels: int) -> Encode:
     """q4_1 and q5_1: x = scale * number + minimum."""
 
     @helper

@@ -13,7 +13,7 @@ from graphml_cpu.lowering.step import Step, cache_type
 from graphml.ir.node import Node
 from graphml_numba.helpers import I32, Array
 from graphml_numba.kernel_of import kernel_of
-from graphml_numba.kernels.cache_formats import NUMBERS, CellFormat, cell_format
+from graphml_numba.kernels.cache_formats import NUMBERS, Encode, cell_format
 
 
 def call_set_rows(node: Node, make: Callable[..., Callable[..., Any]]) -> Step:
@@ -26,15 +26,14 @@ def call_set_rows(node: Node, make: Callable[..., Callable[..., Any]]) -> Step:
         "cells": ArrayValue(cells, cells.shape),
     }
     rows = joined(x.shape[:-1] if len(x.shape) > 1 else x.shape, node.name)
-    kernel = make(cell_format(node.dtype.name))
+    kernel = make(*cell_format(node.dtype.name))
     return array_step(kernel, arrays, rows, writes=("cache",), name=f"set_rows-{node.dtype.name}")
 
 
 @kernel_of("set_rows", call=call_set_rows, refuses=lambda node: cache_type(node.inputs[0]))
 @functools.cache
-def set_rows(form: CellFormat) -> Callable[..., Any]:
+def set_rows(word: type[np.generic], encode: Encode) -> Callable[..., Any]:
     """cache[cells[t]] = x[t], in the cache's format; a token whose cell is negative is not written."""
-    word, encode = form.word, form.encode
 
     def kernel(cache: Array, x: Array, cells: Array, begin: int, end: int) -> None:
         stored, numbers = cache.view(word), np.empty(NUMBERS, I32)

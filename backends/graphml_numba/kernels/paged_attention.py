@@ -25,7 +25,7 @@ from graphml.ir.shape import bounds, fixed
 from graphml_numba.helpers import F32, Array, Number, helper
 from graphml_numba.kernel_of import kernel_of
 from graphml_numba.kernels.formats import SCRATCH, RowFormat, row_format
-from graphml_numba.kernels.running_softmax import TILE, add_tile, finish, score_tile, start, start_at_sink
+from graphml_numba.kernels.running_softmax import TILE, add_tile, finish, score_tile, start, start_at_sinks
 
 QUERIES = 64
 """Queries that read a tile together, at most, unless one token has more."""
@@ -85,18 +85,29 @@ def first_and_end(position: int, length: int, window: int, chunk: int, is_causal
 
 
 @helper
-def cell_of(position: int, table: Array, block_size: int) -> int:
+def cell_of(position: int, table: Array, block_size: int) -> Number:
     """The cell of a position; table: the blocks of its sequence."""
     return np.int64(table[position // block_size]) * block_size + position % block_size
 
 
 @helper
-def tokens_together(t: int, most: int, positions: Array, sequences: Array) -> int:
+def tokens_together(t: int, most: int, positions: Array, sequences: Array) -> Number:
     """How many tokens from t on follow each other in one sequence, at most `most`."""
     n = 1
     while n < most and sequences[t + n] == sequences[t] and positions[t + n] == positions[t] + n:
         n += 1
     return n
+
+
+@helper
+def span_of(firsts: Array, ends: Array) -> tuple[Number, Number]:
+    """[first, end) of all positions that are visible to one of several tokens."""
+    first, end = 0, 0
+    for i in range(firsts.shape[0]):
+        if firsts[i] < ends[i]:
+            first = firsts[i] if end == 0 else min(first, firsts[i])
+            end = max(end, ends[i])
+    return first, end
 
 
 # --- the kernel
@@ -106,6 +117,7 @@ def call_attention(node: Node, make: Callable[..., Callable[..., Any]]) -> Step:
     """The call of the kernel. Missing lengths, sinks or bias are other arrays, unread."""
     q, k, v, positions, sequences, table, *rest = node.inputs
     given, is_causal, n_head = node.attributes, causal(node.attributes), fixed(q.shape[1])
+    bias: Bias
     bias, bias_table = no_bias, ArrayValue(q, (1, 1))
     if node.op.name == "relative_attention":
         weight, rest = rest[0], rest[1:]
@@ -159,37 +171,29 @@ def attention(k_form: RowFormat, v_form: RowFormat, bias: Bias, has_sinks: bool)
         while unit < end:
             kv, t = unit // n_tokens, unit % n_tokens
             n = tokens_together(t, min(most, end - unit, n_tokens - t), positions, sequences)
-            table = blocks[sequences[t]]
-            first, last = np.int64(2**62), np.int64(0)  # all that one of the tokens sees
+            table, length = blocks[sequences[t]], 0 if is_causal else lengths[sequences[t]]
             for i in range(n):
-                length = 0 if is_causal else lengths[sequences[t]]
-                a, b = first_and_end(positions[t + i], length, window, chunk, is_causal)
-                firsts[i], ends[i] = a, b
-                if a < b:
-                    first, last = min(first, a), max(last, b)
-                for j in range(group):
-                    start(peaks, totals, sums, i * group + j)
-                    if has_sinks:
-                        start_at_sink(peaks, totals, sinks[kv * group + j], i * group + j)
+                firsts[i], ends[i] = first_and_end(positions[t + i], length, window, chunk, is_causal)
+            first, last = span_of(firsts[:n], ends[:n])
+            start(peaks, totals, sums)
+            if has_sinks:
+                start_at_sinks(peaks, totals, sinks[kv * group : (kv + 1) * group])
             for tile in range(first // TILE * TILE, last, TILE):
                 for position in range(max(first, tile), min(last, tile + TILE)):
                     cell = cell_of(position, table, block_size)
                     decode_key(stored_keys[cell, kv], keys[position - tile], s)
                     decode_value(stored_values[cell, kv], values[position - tile], s)
-                for i in range(n):
-                    a, b = max(firsts[i], tile), min(ends[i], tile + TILE)
-                    if a >= b:
-                        continue
-                    k_seen, v_seen, own = keys[a - tile : b - tile], values[a - tile : b - tile], scores[: b - a]
-                    for j in range(group):
-                        head = kv * group + j
-                        score_tile(q[t + i, head], k_seen, scale, softcap, own)
-                        bias(own, a - positions[t + i], head, bias_table)
-                        add_tile(own, v_seen, peaks, totals, sums, i * group + j)
-            for i in range(n):
-                for j in range(group):
-                    sees = firsts[i] < ends[i]
-                    finish(totals, sums, i * group + j, sees, out[t + i, kv * group + j])
+                for at in range(n * group):
+                    token, head = t + at // group, kv * group + at % group
+                    a, b = max(firsts[token - t], tile), min(ends[token - t], tile + TILE)
+                    if a < b:
+                        own = scores[: b - a]
+                        score_tile(q[token, head], keys[a - tile : b - tile], scale, softcap, own)
+                        bias(own, a - positions[token], head, bias_table)
+                        add_tile(own, values[a - tile : b - tile], peaks, totals, sums, at)
+            for at in range(n * group):
+                i = at // group
+                finish(totals, sums, at, firsts[i] < ends[i], out[t + i, kv * group + at % group])
             unit += n
 
     return kernel

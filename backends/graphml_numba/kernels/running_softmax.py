@@ -1,7 +1,8 @@
 """Attention of one query to a tile of cells, with a running softmax.
 
-Milakov and Gimelshein 2018, arXiv:1805.02867. Of the cells so far are kept: `peak`, the largest score; `total`, the sum of exp(score - peak); `sums`, that of
-exp(score - peak) * value. A tile that has a larger score scales `total` and `sums` down to the new peak.
+Milakov and Gimelshein 2018, arXiv:1805.02867. Of the cells so far are kept: `peak`, the largest score;
+`total`, the sum of exp(score - peak); `sums`, that of exp(score - peak) * value. A tile with a larger score
+scales `total` and `sums` down to the new peak. These are arrays, with an element for each query.
 """
 
 from __future__ import annotations
@@ -54,16 +55,19 @@ def score_tile(q: Array, keys: Array, scale: Number, softcap: Number, scores: Ar
 
 
 @helper
-def start(peaks: Array, totals: Array, sums: Array, at: int) -> None:
-    """Query `at` has seen no cell."""
-    peaks[at], totals[at] = -F32(np.inf), F32(0)
-    sums[at, :] = F32(0)
+def start(peaks: Array, totals: Array, sums: Array) -> None:
+    """No query has seen a cell."""
+    peaks[:] = -F32(np.inf)
+    totals[:] = F32(0)
+    sums[:] = F32(0)
 
 
 @helper
-def start_at_sink(peaks: Array, totals: Array, sink: Number, at: int) -> None:
-    """Query `at` has seen a sink: a score without a value."""
-    peaks[at], totals[at] = sink, F32(1)
+def start_at_sinks(peaks: Array, totals: Array, sinks: Array) -> None:
+    """The queries, of as many heads in turn, have seen the sinks of their heads: scores without values."""
+    totals[:] = F32(1)
+    for at in range(peaks.shape[0]):
+        peaks[at] = sinks[at % sinks.shape[0]]
 
 
 @helper

@@ -26,7 +26,7 @@ from graphml_numba.kernels.running_softmax import (
     finish,
     score_tile,
     start,
-    start_at_sink,
+    start_at_sinks,
 )
 
 Maker = Callable[..., Callable[..., Any]]
@@ -156,10 +156,9 @@ def selected_attention(k_form: RowFormat, v_form: RowFormat, has_sinks: bool) ->
             t, first = unit // (n_head // together), unit % (n_head // together) * together
             part, kv = first * selected.shape[1] // n_head, first * k.shape[1] // n_head
             table = blocks[sequences[t]]
-            for j in range(together):
-                start(peaks, totals, sums, j)
-                if has_sinks:
-                    start_at_sink(peaks, totals, sinks[first + j], j)
+            start(peaks, totals, sums)
+            if has_sinks:
+                start_at_sinks(peaks, totals, sinks[first : first + together])
             cells = cells_of(np.sort(selected[t, part]), selection_block, positions[t], table, block_size)
             for tile in range(0, cells.shape[0], TILE):
                 n = min(TILE, cells.shape[0] - tile)
