@@ -1,7 +1,8 @@
-"""The numba backend's caches and attention: exact encoders; a token's bits do not depend on its neighbours."""
+"""The numba backend's caches and attention: exact encoders; a token has the same bits in any step."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import graphml_quant
@@ -32,11 +33,12 @@ def awkward_values() -> Array:
     rows = [rng.standard_normal(32) * 10.0**power for power in range(-12, 6) for _ in range(20)]
     rows += [rng.integers(-127, 128, 32) / 2 for _ in range(40)]
     rows += [np.zeros(32), np.full(32, -0.0), np.full(32, 3.0), np.full(32, -1e-30), np.full(32, 65520.0)]
-    rows += [np.where(np.arange(32) % 2, 0.0, -0.0), np.linspace(-8.5, 8.5, 32), np.full(32, 3e38)]
-    halves = np.arange(0, 65536, 7, dtype=np.uint16).view(np.float16).astype(np.float32)
-    between = (halves[:-1] + halves[1:]) / 2  # ties of half precision
-    kept = between[np.isfinite(between)]
-    return np.concatenate([np.array(rows, np.float32), kept[: len(kept) // 32 * 32].reshape(-1, 32)])
+    rows += [np.where(np.arange(32) % 2, 0.0, -0.0), np.linspace(-8.5, 8.5, 32), np.full(32, 1e10)]
+    below = np.arange(0, 0x7BFF, 7, dtype=np.uint16)
+    below, above = (one.view(np.float16).astype(np.float32) for one in (below, below + np.uint16(1)))
+    ties = (below + above) / 2  # of half precision
+    kept = ties[: len(ties) // 32 * 32].reshape(-1, 32)
+    return np.concatenate([np.array(rows, np.float32), kept, -kept])
 
 
 @pytest.mark.parametrize("name", CACHE_DTYPES)
@@ -79,9 +81,10 @@ def kernel() -> Any:
         positions, sequences = given["positions"][tokens].copy(), given["sequences"][tokens].copy()
         out, units = np.full(q.shape, np.inf, np.float32), len(q) * N_KV
         for part in range(parts):
+            begin, end = units * part // parts, units * (part + 1) // parts
             made(out, q, given["k"], given["v"], positions, sequences, given["blocks"], positions,
-                 np.zeros(N_HEAD, np.float32), np.zeros((1, 1), np.float32), units * part // parts,
-                 units * (part + 1) // parts, np.float32(0.2), np.float32(0), BLOCK, window, 0, True)  # fmt: skip
+                 np.zeros(N_HEAD, np.float32), np.zeros((1, 1), np.float32), begin, end,
+                 np.float32(0.2), np.float32(0), BLOCK, window, 0, True)  # fmt: skip
         return out
 
     return attend
@@ -137,7 +140,7 @@ def test_the_delta_rule_has_the_same_bits_however_a_text_is_cut() -> None:
     def stepped(cuts: list[int], threads: int) -> tuple[Array, Array]:
         out, state = np.empty_like(v), np.full((2, heads, values, keys), np.nan, np.float32)
         units = heads * values
-        for a, b in zip(cuts, cuts[1:], strict=False):
+        for a, b in pairwise(cuts):
             now = [one[a:b] for one in (q, k, v, decay, beta, sequences, positions)]
             for i in range(threads):
                 begin, end = units * i // threads, units * (i + 1) // threads
