@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 
 from graphml_cpu.node_support import NodeSupport
@@ -11,11 +12,12 @@ from graphml.ir.node import Node
 
 FUSED = frozenset((
     "linear", "linear_id", "softcap", "swiglu", "geglu", "geglu_erf", "geglu_quick", "reglu", "rms_norm_mul",
-    "layer_norm_mul",
+    "layer_norm_mul", "ssm_conv_silu",
 ))  # fmt: skip
 """The fused ops that have kernels: known here, so that backends can be listed without numba."""
 
 
+@functools.cache
 def _support() -> NodeSupport:
     from graphml_numba.kernels import table  # imports numba, which not everybody has
 
@@ -34,7 +36,7 @@ def _refuses(node: Node) -> str | None:
 
 def _unavailable() -> str | None:
     missing = importlib.util.find_spec("numba") is None
-    return "numba is not installed: pip install 'graphml-engine[numba]'" if missing else None
+    return "numba is not installed; in a clone of graphml: pip install '.[numba]'" if missing else None
 
 
 BACKEND = Backend("numba", open=_open, refuses=_refuses, fused=FUSED, unavailable=_unavailable)
