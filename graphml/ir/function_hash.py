@@ -57,12 +57,19 @@ def _add_value(found: Reached, value: Any) -> None:
     found.kept.append(value)
     inner = getattr(value, "py_func", None) or getattr(value, "_defn", None)  # numba's functions, intrinsics
     if isinstance(inner, FunctionType):
-        found.parts.append(repr(sorted(getattr(value, "targetoptions", {}).items())).encode())
+        options = getattr(value, "targetoptions", {})
+        found.parts.append(repr([(name, _ordered(options[name])) for name in sorted(options)]).encode())
         _add_value(found, inner)
     elif isinstance(value, FunctionType):
         _add_function(found, value)
     elif isinstance(value, np.ndarray):
         found.parts.append(f"{value.dtype}{value.shape}".encode() + value.tobytes())
+    elif isinstance(value, set | frozenset):
+        found.parts.append(repr(sorted(map(repr, value))).encode())
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            found.parts.append(repr(key).encode())
+            _add_value(found, item)
     elif isinstance(value, tuple | list):
         found.parts.append(f"{type(value).__name__} {len(value)}".encode())
         for item in value:
@@ -72,6 +79,11 @@ def _add_value(found: Reached, value: Any) -> None:
         found.parts.append(f"{getattr(value, '__module__', '')}.{name}".encode())
     else:
         found.parts.append(repr(value).encode())
+
+
+def _ordered(value: Any) -> Any:
+    """A set as a list: its own order is another in each process."""
+    return sorted(value) if isinstance(value, set | frozenset) else value
 
 
 def is_library(module: str | None) -> bool:
