@@ -57,9 +57,17 @@ class OwnResult:
 
 
 def check_own_ops(
-    ops: Sequence[OwnOp], backend: Backend, threads: Sequence[int | None], progress: Progress = no_progress
+    ops: Sequence[OwnOp],
+    backend: Backend,
+    threads: Sequence[int | None],
+    progress: Progress = no_progress,
+    *,
+    timed: bool = True,
 ) -> Iterator[OwnResult]:
-    """Each op's result on a backend. threads: the suite runs with each number; times are of the last."""
+    """Each op's result on a backend. threads: the suite runs with each number; times are of the last.
+
+    timed: whether to measure times, at sizes of real models.
+    """
     names = {op.name for op in ops}
     verdicts: list[Verdict] = []
     timings: list[Timing] = []
@@ -78,8 +86,9 @@ def check_own_ops(
             verdicts += suite.check(here, device, some, progress=progress)
             if count == threads[-1]:
                 refusals = _refusals(here, some)
-                timings += perf.measure(here, device, perf.perf_cases(some))
-                memory = device.bandwidth() if isinstance(device, NamedDevice) else None
+                if timed:
+                    timings += perf.measure(here, device, perf.perf_cases(some))
+                    memory = device.bandwidth() if isinstance(device, NamedDevice) else None
         finally:
             device.close()
     for op in ops:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from graphml_cpu.blocks import Places
+from graphml_cpu.device import SUPPORT
 from graphml_gpu.parameters import Numbers, Parameters
 from graphml_gpu.places import Inputs
 
@@ -82,7 +83,7 @@ class OneState:
 
 def test_addresses_of_the_cpu() -> None:
     leaves = tuple(Node(state_leaf, (), Type(F32, (4,)), name) for name in ("k", "v"))
-    places = Places(Graph(leaves, {}), Plan({}, {}, 0, 0), {}, {}, np.zeros(64, np.uint8), 1)
+    places = Places(Graph(leaves, {}), Plan({}, {}, 0, 0), {}, {}, np.zeros(64, np.uint8), 1, SUPPORT)
     mine, others = OneState(), OneState(fails="v")
     places.bind({}, mine)
     with pytest.raises(KeyboardInterrupt):

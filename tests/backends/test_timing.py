@@ -21,7 +21,7 @@ from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.sample_models import MODELS, write_model
 
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
-THREADS = {"cpu": 2}  # of the others one
+THREADS = {"cpu": 2, "numba": 2}  # of the others one
 TOKENS = np.random.default_rng(3).integers(0, 80, 20)
 MODEL = sorted(MODELS)[0]
 

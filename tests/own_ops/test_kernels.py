@@ -83,7 +83,7 @@ def test_an_op_and_its_fusion_mean_what_their_functions_say(softpick: OwnOp, bac
 def test_without_a_kernel_it_runs_in_numpy_and_a_fusion_is_taken_apart(softpick: OwnOp) -> None:
     for own in load_ops_of_file(SOFTPICK):
         own.kernels.clear()
-    results = list(check_own_ops(load_ops_of_file(SOFTPICK), discovery.backend("cpu"), [2]))
+    results = list(check_own_ops(load_ops_of_file(SOFTPICK), discovery.backend("cpu"), [2], timed=False))
     assert [(one.how, one.reason) for one in results] == [(NUMPY, "no kernel for softpick"), (APART, "")]
     assert not results[0].failed
 
@@ -122,7 +122,7 @@ def test_a_kernel_that_is_wrong_is_found(tmp_path: Path, which: str) -> None:
                     LINE
         """).replace("LINE", line)
     )
-    (result,) = check_own_ops(load_ops_of_file(file), discovery.backend("cpu"), [1])
+    (result,) = check_own_ops(load_ops_of_file(file), discovery.backend("cpu"), [1], timed=False)
     assert any(re.search(said, one.problem) for one in result.failed), result.failed
 
 
@@ -176,7 +176,7 @@ def test_operands_are_rows_or_have_their_own_shape() -> None:
                 out[row, i] = x[row, i] * weight[ids[row // weight.shape[0]], i]
 
     for backend in ON_PROCESSORS:
-        (result,) = check_own_ops([weighted], discovery.backend(backend), [1, 3])
+        (result,) = check_own_ops([weighted], discovery.backend(backend), [1, 3], timed=False)
         assert (result.how, result.failed) == (KERNEL, ())
 
 
@@ -234,7 +234,7 @@ def test_rows_of_several_symbols_run_in_numpy() -> None:
     def two_rows(out: Any, x: Any, begin: Any, end: Any) -> None:
         pass
 
-    (result,) = check_own_ops([two], discovery.backend("cpu"), [1])
+    (result,) = check_own_ops([two], discovery.backend("cpu"), [1], timed=False)
     assert result.how == NUMPY
     assert "several symbolic dimensions" in result.reason
     assert not result.failed
@@ -245,7 +245,7 @@ def test_without_numba_it_runs_in_numpy(softpick: OwnOp, monkeypatch: pytest.Mon
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "numba" else find(name, *more)
     )
-    (result, _) = check_own_ops(load_ops_of_file(SOFTPICK), discovery.backend("cpu"), [1])
+    (result, _) = check_own_ops(load_ops_of_file(SOFTPICK), discovery.backend("cpu"), [1], timed=False)
     assert result.how == NUMPY
     assert "needs numba; in a clone of graphml: pip install '.[numba]'" in result.reason
     reason = discovery.backend("numba").unavailable()
