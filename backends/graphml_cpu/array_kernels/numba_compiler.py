@@ -44,7 +44,7 @@ from graphml.ir.function_hash import global_names, is_library, raising_line, rea
 from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, dim_slot
 from graphml_cpu.compiler import Kernel
 
-KEPT_FILES = 512
+KEPT_FILES = 2048
 _MAGIC = "graphml-array-kernel-2"
 _ENTRY = kinds.void(kinds.int64, kinds.int64, kinds.int64)
 _lock = threading.RLock()
