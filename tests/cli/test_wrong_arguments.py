@@ -14,6 +14,7 @@ from tests import tiny_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 REFERENCE = ["--backend", "reference"]
+SOFTPICK = Path(__file__).parents[1] / "own_ops" / "softpick.py"
 NO_NUMBER, BELOW = ("x", "1.5", ""), ("-7",)
 NO_FILE = ("/nowhere/at/all", "")
 NO_NAME = ("nonsense", "")
@@ -210,6 +211,7 @@ APART = {
     ("import", "--weights"): ("/dev/null/no.gguf", "x.txt"),
     ("import", "--report"): ("/dev/null/no.html", "x.txt"),
     ("report", "--output"): ("/dev/null/no",),
+    ("test-op", "--output"): ("xml", ""),
 }
 
 
@@ -234,6 +236,7 @@ def begin(name: str, path: Path) -> list[object]:
         "new-arch": ["my-arch"],
         "import": ["hf:nowhere", "-o", "x.py"],
         "test-backend": ["reference", "--op", "add"],
+        "test-op": [SOFTPICK, "--backend", "reference"],
         "doctor": [],
         "pull": [],
         "info": [path],

@@ -75,7 +75,10 @@ def test_a_fused_op_that_is_off_is_nowhere(name: str, executor: Executor) -> Non
 def test_without_fusions_it_means_the_same(executor: Executor) -> None:
     off = CompileOptions(fuse="none")
     assert not fused_ops(executor.compiled(8, 8, off).graph)
-    assert fused_ops(executor.compiled(8, 8).graph) >= {"linear", "linears", "mul_mat_glu", "rms_norm_mul"}
+    several = (
+        set() if executor.backend.name == "numba" else {"linears", "mul_mat_glu"}
+    )  # it has few fused ops
+    assert fused_ops(executor.compiled(8, 8).graph) >= {"linear", "rms_norm_mul", *several}
     for count in (1, 6):
         fused, plain = (values(executor, options, IDS[:count]) for options in (CompileOptions(), off))
         assert nmse(fused["logits"], plain["logits"]) < 1e-9

@@ -18,7 +18,7 @@ import sys
 import numba
 import numpy as np
 from graphml_cpu.array_kernels.numba_compiler import compile_array_kernels
-from graphml_cpu.array_kernels.reference import ArrayKernelRef, ArraySlot
+from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, ArraySlot
 
 def made(number):
     @numba.njit
@@ -39,7 +39,7 @@ refs = [ArrayKernelRef("fill", made(number), (ArraySlot("out", "int64", 1),)) fo
 call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 for ref, kernel in compile_array_kernels(refs).items():
     out, n = np.zeros(3, np.int64), np.array([3])
-    block = kernel.block(**{"out": out.ctypes.data, "out.0": n.ctypes.data, "rows": n.ctypes.data})
+    block = kernel.block(**{"out": out.ctypes.data, "out.0": n.ctypes.data, ROWS: n.ctypes.data})
     call(kernel.address)(block.ctypes.data, 0, 1)
     print(int(out[2]))
 """

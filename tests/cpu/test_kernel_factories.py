@@ -10,7 +10,10 @@ ROOT = Path(graphml_cpu.__file__).parent
 TREES = {path: ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}
 CALLING = "KernelRef(", "loops.kernel("
 CALLERS = [
-    path for path in TREES if any(one in path.read_text() for one in CALLING) and path.name != "compiler.py"
+    path
+    for path in TREES
+    if any(one in path.read_text().replace("ArrayKernelRef(", "") for one in CALLING)
+    and path.name != "compiler.py"
 ]
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from graphml.backend import Backend, Device
 from graphml.compiler.compile import compile_graph
 from graphml.compiler.options import CompileOptions
+from graphml.inspect.tolerances import makes_int8
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret
@@ -87,6 +88,9 @@ def test_fused_is_unfused_on_every_backend(devices: dict[str, tuple[Backend, Dev
             np.testing.assert_array_equal(got[name], value)
         found.append((recipe, frozenset(one.fusion for one in log.applied)))
         for name, (backend, device) in devices.items():
+            # numba converts nothing to 8 bits, and its programs hold no such value: a BackendError says so.
+            if name == "numba" and any(map(makes_int8, recipe.graph.nodes)):
+                continue
             if name not in GPUS:
                 # The reference backend interprets graphs, as was done above with the one that is not fused.
                 check(backend, device, recipe, want, ("all", "none") if name != "reference" else ("all",))
