@@ -67,6 +67,8 @@ def devices() -> Iterator[dict[str, tuple[Backend, Device]]]:
         device.close()
 
 
+# A failing graph is printed whole, whatever its size: that warning must not hide what failed.
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
 def test_fused_is_unfused_on_every_backend(devices: dict[str, tuple[Backend, Device]]) -> None:
     """Against the reference, in graphs of which half or more is fused.
 
