@@ -18,6 +18,7 @@ import pytest
 from graphml_cpu.processors import usable_processors
 from hypothesis import settings
 
+from graphml.ir import op_table
 from graphml.loading import discovery
 from tests import golden, process_costs
 from tests.browser import Browser
@@ -125,6 +126,14 @@ def one_file_for_each_golden(pytestconfig: pytest.Config, tmp_path_factory: pyte
     """Each of the run's processes would make most of them, 60 ms for each."""
     base = tmp_path_factory.getbasetemp()  # of a process of the run it is within the run's
     golden.keep_files((base.parent if hasattr(pytestconfig, "workerinput") else base) / "shared-goldens")
+
+
+@pytest.fixture(autouse=True)
+def no_op_stays_declared() -> Iterator[None]:
+    """What a test declares, or loads from a file, no later one sees."""
+    before = set(op_table.own_ops())
+    yield
+    op_table.forget(*set(op_table.own_ops()) - before)
 
 
 @pytest.fixture

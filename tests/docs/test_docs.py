@@ -29,7 +29,6 @@ from graphml.authoring.draft.traits import Traits
 from graphml.authoring.mistakes import CATALOGUE
 from graphml.cli.conversation.commands import COMMANDS as CONVERSATION
 from graphml.cli.main import COMMANDS, app
-from graphml.ir import op_table
 from graphml.ir.ops.leaf import LEAVES
 from graphml.loading import discovery, fetch
 from graphml.passes.fusion import all_ops, fusions
@@ -70,11 +69,7 @@ def test_examples_run_and_print_what_the_page_says(
     monkeypatch.syspath_prepend(tmp_path)
     capsys.readouterr()
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    declared = set(op_table.own_ops())
-    try:
-        run_blocks(page, namespace, capsys)
-    finally:
-        op_table.forget(*set(op_table.own_ops()) - declared)
+    run_blocks(page, namespace, capsys)
 
 
 def run_blocks(page: Path, namespace: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

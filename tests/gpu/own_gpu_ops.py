@@ -17,7 +17,6 @@ from graphml.ir.op import Array, Type
 from graphml.ir.ops.elementwise import mul
 from graphml.ops import F16, I32, ROWS, OwnOp, f32, fused, op, sample
 
-NAMES = ("softpick", "softpick_mul", "hadamard", "mixed")
 """Of all ops that are declared here."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import graphml_gpu.language as gpu
@@ -28,12 +27,6 @@ from graphml.ops import ROWS, OwnOp, f32, forget, op, sample
 from graphml.passes.plan import plan_memory
 from tests.gpu import own_gpu_ops as own
 from tests.gpu.on_devices import REAL, device, nmse, pretending, run_both
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_declared() -> Iterator[None]:
-    yield
-    forget(*own.NAMES, "shifted")
 
 
 def node_of(made: OwnOp, n: int = 64, **attributes: Any) -> Node:

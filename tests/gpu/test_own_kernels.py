@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import graphml_gpu.language as gpu
@@ -17,7 +17,6 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol
 from graphml.loading import discovery
-from graphml.ops import forget
 from graphml.passes.pipeline import apply_passes
 from graphml.passes.plan import plan_memory
 from tests.gpu import own_gpu_ops as own
@@ -26,12 +25,6 @@ from tests.gpu.on_devices import REAL, device, nmse, run_both
 CLOSE = 1e-9
 FORMS = ("language", "text")
 WIDTHS = (1, 63, 64, 65, 130)
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_declared() -> Iterator[None]:
-    yield
-    forget(*own.NAMES)
 
 
 def rows_of(widths: tuple[int, ...], most: int, make: Callable[[Builder, Node], Node]) -> Graph:
