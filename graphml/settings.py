@@ -132,7 +132,7 @@ fuse = Setting(
     "GRAPHML_FUSE", TEXT, "",
     "Which fusions are on: none, or names such as -swiglu,+linear; by default all.", shown="all",
 )  # fmt: skip
-verify = Setting("GRAPHML_VERIFY", SWITCH, False, "Check the graph after every pass.")
+verify = Setting("GRAPHML_VERIFY", SWITCH, False, "Check every index and loop of GPU kernels.")
 debug = Setting(
     "GRAPHML_DEBUG", Kind("0, 1 or kernels", _is_on), False,
     "Show the traceback of an error on the command line; `kernels` also shows the text of GPU kernels.",

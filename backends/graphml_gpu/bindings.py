@@ -31,6 +31,10 @@ class Span:
     end: int = 0
 
 
+def _overlap(a: Span, b: Span) -> bool:
+    return a.memory == b.memory and a.begin < b.end and b.begin < a.end
+
+
 Binding = tuple[str, ...]
 """The arguments that share one, in the kernel's order."""
 
@@ -51,7 +55,7 @@ class _Bindings:
         spans = [(span, binding) for binding in found if (span := self._span(binding)) is not None]
         spans = [(span, binding) for span, binding in spans if span.memory in self._written]
         for (a, first), (b, second) in itertools.combinations(spans, 2):
-            if a.memory == b.memory and a.begin < b.end and b.begin < a.end:
+            if _overlap(a, b):
                 return self.apart(self._joined(found, first, second))
         return found
 
@@ -67,12 +71,29 @@ class _Bindings:
         made = (self.apart(self._joined(bindings, a, b)) for a, b in pairs)
         return max((one for one in made if self.mixed(one) is None), key=len, default=None)
 
-    def mixed(self, bindings: Iterable[Binding]) -> Binding | None:
-        """A binding of elements that are not bound as one type; None: there is none."""
+    def mixed(self, bindings: Iterable[Binding], vectors: bool = False) -> Binding | None:
+        """A binding of elements that are not bound as one type; None: there is none.
+
+        vectors: those of words may be beside words, where nothing writes what they read.
+        """
         for binding in bindings:
-            if len(binding) > 1 and len({self._held_as(name) for name in binding}) > 1:
+            names = [name for name in binding if not (vectors and self._is_read_by_words(name))]
+            if len(binding) > 1 and len({self._held_as(name) for name in names}) != 1:
                 return binding
         return None
+
+    def _is_read_by_words(self, name: str) -> bool:
+        one, span = self._arguments[name], self._spans[name]
+        written = [self._spans[other.name] for other in self._arguments.values() if other.writes]
+        return (
+            (one.element.lanes > 1 and one.element.kind != "f16" and not (one.writes or one.atomic))
+            and span is not None
+            and not any(other is not None and _overlap(span, other) for other in written)
+        )
+
+    def narrowest(self, binding: Binding) -> str:
+        """The argument as which a binding is declared: the first of those with the fewest lanes."""
+        return min(binding, key=lambda name: self._arguments[name].element.lanes)
 
     def _held_as(self, name: str) -> tuple[Type, bool]:
         """What an argument's elements are bound as: words may be numbers of any type."""
@@ -104,7 +125,7 @@ def shared(
         return kernel
     made = _Bindings(kernel, span)
     bindings = made.alone if overlaps else made.apart(made.alone)
-    mixed = made.mixed(bindings)
+    mixed = made.mixed(bindings, vectors=True)
     if mixed is not None:
         raise BackendError(
             f"kernel {kernel.name}: {', '.join(mixed)} overlap and one of them is written: wanted elements of"
@@ -115,7 +136,8 @@ def shared(
         if fewer is None:
             break
         bindings = fewer
-    return kernel.sharing({other: first for first, *others in bindings for other in others})
+    declared = {binding: made.narrowest(binding) for binding in bindings}
+    return kernel.sharing({name: one for names, one in declared.items() for name in names if name != one})
 
 
 def _span(argument: Argument, places: Places) -> Span | None:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeAlias, TypeVar
 
-from graphml import settings
 from graphml.backend import AheadProgram, Backend, Device, Plan, Program, Progress, no_progress
 from graphml.compiler.multi_device import PartsDevice, lower_parts
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.partitions import ReadyPart, backends_of, join, share_arenas, whole_plan
+from graphml.errors import GraphError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -27,6 +27,7 @@ from graphml.passes.pipeline import PASSES
 from graphml.passes.place import Placement, place
 from graphml.passes.placement_rules import parse_rules
 from graphml.passes.plan import plan_memory
+from graphml.passes.plan_check import check_plan
 from graphml.passes.refusals import refusals, refuse_fallbacks
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ class Compiled(Prepared):
 
 @dataclass
 class _Record:
-    """The graph after each pass, verified if the settings ask for it, and the seconds of each pass."""
+    """The graph after each pass, and the seconds of each pass."""
 
     snapshots: dict[str, Graph] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -85,14 +86,26 @@ class _Record:
         return result
 
     def keep(self, name: str, graph: Graph) -> Graph:
-        self.snapshots[name] = verify(graph) if settings.verify() else graph
+        self.snapshots[name] = graph
         return graph
+
+    def verified(self) -> None:
+        """Refuse what the passes made of a well-formed graph if that is none; the pass is named."""
+        try:
+            verify(list(self.snapshots.values())[-1])
+        except GraphError:
+            for name, graph in self.snapshots.items():
+                try:
+                    verify(graph)
+                except GraphError as error:
+                    raise GraphError(f"after the pass {name!r}: {error}") from None
+            raise
 
 
 def prepare(graph: Graph, backend: Backend, device: Device, options: CompileOptions = DEFAULT) -> Prepared:
     """Run the passes that need no weights: all but lowering."""
     record = _Record()
-    graph = record.keep("build", record.timed("build", lambda: _built(graph, options)))
+    graph = record.keep("build", verify(record.timed("build", lambda: _built(graph, options))))
     if isinstance(device, PartsDevice):
         return _prepare_parts(graph, device, options, record)
     backend = on_device(backend, device)
@@ -101,7 +114,7 @@ def prepare(graph: Graph, backend: Backend, device: Device, options: CompileOpti
     (graph,), log = _apply_passes([(graph, backend)], options, record, lambda graphs: graphs[0], {})
     if options.strict:
         refuse_fallbacks([(node.name, reason) for node, reason in refusals(graph, backend)])
-    plan = record.timed("plan", lambda: plan_memory(graph, device, _slack(graph)))
+    plan = record.timed("plan", lambda: _planned(graph, device, _slack(graph)))
     return Prepared(graph, plan, log, record.snapshots, record.seconds, options)
 
 
@@ -149,7 +162,7 @@ def _prepare_parts(graph: Graph, device: PartsDevice, options: CompileOptions, r
     def planned() -> tuple[ReadyPart, ...]:
         return share_arenas(
             [
-                ReadyPart(part.backend, own, plan_memory(own, device.devices[part.backend], slack))
+                ReadyPart(part.backend, own, _planned(own, device.devices[part.backend], slack))
                 for part, own in zip(parts, ready, strict=True)
             ]
         )
@@ -205,7 +218,12 @@ def _apply_passes(
         log = sum((stage.log for stage in stages), log)
         graphs = [stage.graph for stage in stages]
         record.keep(one.name, whole(graphs))
+    record.verified()
     return graphs, log
+
+
+def _planned(graph: Graph, device: Device, slack: int) -> Plan:
+    return check_plan(graph, plan_memory(graph, device, slack), device)
 
 
 def _slack(graph: Graph) -> int:

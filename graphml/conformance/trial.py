@@ -91,7 +91,11 @@ def _add(g: Builder, case: Case, i: int) -> Built:
         extra.append(operands[case.converted])
     copied = None
     if case.inplace >= 0:  # it overwrites the op's own result: no other kernel is to blame
-        copied = operands[case.inplace] = g.call(case.op, *operands, name=None, **case.sample.attributes)
+        before = [
+            g.state(f"{i}.{j}.copied", operand.dtype, operand.shape) if j == case.op.writes else operand
+            for j, operand in enumerate(operands)
+        ]
+        copied = operands[case.inplace] = g.call(case.op, *before, name=None, **case.sample.attributes)
         extra.append(copied)
     node = g.call(case.op, *operands, name=None, **case.sample.attributes)
     results = list(g.results(node))
@@ -112,7 +116,7 @@ def stored_shape(case: Case, j: int) -> Shape:
     if not case.through or case.leaves[j] != "input" or len(shape) < 2 or len(inner) < len(shape) - 1:
         return shape
     if case.through == "permuted":
-        return (1, *shape) if len(shape) == 2 else (*shape[:-2], shape[-1], shape[-2])
+        return (*shape, 1) if len(shape) == 2 else (*shape[:-2], shape[-1], shape[-2])
     return (shape[0], 1, shape[1]) if len(shape) == 2 else (shape[0], prod(inner))
 
 
@@ -123,7 +127,7 @@ def _through(g: Builder, case: Case, j: int, leaf: Node) -> Node:
         return leaf
     if case.through == "permuted":
         n = len(leaf.shape)
-        leaf = g.permute(leaf, 1, 0, 2) if len(shape) == 2 else g.permute(leaf, *range(n - 2), n - 1, n - 2)
+        leaf = g.permute(leaf, *range(n - 2), n - 1, n - 2)
     return leaf if leaf.shape == shape else g.reshape(leaf, *map(fixed, shape[1:]))
 
 
@@ -218,7 +222,7 @@ class Trial:
     def _operand(
         self, name: str, dims: Mapping[str, int], generator: np.random.Generator, special: str
     ) -> Array:
-        i, _, j = name.partition(".")
+        i, j, *_ = name.split(".")
         case = self.built[int(i)].case
         value = operand(case, int(j), dims, generator, special if may_be_special(case) else "")
         return _as_stored(case, int(j), value, resolve(stored_shape(case, int(j)), dims))

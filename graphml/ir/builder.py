@@ -22,6 +22,8 @@ from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
 from graphml.ir.own_op import OwnOp
 from graphml.ir.shape import Shape
 from graphml.ir.source import caller
+from graphml.ir.state_order import StateOrder, check_state_operand
+from graphml.ir.symbol_rules import check_leaf, check_lengths, check_symbols
 
 _NONE: Attributes = MappingProxyType({})
 _type_of = operator.attrgetter("type")
@@ -46,19 +48,13 @@ def complete(op: Op, given: Mapping[str, Attribute]) -> Attributes:
     return MappingProxyType(full)
 
 
-def check_operands(op: Op, nodes: Sequence[Node]) -> None:
-    """Refuse a state as an operand of an op of one's own: where its rows are, the cache's layout decides."""
-    if not isinstance(op, OwnOp):
-        return
-    for node in nodes:
-        base = node
-        while base.op.view or base.op.is_write:
-            base = base.inputs[base.op.writes or 0]
-        if base.op is state_leaf:
-            raise GraphError(
-                f"[{op.name}] wanted values of the step; got %{node.name}, which is the state {base.name!r}: "
-                "an op of one's own has no state (g.attend and g.recurrent_state read and write them)"
-            )
+def check_operands(op: Op, nodes: Sequence[Node], made: Type) -> None:
+    """Refuse operands and a result that fit each other, and still have no one meaning: symbols and states."""
+    check_symbols(op, made)
+    check_lengths(op, nodes)
+    if op.decompose is None:  # of a fused op the plain ops tell
+        for i, node in enumerate(nodes):
+            check_state_operand(op, i, node)
 
 
 def infer_type(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -130,6 +126,7 @@ class BaseBuilder:
         self._names: dict[str, int] = {}
         self._prefix = ""
         self._leaves: dict[str, Node] = {}
+        self._states = StateOrder()
 
     @property
     def scope_name(self) -> str:
@@ -168,12 +165,13 @@ class BaseBuilder:
     def record(self, op: Op, *inputs: Node, name: str | None = None, **attributes: Attribute) -> Node:
         """Like `call`, for methods, which have checked their arguments."""
         full = complete(op, attributes)
-        check_operands(op, inputs)
         try:
             made = op.infer(list(map(_type_of, inputs)), full)
         except (GraphError, ValueError, IndexError):
             raise _misfit(op, inputs, full) from None
+        check_operands(op, inputs, made)
         node = Node(op, inputs, made, self._unique(self._prefix + (name or op.name)), full, caller())
+        self._states.add(node)
         self.nodes[node] = None
         return node
 
@@ -219,6 +217,7 @@ class BaseBuilder:
         if known is None:
             if name in self._names:  # a leaf is found by its name alone, so it cannot be renamed
                 raise GraphError(f"{op.name} {name!r} is asked for after a node was called so")
+            check_leaf(op, name, kind)
             known = Node(op, (), kind, self._unique(name), source=caller())
             self._leaves[name] = known
             self.nodes[known] = None

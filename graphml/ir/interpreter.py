@@ -21,12 +21,30 @@ Observer = Callable[[Node, Array], None]
 
 def evaluate(node: Node, values: Mapping[Node, Array]) -> Array:
     """The value of one node from those of its inputs; a fused op is evaluated through its decomposition."""
-    arrays = [values[source] for source in node.inputs]
     if node.op.reference is not None:
-        return node.op.reference(arrays, node.attributes)
+        return _referred(node, [values[source] for source in node.inputs])
+    arrays = [values[source] for source in node.inputs]
     plain = decomposition(node.op, [source.type for source in node.inputs], node.attributes)
     found = list(interpret(plain, {f"operand_{i}": array for i, array in enumerate(arrays)}).values())
     return together(found) if node.type.parts else found[0]
+
+
+def _referred(node: Node, arrays: list[Array]) -> Array:
+    """The reference of a plain op; it gets arrays that it cannot change, but for the state that it writes."""
+    assert node.op.reference is not None
+    for i, array in enumerate(arrays):
+        if i != node.op.writes and array.flags.writeable:
+            arrays[i] = array = array.view()
+            array.flags.writeable = False
+    try:
+        return node.op.reference(arrays, node.attributes)
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
+        raise GraphError(
+            f"%{node.name}: the reference of {node.op.name!r} changes an operand; wanted a new array, "
+            "because others may read the operand too"
+        ) from error
 
 
 def together(arrays: Sequence[Array]) -> Array:

@@ -127,6 +127,7 @@ class Op:
     view: the output is a view of input 0, without storage of its own.
     writes: the input (a state) that the op changes; the output is the changed state, unless
     recurrent: it reads the state too, and its output is a value of its own.
+    reads: further inputs that may be a state; no other input may.
     decompose: of a fused op, see `graphml.ir.fused`.
     commutative: the first two inputs may be swapped.
     rowwise: inputs of which a row of the output depends on the same row alone (first dimension), if they
@@ -143,6 +144,7 @@ class Op:
     view: bool = False
     writes: int | None = None
     recurrent: bool = False
+    reads: tuple[int, ...] = ()
     decompose: Callable[..., Any] | None = None
     commutative: bool = False
     rowwise: tuple[int, ...] = ()

@@ -29,6 +29,7 @@ from graphml.ir.op import Array, Attribute, Attributes, Fill, Op, Sample, Type
 from graphml.ir.own_signature import OwnSignature, fitted, place_of, read_signature
 from graphml.ir.shape import Symbol, bounds
 from graphml.ir.source import Source, called_from, caller
+from graphml.ir.symbol_rules import check_symbols
 
 OWN_FAMILY = "own"
 Shape = Callable[..., Type | tuple[Type, ...]]
@@ -243,7 +244,8 @@ def check_samples(made: OwnOp) -> None:
             if missing:
                 raise GraphError(f"wanted a value for the attribute {missing[0]!r}")
             attributes = made.fitted({name: value for name, value in given.items() if value is not None})
-            made.infer(one.inputs, attributes)
+            for kind in (*one.inputs, made.infer(one.inputs, attributes)):
+                check_symbols(made, kind)
             if made.reference is not None:
                 made.reference([_filled(one, i, generator) for i in range(len(one.inputs))], attributes)
         except GraphError as error:

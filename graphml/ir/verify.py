@@ -1,4 +1,4 @@
-"""Checks that a graph is well formed. Runs between passes in tests, or when `GRAPHML_VERIFY` is set."""
+"""Checks that a graph is well formed: whenever one is compiled, as built and after every pass."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.ops.leaf import LEAVES
 from graphml.ir.shape import Symbol
+from graphml.ir.state_order import StateOrder
+from graphml.ir.symbol_rules import check_leaf
 
 
 def verify(graph: Graph) -> Graph:
     """The graph itself; a `GraphError` names the first node that breaks a rule.
 
     Rules: inputs come before their users; names are unique; types are what the op infers; attributes are
-    known; a symbol has one bound; a state is changed at most once and not read in its old form after that;
-    outputs are nodes of the graph.
+    known; symbols are where they may be (`symbol_rules`) and have one bound; states are read by the ops that
+    may, and before they are changed (`state_order`); outputs are nodes of the graph.
     """
     seen: set[Node] = set()
     names: set[str] = set()
     symbols: dict[str, int] = {}
-    changed: set[Node] = set()
+    states = StateOrder()
     for node in graph.nodes:
-        _check_inputs(node, seen, changed)
+        _check_inputs(node, seen, states)
         _check_type(node)
         if node.name in names:
             raise GraphError(f"two nodes are called {node.name!r}")
@@ -37,25 +39,26 @@ def verify(graph: Graph) -> Graph:
     return graph
 
 
-def _check_inputs(node: Node, seen: set[Node], changed: set[Node]) -> None:
-    for i, source in enumerate(node.inputs):
+def _check_inputs(node: Node, seen: set[Node], states: StateOrder) -> None:
+    for source in node.inputs:
         if source not in seen:
             raise GraphError(f"{node.name}: input {source.name!r} does not come before it")
-        if source in changed:
-            raise GraphError(f"{node.name}: reads {source.name!r} after it was changed")
-        if node.op.writes == i:
-            changed.add(source)
+    try:
+        states.add(node)
+    except GraphError as error:
+        raise GraphError(f"{node.name}: {error}") from None
 
 
 def _check_type(node: Node) -> None:
     if node.op in LEAVES:
         if node.inputs:
             raise GraphError(f"{node.name}: a leaf has no inputs")
+        check_leaf(node.op, node.name, node.type)
         return
     try:
         complete(node.op, node.attributes)
-        check_operands(node.op, node.inputs)
         wanted = infer_type(node.op, [source.type for source in node.inputs], node.attributes)
+        check_operands(node.op, node.inputs, wanted)
     except GraphError as error:
         raise type(error)(f"{node.name}: {error}") from None
     if wanted != node.type:

@@ -14,6 +14,7 @@ from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Symbol, bounds
+from graphml.ir.state_order import state_of
 
 COPY = "copy:"  # prefix of the name of an output that is an input of later parts
 
@@ -57,19 +58,6 @@ class Cut:
     def bound_bytes(self) -> int:
         """Bytes passed between parts in the largest step."""
         return sum(copy.bound_bytes for copy in self.copies)
-
-
-def state_of(node: Node) -> Node | None:
-    """The state leaf of a value (the state itself, written, or a view of it); None for any other value."""
-    while True:
-        if node.op.name == "state":
-            return node
-        if node.op.view:
-            node = node.inputs[0]
-        elif node.op.is_write:
-            node = node.inputs[node.op.writes or 0]
-        else:
-            return None
 
 
 def constants(graph: Graph) -> set[Node]:

@@ -22,6 +22,8 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, Pattern, Term
 from graphml.ir.op_table import own_op, own_ops
+from graphml.ir.ops.leaf import state_leaf
+from graphml.ir.state_order import changed_by
 from graphml.passes.fusion_log import Applied, FusionLog, Refused
 from graphml.passes.rewrite import (
     Match,
@@ -275,6 +277,7 @@ def _accepted_matches(
                 _shared(match, users, wanted)
                 or _refusal(fusion, match)
                 or _operands_too_late(match, names, position)
+                or _state_out_of_order(match, users, position)
             )
             if refusal is None:
                 fused = _with_unique_name(_fused(fusion, match, names), taken)
@@ -304,6 +307,21 @@ def _operands_too_late(match: Match, names: Sequence[str], position: Mapping[Nod
     for node in match.operands(names):
         if node.op.family != "leaf" and position[node] > position[first]:
             return Refusal(f"{node.name} is computed after {first.name}", node)
+    return None
+
+
+def _state_out_of_order(match: Match, users: Users, position: Mapping[Node, int]) -> Refusal | None:
+    """Refuse a match that would move the read of a state past its change, or its change before a read."""
+    place = min(position[node] for node in match.results)
+    for node in match.covered:
+        for version in node.inputs:
+            if version.op is not state_leaf and not version.op.is_write:
+                continue
+            for other in users[version]:
+                late = changed_by(other) is version and position[other] < place
+                early = changed_by(node) is version and place < position[node]
+                if other not in match.covered and (late or early):
+                    return Refusal(f"{node.name} and {other.name} use one state, in this order", node)
     return None
 
 

@@ -12,7 +12,8 @@ from graphml.backend import Backend
 from graphml.errors import UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
-from graphml.passes.cut import Cut, Part, constants, cut_graph, state_of
+from graphml.ir.state_order import state_of
+from graphml.passes.cut import Cut, Part, constants, cut_graph
 from graphml.passes.placement_rules import Rule, layer_of
 from graphml.passes.refusals import refusals
 from graphml.similar_names import did_you_mean

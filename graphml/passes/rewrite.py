@@ -18,8 +18,9 @@ Users = Mapping[Node, Sequence[Node]]
 class Match:
     """A match of a pattern: the node of each variable and the nodes that the pattern covers, root first.
 
-    A node that occurs twice in the pattern is covered once. results: the covered nodes whose values the fused
-    node computes, in order; others may read them. repeated: of `Several`, the variables of each node alone.
+    Terms that are equal in the pattern match one node, other terms different ones: there is a covered node
+    for each term, in the order of the pattern. results: the covered nodes whose values the fused node
+    computes, in order; others may read them. repeated: of `Several`, the variables of each node alone.
     """
 
     variables: Mapping[str, Node]
@@ -53,23 +54,23 @@ class Refusal:
 
 
 def find(pattern: Pattern, root: Node, users: Users) -> Match | None:
-    """Match a pattern with its root at a node; operands of commutative ops match in either order."""
+    """Match a pattern with its root at a node; operands of commutative ops match in either order.
+
+    A variable is a value that the fused node reads, so no covered node: `mul(relu(x), y)` is no match of
+    `r * r` with r the result of `relu`.
+    """
     if isinstance(pattern, Several):
         return _match_several(pattern, root, users)
     variables: dict[str, Node] = {}
     covered: list[tuple[Term, Node]] = []
-    if isinstance(pattern, Term):
-        if not _match(pattern, root, variables, covered):
-            return None
-        return Match(variables, tuple(dict.fromkeys([node for _, node in covered])), (root,))
-    terms = pattern
-    if not _match(terms[-1], root, variables, covered):
+    if not _match(root_of(pattern), root, variables, covered):
         return None
-    places = [{node for term, node in covered if term == wanted} for wanted in terms]
-    if any(len(found) != 1 for found in places):  # equal terms are one value only where they are one node
-        return None
+    node_of = dict(covered)
     nodes = tuple(dict.fromkeys(node for _, node in covered))
-    return Match(variables, nodes, tuple(found.pop() for found in places))
+    if len(node_of) != len(nodes) or not set(nodes).isdisjoint(variables.values()):
+        return None
+    terms = pattern if isinstance(pattern, tuple) else (pattern,)
+    return Match(variables, nodes, tuple(node_of[term] for term in terms))
 
 
 def _match_several(pattern: Several, root: Node, users: Users) -> Match | None:
@@ -86,6 +87,8 @@ def _match_several(pattern: Several, root: Node, users: Users) -> Match | None:
     if len(found) < 2 or heads[0] is not root:
         return None
     nodes = dict.fromkeys(node for _, covered in found for _, node in covered)
+    if any(value in nodes for bound, _ in found for value in bound.values()):
+        return None
     repeated = {
         name: tuple(bound[name] for bound, _ in found) for name in variables if name != pattern.sharing
     }

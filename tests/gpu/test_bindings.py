@@ -153,5 +153,25 @@ def test_elements_that_are_no_words_cannot_overlap_others() -> None:
         _shared({"a": (0, 64), "out": (48, 64)}, of=widens)
 
 
+@kernel
+def adds(a: Read[f32x4], b: Read[f32], out: Write[f32], *, GROUP: int = 4) -> None:
+    i = global_id(0)
+    out[i] = a[0].x + a[0].w + b[i]
+
+
+def test_a_vector_is_read_in_a_binding_of_words(driver: Driver) -> None:
+    """As a product reads its input, which is added to the result too."""
+    made = _shared({"a": (16, 32), "b": (16, 32), "out": (32, 48)}, of=adds)
+    assert made.shares == {"a": "b"}
+    numbers = np.arange(8, dtype=np.float32)
+    held, out, words = (driver.buffer(256, name) for name in ("numbers", "out", "words"))
+    driver.write(held, 0, numbers)
+    driver.write(words, 0, made.words({"a_at": 1, "b_at": 4, "out_at": 0}))
+    bound = Bound(made, ((held, 0, 32), (out, 0, 16)), (words, 0, 4 * len(made.scalars)))
+    driver.submit(driver.record([bound]), [(1, 1, 1)])
+    (read,) = driver.read([(out, 0, 16)])
+    assert read.view(np.float32).tolist() == [15.0, 16.0, 17.0, 18.0]
+
+
 def test_devices_that_take_overlaps_have_bindings_of_their_own() -> None:
     assert _shared({**APART, "b": (48, 64)}, overlaps=True) is mixes.specialise()

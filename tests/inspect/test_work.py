@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count as counting
+
 import numpy as np
 
 from graphml.inspect.work import Work, sizes_at, work
@@ -28,8 +30,10 @@ def test_attention_reads_the_cells_in_use() -> None:
     g = Builder(max_tokens=512, max_cells=4096)
     q, k, v = (g.input(name, F32, (g.n_tokens, heads, 16)) for name, heads in (("q", 4), ("k", 2), ("v", 2)))
 
+    layers = counting()
+
     def attention(window: int) -> Node:
-        flat = g.attend(q, k, v, window, 1.0, window=window)
+        flat = g.attend(q, k, v, next(layers), 1.0, window=window)
         return flat.inputs[0]
 
     def at(node: Node, count: int, past: int) -> tuple[int, int]:

@@ -75,7 +75,7 @@ def test_a_state_is_no_operand(softpick: OwnOp) -> None:
     g, x = builder()
     kept = g.state("memory", F32, (g.n_sequences, 16))
     with pytest.raises(
-        GraphError, match=r"\[softpick\] wanted values of the step; got %memory, .* has no state"
+        GraphError, match=r"\[softpick\] wanted values of the step as operand 0; got %memory, .* has no state"
     ):
         g.softpick(kept)
     graph = g.finish(y=g.softpick(x))

@@ -26,7 +26,7 @@ from graphml.ir.ops.rules import below
 from graphml.ir.own_op import OwnOp
 from graphml.loading import discovery
 from graphml.loading.own_ops import load_ops_of_file
-from graphml.ops import ROWS, Symbol, Type, f32, i32, op, sample
+from graphml.ops import ROWS, Type, f32, i32, op, sample
 from tests.own_ops.conftest import SOFTPICK
 
 ON_PROCESSORS = ("cpu", "numba")
@@ -223,21 +223,6 @@ def test_what_cannot_be_a_kernel_is_refused_with_its_line(tmp_path: Path, kernel
     (mine,) = load_ops_of_file(file)
     with pytest.raises(BackendError, match=rf"(?s){said}"):
         run(mine, np.ones((2, 8), np.float32))
-
-
-def test_rows_of_several_symbols_run_in_numpy() -> None:
-    @op(shape=lambda x: x, samples=[sample(f32(ROWS, Symbol("S", 3), 8))])
-    def two(x: Any) -> Any:
-        return x + 1
-
-    @two.kernel("cpu")
-    def two_rows(out: Any, x: Any, begin: Any, end: Any) -> None:
-        pass
-
-    (result,) = check_own_ops([two], discovery.backend("cpu"), [1], timed=False)
-    assert result.how == NUMPY
-    assert "several symbolic dimensions" in result.reason
-    assert not result.failed
 
 
 def test_without_numba_it_runs_in_numpy(softpick: OwnOp, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ from graphml.ir.fused import as_outputs
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.ir.op import Attribute, Op, Pattern, Sample, Several, Term
+from graphml.ir.op import Attribute, Op, Pattern, Sample, Several, Term, Type
 from graphml.ir.ops.leaf import LEAVES
+from graphml.ir.shape import Symbol
 from graphml.passes.fusion import fuse, fusions
 from graphml.passes.fusion_log import FusionLog
 from graphml.passes.rewrite import find, rebuild, root_of
@@ -23,11 +24,17 @@ LINEAR, LINEAR_ATTRIBUTES = FUSIONS["dequant_mul_mat"].replace, {"bias": False, 
 FUSED = {fusion.replace for fusion in FUSIONS.values()}
 
 
-def weights_of(g: Builder, op: Op, sample: Sample, names: tuple[str, ...]) -> dict[str, Node]:
+def leaves_of(g: Builder, op: Op, sample: Sample, names: tuple[str, ...]) -> dict[str, Node]:
     return {
-        name: (g.state if op.writes == i else g.weight)(name, kind.dtype, kind.shape)
+        name: (g.state if op.writes == i else g.input if _grows(kind) else g.weight)(
+            name, kind.dtype, kind.shape
+        )
         for i, (name, kind) in enumerate(zip(names, sample.inputs, strict=True))
     }
+
+
+def _grows(kind: Type) -> bool:
+    return bool(kind.shape) and isinstance(kind.shape[0], Symbol)
 
 
 def inner(graph: Graph) -> list[Node]:
@@ -111,7 +118,7 @@ def candidates(name: str, i: int) -> Iterator[Recipe]:
         fills = {variable: (sample, j) for j, variable in enumerate(names)}
         for chosen in product(list(subsets(shares(sample))), repeat=n_nodes(pattern)):
             g = Builder()
-            leaves = weights_of(g, fusion.replace, sample, names)
+            leaves = leaves_of(g, fusion.replace, sample, names)
             try:
                 with g.scope("layers.0"):
                     results = build_pattern(g, pattern, leaves, cycle(chosen))
@@ -155,7 +162,7 @@ def found_in_samples(name: str, i: int) -> Iterator[Recipe]:
         if names is None:
             continue
         g = Builder()
-        leaves = weights_of(g, fusion.replace, sample, names)
+        leaves = leaves_of(g, fusion.replace, sample, names)
         assert fusion.replace.decompose is not None
         with g.scope("layers.0"):
             made = fusion.replace.decompose(

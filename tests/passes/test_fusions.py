@@ -31,8 +31,8 @@ from tests.passes.patterns import (
     fused_by,
     ingredients,
     inner,
+    leaves_of,
     pattern_graph,
-    weights_of,
 )
 
 TEXTS = Path(__file__).parents[1] / "data" / "fusions"
@@ -60,7 +60,7 @@ def test_fusions_are_found() -> None:
 def test_a_decomposition_is_fused_again(op: Op, sample: Sample) -> None:
     g = Builder()
     names = tuple(f"operand_{i}" for i in range(len(sample.inputs)))
-    operands = weights_of(g, op, sample, names)
+    operands = leaves_of(g, op, sample, names)
     assert op.decompose is not None
     attributes = {**op.attributes, **sample.attributes}
     made = op.decompose(g, *operands.values(), **attributes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from graphml.backend import Plan
 from graphml.compiler.compile import prepare
+from graphml.errors import GraphError
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate, interpret, together
@@ -22,6 +24,7 @@ from graphml.ir.op import Array
 from graphml.ir.shape import bounds
 from graphml.loading import discovery
 from graphml.passes.plan import ALIGNMENT, plan_memory
+from graphml.passes.plan_check import check_plan
 from tests.graphs import QUANTIZING, Recipe, random_graphs
 
 
@@ -308,3 +311,37 @@ def test_the_arena_of_llama_is_at_most_a_tenth_above_the_least(
 def test_the_lower_bound_is_one(recipe: Recipe) -> None:
     device = ReferenceDevice()
     assert plan_memory(recipe.graph, device).lower_bound >= least_arena(recipe.graph, device)
+
+
+def test_a_plan_that_frees_a_value_early_is_refused_by_name() -> None:
+    g = Builder(max_tokens=4)
+    x = g.input("x", F32, (g.n_tokens, 16))
+    kept = g.silu(x, name="kept")
+    y = g.add(g.tanh(g.sqr(kept, name="between"), name="later"), kept)
+    graph = g.finish(y=y)
+    plan = plan_memory(graph, Device())
+    nodes = {node.name: node for node in graph.nodes}
+    early = {**plan.offsets, nodes["later"]: plan.offsets[kept]}
+    with pytest.raises(GraphError, match=r"%kept has bytes \d+ to \d+ and is read still where %later gets"):
+        check_plan(graph, replace(plan, offsets=early), Device())
+    scratch = replace(plan, workspaces={nodes["later"]: plan.offsets[kept]})
+    with pytest.raises(GraphError, match="%kept has bytes"):
+        check_plan(graph, scratch, Norms(nodes["later"]))
+
+
+class Norms(Device):
+    """A device with scratch for one node."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self._node = node
+
+    def workspace(self, node: Node) -> int:
+        return 64 if node is self._node else 0
+
+
+@settings(deadline=None, max_examples=100)
+@given(random_graphs())
+def test_every_plan_passes_the_walk_that_shares_nothing_with_it(recipe: Recipe) -> None:
+    for slack in (0, 3):
+        check_plan(recipe.graph, plan_memory(recipe.graph, Device(), slack), Device())

@@ -226,16 +226,16 @@ def test_a_state_takes_all_that_touch_it_along() -> None:
     state = g.state("s", F32, (Symbol("C", 8), 16))
     x, cells = g.input("x", F32, (g.n_tokens, 16)), g.cells
     changed = g.call(set_rows, state, g.call(relu, x), cells)
-    read = g.rows(g.call(sqr, changed), cells)
+    read = g.call(sqr, g.rows(changed, cells))
     graph = g.finish(y=read)
-    found = placed(graph, [refusing("a", "sqr"), backend("b")])
-    assert {found.places[name].backend for name in ("s", "set_rows", "sqr")} == {"b"}
-    assert found.places["set_rows"].reason == "a refuses sqr: no sqr"
+    found = placed(graph, [refusing("a", "get_rows"), backend("b")])
+    assert {found.places[name].backend for name in ("s", "set_rows", "get_rows")} == {"b"}
+    assert found.places["set_rows"].reason == "a refuses get_rows: no get_rows"
     assert found.states() == {"s": "b"}
     moved = placed(graph, [backend("a"), backend("b")], "b:s")
     assert moved.places["set_rows"].reason == "rule b:s"
-    assert moved.places["sqr"].backend == "b"
-    assert moved.places["sqr"].reason == "placed with s (rule b:s)"
+    assert moved.places["get_rows"].backend == "b"
+    assert moved.places["get_rows"].reason == "placed with s (rule b:s)"
 
 
 def test_constants_are_in_every_part_and_no_fallback() -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, WeightsError
+from graphml.backend import Backend
+from graphml.errors import ArchitectureError, BackendError, GraphError, GraphmlError, UsageError, WeightsError
+from graphml.ir.graph import Graph
 from graphml.loading import discovery
 from graphml.loading.architecture import SampleModel
 from graphml.loading.unused_tensors import tell_unused
+from graphml.passes import pipeline
+from graphml.passes.fusion_log import FusionLog
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import arena_bytes
@@ -57,16 +61,16 @@ def test_programs_are_compiled_when_needed_and_kept(executor: Executor) -> None:
     assert arena_bytes(executor)["decode"] < arena_bytes(executor)["prefill"]
 
 
-def test_passes_are_verified_when_the_setting_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    monkeypatch.setattr("graphml.compiler.compile.verify", lambda graph: seen.append(graph) or graph)
-    for value, times in (("", 0), ("1", len(PASSES))):
-        monkeypatch.setenv("GRAPHML_VERIFY", value)
-        seen.clear()
-        made = open_executor(path, LoadOptions("reference"))
+def test_a_pass_that_breaks_a_graph_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def halves(graph: Graph, backend: Backend, names: Collection[str]) -> tuple[Graph, FusionLog]:
+        return Graph(graph.nodes[len(graph.nodes) // 2 :], graph.outputs), FusionLog()
+
+    passes = (pipeline.PASSES[0], pipeline.Pass("halve", halves))
+    monkeypatch.setattr("graphml.compiler.compile.PASSES", passes)
+    made = open_executor(path, LoadOptions("reference"))
+    with pytest.raises(GraphError, match=r"after the pass 'halve': .* does not come before it"):
         made.compiled(1, 1)
-        made.close()
-        assert len(seen) == times
+    made.close()
 
 
 def test_a_step_takes_one_to_n_batch_ids(executor: Executor) -> None:

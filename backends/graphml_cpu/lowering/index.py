@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphml.ir.node import Node
 from graphml.ir.op import integer
 from graphml.ir.shape import bounds, max_elements
-from graphml.passes.cut import state_of
+from graphml.ir.state_order import state_of
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import LONG_ROW, row_blocks
 from graphml_cpu.lowering.step import (

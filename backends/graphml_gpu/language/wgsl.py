@@ -115,8 +115,14 @@ def _dialect(tree: Tree, features: Features, shares: Mapping[str, str]) -> Diale
         return shares.get(array.name, array.name)
 
     def load(array: Array, index: str) -> str:
-        text = _load(features, array, held(array), index)
-        other = elements.get(held(array), array.element) != array.element
+        bound, lanes = elements.get(held(array), array.element), array.element.lanes
+        other = bound != array.element
+        if other and bound.lanes < lanes:  # a vector of words
+            words = (f"{held(array)}[({_at(array, index)}) * {lanes}u + {i}u]" for i in range(lanes))
+            text = f"{_type(features, Type(bound.kind, lanes))}({', '.join(words)})"
+            other = bound.kind != array.element.kind
+        else:
+            text = _load(features, array, held(array), index)
         return f"bitcast<{_type(features, array.element)}>({text})" if other else text
 
     def store(array: Array, index: str, value: str) -> str:

@@ -225,6 +225,7 @@ attention = Op(
     infer=_infer,
     reference=_reference,
     samples=_samples,
+    reads=(1, 2),
     attributes={
         "scale": None,
         "block_size": 32,

@@ -110,7 +110,7 @@ def _column_numbers(inputs: Sequence[Array], attributes: Attributes) -> Array:
 get_rows = Op("get_rows", "index", infer=_infer_get_rows, reference=_get_rows,
               samples=lambda: [Sample((f32(11, *row), ids), {}, {1: below(11)})
                                for row in ((8,), (65,), (3, 5), (1,)) for ids in (i32(ROWS), i32(ROWS, 2))],
-              attributes={"from_dtype": "f32"}, rowwise=(1,))  # fmt: skip
+              attributes={"from_dtype": "f32"}, rowwise=(1,), reads=(0,))  # fmt: skip
 set_rows = Op("set_rows", "index", infer=_infer_set_rows, reference=_set_rows,
               samples=lambda: [Sample((f32(15, 3, n), f32(ROWS, 3, n), i32(ROWS)), {}, {2: distinct})
                               for n in (16, 64)],

@@ -73,6 +73,7 @@ relative_attention = Op(
     infer=_infer,
     reference=_reference,
     samples=_samples,
+    reads=(1, 2),
     attributes={
         "scale": None,
         "block_size": 32,

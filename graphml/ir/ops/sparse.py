@@ -152,11 +152,11 @@ def _choice(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 select_blocks = Op("select_blocks", "attention", infer=_infer_select, reference=_select,
-                  samples=_select_samples,
+                  samples=_select_samples, reads=(1,),
                   attributes={"n": None, "selection_block": 1, "local": 0, "block_size": 32,
                               "k_dtype": "f32"})  # fmt: skip
 selected_attention = Op("selected_attention", "attention", infer=_infer_attend, reference=_attend,
-                        samples=_attend_samples,
+                        samples=_attend_samples, reads=(1, 2),
                         attributes={"scale": None, "selection_block": 1, "block_size": 32,
                                     "k_dtype": "f32", "v_dtype": "f32"})  # fmt: skip
 
