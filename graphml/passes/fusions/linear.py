@@ -58,11 +58,8 @@ def _residual_fits(match: Match) -> Refusal | None:
     residual, product = match.variables["residual"], match.covered[-1]
     if product.attributes["residual"]:
         return Refusal("a residual is added already", product)
-    return (
-        None
-        if residual.shape == match.root.shape
-        else Refusal(f"{residual.name} has another shape", residual)
-    )
+    same = residual.shape == product.shape == match.root.shape  # either may be stretched to the other
+    return None if same else Refusal(f"{residual.name} has another shape than {product.name}", residual)
 
 
 def _has_bias(match: Match) -> Refusal | None:
