@@ -27,7 +27,7 @@ from graphml.errors import GraphmlError, UsageError
 COMMANDS = (
     "run", "chat", "serve", "embed", "info", "plan", "placement", "doctor", "pull", "models", "rm",
     "perplexity", "graph", "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "verify",
-    "new-arch", "import", "test-backend", "test-op",
+    "new-arch", "import", "test-backend", "test-op", "fuzz",
     "report",
 )  # fmt: skip
 

@@ -99,6 +99,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--saved": NO_FILE,
     "--from-hf": NO_FILE,
     "--backend": (*NO_NAME, "cpu,nonsense"),
+    "--graphs": (*NO_NUMBER, *BELOW, "0"),
+    "--first": (*NO_NUMBER, *BELOW),
     "--a": NO_NAME,
     "--b": NO_NAME,
     "--kv": NO_NAME,
@@ -212,6 +214,8 @@ APART = {
     ("import", "--report"): ("/dev/null/no.html", "x.txt"),
     ("report", "--output"): ("/dev/null/no",),
     ("test-op", "--output"): ("xml", ""),
+    ("fuzz", "--record"): (__file__, "/dev/null/no"),
+    ("fuzz", "--scripts"): ("/dev/null/no", __file__),
 }
 
 
@@ -237,6 +241,7 @@ def begin(name: str, path: Path) -> list[object]:
         "import": ["hf:nowhere", "-o", "x.py"],
         "test-backend": ["reference", "--op", "add"],
         "test-op": [SOFTPICK, "--backend", "reference"],
+        "fuzz": ["--graphs", 1, "--backend", "reference"],
         "doctor": [],
         "pull": [],
         "info": [path],
