@@ -28,6 +28,7 @@ from graphml.ir.source import Source
 from graphml.passes.fusion_log import FusionLog
 
 FORMAT = "graphml-1"
+_SHOWN = 64  # numbers of one attribute
 Record = dict[str, Any]
 """One node as JSON values."""
 Document = dict[str, Any]
@@ -179,9 +180,10 @@ def source_of(source: Source | None) -> str | None:
 
 
 def _plain(value: Attribute) -> Any:
-    """A JSON value; floats that JSON lacks are texts."""
+    """A JSON value; floats that JSON lacks are texts, and of many numbers only the first are shown."""
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        more = [f"... {len(value)} numbers"] if len(value) > _SHOWN else []
+        return [*map(_plain, value[:_SHOWN]), *more]
     if isinstance(value, float):
         return float(value) if np.isfinite(value) else repr(float(value))
     return value

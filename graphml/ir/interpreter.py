@@ -14,7 +14,7 @@ from graphml.ir.fused import decomposition
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.ops.leaf import LEAVES
+from graphml.ir.ops.leaf import LEAVES, weight_leaf
 
 Observer = Callable[[Node, Array], None]
 
@@ -27,6 +27,25 @@ def evaluate(node: Node, values: Mapping[Node, Array]) -> Array:
     plain = decomposition(node.op, [source.type for source in node.inputs], node.attributes)
     found = list(interpret(plain, {f"operand_{i}": array for i, array in enumerate(arrays)}).values())
     return together(found) if node.type.parts else found[0]
+
+
+def depends_on(node: Node) -> Node | None:
+    """An input or a state that a value depends on; None where weights and constants alone decide it."""
+    todo, seen = [node], {node}
+    while todo:
+        one = todo.pop()
+        if one.op.family == "leaf" and one.op is not weight_leaf:
+            return one
+        todo += (source for source in one.inputs if source not in seen)
+        seen.update(one.inputs)
+    return None
+
+
+def of_weights(node: Node, weights: Mapping[str, Array]) -> Array:
+    """A value that depends on nothing but weights, from their arrays by name."""
+    if node.op is weight_leaf:
+        return weights[node.name]
+    return evaluate(node, {source: of_weights(source, weights) for source in node.inputs})
 
 
 def together(arrays: Sequence[Array]) -> Array:

@@ -17,9 +17,11 @@ from graphml_cpu.simd import (
     gelu_erf,
     gelu_quick,
     gelu_tanh,
+    log,
     log1p_exp,
     maximum,
     minimum,
+    select,
     sigmoid,
     silu,
     splat_like,
@@ -49,6 +51,7 @@ UNARY: dict[str, Any] = {
     "sqr": _sqr,
     "sqrt": square_root,
     "exp": exp,
+    "log": log,
     "tanh": tanh,
     "sigmoid": sigmoid,
     "relu": _relu,
@@ -81,7 +84,44 @@ def _div(a: Vector, b: Vector) -> Vector:
     return a / b
 
 
-BINARY: dict[str, Any] = {"add": _add, "sub": _sub, "mul": _mul, "div": _div}
+@inline
+def largest(a: Vector, b: Vector) -> Vector:
+    """The larger of each pair, NaN where one of them is."""
+    return select(a == a, maximum(a, b), a)  # `maximum` gives b where b is NaN
+
+
+@inline
+def smallest(a: Vector, b: Vector) -> Vector:
+    """The smaller of each pair, NaN where one of them is."""
+    return select(a == a, minimum(a, b), a)
+
+
+@inline
+def _less(a: Vector, b: Vector) -> Vector:
+    return select(a < b, splat_like(a, 1.0), splat_like(a, 0.0))
+
+
+@inline
+def _less_equal(a: Vector, b: Vector) -> Vector:
+    return select(a <= b, splat_like(a, 1.0), splat_like(a, 0.0))
+
+
+@inline
+def _equal(a: Vector, b: Vector) -> Vector:
+    return select(a == b, splat_like(a, 1.0), splat_like(a, 0.0))
+
+
+BINARY: dict[str, Any] = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "maximum": largest,
+    "minimum": smallest,
+    "less": _less,
+    "less_equal": _less_equal,
+    "equal": _equal,
+}
 
 
 @inline

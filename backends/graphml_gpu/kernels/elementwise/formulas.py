@@ -46,6 +46,12 @@ def exponential(x: f32) -> f32:
 
 
 @function
+def logarithm(x: f32) -> f32:
+    """The natural logarithm."""
+    return select(isnan(x), x, log(x))
+
+
+@function
 def hyperbolic_tangent(x: f32) -> f32:
     """The tanh of x."""
     return tanh(x)
@@ -149,6 +155,36 @@ def div(a: f32, b: f32) -> f32:
 
 
 @function
+def maximum(a: f32, b: f32) -> f32:
+    """The larger; NaN if one of them is."""
+    return select(isnan(a), a, select(isnan(b), b, max(a, b)))
+
+
+@function
+def minimum(a: f32, b: f32) -> f32:
+    """The smaller; NaN if one of them is."""
+    return select(isnan(a), a, select(isnan(b), b, min(a, b)))
+
+
+@function
+def less(a: f32, b: f32) -> f32:
+    """1 where a < b, else 0; 0 for NaN."""
+    return select(isnan(a) or isnan(b), 0.0, select(a < b, 1.0, 0.0))
+
+
+@function
+def less_equal(a: f32, b: f32) -> f32:
+    """1 where a <= b, else 0; 0 for NaN."""
+    return select(isnan(a) or isnan(b), 0.0, select(a <= b, 1.0, 0.0))
+
+
+@function
+def equal(a: f32, b: f32) -> f32:
+    """1 where a == b, else 0; 0 for NaN."""
+    return select(isnan(a) or isnan(b), 0.0, select(a == b, 1.0, 0.0))
+
+
+@function
 def swiglu(gate: f32, up: f32) -> f32:
     """silu(gate) * up (Shazeer 2020, arXiv:2002.05202)."""
     return silu(gate) * up
@@ -192,14 +228,14 @@ def _by_op(*functions: object, **others: object) -> dict[str, Function]:
 
 UNARY = _by_op(
     neg, sqr, sigmoid, relu, silu, gelu, gelu_erf, gelu_quick, softplus,
-    abs=absolute, sqrt=square_root, exp=exponential, tanh=hyperbolic_tangent,
+    abs=absolute, sqrt=square_root, exp=exponential, log=logarithm, tanh=hyperbolic_tangent,
 )  # fmt: skip
 """Op name -> function of x."""
 
 WITH_NUMBERS = _by_op(scale, clamp, softcap)
 """Op name -> function of x and two numbers."""
 
-BINARY = _by_op(add, sub, mul, div)
+BINARY = _by_op(add, sub, mul, div, maximum, minimum, less, less_equal, equal)
 """Op name -> function of a and b."""
 
 GLU = _by_op(swiglu, swiglu_oai, geglu, geglu_erf, geglu_quick, reglu)
