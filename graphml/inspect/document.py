@@ -22,6 +22,7 @@ from graphml.inspect.layers import equal_layers, layer_of
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, plain_bytes
+from graphml.ir.ops.constant import constant
 from graphml.ir.own_op import OWN_FAMILY, OwnOp
 from graphml.ir.shape import Shape, Symbol
 from graphml.ir.source import Source
@@ -52,7 +53,7 @@ class _Place:
     def facts(self, node: Node) -> Record:
         backend, device = self._owner(node)
         explaining = self.explaining.get(id(device))
-        reason = backend.refuses(node)
+        reason = None if node.op is constant else backend.refuses(node)  # no backend computes a constant
         offset = self.plan.offsets.get(node)
         workspace = self.plan.workspaces.get(node)
         return {
