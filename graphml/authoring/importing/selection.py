@@ -20,6 +20,7 @@ BY_ELEMENT = (
     "sigmoid",
     "tanh",
     "exp",
+    "log",
     "softplus",
     "sqr",
     "absolute",
