@@ -47,6 +47,8 @@ class Builder(StepBuilder):
     absolute = elementwise.absolute
     sqrt = elementwise.sqrt
     sqr = elementwise.sqr
+    floor = elementwise.floor
+    round = elementwise.round
     sigmoid = elementwise.sigmoid
     tanh = elementwise.tanh
     softcap = elementwise.softcap

@@ -68,6 +68,16 @@ RIGHT: dict[str, tuple[Ops, tuple[str, ...], list[str]]] = {
         (),
         ["g.less(", "g.where(", "g.constant(0.25)", "g.constant(0.05)", "g.constant(0.5)", "g.equal("],
     ),
+    "numbers": (
+        [
+            ("size", "abs.default", {"self": X}),
+            ("log", "log.default", {"self": node("size")}),
+            ("below", "floor.default", {"self": node("log")}),
+            ("held", "minimum.default", {"self": node("below"), "other": X}),
+        ],
+        (),
+        ["g.log(g.absolute(", "g.floor(", "g.minimum("],
+    ),
     "rows": (
         [
             ("top", "amax.default", {"self": X, "dim": [-1], "keepdim": True}),
@@ -98,6 +108,10 @@ REFUSED: dict[str, tuple[Ops, str]] = {
     "sums over tokens": (
         [("sums", "cumsum.default", {"self": X, "dim": 1})],
         r"cumsum.* in blocks\.0 .*over another dimension than the last",
+    ),
+    "decimals": (
+        [("rounded", "round.decimals", {"self": X, "decimals": 2})],
+        r"round.* in blocks\.0 .*rounds to 2 decimals",
     ),
     "numbers": (
         [

@@ -52,6 +52,13 @@ def test_log() -> None:
     assert np.isnan(run("log", np.array([[-1.0, np.nan]], np.float32))).all()
 
 
+def test_whole_numbers() -> None:
+    x = [-2.5, -1.5, -0.5, -0.3, 0.3, 0.5, 1.5, 2.5, 1e20]
+    given = np.array(x, np.float32)
+    np.testing.assert_array_equal(run("floor", given), [math.floor(v) for v in given])
+    np.testing.assert_array_equal(run("round", given), [round(float(v)) for v in given])
+
+
 NUMBERS = [-np.inf, -2.0, 0.0, 1.5, np.inf, np.nan]
 
 

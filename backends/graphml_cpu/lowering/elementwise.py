@@ -180,6 +180,8 @@ UNARY = Lowering(
         "sqrt",
         "exp",
         "log",
+        "floor",
+        "round",
         "tanh",
         "sigmoid",
         "relu",

@@ -22,6 +22,8 @@ UNARY = {
     "tanh": "tanh",
     "exp": "exp",
     "log": "log",
+    "floor": "floor",
+    "round": "round",
     "neg": "neg",
     "abs": "absolute",
     "sqrt": "sqrt",
@@ -35,6 +37,8 @@ OVER_LAST = {"softmax": "softmax", "_softmax": "softmax", "cumsum": "cumsum"}
 
 def unary(walk: Walked, node: TracedNode) -> View:
     """A function of each number."""
+    if node.args.get("decimals"):
+        raise ValueError(f"rounds to {node.args['decimals']} decimals")
     x = walk.taken(node.operands[0])
     return walk.made(node, UNARY[op_name(node)], (x,), x.shape)
 

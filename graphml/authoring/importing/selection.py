@@ -21,6 +21,8 @@ BY_ELEMENT = (
     "tanh",
     "exp",
     "log",
+    "floor",
+    "round",
     "softplus",
     "sqr",
     "absolute",

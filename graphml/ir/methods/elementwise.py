@@ -279,6 +279,26 @@ def sqr(g: StepBuilder, x: Node, name: str | None = None) -> Node:
 
 
 @method
+def floor(g: StepBuilder, x: Node, name: str | None = None) -> Node:
+    """The largest whole number of at most x.
+
+    >>> g.floor(x)
+    %floor: f32[T<=8, 64] = floor(%x)
+    """
+    return g.record(ops.floor, x, name=name)
+
+
+@method
+def round(g: StepBuilder, x: Node, name: str | None = None) -> Node:
+    """The whole number nearest to x; half way, the even one.
+
+    >>> g.round(x)
+    %round: f32[T<=8, 64] = round(%x)
+    """
+    return g.record(ops.round_even, x, name=name)
+
+
+@method
 def sigmoid(g: StepBuilder, x: Node, name: str | None = None) -> Node:
     """1 / (1 + exp(-x)).
 

@@ -94,6 +94,14 @@ def _positive(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return np.choose(generator.integers(0, 3, shape), [made, near, np.zeros(shape)]).astype(np.float32)
 
 
+def _halves() -> list[Sample]:
+    """Numbers half way between whole ones, too, and such as have no fraction."""
+    fill = some_of(
+        -2.5, -1.5, -0.5, -0.3, 0.5, 0.7, 1.5, 2.5, 8388607.5, -16777217.0, 1e20, _INF, -_INF, _NAN
+    )
+    return [*singles(), Sample((f32(ROWS, 64),), fill={0: fill})]
+
+
 def _compared() -> list[Sample]:
     """Pairs of numbers of which many are equal, infinite or NaN, too."""
     shapes = [(f32(ROWS, 70), f32(ROWS, 70)), (f32(ROWS, 33), f32(33)), (f32(1, 9), f32(1))]
@@ -173,6 +181,8 @@ sqr = _unary("sqr", np.square)
 sqrt = _unary("sqrt", np.sqrt)
 exp = _unary("exp", np.exp)
 log = _unary("log", np.log, lambda: [*singles(), Sample((f32(ROWS, 64),), fill={0: _positive})])
+floor = _unary("floor", np.floor, _halves)
+round_even = _unary("round", np.rint, _halves)
 tanh = _unary("tanh", np.tanh)
 sigmoid = _unary("sigmoid", _sigmoid)
 relu = _unary("relu", lambda x: np.maximum(x, 0))

@@ -21,6 +21,7 @@ from graphml_cpu.simd import (
     log1p_exp,
     maximum,
     minimum,
+    round_even,
     select,
     sigmoid,
     silu,
@@ -45,6 +46,12 @@ def _relu(x: Vector) -> Vector:
     return maximum(splat_like(x, 0.0), x)
 
 
+@inline
+def _floor(x: Vector) -> Vector:
+    nearest = round_even(x)
+    return select(nearest > x, nearest - 1.0, nearest)
+
+
 UNARY: dict[str, Any] = {
     "neg": _neg,
     "abs": absolute,
@@ -52,6 +59,8 @@ UNARY: dict[str, Any] = {
     "sqrt": square_root,
     "exp": exp,
     "log": log,
+    "floor": _floor,
+    "round": round_even,
     "tanh": tanh,
     "sigmoid": sigmoid,
     "relu": _relu,

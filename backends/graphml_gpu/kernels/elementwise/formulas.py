@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from graphml_gpu.language import Function, exp, f32, function, isnan, log, select, sqrt, tanh
+from graphml_gpu.language import Function, exp, f32, floor, function, isnan, log, round, select, sqrt, tanh
 
 _GELU = 1.5957691216057308
 """2 * sqrt(2 / pi): twice what the tanh of gelu is taken of, as sigmoid(2 y) = (1 + tanh(y)) / 2."""
@@ -49,6 +49,18 @@ def exponential(x: f32) -> f32:
 def logarithm(x: f32) -> f32:
     """The natural logarithm."""
     return select(isnan(x), x, log(x))
+
+
+@function
+def round_down(x: f32) -> f32:
+    """The largest whole number of at most x."""
+    return floor(x)
+
+
+@function
+def round_even(x: f32) -> f32:
+    """The nearest whole number, of two the even one."""
+    return round(x)
 
 
 @function
@@ -228,7 +240,8 @@ def _by_op(*functions: object, **others: object) -> dict[str, Function]:
 
 UNARY = _by_op(
     neg, sqr, sigmoid, relu, silu, gelu, gelu_erf, gelu_quick, softplus,
-    abs=absolute, sqrt=square_root, exp=exponential, log=logarithm, tanh=hyperbolic_tangent,
+    abs=absolute, sqrt=square_root, exp=exponential, log=logarithm, floor=round_down,
+    round=round_even, tanh=hyperbolic_tangent,
 )  # fmt: skip
 """Op name -> function of x."""
 
