@@ -70,8 +70,9 @@ def many() -> Graph:
     scaled = g.add(g.mul(x, g.constant([0.1, np.inf, 1e-40, -2.0, 0.0, 7.0])), position)
     chosen = g.where(g.less(position, g.constant(3.0)), scaled, g.constant(np.arange(6.0)))
     picked = g.gather(g.constant(np.arange(18.0).reshape(3, 6)), g.constant([[1, 2], [0, 0], [5, 4]]))
+    turned = g.rope(g.reshape(x, 1, 6), g.rope_table(6, factors=g.constant([1.0, 2.0, 4.0])), "neox")
     large = g.constant(np.linspace(-1, 1, 65_536).reshape(16, 4096), name="large")
-    return g.finish(y=chosen, picked=picked, sums=g.sum_rows(large), itself=large)
+    return g.finish(y=chosen, picked=picked, turned=turned, sums=g.sum_rows(large), itself=large)
 
 
 def test_the_text_has_every_number() -> None:

@@ -1,6 +1,6 @@
 """Elementwise kernels that choose or convert: `where`, and casts between float32 and int32.
 
-The threads share the rows. The output may be the chosen value's memory.
+The threads share all elements of all rows, chunk by chunk. The output may be the chosen value's memory.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.elementwise.operations import CHUNK, chunk_of
 from graphml_cpu.kernels.share import Vector, share
 from graphml_cpu.simd import (
     F32,
@@ -60,12 +61,14 @@ def make_where(mask_single: bool, b_single: bool) -> Callable[..., None]:
         ith: Int, nth: Int, mask: Address, a: Address, b: Address, out: Address, n: Int, mask_repeats: Int,
         mask_period: Int, b_repeats: Int, b_period: Int, rows: Dim,
     ) -> None:  # fmt: skip
-        begin, end = share(ith, nth, rows)
-        for row in range(begin, end):
+        chunks = (n + CHUNK - 1) // CHUNK
+        begin, end = share(ith, nth, rows * chunks)
+        for unit in range(begin, end):
+            row, first, last = chunk_of(unit, chunks, n)
             chosen = _row(mask, row, mask_repeats, mask_period, 1 if mask_one else n)
             other = _row(b, row, b_repeats, b_period, 1 if b_one else n)
-            for i in range(0, n, WIDTH):
-                at, count = (row * n + i) * 4, n - i
+            for i in range(first, last, WIDTH):
+                at, count = (row * n + i) * 4, last - i
                 # A NaN is not equal to 0.
                 y = select(
                     mask_part(chosen, i, count) == 0.0,
@@ -97,10 +100,12 @@ def make_cast(to: str) -> Callable[..., None]:
     kind = F32 if to == "i32" else I32
 
     def cast(ith: Int, nth: Int, x: Address, out: Address, n: Int, rows: Dim) -> None:
-        begin, end = share(ith, nth, rows)
-        for row in range(begin, end):
-            for i in range(0, n, WIDTH):
-                at, count = (row * n + i) * 4, n - i
+        chunks = (n + CHUNK - 1) // CHUNK
+        begin, end = share(ith, nth, rows * chunks)
+        for unit in range(begin, end):
+            row, first, last = chunk_of(unit, chunks, n)
+            for i in range(first, last, WIDTH):
+                at, count = (row * n + i) * 4, last - i
                 store_partial(out + at, function(load_partial(kind, x + at, count)), count)
 
     return cast
