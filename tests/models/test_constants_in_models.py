@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 import graphml
 from graphml.cli.main import app
 from tests import tiny_model
+from tests.adapter_files import random_pairs, write_adapter
 
 ARCHITECTURE = '''
 """llama whose feed-forward layers lose what is above a limit, other rows from position 3 on."""
@@ -44,7 +46,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return tiny_model.write(folder / "tiny.gguf"), architecture
 
 
-def logits(paths: tuple[Path, Path], step: int = 2, **options: str) -> np.ndarray:
+def logits(paths: tuple[Path, Path], step: int = 2, **options: Any) -> np.ndarray:
     """Of the prompt's last token, evaluated in steps of so many tokens."""
     path, architecture = paths
     with graphml.load(path, arch=str(architecture), **options) as model:
@@ -74,6 +76,14 @@ def test_positions_go_on_from_step_to_step(paths: tuple[Path, Path]) -> None:
     wanted = logits(paths, step=100, backend="reference")
     for backend in ("reference", "cpu"):
         np.testing.assert_allclose(logits(paths, step=1, backend=backend), wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_an_adapter_beside_them_counts(paths: tuple[Path, Path], tmp_path: Path) -> None:
+    shape = {"blk.1.ffn_down.weight": (tiny_model.WIDTH, tiny_model.HIDDEN)}
+    lora = [(write_adapter(tmp_path / "adapter.gguf", random_pairs(shape, 4, 0)), 1.0)]
+    wanted, without = logits(paths, backend="reference", lora=lora), logits(paths, backend="reference")
+    assert np.abs(wanted - without).max() > 0.01
+    np.testing.assert_allclose(logits(paths, backend="cpu", lora=lora), wanted, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(

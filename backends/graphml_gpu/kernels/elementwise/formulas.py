@@ -47,8 +47,11 @@ def exponential(x: f32) -> f32:
 
 @function
 def logarithm(x: f32) -> f32:
-    """The natural logarithm."""
-    return select(isnan(x), x, log(x))
+    """The natural logarithm. Near 1 by a series, since a device's log need only be exact to 5e-7 there."""
+    s = (x - 1.0) / (x + 1.0)
+    square = s * s
+    near_1 = square * (0.33333333 + square * (0.2 + square * (0.14285715 + square * 0.11111111)))
+    return select(isnan(x), x, select(abs(x - 1.0) < 0.3, 2.0 * s * (1.0 + near_1), log(x)))
 
 
 @function
