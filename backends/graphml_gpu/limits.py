@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from graphml.ir.interpreter import depends_on
 from graphml.ir.node import Node
 from graphml.ir.op import Type, plain_bytes
-from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
+from graphml.ir.ops.leaf import input_leaf, state_leaf
 from graphml.ir.shape import Symbol, bounds
 from graphml_gpu.bindings import Span, shared
 from graphml_gpu.dispatch import Argument, Context, Dispatch, Part, Shard, Workspace
@@ -144,19 +145,7 @@ class _Memory:
         base = viewed(argument)
         if base.op is input_leaf:
             return Span("inputs")
-        return Span("arena") if base.op is not state_leaf and _moves(base) else None
-
-
-def _moves(node: Node) -> bool:
-    """Whether a value is not decided by weights alone: those are no part of the arena."""
-    todo, seen = [node], {node}
-    while todo:
-        one = todo.pop()
-        if not one.inputs and one.op is not weight_leaf:
-            return True
-        todo += (source for source in one.inputs if source not in seen)
-        seen.update(one.inputs)
-    return False
+        return Span("arena") if base.op is not state_leaf and depends_on(base) else None
 
 
 def _dims(node: Node) -> Iterator[Any]:

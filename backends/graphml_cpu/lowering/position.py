@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphml.ir.interpreter import depends_on, of_weights
 from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, number
-from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.ops.position import frequencies, magnitude
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
@@ -17,14 +17,16 @@ _MODULE = "graphml_cpu.kernels.positions.rope"
 
 
 def _refuses_table(node: Node) -> str | None:
-    if len(node.inputs) > 1 and node.inputs[1].op is not weight_leaf:
+    if len(node.inputs) > 1 and depends_on(node.inputs[1]):
         return f"the factors {node.inputs[1].name} are computed in the graph"
     return None
 
 
 def _lower_table(node: Node, threads: int) -> list[Step]:
     def angles(weights: Mapping[str, Array]) -> Array:
-        return frequencies(node.attributes, weights[node.inputs[1].name] if len(node.inputs) > 1 else None)
+        return frequencies(
+            node.attributes, of_weights(node.inputs[1], weights) if len(node.inputs) > 1 else None
+        )
 
     arguments: dict[str, Argument] = {
         "positions": node.inputs[0],

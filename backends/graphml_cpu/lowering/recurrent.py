@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from graphml.ir.interpreter import evaluate
+from graphml.ir.interpreter import depends_on, of_weights
 from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, integers
-from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, leading, width
@@ -19,17 +18,8 @@ _SSM_SCAN = "graphml_cpu.kernels.recurrent.ssm_scan"
 
 def _refuses_computed(weight: Node) -> str | None:
     """Refuse what cannot be transposed when the program is made: what weights alone do not decide."""
-    if weight.op is weight_leaf:
-        return None
-    if not weight.inputs:
-        return f"{weight.name} is no weight"
-    return next(filter(None, map(_refuses_computed, weight.inputs)), None)
-
-
-def _value(node: Node, weights: Mapping[str, Array]) -> Array:
-    if node.op is weight_leaf:
-        return weights[node.name]
-    return evaluate(node, {source: _value(source, weights) for source in node.inputs})
+    other = depends_on(weight)
+    return f"{other.name} is no weight" if other else None
 
 
 def _refuses_conv(node: Node) -> str | None:
@@ -38,7 +28,7 @@ def _refuses_conv(node: Node) -> str | None:
 
 def _transposed(weight: Node) -> Constant:
     def made(weights: Mapping[str, Array]) -> Array:
-        return np.ascontiguousarray(_value(weight, weights).T)
+        return np.ascontiguousarray(of_weights(weight, weights).T)
 
     return Constant(made)
 

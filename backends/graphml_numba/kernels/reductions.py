@@ -1,4 +1,4 @@
-"""softmax, sums of rows, and means of the rows of each sequence; see `graphml.ir.ops.reduce`."""
+"""Reductions of rows, and means of the rows of each sequence; see `graphml.ir.ops.reduce`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,36 @@ def sum_rows(out: Array, x: Array, begin: int, end: int) -> None:
     """out [rows, 1] = the sum of each row."""
     for row in range(begin, end):
         out[row, 0] = sum_of(x[row])
+
+
+@kernel_of("max_rows")
+def max_rows(out: Array, x: Array, begin: int, end: int) -> None:
+    """out [rows, 1] = the largest number of each row; NaN where one is."""
+    for row in range(begin, end):
+        largest = x[row, 0]
+        for i in range(x.shape[1]):
+            largest = largest if largest > x[row, i] or largest != largest else x[row, i]
+        out[row, 0] = largest
+
+
+@kernel_of("min_rows")
+def min_rows(out: Array, x: Array, begin: int, end: int) -> None:
+    """out [rows, 1] = the smallest number of each row; NaN where one is."""
+    for row in range(begin, end):
+        smallest = x[row, 0]
+        for i in range(x.shape[1]):
+            smallest = smallest if smallest < x[row, i] or smallest != smallest else x[row, i]
+        out[row, 0] = smallest
+
+
+@kernel_of("cumsum")
+def cumsum(out: Array, x: Array, begin: int, end: int) -> None:
+    """out = the sum of each row up to each element."""
+    for row in range(begin, end):
+        total = F64(0)
+        for i in range(x.shape[1]):
+            total += x[row, i]
+            out[row, i] = total
 
 
 @kernel_of("mean_rows")

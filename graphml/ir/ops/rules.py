@@ -33,15 +33,19 @@ def same_shape(inputs: Sequence[Type], attributes: Attributes) -> Type:
     return inputs[0]
 
 
+def want_stretch(a: Type, b: Type, role: str) -> None:
+    """Raise a `ShapeError` unless b has the shape of a but for dimensions of 1 and missing leading ones."""
+    if a.shape == b.shape:
+        return
+    padded: tuple[Dim, ...] = (1,) * (len(a.shape) - len(b.shape)) + b.shape
+    if len(b.shape) > len(a.shape) or any(y not in (1, x) for x, y in zip(a.shape, padded, strict=True)):
+        raise ShapeError(f"wanted a {role} that stretches to {a}; got {b}")
+
+
 def broadcast(inputs: Sequence[Type], attributes: Attributes) -> Type:
     """Two f32 operands; the second is broadcast along its dimensions of 1 and its missing leading ones."""
     want_float(inputs)
-    a, b = inputs[0].shape, inputs[1].shape
-    if a == b:
-        return inputs[0]
-    padded: tuple[Dim, ...] = (1,) * (len(a) - len(b)) + b
-    if len(b) > len(a) or any(y not in (1, x) for x, y in zip(a, padded, strict=True)):
-        raise ShapeError(f"wanted a second operand that stretches to {inputs[0]}; got {inputs[1]}")
+    want_stretch(inputs[0], inputs[1], "second operand")
     return inputs[0]
 
 
@@ -58,6 +62,11 @@ def i32(*shape: Dim) -> Type:
 def singles() -> list[Sample]:
     """Sample inputs of an op with one operand."""
     return [Sample((f32(ROWS, n),)) for n in (1, 7, 64, 130)] + [Sample((f32(2, 3, 33),))]
+
+
+def some_of(*values: float) -> Fill:
+    """A maker of operands whose elements are some of these numbers, so that many are equal."""
+    return lambda generator, shape: generator.choice(np.array(values, np.float32), shape)
 
 
 def faint(size: float) -> Fill:
