@@ -80,7 +80,10 @@ def engine_parts(
     keep = bool(prefix_cache) and (bool(n_checkpoints) or not executor.recurrent)
     pool = BlockPool(n_blocks, BLOCK_SIZE, keep, windows=windows)
     checkpoints = Checkpoints(n_checkpoints, BLOCK_SIZE, runner.has_cells) if n_checkpoints else None
-    scheduler = Scheduler(pool, count, n_ctx, recurrent=executor.recurrent, checkpoints=checkpoints)
+    scheduler = Scheduler(
+        pool, count, n_ctx,
+        recurrent=executor.recurrent, checkpoints=checkpoints, max_chunk=executor.max_chunk,
+    )  # fmt: skip
     loop = StepLoop(runner, scheduler, StepBudget(target_itl_s, executor.n_batch))
     loop.speculation.most = min(DRAFT_ROWS, executor.n_batch)
     loop.speculation.recurrent = executor.recurrent

@@ -38,6 +38,11 @@ def check_texts(executor: Executor, texts: Sequence[Sequence[int]]) -> None:
             f"{executor.file.path}: {executor.architecture.name} answers texts and embeds none: wanted its "
             "encoder alone, as a file of the architecture t5encoder has it, or a decoder alone"
         )
+    if executor.max_chunk < executor.n_batch:
+        raise UsageError(
+            f"{executor.file.path}: {executor.architecture.name} has states of its own, read and written "
+            "token by token: wanted a model that reads all of a text in one step, to embed it"
+        )
     limit = longest_text(executor)
     for i, ids in enumerate(texts):
         if not 0 < len(ids) <= limit:

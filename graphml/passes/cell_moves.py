@@ -24,6 +24,7 @@ from graphml.ir.ops.index import get_rows, set_rows
 from graphml.ir.ops.layout import columns, concat
 from graphml.ir.ops.leaf import input_leaf, weight_leaf
 from graphml.ir.ops.position import magnitude, rope, rope_table
+from graphml.ir.plain_states import plain_states
 from graphml.ir.shape import Symbol, fixed
 
 SOURCES, TARGETS, DIFFERENCES = "source_cells", "target_cells", "differences"
@@ -62,9 +63,9 @@ def written_cells(graph: Graph, cells: str | None = None) -> Iterator[Node]:
 
 def why_not_shifted(graph: Graph) -> str | None:
     """Why positions in the cells of this step's graph cannot be moved; None where they can."""
-    for node in graph.nodes:
-        if node.op.recurrent:
-            return f"{node.inputs[node.op.writes or 0].name} is a state that all earlier tokens have changed"
+    changed = [node.inputs[node.op.writes or 0] for node in graph.nodes if node.op.recurrent]
+    for state in (*changed, *plain_states(graph)):
+        return f"{state.name} is a state that all earlier tokens have changed"
     try:
         for node in written_cells(graph):
             _rotated(node.inputs[1])

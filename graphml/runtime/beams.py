@@ -63,7 +63,7 @@ class FoundBeam:
 class Computes(Protocol):
     """A `Runner`."""
 
-    n_rows: int
+    max_chunk: int
     has_cells: bool
 
     def run(self, plan: StepPlan, logits: bool = False) -> Computed:
@@ -127,7 +127,7 @@ class BeamSearch:
         """Compute a prompt; the row behind it, float32 [1, n_vocab]."""
         rows: Floats | None = None
         while sequence.n_behind:
-            count = min(sequence.n_behind, self._runner.n_rows)
+            count = min(sequence.n_behind, self._runner.max_chunk)
             self._reserve(sequence, count)
             last = count == sequence.n_behind
             plan = StepPlan((Rows(sequence, sequence.n_computed, count, int(last)),))

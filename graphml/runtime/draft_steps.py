@@ -25,13 +25,19 @@ from graphml.runtime.step_plan import StepPlan
 def takes_drafts(executor: Executor) -> bool:
     """Whether what a model has read of a wrong draft can be taken back.
 
-    Recurrent states read some ids again, for which windows would have to keep more than they do.
+    Recurrent states read some ids again, for which windows would have to keep more than they do. States that
+    plain ops use read one token of a text in a step.
     """
-    return not (executor.recurrent and executor.cell_groups)
+    return executor.max_chunk == executor.n_batch and not (executor.recurrent and executor.cell_groups)
 
 
 def check_drafts(executor: Executor) -> None:
     """UsageError for a model that takes no drafts."""
+    if executor.max_chunk < executor.n_batch:
+        raise UsageError(
+            f"spec_type: {executor.architecture.name} has states of its own, read and written token by "
+            "token, and drafts have several in a step; wanted none"
+        )
     if not takes_drafts(executor):
         raise UsageError(
             f"spec_type: {executor.architecture.name} has recurrent states and windows, from which rejected "

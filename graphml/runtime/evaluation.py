@@ -53,21 +53,23 @@ def check_continues(executor: Executor) -> None:
         )
 
 
-def _steps(lengths: Sequence[int], n_batch: int) -> Iterator[Step]:
-    """Steps that take each sequence's tokens in turn: (sequence, first token, behind the last)."""
-    step: Step = []
-    room = n_batch
-    for i, length in enumerate(lengths):
-        first = 0
-        while first < length:
-            end = min(length, first + room)
-            step.append((i, first, end))
-            room -= end - first
-            first = end
-            if not room:
-                yield step
-                step, room = [], n_batch
-    if step:
+def _steps(lengths: Sequence[int], n_batch: int, max_chunk: int) -> Iterator[Step]:
+    """Steps that take each sequence's tokens in turn: (sequence, first token, behind the last).
+
+    max_chunk: most tokens of one sequence in a step.
+    """
+    taken = [0] * len(lengths)
+    while True:
+        step: Step = []
+        room = n_batch
+        for i, length in enumerate(lengths):
+            count = min(length - taken[i], max_chunk, room)
+            if count:
+                step.append((i, taken[i], taken[i] + count))
+                taken[i] += count
+                room -= count
+        if not step:
+            return
         yield step
 
 
@@ -191,7 +193,7 @@ def _run(
             for slot, _ in work:
                 slot.restore_states()
         _keep_states(executor, work)  # what a rewind to before this prompt goes back to
-    for step in _steps(lengths, executor.n_batch):
+    for step in _steps(lengths, executor.n_batch, executor.max_chunk):
         if cancelled():
             return False
         tell("prefill", done, total)

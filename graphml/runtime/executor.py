@@ -6,7 +6,7 @@ Knows ids, positions and cells; nothing of text or sampling.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -122,6 +122,12 @@ class Executor:
         return bool(self.graphs.recurrent)
 
     @property
+    def max_chunk(self) -> int:
+        """The most tokens of one text in a step: `n_batch`; 1 where plain ops use a state of each text."""
+        _ = self.recurrent  # known when a graph was built
+        return 1 if self.graphs.by_token else self.n_batch
+
+    @property
     def deterministic(self) -> bool:
         """Whether a text has the same logits, to the bit, whatever is beside it and however it is cut."""
         return isinstance(self.device, DeterministicDevice) and self.device.deterministic
@@ -209,6 +215,7 @@ class Executor:
         count = sum(map(len, ids.values()))
         if not 0 < count <= self.n_batch or not all(map(len, ids.values())):
             raise UsageError(f"step: wanted 1 to {self.n_batch} ids, some of each sequence; got {count}")
+        self.check_chunks(map(len, ids.values()))
         programs, chosen = self.programs, self.options if options is None else options
         with self._open_lock.opened():
             if count > len(ids):
@@ -232,6 +239,15 @@ class Executor:
                 if isinstance(error, MemoryError):
                     raise programs.out_of_memory_of("a step", count, error) from None
                 raise
+
+    def check_chunks(self, counts: Iterable[int]) -> None:
+        """UsageError where a step has more tokens of one text than `max_chunk`."""
+        most = max(counts, default=0)
+        if most > 1 and most > self.max_chunk:
+            raise UsageError(
+                f"step: {self.architecture.name} has states of its own, which are read and written token by "
+                f"token: wanted 1 token of each text; got {most}"
+            )
 
     def begin(
         self,

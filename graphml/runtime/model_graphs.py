@@ -5,6 +5,7 @@ Knows the file, the architecture and its configuration; nothing of devices, prog
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ from graphml.ir.cell_groups import CellGroup, groups_among
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.ir.plain_states import INSTEAD, check_plain_states, described, plain_states
 from graphml.loading.architecture import Architecture, Keys, Tensors, blamed, check_logits
 from graphml.loading.named_tensors import output_rows
 from graphml.loading.pooling import ROWS, Rows, pooled, read_pooling
@@ -23,6 +25,7 @@ from graphml.passes.output_rows import leave_rows_out, with_outputs
 from graphml.runtime.paged_cache import BLOCK_SIZE, MAX_CELLS
 from graphml.weights import ModelFile
 
+LOG = logging.getLogger(__name__)
 HIDDEN = "hidden"
 """The name of a step's hidden rows: an output, and an input of the layer that predicts further."""
 _KEPT = 4  # graphs of a model that are kept; one has 3,000 nodes of half a kilobyte at most
@@ -39,8 +42,9 @@ class ModelGraphs:
     cache_dtype: how keys and values are kept, as `ir.cache_types` writes it. swa_full: whether layers
     that see a window keep all tokens like the others. unused_tensors: those of the file that the graph built
     last does not use. recurrent: whether it has a state that every token changes, None before a graph was
-    built. cell_groups: layers that keep no more than they see, of the graph built last. is_head: whether the
-    model is a layer for multi-token prediction alone, whose own hidden rows are an output, too.
+    built. by_token: whether a step has one token of each text at most (`ir.plain_states`). cell_groups:
+    layers that keep no more than they see, of the graph built last. is_head: whether the model is a layer for
+    multi-token prediction alone, whose own hidden rows are an output, too.
     """
 
     def __init__(
@@ -56,8 +60,10 @@ class ModelGraphs:
         self.cell_groups: tuple[CellGroup, ...] = ()
         self.unused_tensors: list[str] = []
         self.recurrent: bool | None = None
+        self.by_token = False
         self.is_head = False
         self._encoder_uses: set[str] = set()
+        self._told = False  # of states that plain ops use
         self._latest: dict[tuple[object, ...], tuple[Graph, list[str]]] = {}
 
     def build(
@@ -82,7 +88,8 @@ class ModelGraphs:
         if len(self._latest) > _KEPT:
             self._latest.pop(next(iter(self._latest)), None)
         self.unused_tensors = list(unused)
-        self.recurrent = any(node.op.recurrent for node in graph.nodes)
+        self.by_token = bool(plain_states(graph))
+        self.recurrent = self.by_token or any(node.op.recurrent for node in graph.nodes)
         self.cell_groups = groups_among(graph.leaves("input"))
         return graph
 
@@ -100,6 +107,8 @@ class ModelGraphs:
             weights = Tensors(g, self.file.tensors, used=set(self._encoder_uses))
             built = self.architecture.build(g, self.config, weights)
             made = g.finish(**self._outputs(g, weights, built, pooling, top_k))
+            at_once = not self.architecture.causal or self.architecture.output == "embeddings"
+            self._check_states(made, texts=at_once or bool(pooling))
             graph = leave_rows_out(made, g.output_rows, g.n_tokens)
             if hidden:
                 graph = with_outputs(graph, g.finish(**{HIDDEN: self._every_hidden(g)}))
@@ -116,8 +125,28 @@ class ModelGraphs:
         with blamed(self.file.path, self.built_by):
             weights = Tensors(g, self.file.tensors)
             graph = g.finish(embeddings=self.architecture.encode(g, self.config, weights))
+            self._check_states(graph, texts=True)
         self._encoder_uses = set(self.file.tensors) - set(weights.unused())
         return graph
+
+    def _check_states(self, graph: Graph, texts: bool) -> None:
+        """Refuse states without a meaning in the steps to come; warn once of those that make steps short.
+
+        texts: whether all tokens of a text are read in one step.
+        """
+        check_plain_states(graph)
+        for state, node in plain_states(graph).items():
+            why = (
+                f"{self.built_by}: {described(node)} uses the state {state.name!r}, of which each token of a "
+                "step reads what was there before the step"
+            )
+            if texts or self.is_head:
+                told = "drafts have" if self.is_head else "a text that is read at once has"
+                raise ArchitectureError(f"{why}; {told} several tokens in a step. {INSTEAD}")
+            if not self._told:
+                told = "so prompts are read token by token, slowly"
+                LOG.warning("%s: %s; %s. %s", self.file.path, why, told, INSTEAD)
+            self._told = True
 
     @property
     def encodes(self) -> bool:

@@ -40,8 +40,9 @@ _COMPARED = 16  # ids that tell whether a sequence still is what was read of it
 
 def has_head(executor: Executor) -> bool:
     """Whether the file has a layer that predicts further tokens, and its architecture reads it."""
-    name = f"{head_prefix(executor.config)}nextn.eh_proj.weight"
-    return executor.architecture.ahead is not None and name in executor.file.tensors
+    if executor.architecture.ahead is None:  # its configuration may count no layers
+        return False
+    return f"{head_prefix(executor.config)}nextn.eh_proj.weight" in executor.file.tensors
 
 
 def check_head(executor: Executor) -> None:

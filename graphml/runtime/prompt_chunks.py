@@ -13,13 +13,13 @@ from graphml.runtime.step_plan import Move, Rows
 
 
 class PromptChunks:
-    """prompt_cap: most ids of one prompt in a step while another sequence runs.
+    """prompt_cap: most ids of one prompt in a step while another sequence runs; max_chunk: in any step.
 
     scored_left: rows of prompts that give logits, as many as the step has room for.
     """
 
-    def __init__(self, queues: SequenceQueues, prompt_cap: int) -> None:
-        self._queues, self._prompt_cap = queues, prompt_cap
+    def __init__(self, queues: SequenceQueues, prompt_cap: int, max_chunk: int | None = None) -> None:
+        self._queues, self._prompt_cap, self._max_chunk = queues, prompt_cap, max_chunk
         self.scored_left = MOST_ROWS
 
     def begin_step(self) -> None:
@@ -31,6 +31,7 @@ class PromptChunks:
         if sequence.n_behind <= 1:
             return sequence.n_behind
         cap = budget if alone else min(budget, self._prompt_cap)
+        cap = cap if self._max_chunk is None else min(cap, self._max_chunk)
         count = max(0, min(sequence.n_behind, cap))
         if is_scored(sequence):
             count = min(count, self.scored_left)

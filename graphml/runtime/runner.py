@@ -51,7 +51,8 @@ class Runner:
     """The cells and states of an engine's sequences, and the programs that compute its plans.
 
     Programs are for three sizes of steps, all compiled when it is made: one row; a row for each of
-    `max_sequences`; `n_batch` rows. Steps of one executor take turns with those of its sessions.
+    `max_sequences`; `n_rows`, the most of any step. Steps of one executor take turns with those of its
+    sessions.
     n_checkpoints: copies of a sequence's recurrent states. windows: of the plans' sequences; layers
     without one have the sequences' own blocks. pooling: plans have texts alone, pooled so, whose programs are
     compiled by `prepare_texts`.
@@ -70,7 +71,8 @@ class Runner:
         if not pooling:
             check_continues(executor)
         self._executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
-        self.n_rows, self._n_vocab = executor.n_batch, n_vocab
+        self.max_chunk, self._n_vocab = executor.max_chunk, n_vocab
+        self.n_rows = min(executor.n_batch, max_sequences * self.max_chunk)
         self._runs_ahead = executor.has_top_k and not executor.recurrent  # whose states cannot be rolled back
         device = executor.device
         self._top_rows = None
@@ -185,6 +187,7 @@ class Runner:
 
     def _computed(self, plan: StepPlan, logits: bool) -> Computed:
         executor, start = self._executor, time.perf_counter()
+        executor.check_chunks(rows.count for rows in plan.rows)
         self._restore(plan)
         self._before_drafts(plan)
         self._move(plan)  # before texts: a block that cells move from may be one of theirs now

@@ -31,9 +31,10 @@ from graphml.runtime.text_blocks import check_text
 class Scheduler:
     """Sequences of at most `n_ctx` tokens, at most `max_sequences` at a time, in the blocks of a pool.
 
-    prompt_cap: most ids of one prompt in a step while another sequence runs. recurrent: sequences have states
-    besides cells, which every id changes. checkpoints: of a recurrent model whose prefixes are found; without
-    them its `pool` must not keep any. waiting, running: see `SequenceQueues`. admission: what starts.
+    prompt_cap: most ids of one prompt in a step while another sequence runs; max_chunk: in any. recurrent:
+    sequences have states besides cells, which every id changes. checkpoints: of a recurrent model whose
+    prefixes are found; without them its `pool` must not keep any. waiting, running: see `SequenceQueues`.
+    admission: what starts.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Scheduler:
         *,
         recurrent: bool = False,
         checkpoints: Checkpoints | None = None,
+        max_chunk: int | None = None,
     ) -> None:
         if n_ctx > pool.n_blocks * pool.block_size:
             raise UsageError(
@@ -56,7 +58,7 @@ class Scheduler:
         self._queues = SequenceQueues(pool, max_sequences, checkpoints)
         self.waiting, self.running = self._queues.waiting, self._queues.running
         self.sources = self._queues.sources
-        self._chunks = PromptChunks(self._queues, prompt_cap)
+        self._chunks = PromptChunks(self._queues, prompt_cap, max_chunk)
         self.admission = Admission(self._queues, self._chunks, recurrent)
         self._recurrent = recurrent
 

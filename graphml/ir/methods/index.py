@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from graphml.ir.argument_kinds import Count
 from graphml.ir.arguments import method
+from graphml.ir.methods import elementwise
+from graphml.ir.methods.layout import reshape
 from graphml.ir.node import Node
 from graphml.ir.ops import index as ops
+from graphml.ir.plain_states import is_of_sequences, is_unchanged
+from graphml.ir.state_order import state_of
 from graphml.ir.step import StepBuilder
 
 
@@ -13,10 +17,19 @@ from graphml.ir.step import StepBuilder
 def rows(g: StepBuilder, table: Node, indices: Node, name: str | None = None) -> Node:
     """Rows of a table [n, ...] of any dtype by indices i32 [T] or [T, k], each below n: f32 [T, (k,) ...].
 
+    Of a state [S, ...] by g.sequences, each token's row of it as it was before the step: zeros at position 0,
+    where a text begins, whatever an earlier text has left there.
+
     >>> g.rows(w, g.tokens)
     %get_rows: f32[T<=8, 64] = get_rows(%w, %tokens)
     """
-    return _rows(g, table, indices, name)
+    state = state_of(table)
+    if state is None or not is_of_sequences(state) or not is_unchanged(table):
+        return _rows(g, table, indices, name)
+    before = _rows(g, table, indices)
+    ones = (1,) * (len(before.shape) - 1)
+    position_T1 = reshape(g, elementwise.cast(g, g.positions, "f32"), *ones)
+    return elementwise.where(g, position_T1, before, g.constant(0.0), name=name)
 
 
 @method
