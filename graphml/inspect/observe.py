@@ -20,7 +20,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.errors import GraphError, UsageError
 from graphml.inspect import archive
 from graphml.inspect.forced import OUTPUT, Arrays, Lowered, feed, observed, shown
-from graphml.inspect.route import Cells, Leg, usual
+from graphml.inspect.route import Cells, Leg, by_token, usual
 from graphml.inspect.tolerances import Difference, difference
 from graphml.ir import text
 from graphml.ir.cell_groups import share_cells
@@ -77,7 +77,8 @@ def observe(
 ) -> Observation:
     """Run ids, by default all but the last in one batch and then the last alone, with all values kept.
 
-    legs: other steps; each sequence begins with the first id and repeats the ids. in_use: also run the
+    legs: other steps; each sequence begins with the first id and repeats the ids. Of a model that takes one
+    token of a text at a time they are that many more (`by_token`). in_use: also run the
     programs of sessions.
     """
     chosen = executor.options if options is None else options
@@ -92,7 +93,8 @@ def observe(
         raise UsageError(f"observe: wanted 1 to {executor.n_batch} tokens; got {len(ids)}")
     with executor.lock:
         run = _Run(executor, tuple(map(int, ids)), chosen, in_use)
-        steps = run.steps(usual(len(ids)) if legs is None else legs)
+        chosen_legs = usual(len(ids)) if legs is None else legs
+        steps = run.steps(by_token(chosen_legs) if executor.max_chunk < executor.n_batch else chosen_legs)
     facts = {
         "model": str(executor.file.path), "backend": executor.backend.name, "fuse": chosen.fuse,
         "kv": executor.cache_dtype,

@@ -66,6 +66,18 @@ def wide(executor: Executor, count: int) -> list[Leg]:
     return legs
 
 
+def by_token(legs: Sequence[Leg]) -> list[Leg]:
+    """The same tokens, one of each sequence in a step; steps of several are numbered from 0."""
+    found = []
+    for leg in legs:
+        longest = max(leg.counts)
+        for i in range(longest):
+            name = f"{leg.name} {i}" if longest > 1 else leg.name
+            counts = tuple(int(i < count) for count in leg.counts)
+            found.append(Leg(name, counts, leg.at if i == 0 else None, leg.whole))
+    return found
+
+
 def _reach(executor: Executor) -> int:
     """The most positions that a token may attend to within the judge's limit of memory."""
     row = 1

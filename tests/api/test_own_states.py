@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import graphml
+from graphml.authoring.verify.runs import Runs
 from graphml.errors import ArchitectureError, UsageError
+from graphml.inspect.observe import observe
 from graphml.sampling import SamplingParams
 from tests import golden
 from tests.golden import Floats, nmse
@@ -199,6 +201,15 @@ def test_drafts_embeddings_shifts_and_long_steps_are_refused(model: graphml.Mode
     cache = executor.cache(32)
     with pytest.raises(UsageError, match=r"leaky has states of its own.*wanted 1 token of each text; got 2"):
         executor.step(np.array(IDS[:2], np.int32), cache, executor.state(cache), False)
+
+
+def test_observed_runs_take_a_token_at_a_time_too(model: graphml.Model) -> None:
+    run = observe(model.executor, IDS[:5])
+    assert [step.name for step in run.steps] == [*(f"prefill {i}" for i in range(4)), "decode"]
+    rows = [step.values[step.graph.outputs["logits"].name][0] for step in run.steps]
+    assert nmse(np.array(rows), expected(IDS[:5])) < CLOSE
+    with pytest.raises(UsageError, match=r"leaky has states of its own.*wanted a record of one token"):
+        Runs(model.executor, tuple(IDS[:5]))
 
 
 def test_a_warning_names_the_state_and_the_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -76,6 +76,11 @@ class Runs:
             raise UsageError(f"token {wrong[0]}: wanted ids below {n_vocab}, the model's vocabulary")
         if executor.encodes:
             raise UsageError(f"{executor.file.path}: wanted a decoder alone; this model has an encoder too")
+        if count > executor.max_chunk:
+            raise UsageError(
+                f"{executor.file.path}: {executor.architecture.name} has states of its own, read and written "
+                "token by token, and all tokens of a record are run in one step: wanted a record of one token"
+            )
         self.ids = ids
         self.graph = executor.build(count, count)
         self.unused = sorted(set(executor.file.tensors) - set(self.graph.leaves("weight")))
