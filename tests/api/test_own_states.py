@@ -153,7 +153,7 @@ def test_saved_forked_and_in_a_batch(model: graphml.Model, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("backend", ["numba", "opencl", "wgpu", "opencl,reference"])
 def test_other_backends_give_the_same(tmp_path: Path, backend: str) -> None:
-    more = {"gpu_layers": 0} if "," in backend else {}
+    more: dict[str, Any] = {"gpu_layers": 0} if "," in backend else {}
     with opened(tmp_path, backend, **more) as model:
         session = model.session(n_ctx=64)
         session.eval(IDS[20:25])

@@ -156,7 +156,7 @@ def test_a_read_of_a_state_is_not_moved_behind_its_change() -> None:
     g = Builder(max_tokens=4)
     x = g.input("x", F32, (g.n_tokens, 8))
     memory = g.state("memory", F32, (g.n_sequences, 8))
-    before = g.silu(g.rows(memory, g.sequences))
+    before = g.silu(g.call(get_rows, memory, g.sequences))
     g.call(set_rows, memory, x, g.sequences, name="change")
     joined = Fusion(
         "gated_rows", find=lambda table, rows, up: mul(silu(get_rows(table, rows)), up), replace=swiglu_rows
