@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from graphml import errors, peers
+from graphml import errors, peers, settings
 from graphml.bench.test_plan import LLAMA_CPP, Setting, Test
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.work import Work
@@ -65,12 +65,12 @@ class ProcessSide:
     def __init__(self, setting: Setting, python: str = sys.executable) -> None:
         self.setting = setting
         self.name = setting.backend if setting.engine == "graphml" else setting.engine
-        command = _command(setting, python)
+        command, environment = _command(setting, python)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - until the end
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-                encoding="utf-8",
+                encoding="utf-8", env=environment,
             )  # fmt: skip
         except OSError as error:
             self._errors.close()
@@ -159,9 +159,10 @@ class ProcessSide:
         return lines[-1] if lines else "it said nothing"
 
 
-def _command(setting: Setting, python: str) -> list[str]:
+def _command(setting: Setting, python: str) -> tuple[list[str], dict[str, str] | None]:
+    """The command of a side's process, and its environment; None: this one's."""
     if setting.engine == "graphml":
-        return [sys.executable, "-m", "graphml.bench.worker"]
+        return settings.python_child("-m", "graphml.bench.worker")
     if setting.engine not in PEERS:
         raise UsageError(f"--peer: wanted one of {', '.join(PEERS)}; got {setting.engine!r}")
-    return [python, str(Path(peers.__file__).with_name("measure_llama_cpp.py"))]
+    return [python, str(Path(peers.__file__).with_name("measure_llama_cpp.py"))], None

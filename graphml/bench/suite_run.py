@@ -138,7 +138,7 @@ def _beside_busy(job: Job, setting: Setting, busy: int, progress: Progress) -> I
 
 @contextmanager
 def _busy_processes(count: int) -> Iterator[None]:
-    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    started = [subprocess.Popen([sys.executable, "-P", "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
     finally:
