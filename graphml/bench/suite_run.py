@@ -133,7 +133,7 @@ def _beside_busy(job: Job, setting: Setting, busy: int, progress: Progress) -> I
         stack.enter_context(_busy_processes(busy))
         shared = job.shared(setting, sides, digest)
         for found in measure(sides, job.tests, job.repetitions, warm=job.warm, progress=progress):
-            yield from rows(found, shared)
+            yield from (replace(row, others_busy=0.0) for row in rows(found, shared))  # they are meant
 
 
 @contextmanager
@@ -165,16 +165,16 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Judged], str]], ...] = (
 
 def markdown(found: Iterable[Judged]) -> Iterator[str]:
     """One line for each case once it is measured; then the machine."""
-    noisy, refused, last = False, False, None
-    head = heads(_COLUMNS)
+    kept, head = list[Row](), heads(_COLUMNS)
     for one in found:
         yield head + aligned(_COLUMNS, [cell(one) for _, _, cell in _COLUMNS])
-        noisy, refused = noisy or one.row.noisy, refused or bool(one.row.refused)
-        last, head = one.row, ""
-    if last is not None:
+        head = ""
+        kept += [one.row, *one.others]
+    if kept:
+        last = kept[-1 - len(one.others)]
         version = last.build_commit or last.engine_version
         yield f"\nbuild: {version}; {device(last)}; load {last.load_average:.1f} at the beginning\n"
-    yield from notes(noisy, refused)
+    yield from notes(kept)
 
 
 def heads(columns: Sequence[tuple[str, int, Any]]) -> str:
