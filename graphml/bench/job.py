@@ -82,13 +82,17 @@ class Job:
             if key not in known:
                 with ProcessSide(judging) as judge:
                     known[key] = judge.logits(ids, N_PROMPT)
-            found = [
-                Checked(JUDGE, 0.0) if one.name == JUDGE else checked(one.logits(ids, N_PROMPT), known[key])
-                for one in sides
-            ]
         except GraphmlError as error:
             return [], f"{error}"
-        return found, ""
+        found, why = list[Checked](), ""
+        for one in sides:
+            try:
+                judged = Checked(JUDGE, 0.0) if one.name == JUDGE else None
+                found.append(judged or checked(one.logits(ids, N_PROMPT), known[key]))
+            except GraphmlError as error:
+                found.append(Checked())
+                why = f"{error}"
+        return found, why
 
     def _setting(
         self, setting: Setting, digest: str, known: dict[Setting, Logits], progress: Progress

@@ -16,6 +16,7 @@ from typing import Any
 from graphml.backend import Progress, no_progress
 from graphml.bench.cells import TOO_NOISY, device, notes, of_bandwidth, ratio, speed
 from graphml.bench.job import Job
+from graphml.bench.logit_check import WRONG
 from graphml.bench.measure import measure
 from graphml.bench.result_rows import Row, rows
 from graphml.bench.side import ProcessSide
@@ -50,9 +51,11 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """PASS, or the figures that fall short, or those that were refused."""
+        """PASS, or the figures that fall short, or those that were refused; or that its logits are wrong."""
         missed = [goal for goal in self.goals if not self.reached(goal)]
         short = [goal.figure for goal in missed if not self.refused(goal)]
+        if self.row.correct == WRONG:
+            return WRONG
         if not self.goals:
             return ""
         if missed and not short:

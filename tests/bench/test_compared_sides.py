@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,17 @@ import numpy as np
 import pytest
 
 from graphml.bench import job as jobs
+from graphml.bench.compared_results import compare, verdict
 from graphml.bench.job import Job
 from graphml.bench.logit_check import JUDGE, N_DECODED, RIGHT, WRONG, Checked, checked, tokens
 from graphml.bench.machine_use import Energy, busy_s
 from graphml.bench.measure import Measured, Round, measure
+from graphml.bench.plots import lines
 from graphml.bench.result_rows import Context, Row, rows
 from graphml.bench.row_formats import FORMATS
 from graphml.bench.side import Usage
+from graphml.bench.suite_run import Judged
+from graphml.bench.suites import Case
 from graphml.bench.test_plan import Setting, Test
 from graphml.errors import BackendError
 from graphml.inspect.work import Work
@@ -107,6 +112,23 @@ def test_a_reference_that_cannot_be_run_is_told_once(monkeypatch: pytest.MonkeyP
     assert {one.correct for one in found} == {""}
     told = "".join(FORMATS["md"](found, ["ratio"]))
     assert told.count("logits: not compared with the reference's: too large for this machine") == 1
+
+
+def test_a_side_without_logits_is_not_checked_and_the_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = compared(monkeypatch, fast=None, wgpu=-LOGITS)[:3]
+    assert [one.correct for one in found] == ["", RIGHT, WRONG]
+    assert "too large for this machine" in "".join(FORMATS["md"](found, ["ratio"]))
+
+
+def test_the_speed_of_a_wrong_side_counts_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = compared(monkeypatch, fast=-LOGITS)[0]
+    assert Judged(Case("one", "", "", Test(4, 0), ()), wrong).verdict == WRONG
+    before, after = (json.loads(json.dumps(asdict(one))) for one in (replace(wrong, correct=RIGHT), wrong))
+    (change,) = compare([before], [after])
+    assert change.slower(0.99)
+    assert verdict(change, 0.99) == WRONG
+    assert verdict(compare([after], [before])[0], 0.99) == "the same"
+    assert lines([wrong, replace(wrong, n_threads=2)], "n_threads") == []
 
 
 def of_steps(steps: Sequence[int] = (), joules: Sequence[float] = (), **usage: Any) -> Row:

@@ -153,7 +153,9 @@ def test_every_row_names_its_device_and_has_a_ratio_to_the_other_engine() -> Non
     assert (lines[1][8], lines[1][-2]) == ("", "0.50 ± 0.00")  # no share of the host's bandwidth
     assert "| ratio to llama.cpp | device" in re.sub(" +", " ", text.splitlines()[0])
     records = as_records(*made)
-    assert [round(one.a, 2) for one in compare(records, records, "ratio")] == [2.0]
+    assert [round(one.a, 2) for one in compare(records, records, "ratio")] == [2.0, 0.5]
+    former = [{name: value for name, value in one.items() if name != "judge"} for one in records]
+    assert [round(one.a, 2) for one in compare(former, former, "ratio")] == [2.0]
 
 
 def test_a_figure_with_a_spread_larger_than_itself_is_refused() -> None:
