@@ -122,6 +122,10 @@ class Driver(Protocol):
     def facts(self) -> Facts:
         """What the device is and can do."""
 
+    @property
+    def allocated_bytes(self) -> int:
+        """Of all buffers that are not given back."""
+
     def buffer(self, n_bytes: int, label: str) -> Buffer:
         """Memory, zeroed. `BackendError` with the sizes if it is more than the device has or allows."""
 
