@@ -14,6 +14,7 @@ from graphml_cpu.lowering.step import (
     leading,
     one_symbol,
     row_bytes,
+    rows,
     width,
 )
 
@@ -79,6 +80,7 @@ def _lower_mean(node: Node, threads: int) -> list[Step]:
         "out": node,
         "n": width(x),
         "n_sequences": leading(node),
+        "n_tokens": rows(sequences.shape),
         "rows": leading(x),
     }
     return [

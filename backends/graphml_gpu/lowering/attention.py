@@ -9,6 +9,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import integer, number
 from graphml.ir.ops.attention import causal, extras, reach
 from graphml.ir.shape import bounds
+from graphml.passes.cut import state_of
 from graphml_gpu.dispatch import (
     NOTHING,
     Argument,
@@ -146,11 +147,19 @@ def _kinds(node: Node) -> dict[str, Any]:
     }
 
 
+def table_sizes(table: Node, block_size: int) -> dict[str, Scalar]:
+    """The rows of a block table, and the positions that each has cells for."""
+    n_sequences, n_blocks = table.shape
+    return {"n_sequences": rows((n_sequences,)), "room": rows((n_blocks, block_size))}
+
+
 def _scalars(node: Node) -> dict[str, Scalar]:
     n_head = bounds(node.shape)[1]
     lower = 1 << (n_head.bit_length() - 1)
     return {
+        **table_sizes(node.inputs[5], integer(node.attributes, "block_size")),
         "table_stride": bounds(node.inputs[5].shape)[1],
+        "n_cells": rows(node.inputs[1].shape[:1]),
         "window": _window(node),
         "scale": number(node.attributes, "scale"),
         "softcap": number(node.attributes, "softcap"),
@@ -255,7 +264,7 @@ def _lower_splits(
         combine_attention,
         {name: value for name, value in constants.items() if name in taken},
         {"records": records, "positions": positions, "sequences": sequences, "out": node, **more},
-        {"window": window, "splits": splits},
+        {**table_sizes(table, integer(node.attributes, "block_size")), "window": window, "splits": splits},
         second_grid,
     )
     return [first, second]
@@ -263,13 +272,17 @@ def _lower_splits(
 
 def refuses_caches(node: Node) -> str | None:
     """Why no kernel reads the caches of a node of attention, its second and third operand."""
-    for cache in node.inputs[1:3]:
-        kind, width = cache.dtype, bounds(cache.shape)[2]
-        if kind.name not in CACHE_TYPES:
-            return f"no kernel reads a cache of {kind.name}"
-        if width % kind.block_elements:
-            return f"{kind.name} comes in blocks of {kind.block_elements}; got {cache.type}"
-    return None
+    return refuses_cache(node.inputs[1]) or refuses_cache(node.inputs[2])
+
+
+def refuses_cache(cache: Node) -> str | None:
+    """Why no kernel reads a cache: states alone have a row of zeros, for cells that there are not."""
+    kind, width = cache.dtype, bounds(cache.shape)[2]
+    if kind.name not in CACHE_TYPES:
+        return f"no kernel reads a cache of {kind.name}"
+    if width % kind.block_elements:
+        return f"{kind.name} comes in blocks of {kind.block_elements}; got {cache.type}"
+    return None if state_of(cache) is not None else f"{cache.name} is no state"
 
 
 ATTENTION_OP = Lowering(("attention",), _lower, refuses=refuses_caches, workspace=_workspace)

@@ -31,7 +31,7 @@ from graphml_gpu.kernels.attention.relative_and_selected import (
     unique_blocks,
 )
 from graphml_gpu.language import Type
-from graphml_gpu.lowering.attention import GROUP, QUERY_BYTES, form, refuses_caches, shared_out
+from graphml_gpu.lowering.attention import GROUP, QUERY_BYTES, form, refuses_caches, shared_out, table_sizes
 from graphml_gpu.lowering.groups import for_elements
 
 
@@ -41,7 +41,9 @@ def _sizes(node: Node, context: Context) -> tuple[tuple[Type, Type], dict[str, A
     block = integer(node.attributes, "block_size")
     constants = {**sizes, "BLOCK": block, **shared_out(context.features)}
     scalars: dict[str, Scalar] = {
+        **table_sizes(node.inputs[5], block),
         "table_stride": bounds(node.inputs[5].shape)[1],
+        "n_cells": rows(node.inputs[1].shape[:1]),
         "scale": number(node.attributes, "scale"),
         "planes": max(1, GROUP // -(-sizes["DV"] // 4)),
     }

@@ -22,6 +22,7 @@ def _conv(node: Node, context: Context) -> list[Dispatch]:
         "sequences": sequences, "positions": positions, "out": node,
     }  # fmt: skip
     scalars: dict[str, Scalar] = {"n": width(x), "tokens": rows(x.shape[:1])}
+    scalars["n_sequences"] = rows(state.shape[:1])
     return [Dispatch(ssm_conv, constants, buffers, scalars, grid, node.op.name)]
 
 
@@ -37,6 +38,7 @@ def _scan(node: Node, context: Context) -> list[Dispatch]:
     scalars: dict[str, Scalar] = {
         "n": width(x), "n_head": n_head, "head_dim": head_dim, "d_state": d_state,
         "n_group": width(b) // d_state, "tokens": rows(x.shape[:1]),
+        "n_sequences": rows(state.shape[:1]),
     }  # fmt: skip
     return [Dispatch(ssm_scan, constants, buffers, scalars, grid)]
 

@@ -10,7 +10,8 @@ import numpy as np
 from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import F32, I32, DType, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, text
-from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
+from graphml.ir.ops.rows_by_number import inside
+from graphml.ir.ops.rules import ROWS, below, f32, i32, partly_below, want_dtype
 from graphml.ir.shape import bound
 
 
@@ -75,11 +76,11 @@ def _infer_mul_mat_id(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def mul_mat_id_reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    """Each token's x times the matrices of its experts: [T, used, out]."""
+    """Each token's x times the matrices of its experts: [T, used, out]; zeros for an expert outside."""
     weight, x, ids = inputs
     x = np.broadcast_to(x if x.ndim == 3 else x[:, None, :], (*ids.shape, x.shape[-1]))
-    y = np.empty((*ids.shape, weight.shape[1]), np.float32)
-    for expert in np.unique(ids):
+    y = np.zeros((*ids.shape, weight.shape[1]), np.float32)
+    for expert in np.unique(ids[inside(ids, len(weight))]):
         chosen = ids == expert
         y[chosen] = x[chosen] @ weight[expert].T
     return y
@@ -98,6 +99,7 @@ def _experts() -> list[Sample]:
     return [
         Sample((f32(6, 24, 32), f32(ROWS, 32), i32(ROWS, 2)), fill={2: below(6)}),
         Sample((f32(6, 24, 32), f32(ROWS, 2, 32), i32(ROWS, 2)), fill={2: below(6)}),
+        Sample((f32(6, 24, 32), f32(ROWS, 32), i32(ROWS, 2)), fill={2: partly_below(6)}),
     ]
 
 

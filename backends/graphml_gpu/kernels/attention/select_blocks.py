@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphml_gpu.kernels.attention.cache_loads import ELEMENTS, CacheLoad, load_f32
-from graphml_gpu.kernels.attention.parts import load_query
+from graphml_gpu.kernels.attention.parts import cell_of, list_number, load_query, seen
 from graphml_gpu.kernels.indexing.top_k import n_before, sortable
 from graphml_gpu.language import (
     Array,
@@ -53,7 +53,8 @@ def _score_blocks(element: Any) -> Kernel:
     @kernel
     def score_blocks(
         q: Read[f32], k: Read[element], positions: Read[i32], sequences: Read[i32], block_table: Read[i32],
-        weights: Read[f32], keys: Write[u32], table_stride: u32, most: u32, begin: u32,
+        weights: Read[f32], keys: Write[u32], table_stride: u32, n_sequences: u32, room: u32, n_cells: u32,
+        most: u32, begin: u32,
         *, D: int, N_HEAD: int, BLOCK: int, SIZE: int, LOCAL: int = 0, WEIGHTED: bool = False,
         LOAD: CacheLoad = load_f32, GROUP: int = 64,
     ) -> None:  # fmt: skip
@@ -65,12 +66,13 @@ def _score_blocks(element: Any) -> Kernel:
         """
         assert element is not None  # so that the annotations know it
         number, token = group_id(0) * GROUP + local_id(0), begin + group_id(1)
-        position, row = u32(positions[token]), u32(sequences[token]) * table_stride
-        n_visible = position // SIZE + 1
+        row = list_number(sequences, token, n_sequences) * table_stride
+        _, end = seen(sequences, sequences, token, positions[token], 0, n_sequences, room, False, False, True)
+        n_visible = (end + SIZE - 1) // SIZE
         if number < n_visible:
             highest = f32(-math.inf)
-            for at in range(number * SIZE, min(number * SIZE + SIZE, position + 1)):
-                cell = u32(block_table[row + at // BLOCK]) * BLOCK + at % BLOCK
+            for at in range(number * SIZE, min(number * SIZE + SIZE, end)):
+                cell = cell_of(block_table, row, at, n_cells, BLOCK)
                 score = f32(0.0)
                 if WEIGHTED:
                     for head in range(N_HEAD):
@@ -149,8 +151,9 @@ def _collect(keys: Read[u32], found: Array[u32], start: u32, n_visible: u32, lea
 
 @kernel
 def top_k_blocks(
-    keys: Read[u32], positions: Read[i32], found: Update[u32], out: Write[i32], n: u32, most: u32,
-    bytes_of_key: u32, begin: u32, *, LISTS: int, SIZE: int, GROUP: int = 256,
+    keys: Read[u32], positions: Read[i32], sequences: Read[i32], found: Update[u32], out: Write[i32], n: u32,
+    most: u32, bytes_of_key: u32, begin: u32, n_sequences: u32, room: u32,
+    *, LISTS: int, SIZE: int, GROUP: int = 256,
 ) -> None:  # fmt: skip
     """out[begin + row] = numbers of a row's n largest keys, the largest first, the first of equals; then -1.
 
@@ -161,7 +164,9 @@ def top_k_blocks(
     """
     row, start = begin + group_id(0), group_id(0) * most
     me = local_id(0)
-    n_visible = u32(positions[row // LISTS]) // SIZE + 1
+    token = row // LISTS
+    _, end = seen(sequences, sequences, token, positions[token], 0, n_sequences, room, False, False, True)
+    n_visible = (end + SIZE - 1) // SIZE
     least = _nth_largest(keys, start, n_visible, min(n, n_visible), bytes_of_key, GROUP)
     total = _collect(keys, found, start, n_visible, least, GROUP)
     for first in range(0, total, GROUP):

@@ -231,11 +231,16 @@ def top_k_groups(
 def gather(
     x: Read[u32], ids: Read[i32], out: Write[u32], n: u32, k: u32, width: u32, *, GROUP: int = 64
 ) -> None:
-    """out[row, j] = x[row, ids[row, j]]. x [rows, width] of four bytes each; ids, out [rows, k], n in all."""
+    """out[row, j] = x[row, ids[row, j]], 0 for an id outside.
+
+    x [rows, width] of four bytes each; ids, out [rows, k], n in all.
+    """
     i = element_number()
     if i < n:
-        column = min(max(ids[i], 0), i32(width) - 1)
-        out[i] = x[i // k * width + u32(column)]
+        value = u32(0)
+        if u32(ids[i]) < width:
+            value = x[i // k * width + u32(ids[i])]
+        out[i] = value
 
 
 @kernel
