@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphml.ir.node import Node
@@ -25,7 +25,7 @@ from graphml_gpu.dispatch import (
 from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
 from graphml_gpu.kernels.attention.decode import ATTENTION, TEAM
 from graphml_gpu.kernels.attention.decode_teams import ATTENTION_TEAMS
-from graphml_gpu.kernels.attention.prefill import ATTENTION_TILES
+from graphml_gpu.kernels.attention.prefill import ATTENTION_TILES, TILE_POSITIONS, tile_turns
 from graphml_gpu.kernels.attention.prefill_registers import ATTENTION_REGISTERS, QUAD
 from graphml_gpu.kernels.attention.split_records import MOST_SPLITS, RECORD_HEAD, combine_attention
 from graphml_gpu.language import Features, Kernel, Type, f32, f32x4, u32, u32x2, u32x4
@@ -190,7 +190,7 @@ def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
         def heads_first(dims: Dims) -> Groups:
             return bounds(node.shape)[1], -(-tokens(dims) // per_group), 1
 
-        constants = {**sizes, **_kinds(node), **shares}
+        constants = {**sizes, **_kinds(node), **shares}  # never on a processor, whose drivers end loops
         return [Dispatch(ATTENTION_REGISTERS[elements], constants, buffers, scalars, heads_first)]
     elements, sizes = form(node)
     fours = -(-max(bounds(k.shape)[2], bounds(v.shape)[2]) // 4)
@@ -202,7 +202,23 @@ def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
         return -(-tokens(dims) // tile), bounds(node.shape)[1], 1
 
     scalars["fours"] = -(-bounds(k.shape)[2] // 4)
-    return [Dispatch(ATTENTION_TILES[elements], constants, buffers, scalars, grid)]
+    longest = context.largest(extras(node.inputs, node.attributes)[1] or positions)
+
+    def turns(dims: Dims) -> int:
+        """Of a tile whose tokens are of one sequence."""
+        room = bounds(table.shape)[1] * integer(node.attributes, "block_size")
+        seen = _most_seen(node, room if longest is None else min(room, longest(dims)))
+        return -(-seen // TILE_POSITIONS) * tile_turns(bounds(k.shape)[2], tile, _TILE_GROUP)
+
+    return [Dispatch(ATTENTION_TILES[elements], constants, buffers, scalars, grid, turns=turns)]
+
+
+def decode_turns(sizes: Mapping[str, int]) -> int:
+    """Turns of loops of a tile of positions, see `kernels.attention.decode`."""
+    tile, lanes, group = sizes["TILE"], sizes["LANES"], sizes["GROUP"]
+    scores = -(-tile * lanes // group) * (-(-sizes["D"] // (4 * lanes)) + 1)
+    values = -(-tile // max(1, group // -(-sizes["DV"] // 4)))
+    return scores + 2 * (tile // TEAM) + TEAM + values + 3
 
 
 def _lower(node: Node, context: Context) -> list[Dispatch]:
@@ -252,7 +268,13 @@ def _lower_splits(
         "table": table, "records": records, "out": node,
     }  # fmt: skip
     scalars: dict[str, Scalar] = {**_scalars(node), "splits": splits, **numbers}
-    first = Dispatch(kernel, constants, buffers, scalars, grid)
+
+    def turns(dims: Dims) -> int:
+        room = bounds(table.shape)[1] * integer(node.attributes, "block_size")
+        seen = _most_seen(node, room if longest is None else min(room, longest(dims)))
+        return -(-max(-(-seen // splits(dims)), _LEAST) // int(sizes["TILE"])) * decode_turns(sizes)
+
+    first = Dispatch(kernel, constants, buffers, scalars, grid, turns=0 if by_teams else turns)
     if records is NOTHING:
         return [first]
 

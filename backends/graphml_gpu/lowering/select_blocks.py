@@ -22,7 +22,7 @@ from graphml_gpu.kernels.attention.select_blocks import SCORE_BLOCKS, top_k_bloc
 from graphml_gpu.lowering.attention import bound_as, refuses_cache, table_sizes
 from graphml_gpu.node_support import aligned
 
-_GROUP = 64
+_GROUP, _RANKING_GROUP = 64, 256
 _MOST_BYTES = 1 << 25
 """Room for the scores of some tokens, unless one takes more; those of all may be more than the model."""
 
@@ -94,9 +94,11 @@ def _chunk(node: Node, begin: int, context: Context) -> list[Dispatch]:
     scalars: dict[str, Scalar] = {
         **limits, "n": n, "most": most, "bytes_of_key": 4, "begin": begin * lists
     }  # fmt: skip
+    of_a_block = size * (n_head if weights else 1) * (-(-d // 4) + 1)
+    ranking = n * -(-n // _RANKING_GROUP) + 12 * -(-most // _RANKING_GROUP)
     return [
-        Dispatch(SCORE_BLOCKS[element], constants, scored, strides, grid),
-        Dispatch(top_k_blocks, {"LISTS": lists, "SIZE": size}, chosen, scalars, rows_here),
+        Dispatch(SCORE_BLOCKS[element], constants, scored, strides, grid, turns=of_a_block),
+        Dispatch(top_k_blocks, {"LISTS": lists, "SIZE": size}, chosen, scalars, rows_here, turns=ranking),
     ]
 
 

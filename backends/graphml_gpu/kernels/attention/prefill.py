@@ -53,6 +53,16 @@ QUAD = 4
 """Rows of queries that an invocation multiplies with a key."""
 
 
+TILE_POSITIONS = 32
+"""Positions that a workgroup has at a time."""
+
+
+def tile_turns(d: int, rows: int, group: int) -> int:
+    """Turns of loops of a tile of positions, for heads of d and `rows` tokens."""
+    staged = -(-d // (4 * STAGED)) * (TILE_POSITIONS * STAGED // group + STAGED + 1)
+    return staged + 2 * (TILE_POSITIONS * rows // group) + group // rows + TILE_POSITIONS + 4
+
+
 @function
 def multiply(
     k: Any, queries: Array[f32x4], cells: Array[u32], scores: Array[f32], kv_head: u32, fours: u32,
@@ -251,9 +261,9 @@ def _attention_tiles(k_element: Any, v_element: Any) -> Kernel:
         tokens: u32, table_stride: u32, n_sequences: u32, room: u32, n_cells: u32, window: u32, scale: f32,
         softcap: f32, bias_step: f32, lower: u32, fours: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, ROWS: int = 16,
-        EACH: int = 4, TILE: int = 32, WINDOW: bool = False, CHUNK: bool = False, SOFTCAP: bool = False,
-        ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True, LOAD_K: CacheLoad = load_f32,
-        LOAD_V: CacheLoad = load_f32, GROUP: int = 64,
+        EACH: int = 4, TILE: int = TILE_POSITIONS, WINDOW: bool = False, CHUNK: bool = False,
+        SOFTCAP: bool = False, ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True,
+        LOAD_K: CacheLoad = load_f32, LOAD_V: CacheLoad = load_f32, GROUP: int = 64,
     ) -> None:  # fmt: skip
         """As `attention`, for `tokens` tokens; a workgroup (tile of ROWS tokens, head).
 

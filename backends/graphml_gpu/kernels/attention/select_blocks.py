@@ -32,6 +32,7 @@ from graphml_gpu.language import (
     select,
     shared_array,
     u32,
+    uniform,
 )
 
 _DIGITS = 256
@@ -105,11 +106,29 @@ def _find_digit(counts: Array[u32], found: Array[u32], wanted: u32) -> None:
 
 
 @function
-def _nth_largest(keys: Read[u32], start: u32, n_visible: u32, n: u32, bytes_of_key: u32, GROUP: int) -> u32:
-    """The n-th largest of n_visible keys, byte by byte. All must call it."""
+def _key(key: u32, place: u32, equal: u32) -> u32:
+    """A key as it is."""
+    return key
+
+
+@function
+def _place_of_equal(key: u32, place: u32, equal: u32) -> u32:
+    """Larger for an earlier place; 0 for other keys than `equal`."""
+    return select(key == equal, ~place, 0)
+
+
+@function
+def _nth_largest(
+    keys: Read[u32], start: u32, n_visible: u32, n: u32, equal: u32, bytes_of_key: u32, GROUP: int,
+    VALUE: Any,
+) -> tuple[u32, u32, u32]:  # fmt: skip
+    """The n-th largest VALUE of n_visible keys, byte by byte. All must call it.
+
+    Beside it how many of those with this value are among the n largest, and how many there are.
+    """
     me = local_id(0)
     counts, digits = shared_array(u32, _DIGITS), shared_array(u32, 2)
-    least, wanted = u32(0), n
+    least, wanted, alike = u32(0), n, u32(0)
     for step in range(bytes_of_key):
         shift = 24 - 8 * step
         for i in range(me, _DIGITS, GROUP):
@@ -117,7 +136,7 @@ def _nth_largest(keys: Read[u32], start: u32, n_visible: u32, n: u32, bytes_of_k
         barrier()
         for first in range(0, n_visible, GROUP):
             if first + me < n_visible:
-                key = keys[start + first + me]
+                key = VALUE(keys[start + first + me], first + me, equal)
                 if ((key ^ least) >> shift) < _DIGITS:  # all bytes before are those that are known
                     atomic_add(counts, (key >> shift) & 255, 1)
         barrier()
@@ -126,13 +145,19 @@ def _nth_largest(keys: Read[u32], start: u32, n_visible: u32, n: u32, bytes_of_k
         barrier()
         least = least | (digits[0] << shift)
         wanted = digits[1]
+        alike = counts[digits[0]]
         barrier()
-    return least
+    return least, wanted, alike
 
 
 @function
-def _collect(keys: Read[u32], found: Array[u32], start: u32, n_visible: u32, least: u32, GROUP: int) -> u32:
-    """Put the keys that are not smaller to `found`, each with its number, in any order; gives how many."""
+def _collect(
+    keys: Read[u32], found: Array[u32], start: u32, n_visible: u32, least: u32, latest: u32, GROUP: int
+) -> u32:
+    """Put the keys that are not smaller to `found`, each with its number, in any order; gives how many.
+
+    latest: of those that are equal, the last place that counts, as `_place_of_equal` has it.
+    """
     me = local_id(0)
     count = shared_array(u32, 1)
     if me == 0:
@@ -141,7 +166,7 @@ def _collect(keys: Read[u32], found: Array[u32], start: u32, n_visible: u32, lea
     for first in range(0, n_visible, GROUP):
         if first + me < n_visible:
             key = keys[start + first + me]
-            if key >= least:
+            if key > least or (key == least and ~(first + me) >= latest):
                 at = start + atomic_add(count, 0, 1)
                 found[at * 2] = key
                 found[at * 2 + 1] = first + me
@@ -158,7 +183,7 @@ def top_k_blocks(
     """out[begin + row] = numbers of a row's n largest keys, the largest first, the first of equals; then -1.
 
     keys [rows of a chunk, most], LISTS rows for each token; of a row as many count as its token sees blocks.
-    What is not smaller than the n-th largest is ranked. found [rows of a chunk, most, 2]: room for it.
+    The n largest are ranked. found [rows of a chunk, most, 2]: room for it.
     bytes_of_key is 4: a scalar, since compilers write out loops of barriers whose length they know. A
     workgroup a row.
     """
@@ -167,8 +192,12 @@ def top_k_blocks(
     token = row // LISTS
     _, end = seen(sequences, sequences, token, positions[token], 0, n_sequences, room, False, False, True)
     n_visible = (end + SIZE - 1) // SIZE
-    least = _nth_largest(keys, start, n_visible, min(n, n_visible), bytes_of_key, GROUP)
-    total = _collect(keys, found, start, n_visible, least, GROUP)
+    wanted = min(n, n_visible)
+    least, left, alike = _nth_largest(keys, start, n_visible, wanted, 0, bytes_of_key, GROUP, _key)
+    latest = u32(0)
+    if uniform(select(alike > left, u32(1), u32(0))) == 1:  # too many of the last: the first of them
+        latest, _, _ = _nth_largest(keys, start, n_visible, left, least, bytes_of_key, GROUP, _place_of_equal)
+    total = _collect(keys, found, start, n_visible, least, latest, GROUP)
     for first in range(0, total, GROUP):
         # Who has none of its own takes the last too: PoCL 3.1 lets some of those that are left out store.
         mine = start + min(first + me, total - 1)
