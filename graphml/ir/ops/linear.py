@@ -8,6 +8,7 @@ import graphml_quant
 import numpy as np
 
 from graphml.errors import GraphError, ShapeError
+from graphml.ir.activation_blocks import ACTIVATIONS, decode_activations, encode_activations
 from graphml.ir.dtype import F32, I32, DType, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, text
 from graphml.ir.ops.rows_by_number import inside
@@ -19,6 +20,8 @@ def decode(array: Array, kind: DType) -> Array:
     """Array in a dtype's layout -> float32 of the same shape."""
     if not kind.is_format:
         return array.astype(np.float32, copy=False)
+    if kind.name == ACTIVATIONS:
+        return decode_activations(array)
     shape = (*array.shape[:-1], array.shape[-1] // kind.block_bytes * kind.block_elements)
     return graphml_quant.dequantize(graphml_quant.by_name(kind.name), array, shape)
 
@@ -27,6 +30,8 @@ def encode(array: Array, kind: DType) -> Array:
     """Float32 of any shape -> array in a dtype's layout; `FormatError` for values that the format refuses."""
     if kind.numpy is not None:
         return array.astype(kind.numpy)
+    if kind.name == ACTIVATIONS:
+        return encode_activations(array)
     return graphml_quant.quantize(graphml_quant.by_name(kind.name), array)
 
 

@@ -60,8 +60,8 @@ def singles() -> list[Sample]:
     return [Sample((f32(ROWS, n),)) for n in (1, 7, 64, 130)] + [Sample((f32(2, 3, 33),))]
 
 
-def faint(size: float) -> Fill:
-    """A maker of normal numbers so small that an eps beside their squares matters."""
+def sized(size: float) -> Fill:
+    """A maker of normal numbers times a size: so small that an eps beside their squares matters, say."""
     return lambda generator, shape: (size * generator.standard_normal(shape)).astype(np.float32)
 
 
