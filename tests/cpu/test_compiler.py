@@ -96,7 +96,7 @@ def test_a_loop_is_a_comparison_and_an_addition() -> None:
 @pytest.mark.parametrize(
     ("module", "factory", "arguments"),
     [
-        ("positions.rope", "make_rope_cache_write", ("norm", "q8_0")),
+        ("positions.rope", "make_rope_cache_write", ("norm", "q8_0", False)),
         ("attention.decode", "make_attention_combine", (64,)),
     ],
 )
