@@ -8,7 +8,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import integer, number
 from graphml.ir.ops.attention import causal, extras
 from graphml.ir.shape import bounds
-from graphml.passes.cut import state_of
+from graphml.ir.state_order import state_of
 from graphml_cpu import target
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import (

@@ -9,7 +9,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import integer, number
 from graphml.ir.ops.attention import causal, extras, reach
 from graphml.ir.shape import bounds
-from graphml.passes.cut import state_of
+from graphml.ir.state_order import state_of
 from graphml_gpu.dispatch import (
     NOTHING,
     Argument,
