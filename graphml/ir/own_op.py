@@ -24,7 +24,7 @@ import numpy as np
 from graphml.errors import GraphError, ShapeError
 from graphml.ir import op_table
 from graphml.ir.dtype import F32, DType, dtype
-from graphml.ir.function_hash import reached
+from graphml.ir.function_hash import Reached, codes_of, reached
 from graphml.ir.op import Array, Attribute, Attributes, Fill, Op, Sample, Type
 from graphml.ir.own_signature import OwnSignature, fitted, place_of, read_signature
 from graphml.ir.shape import Symbol, bounds
@@ -84,14 +84,26 @@ class OwnOp(Op):
     @cached_property
     def definition(self) -> str:
         """A hash of its functions and all that they call: what was computed with another is not reused."""
-        found = [reached(function).hash for function in self.written]
-        found += [repr(sorted(self.attributes.items())), str(self.inplace)]
+        found = [repr(sorted(self.attributes.items())), str(self.inplace)]
+        found.append(repr([kind.dtype.name for kind in self.samples()[0].inputs]))
+        ops = [self]
+        for op in ops:
+            for each in map(reached, op.written):
+                found.append(each.hash)
+                ops += [other for other in _called_by_name(each) if self.decompose and other not in ops]
         return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
     def fitted(self, attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
         """The attributes in the declared types; a `GraphError` for values of others."""
         kinds = self.declared.kinds
         return {name: fitted(name, kinds[name], value) for name, value in attributes.items()}
+
+
+def _called_by_name(written: Reached) -> list[OwnOp]:
+    """The ops of one's own that functions may call as methods of a builder."""
+    codes = [code for function in written.functions for code in codes_of(function.__code__)]
+    names = dict.fromkeys(name for code in codes for name in code.co_names)
+    return [op for op in map(op_table.own_op, names) if isinstance(op, OwnOp)]
 
 
 def sample(*inputs: Type, fill: Mapping[int, Fill] | None = None, **attributes: Attribute) -> Sample:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -324,22 +321,3 @@ def test_code_that_others_could_write_is_not_loaded(
     numba_compiler._loaded.clear()
     run(own, X)
     assert len(compiled) == 2
-
-
-def test_a_key_is_the_same_in_every_process() -> None:
-    """Sets of options have another order in each."""
-    text = (
-        "import numba\nfrom graphml.ir.function_hash import reached\n"
-        "@numba.njit(fastmath={'reassoc', 'contract', 'nsz', 'arcp', 'afn'})\n"
-        "def f(x):\n    return x\n"
-        "def g(x):\n    return f(x)\n"
-        "print(reached(g).hash)\n"
-    )
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", text], env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for seed in ("1", "2", "3")
-    ]  # fmt: skip
-    assert len(set(runs)) == 1

@@ -5,8 +5,9 @@ thread's range of rows. No interpreter, no lock, no exception: a function with `
 Division is NumPy's, indices are not checked.
 
 The cache: `<cache folder>/array_kernels/<versions and processor>/<name>-<hash>.kernel`; the hash covers the
-function, all that it calls and reads (`function_hash`), the types of the arguments and the options. Compiled
-code is loaded only from a folder that nobody else can write. Imports numba, so it is imported where such a
+function, all that it calls and reads (`function_hash`), the types of the arguments and the options. Code that
+has an address in it, of a global array that is large or strided, is not kept. Compiled code is loaded only
+from a folder that nobody else can write. Imports numba, so it is imported where such a
 kernel is used.
 """
 
@@ -118,9 +119,14 @@ def _compiled(ref: ArrayKernelRef, key: str, folder: Path | None) -> int:
         raise BackendError(_told(ref, error)) from None
     library, symbol = entry._library, entry._wrapper_name
     _kept_libraries.append(entry)
-    if folder is not None:
+    if folder is not None and not _has_addresses(library):
         _write(folder, key, symbol, library.serialize_using_object_code())
     return int(entry.address)
+
+
+def _has_addresses(library: Any) -> bool:
+    """Whether code has an address of this process in it, as numba keeps large and strided arrays."""
+    return library.has_dynamic_globals or any(map(_has_addresses, library._linking_libraries))
 
 
 def _jitted(function: Any, options: dict[str, Any], known: dict[Any, Any]) -> Any:
