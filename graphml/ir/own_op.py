@@ -137,25 +137,18 @@ def op(
 
     def declare(function: Callable[..., Any]) -> OwnOp:
         declared = read_signature(function, name or function.__name__)
-        numbers = {which: _numbers(declared, names) for which, names in (("i", inplace), ("r", rowwise))}
         meaning = _Meaning(function, declared, shape, dtypes or {})
         made = OwnOp(
             declared.name, OWN_FAMILY, meaning.infer, meaning.reference, lambda: list(samples),
-            dict(declared.defaults), inplace=numbers["i"], commutative=commutative, rowwise=numbers["r"],
-            declared=declared, written=(function, shape), help=inspect.getdoc(function) or "", paper=paper,
+            dict(declared.defaults), inplace=declared.numbers_of("inplace", inplace), commutative=commutative,
+            rowwise=declared.numbers_of("rowwise", rowwise), declared=declared,
+            written=(function, shape), help=inspect.getdoc(function) or "", paper=paper,
         )  # fmt: skip
         check_samples(made)
         op_table.register(made, declared.source)
         return made
 
     return declare
-
-
-def _numbers(declared: OwnSignature, names: Sequence[str]) -> tuple[int, ...]:
-    unknown = [one for one in names if one not in declared.operands]
-    if unknown:
-        declared.fail(f"no operand is called {unknown[0]!r}; it has {', '.join(declared.operands)}")
-    return tuple(map(declared.operands.index, names))
 
 
 class _Meaning:
@@ -165,7 +158,7 @@ class _Meaning:
         self, function: Callable[..., Any], declared: OwnSignature, shape: Shape, dtypes: Mapping[str, DType]
     ) -> None:
         self._function, self._declared, self._shape = function, declared, shape
-        _numbers(declared, list(dtypes))
+        declared.numbers_of("dtypes", list(dtypes))
         self._dtypes = tuple(dtypes.get(one, F32) for one in declared.operands)
         for one, kind in zip(declared.operands, self._dtypes, strict=True):
             if kind.is_format:

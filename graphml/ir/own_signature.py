@@ -49,6 +49,13 @@ class OwnSignature:
         """Raise the error for this op."""
         raise GraphError(f"op {self.name!r} ({self.source}): {reason}")
 
+    def numbers_of(self, what: str, names: Any) -> tuple[int, ...]:
+        """The numbers of some operands; an error for anything but names of operands in a tuple or a list."""
+        is_names = isinstance(names, tuple | list) and all(name in self.operands for name in names)
+        if not is_names:
+            self.fail(f"{what}: wanted names of operands in a tuple, of {self.operands}; got {names!r}")
+        return tuple(map(self.operands.index, names))
+
     def with_names(self) -> inspect.Signature:
         """Of the builder's method: operands, attributes by name, and the node's name."""
         kind = inspect.Parameter

@@ -30,7 +30,7 @@ def fused(
     find: Find,
     samples: Sequence[Sample],
     when: Callable[[Match], str | Refusal | None] = lambda match: None,
-    inplace: Sequence[int] = (),
+    inplace: Sequence[str] = (),
     paper: str = "",
     name: str | None = None,
 ) -> Callable[[Callable[..., Any]], OwnOp]:
@@ -38,12 +38,13 @@ def fused(
 
     find, when: as in `graphml.passes.fusion.Fusion`; the parameters of `find` are the op's operands, in
     order. samples: inputs to test it with, on which the pattern has to find the decomposition. inplace:
-    numbers of operands whose storage the result may have. Raises `GraphError`, with file and line.
+    operands, by name, whose storage the result may have. Raises `GraphError`, with file and line.
     """
 
     def declare(decompose: Callable[..., Any]) -> OwnOp:
         declared = read_signature(decompose, name or decompose.__name__, skipped=1)
-        plain = fused_op(declared.name, decompose, lambda: list(samples), declared.defaults, tuple(inplace))
+        numbers = declared.numbers_of("inplace", inplace)
+        plain = fused_op(declared.name, decompose, lambda: list(samples), declared.defaults, numbers)
         made = OwnOp(
             plain.name, plain.family, plain.infer, None, plain.samples, plain.attributes, plain.inplace,
             decompose=decompose, declared=declared, written=(decompose,),
