@@ -21,7 +21,7 @@ import sys
 import numba
 import numpy as np
 from graphml_cpu.array_kernels.numba_compiler import compile_array_kernels
-from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, ArraySlot
+from graphml_cpu.array_kernels.reference import RAISED, ROWS, ArrayKernelRef, ArraySlot
 
 def made(number):
     @numba.njit
@@ -41,8 +41,9 @@ numbers = [int(one) for one in sys.argv[1:]]
 refs = [ArrayKernelRef("fill", made(number), (ArraySlot("out", "int64", 1),)) for number in numbers]
 call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 for ref, kernel in compile_array_kernels(refs).items():
-    out, n = np.zeros(3, np.int64), np.array([3])
-    block = kernel.block(**{"out": out.ctypes.data, "out.0": n.ctypes.data, ROWS: n.ctypes.data})
+    out, n, word = np.zeros(3, np.int64), np.array([3]), np.zeros(1, np.int64)
+    slots = {"out": out.ctypes.data, "out.0": n.ctypes.data, ROWS: n.ctypes.data, RAISED: word.ctypes.data}
+    block = kernel.block(**slots)
     call(kernel.address)(block.ctypes.data, 0, 1)
     print(int(out[2]))
 """

@@ -13,18 +13,16 @@ import numpy as np
 import pytest
 from graphml_cpu.array_kernels import numba_compiler
 
-from graphml.compiler.compile import compile_graph
 from graphml.conformance.own_ops import APART, KERNEL, NUMPY, check_own_ops
 from graphml.errors import BackendError
 from graphml.ir.dtype import F32, I32
-from graphml.ir.interpreter import interpret
-from graphml.ir.language import Builder
 from graphml.ir.ops.rules import below
 from graphml.ir.own_op import OwnOp
 from graphml.loading import discovery
 from graphml.loading.own_ops import load_ops_of_file
 from graphml.ops import ROWS, Type, f32, i32, op, sample
 from tests.own_ops.conftest import SOFTPICK
+from tests.own_ops.running import run
 
 ON_PROCESSORS = ("cpu", "numba")
 
@@ -43,23 +41,6 @@ def kept(folder: Path) -> list[Path]:
 
 def like(*widths: int, **more: Any) -> Callable[[Any], OwnOp]:
     return op(shape=lambda x: x, samples=[sample(f32(ROWS, n)) for n in widths or (8,)], **more)
-
-
-def run(own: OwnOp, x: Any, backend: str = "cpu", threads: int = 1, **attributes: Any) -> Any:
-    """The op's result on a backend, and that of its function."""
-    g = Builder(max_tokens=len(x))
-    node = g.call(own, g.input("x", F32, (g.n_tokens, x.shape[1])), **attributes)
-    results = {f"r{i}": one for i, one in enumerate(g.results(node))}
-    graph = g.finish(**results)
-    device = discovery.backend(backend).open(threads)
-    try:
-        program = compile_graph(graph, discovery.backend(backend), device, {}).program
-        program.inputs["x"][...] = x
-        dims = {"T": len(x)}
-        found = {name: np.array(one) for name, one in program.run(dims, device.state(graph, dims)).items()}
-    finally:
-        device.close()
-    return found, interpret(graph, {"x": x})
 
 
 @pytest.mark.parametrize("backend", ON_PROCESSORS)

@@ -1,8 +1,9 @@
 """Kernels over arrays -> machine code, by numba: entries that a tape calls by address, kept on disk.
 
 The entry makes arrays of the addresses and sizes in the parameter block, and calls the function on this
-thread's range of rows. No interpreter, no lock, no exception: a function with `raise` or `assert` is refused.
-Division is NumPy's, indices are not checked.
+thread's range of rows. No interpreter, no lock: a function with `raise` or `assert` is refused, an exception
+of numba's own, for shapes that do not fit, say, leaves a word that makes the step fail. Division is NumPy's,
+indices are not checked.
 
 The cache: `<cache folder>/array_kernels/<versions and processor>/<name>-<hash>.kernel`; the hash covers the
 function, all that it calls and reads (`function_hash`), the types of the arguments and the options. Code that
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import inspect
 import itertools
 import json
 import os
@@ -42,7 +44,7 @@ from numba.extending import intrinsic
 from graphml import cache_access, settings
 from graphml.errors import BackendError
 from graphml.ir.function_hash import global_names, is_library, raising_line, reached
-from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, dim_slot
+from graphml_cpu.array_kernels.reference import RAISED, ROWS, ArrayKernelRef, dim_slot
 from graphml_cpu.compiler import Kernel
 
 KEPT_FILES = 2048
@@ -172,9 +174,15 @@ def _entry(ref: ArrayKernelRef, function: Any) -> Callable[[int, int, int], None
     for i, name in enumerate(ref.numbers):
         lines.append(f"number_{i} = carray(pointer(block + {8 * places[name]}), 1, float32)[0]")
     given = [f"array_{i}" for i in range(len(ref.arrays))] + ["begin", "end"]
-    given += [f"{name}=number_{i}" for i, name in enumerate(ref.numbers)]
-    given += [f"{name}={value!r}" for name, value in ref.constants]
-    lines.append(f"function({', '.join(given)})")
+    values = {name: f"number_{i}" for i, name in enumerate(ref.numbers)}
+    values |= {name: repr(value) for name, value in ref.constants}
+    # In their order: by name, in a `try`, numba takes one for another.
+    names_in_order = list(inspect.signature(getattr(ref.function, "py_func", ref.function)).parameters)
+    for i, name in enumerate(names_in_order[len(given) :], len(given)):
+        if name in values:
+            given.append(values[name] if i == len(given) else f"{name}={values[name]}")
+    lines += ["try:", f"    function({', '.join(given)})"]
+    lines += ["except Exception:", f"    carray(pointer(slots[{places[RAISED]}]), 1, int64)[0] = block"]
     names: dict[str, Any] = {"carray": carray, "pointer": _pointer, "function": function, "int64": np.int64}
     names |= {"float32": np.float32, "inf": np.inf, "nan": np.nan}
     names |= {array.dtype: np.dtype(array.dtype).type for array in ref.arrays}
