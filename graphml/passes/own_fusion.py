@@ -19,7 +19,8 @@ from graphml.ir.fused import fused_op
 from graphml.ir.graph import make_graph
 from graphml.ir.language import Builder
 from graphml.ir.op import Sample
-from graphml.ir.own_op import OwnOp, check_samples
+from graphml.ir.own_op import OwnOp
+from graphml.ir.own_samples import check_samples, samples_of
 from graphml.ir.own_signature import OwnSignature, read_signature
 from graphml.passes.fusion import Find, Fusion, add_fusion, fuse
 from graphml.passes.rewrite import Match, Refusal
@@ -42,18 +43,19 @@ def fused(
     """
 
     def declare(decompose: Callable[..., Any]) -> OwnOp:
-        declared = read_signature(decompose, name or decompose.__name__, skipped=1)
+        declared = read_signature(decompose, name, skipped=1)
+        kept = samples_of(declared, samples)
         numbers = declared.numbers_of("inplace", inplace)
-        plain = fused_op(declared.name, decompose, lambda: list(samples), declared.defaults, numbers)
+        plain = fused_op(declared.name, decompose, lambda: list(kept), declared.defaults, numbers)
         made = OwnOp(
             plain.name, plain.family, plain.infer, None, plain.samples, plain.attributes, plain.inplace,
             decompose=decompose, declared=declared, written=(decompose,),
             help=inspect.getdoc(decompose) or "", paper=paper,
         )  # fmt: skip
-        check_samples(made)
+        check_samples(made, declared)
         fusion = Fusion(made.name, find, made, when)
         _check_pattern(fusion, made, declared)
-        op_table.register(made, declared.source)
+        op_table.register(made, declared.source, made.is_like)
         add_fusion(fusion)
         return made
 
