@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 import textwrap
@@ -200,6 +201,38 @@ def test_what_cannot_be_a_kernel_is_refused_with_its_line(tmp_path: Path, kernel
     file.write_text(f'{head}@mine.kernel("cpu")\n{kernel}\n')
     (mine,) = load_ops_of_file(file)
     with pytest.raises(BackendError, match=rf"(?s){said}"):
+        run(mine, np.ones((2, 8), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "said"),
+    [
+        (None, {"fastmth": True}, r"no option 'fastmth'; wanted some of whole, .*\. Did you mean 'fastmath'"),
+        (None, {"parallel": True}, "no option 'parallel'"),
+        (None, {"locals": {"q": 1}}, "no option 'locals'"),
+        (None, {"fastmath": {"q": 1}}, "fastmath: wanted True, False, a name or a set of names; got"),
+        (None, {"whole": "x"}, "whole: wanted operands in a tuple, of .*; got 'x'"),
+        (None, {"whole": ("y",)}, r"whole: wanted operands in a tuple, of \('x',\)"),
+        (None, {"fastmath": {"q"}}, "kernel mine cannot be compiled: .*test_kernels.py:.*: .*q"),
+        ("a text", {}, r"wanted a function `\(out, ..., begin, end, ...\)`, made by `def`; got 'a text'"),
+        (functools.partial(lambda out, x, begin, end: None), {}, "wanted a function"),
+        (lambda out, x, begin, end, *more: None, {}, "parameter .more: wanted plain parameters"),
+        (lambda out, x, begin, end, *, eps: None, {}, "parameter eps: wanted plain parameters"),
+    ],
+)
+def test_wrong_functions_and_options_are_refused(function: Any, options: dict[str, Any], said: str) -> None:
+    def copied(out: Any, x: Any, begin: Any, end: Any) -> None:
+        for row in range(begin, end):
+            for i in range(x.shape[1]):
+                out[row, i] = x[row, i]
+
+    @like()
+    def mine(x: Any, *, eps: float = 1.0) -> Any:
+        return x
+
+    mine.kernel("cpu", **options)(function or copied)
+    named = r"op 'mine' \(.*test_kernels.py:\d+\): its kernel for cpu: .*"
+    with pytest.raises(BackendError, match=said if said.startswith("kernel") else named + said):
         run(mine, np.ones((2, 8), np.float32))
 
 

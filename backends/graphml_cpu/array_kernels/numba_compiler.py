@@ -113,12 +113,12 @@ def _key(ref: ArrayKernelRef) -> str:
 
 def _compiled(ref: ArrayKernelRef, key: str, folder: Path | None) -> int:
     options = {name: set(given) if isinstance(given, tuple) else given for name, given in ref.options}
-    function = _jitted(ref.function, {"error_model": "numpy", "nogil": True, **options}, {})
     try:
+        function = _jitted(ref.function, {"error_model": "numpy", "nogil": True, **options}, {})
         with _joined_statements():
             entry = numba.cfunc(_ENTRY, error_model="numpy")(_entry(ref, function))
-    except NumbaError as error:
-        raise BackendError(_told(ref, error)) from None
+    except Exception as error:  # numba's own, and what it raises of wrong options
+        raise BackendError(_told(ref, error)) from (None if isinstance(error, NumbaError) else error)
     library, symbol = entry._library, entry._wrapper_name
     _kept_libraries.append(entry)
     if folder is not None and not _has_addresses(library):
@@ -195,9 +195,9 @@ def _entry(ref: ArrayKernelRef, function: Any) -> Callable[[int, int, int], None
 _PLACE = re.compile(r'File "([^"<]+)", line (\d+)')
 
 
-def _told(ref: ArrayKernelRef, error: NumbaError) -> str:
+def _told(ref: ArrayKernelRef, error: Exception) -> str:
     """What numba says, with the author's line: the last one in its text is the innermost."""
-    text = str(error)
+    text = str(error) if isinstance(error, NumbaError) else f"{type(error).__name__}: {error}"
     places = _PLACE.findall(text)
     code = getattr(ref.function, "py_func", ref.function).__code__
     file, line = places[-1] if places else (code.co_filename, code.co_firstlineno)
