@@ -14,6 +14,7 @@ from graphml.errors import BackendError
 from graphml.ir.dtype import F16, F32
 from graphml.ir.language import Builder
 from graphml.loading import discovery
+from graphml.loading.own_ops import load_ops_of_file
 from graphml.ops import ROWS, OwnOp, Type, f32, op, sample
 from tests.own_ops.running import run, run_graph
 
@@ -147,8 +148,51 @@ def rows(out, x, begin, end):
         for i in range(x.shape[1]):
             out[row, i] = {line}
 """)
-    from graphml.loading.own_ops import load_ops_of_file
-
     (result,) = check_own_ops(load_ops_of_file(file), discovery.backend("cpu"), [1], timed=False)
     assert [one for one in result.failed if problem not in one.problem] == []
     assert bool(result.failed) == bool(problem)
+
+
+CALLING = """
+import numpy as np
+import package_of_helpers
+import package_of_helpers.inner as named
+from graphml.ops import ROWS, f32, op, sample
+
+def by(factor, other):
+    def times(v): return other(v) * np.float32(factor)
+    return times
+
+def plus(v): return v + np.float32(1)
+
+def kernel(helper):
+    def rows(out, x, begin, end):
+        for row in range(begin, end):
+            for i in range(x.shape[1]):
+                v = package_of_helpers.inner.half(x[row, i]) + named.half(x[row, i])
+                out[row, i] = helper(v) + np.float32(package_of_helpers.inner.FACTOR)
+    return rows
+
+@op(shape=lambda x: x, samples=[sample(f32(ROWS, 8))])
+def calling(x): return (x + 1) * 3 + 5
+
+calling.kernel("cpu")(kernel(by(3.0, plus)))
+"""
+
+
+def test_functions_of_modules_and_closures_are_compiled_with_a_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package_of_helpers"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "inner.py").write_text(
+        "import package_of_helpers\nimport numpy as np\nFACTOR = 5\n"
+        "def half(v): return twice(v) * np.float32(0.25)\ndef twice(v): return v * np.float32(2)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "calling.py"
+    file.write_text(CALLING)
+    (calling,) = load_ops_of_file(file)
+    found, wanted = run(calling, X)
+    assert np.array_equal(found["r0"], wanted["r0"])

@@ -43,7 +43,7 @@ from numba.extending import intrinsic
 
 from graphml import cache_access, settings
 from graphml.errors import BackendError
-from graphml.ir.function_hash import global_names, is_library, raising_line, reached
+from graphml.ir.function_hash import codes_of, global_names, is_library, raising_line, reached
 from graphml_cpu.array_kernels.reference import RAISED, ROWS, ArrayKernelRef, dim_slot
 from graphml_cpu.compiler import Kernel
 
@@ -132,20 +132,42 @@ def _has_addresses(library: Any) -> bool:
 
 
 def _jitted(function: Any, options: dict[str, Any], known: dict[Any, Any]) -> Any:
-    """The function for numba, and with it the plain functions that it calls by global names."""
+    """The function for numba, and with it the plain functions that it calls: see `_for_numba`."""
     if hasattr(function, "py_func"):  # its author has marked it
         return function
     if function not in known:
-        own = dict(function.__globals__)
+        own, closure = dict(function.__globals__), function.__closure__ or ()
+        cells = tuple(types.CellType() for _ in closure)
         copy = types.FunctionType(
-            function.__code__, own, function.__name__, function.__defaults__, function.__closure__
+            function.__code__, own, function.__name__, function.__defaults__, cells or None
         )
+        copy.__kwdefaults__ = function.__kwdefaults__
         known[function] = numba.njit(**options)(copy)
-        for name in global_names(function):
-            called = own.get(name)
-            if isinstance(called, types.FunctionType) and not is_library(called.__module__):
-                own[name] = _jitted(called, options, known)
+        attributes = frozenset(name for code in codes_of(function.__code__) for name in code.co_names)
+        for name in filter(own.__contains__, global_names(function)):
+            own[name] = _for_numba(own[name], attributes, options, known)
+        for cell, outer in zip(cells, closure, strict=True):
+            with contextlib.suppress(ValueError):  # nothing in it yet
+                cell.cell_contents = _for_numba(outer.cell_contents, attributes, options, known)
     return known[function]
+
+
+def _for_numba(value: Any, attributes: frozenset[str], options: dict[str, Any], known: dict[Any, Any]) -> Any:
+    """What a global name or a closure holds: functions compiled too, those of a module in a copy of it."""
+    is_module = isinstance(value, types.ModuleType)
+    if not is_module and not isinstance(value, types.FunctionType):
+        return value
+    if is_library(value.__name__ if is_module else value.__module__):
+        return value
+    if not is_module:
+        return _jitted(value, options, known)
+    key = value, attributes
+    if key not in known:
+        known[key] = copy = types.ModuleType(value.__name__)
+        vars(copy).update(vars(value))
+        for name in attributes & vars(value).keys():
+            vars(copy)[name] = _for_numba(vars(value)[name], attributes, options, known)
+    return known[key]
 
 
 @contextlib.contextmanager
