@@ -11,6 +11,7 @@ import pytest
 from graphml_gpu.kernels.grid import element_number
 
 from graphml.conformance import suite
+from graphml.conformance.own_ops import check_own_ops
 from graphml.ir.dtype import F16, F32, I32
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
@@ -150,6 +151,25 @@ def test_a_constant_of_minus_zero_is_another_kernel(name: str) -> None:
     assert kernel.specialise(factor=-0.0) is kernel.specialise(factor=-0.0)
     for key in wanted:
         assert np.array_equal(np.signbit(made[key]), np.signbit(wanted[key]))
+
+
+def one_too_many(x: gpu.Read[gpu.f32], out: gpu.Write[gpu.f32], count: gpu.u32, *, GROUP: int = 64) -> None:
+    i = element_number()
+    if i < count:
+        out[i] = x[i]
+        if i + 1 == count:
+            out[count] = 7.0
+
+
+@pytest.mark.skipif("opencl" not in REAL, reason="wgpu writes nothing out of bounds")
+def test_a_write_past_the_end_is_found_where_no_padding_follows() -> None:
+    @op(shape=lambda x: x, samples=[sample(f32(ROWS, 128))])
+    def copied(x: Array) -> Array:
+        return x
+
+    copied.kernel("opencl", groups="element")(one_too_many)
+    (result,) = check_own_ops([copied], discovery.backend("opencl"), [1], timed=False)
+    assert "wrote out of bounds: 1 of the 256 words" in result.failed[0].problem
 
 
 @pytest.mark.parametrize("name", REAL)
