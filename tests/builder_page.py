@@ -34,7 +34,8 @@ TOLD = """\
 [g.rope_table] has no argument 'base': did you mean 'freq_base'? It has n_rot, factors, freq_base, \
 freq_scale, ext_factor, attn_factor, beta_fast, beta_slow, n_ctx_orig, name
 [g.rope] argument 'mode': wanted 'norm' or 'neox'; got 'half'
-[g.mul] argument 'b': wanted a node of this graph; got 2.0 (for a number g.scale(x, factor, offset))
+[g.mul] argument 'b': wanted a node of this graph; got 2.0 \
+(for a number g.scale(x, factor, offset), or g.constant)
 nodes have no operator +: use g.add(a, b), or for a number g.scale(a, 1.0, number); \
 got %x: f32[T<=8, 64] = input()
 """

@@ -77,8 +77,9 @@ class _Bindings:
         vectors: those of words may be beside words, where nothing writes what they read.
         """
         for binding in bindings:
-            names = [name for name in binding if not (vectors and self._is_read_by_words(name))]
-            if len(binding) > 1 and len({self._held_as(name) for name in names}) != 1:
+            words = [name for name in binding if not (vectors and self._is_read_by_words(name))]
+            kinds, of_words = ({self._held_as(name) for name in names} for names in (binding, words))
+            if len(kinds) > 1 and len(of_words) != 1:
                 return binding
         return None
 

@@ -27,7 +27,7 @@ def fold(
             continue
         if refuses(node) is None and value_bytes(node.type) > _FOLDED_BYTES:
             continue
-        if node.inputs and all(source.op is weight_leaf or source in folded for source in node.inputs):
+        if all(source.op is weight_leaf or source in folded for source in node.inputs):
             values = {s: folded[s] if s in folded else weights[s.name] for s in node.inputs}
             folded[node] = np.ascontiguousarray(evaluate(node, values))
     return folded

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from graphml.ir.interpreter import depends_on
 from graphml.ir.node import Node
 from graphml.ir.op import Type, plain_bytes
-from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
+from graphml.ir.ops.leaf import input_leaf, state_leaf
 from graphml.ir.shape import Symbol, bounds
 from graphml_gpu.bindings import Span, shared
 from graphml_gpu.dispatch import Argument, Context, Dispatch, Part, Shard, Workspace
@@ -73,6 +74,7 @@ def no_room(node: Node, support: NodeSupport, facts: Facts, features: Features) 
             exceeds(shared(kernel, memory, facts.max_bindings, overlaps=True), facts)
             or too_many_groups(kernel, groups, facts)
             or _too_large(kernel, dispatch, support, facts)
+            or _too_many_turns(kernel, dispatch, facts)
         )
         if reason is not None:
             return reason
@@ -89,6 +91,14 @@ def exceeds(kernel: Specialised, facts: Facts) -> str | None:
           for axis, n, most in zip("xyz", kernel.group, facts.max_group_sizes, strict=True)),
     )  # fmt: skip
     return _first_over(kernel, wanted, facts)
+
+
+def _too_many_turns(kernel: Specialised, dispatch: Dispatch, facts: Facts) -> str | None:
+    """Why the loops of a dispatch would end too early; None also where that depends on the step."""
+    turns, most = dispatch.turns, facts.loop_turns
+    if callable(turns) or most is None or turns <= most:
+        return None
+    return f"kernel {kernel.name} makes {turns} turns of loops, and {facts.name} ends loops after {most}"
 
 
 def too_many_groups(kernel: Specialised, groups: Groups, facts: Facts) -> str | None:
@@ -144,19 +154,7 @@ class _Memory:
         base = viewed(argument)
         if base.op is input_leaf:
             return Span("inputs")
-        return Span("arena") if base.op is not state_leaf and _moves(base) else None
-
-
-def _moves(node: Node) -> bool:
-    """Whether a value is not decided by weights alone: those are no part of the arena."""
-    todo, seen = [node], {node}
-    while todo:
-        one = todo.pop()
-        if not one.inputs and one.op is not weight_leaf:
-            return True
-        todo += (source for source in one.inputs if source not in seen)
-        seen.update(one.inputs)
-    return False
+        return Span("arena") if base.op is not state_leaf and depends_on(base) else None
 
 
 def _dims(node: Node) -> Iterator[Any]:

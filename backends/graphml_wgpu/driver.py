@@ -19,7 +19,7 @@ from graphml_wgpu.encode import Commands, Queue
 from graphml_wgpu.errors import reported, unlogged
 from graphml_wgpu.pipelines import Pipelines
 from graphml_wgpu.read_back import ReadBack, fits
-from graphml_wgpu.ready_commands import AHEAD, ReadyCommands
+from graphml_wgpu.ready_commands import AHEAD, ReadyCommands, UnderWay
 from graphml_wgpu.timestamps import Timestamps
 
 UPLOAD = 32 << 20
@@ -55,11 +55,16 @@ class WgpuDriver:
                 label="graphml", required_features=wanted, required_limits={**limits}
             )
         self._queue = Queue(self._device)
-        self._workers = ThreadPoolExecutor(AHEAD, "graphml-wgpu")
+        self._workers, self._under_way = ThreadPoolExecutor(AHEAD, "graphml-wgpu"), UnderWay()
         self._pipelines = Pipelines(self._device, lavapipe=self.facts.name.startswith("llvmpipe"))
         self._read_back = ReadBack(self._device, self._queue, self.facts.name)
         self._timestamps = Timestamps(self._device, self._queue, self._read_back, self.facts)
         self._between: Any = None
+
+    @property
+    def allocated_bytes(self) -> int:
+        """See `graphml_gpu.driver.Driver`."""
+        return self.buffers.n_bytes
 
     def buffer(self, n_bytes: int, label: str) -> Buffer:
         """See `graphml_gpu.driver.Driver`."""
@@ -70,7 +75,11 @@ class WgpuDriver:
                     label=label, size=size, usage="STORAGE | UNIFORM | COPY_SRC | COPY_DST"
                 )
 
-        return self.buffers.allocate(self.facts, n_bytes, label, make, lambda made: made.destroy())
+        def destroy(made: Any) -> None:
+            self._under_way.wait()  # what begins after this finds the buffer released
+            made.destroy()
+
+        return self.buffers.allocate(self.facts, n_bytes, label, make, destroy)
 
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
         """See `graphml_gpu.driver.Driver`."""
@@ -155,7 +164,9 @@ class WgpuDriver:
             self._queue.compute(encoder, mine.calls, np.array(groups, np.uint32).reshape(-1, 3))
 
         def encoded() -> Commands:
-            return self._queue.encode(encode)
+            with self._under_way:
+                mine.used.check(self.buffers.n_released)
+                return self._queue.encode(encode)
 
         if commands is None:
             commands = encoded()

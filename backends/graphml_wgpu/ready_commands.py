@@ -7,12 +7,36 @@ command buffers apart; nothing of what is in them, or of submitting.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from graphml.errors import BackendError
 from graphml_wgpu.encode import Commands
+
+
+class UnderWay:
+    """How many threads encode now. wgpu ends the process where a buffer is destroyed meanwhile."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Return when none does."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._count == 0)
+
 
 AHEAD = 2
 """Command buffers that are ready or being made: two, so that a step may be shorter than its encoding."""

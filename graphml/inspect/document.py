@@ -22,12 +22,14 @@ from graphml.inspect.layers import equal_layers, layer_of
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, plain_bytes
+from graphml.ir.ops.constant import constant
 from graphml.ir.own_op import OWN_FAMILY, OwnOp
 from graphml.ir.shape import Shape, Symbol
 from graphml.ir.source import Source
 from graphml.passes.fusion_log import FusionLog
 
 FORMAT = "graphml-1"
+_SHOWN = 64  # numbers of one attribute
 Record = dict[str, Any]
 """One node as JSON values."""
 Document = dict[str, Any]
@@ -51,7 +53,7 @@ class _Place:
     def facts(self, node: Node) -> Record:
         backend, device = self._owner(node)
         explaining = self.explaining.get(id(device))
-        reason = backend.refuses(node)
+        reason = None if node.op is constant else backend.refuses(node)  # no backend computes a constant
         offset = self.plan.offsets.get(node)
         workspace = self.plan.workspaces.get(node)
         return {
@@ -179,9 +181,10 @@ def source_of(source: Source | None) -> str | None:
 
 
 def _plain(value: Attribute) -> Any:
-    """A JSON value; floats that JSON lacks are texts."""
+    """A JSON value; floats that JSON lacks are texts, and of many numbers only the first are shown."""
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        more = [f"... {len(value)} numbers"] if len(value) > _SHOWN else []
+        return [*map(_plain, value[:_SHOWN]), *more]
     if isinstance(value, float):
         return float(value) if np.isfinite(value) else repr(float(value))
     return value

@@ -12,6 +12,9 @@ from inspect import Parameter
 from math import isnan
 from typing import Annotated, Any, Union, get_args, get_origin
 
+import numpy as np
+
+from graphml.errors import GraphError
 from graphml.ir.dtype import DType
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op
@@ -50,6 +53,16 @@ def _is_node(value: Any, nodes: Nodes) -> bool:
     return type(value) is Node and value in nodes
 
 
+def _are_numbers(value: Any, nodes: Nodes) -> bool:
+    if isinstance(value, Node | str | bytes):
+        return False
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, OverflowError, GraphError):  # lists of several lengths, or of nodes
+        return False
+    return array.dtype.kind in "biuf" and 1 <= array.size <= 65_536
+
+
 def _is_shape(value: Any, nodes: Nodes) -> bool:
     if type(value) is not tuple:
         return False
@@ -86,9 +99,14 @@ Positive = Annotated[float, number("a finite number above 0", lambda value: valu
 NonNegative = Annotated[float, number("a finite number of at least 0", lambda value: value >= 0)]
 Extended = Annotated[float, ArgumentKind("a number or an infinity", _is_number, _QUICK_NUMBER)]
 RopeMode = Annotated[str, one_of("norm", "neox")]
+Numbers = Annotated[
+    Any, ArgumentKind("a number, an array or nested lists of 1 to 65536 numbers", _are_numbers)
+]
+CastTo = Annotated[str, one_of("f32", "i32")]
 
 NAMED = {"Count": Count, "Index": Index, "Positive": Positive, "NonNegative": NonNegative,
-         "Extended": Extended, "RopeMode": RopeMode}  # fmt: skip
+         "Extended": Extended, "RopeMode": RopeMode, "CastTo": CastTo,
+         "Numbers": Numbers}  # fmt: skip
 """The kinds narrower than a type, by name."""
 NODE = ArgumentKind("a node of this graph", _is_node, "{v} in _nodes")
 _NONE = ArgumentKind("None", lambda value, nodes: value is None, "{v} is None")

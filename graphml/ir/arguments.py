@@ -200,9 +200,12 @@ def _advice(wanted: ArgumentKind, value: object) -> str:
     if isinstance(value, np.generic) and wanted is not NODE:
         return " (int() and float() make plain numbers)"
     if isinstance(value, np.ndarray):
-        return " (tensors of the file come from weights, what is given at each step from g.input)"
+        return (
+            " (tensors of the file come from weights, what is given at each step from g.input, numbers of "
+            "the graph itself from g.constant)"
+        )
     if wanted is NODE and value is None:
         return " (weights.get gives None for a tensor that the file lacks)"
     if wanted is NODE and isinstance(value, int | float):
-        return " (for a number g.scale(x, factor, offset))"
+        return " (for a number g.scale(x, factor, offset), or g.constant)"
     return ""

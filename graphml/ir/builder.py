@@ -13,11 +13,13 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from graphml.errors import GraphError, ShapeError
+from graphml.ir.argument_kinds import Numbers
 from graphml.ir.arguments import method
 from graphml.ir.dtype import DType
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Attributes, Op, Type
+from graphml.ir.ops.constant import attributes_of, constant
 from graphml.ir.ops.leaf import input_leaf, state_leaf, weight_leaf
 from graphml.ir.own_op import OwnOp
 from graphml.ir.shape import Shape
@@ -201,6 +203,18 @@ class BaseBuilder:
         %memory: f32[S<=1, 64] = state()
         """
         return self.leaf(state_leaf, name, Type(dtype, shape))
+
+    @method
+    def constant(self, values: Numbers, name: str | None = None) -> Node:
+        """Numbers that are written in the graph: an array, nested lists, or one number, of shape [1].
+
+        Whole numbers are i32, others and truth values f32; 1 to 65,536 elements. It is uploaded once, like a
+        weight, and belongs to the graph's text.
+
+        >>> g.mul(x, g.constant([0.5, 2.0] * 32))
+        %mul: f32[T<=8, 64] = mul(%x, %constant)
+        """
+        return self.record(constant, name=name, **attributes_of(values))
 
     @method
     def finish(self, **outputs: Node) -> Graph:

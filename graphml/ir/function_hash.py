@@ -3,8 +3,9 @@
 numba's own cache looks at the file of the function alone, and misses changes in helpers. Here each function
 that is reached through globals, closures, defaults and modules counts by its byte code and constants, each
 value that it reads by its content, a class by its attributes. What belongs to numba, NumPy or the standard
-library counts by its name: their versions are part of a cache's key. The hash of equal text is equal in each
-process: sets are sorted, and addresses are left out. Knows Python's functions; nothing of kernels.
+library counts by its name: their versions are part of a cache's key. What belongs to modules that the caller
+covers otherwise counts by its name and by the values that it was made with. The hash of equal text is equal
+in each process: sets are sorted, and addresses are left out. Knows Python's functions; nothing of kernels.
 """
 
 from __future__ import annotations
@@ -36,11 +37,14 @@ _UNUSED = frozenset(  # of a class: what says nothing of what it computes
 class Reached:
     """What was reached.
 
-    functions: the function and those that it calls, without methods of classes that it names. parts: of the
-    digest. seen: id -> number, in order of first sight. kept: keeps these ids from being taken by others.
+    is_covered: whether the key of who asks covers the source of a module otherwise. functions: the function
+    and those that it calls. methods: of classes that it names. parts: of the digest. seen: id -> number, in
+    order of first sight. kept: keeps these ids from being taken by others.
     """
 
+    is_covered: Callable[[str], bool] = lambda module: False
     functions: list[FunctionType] = field(default_factory=list)
+    methods: list[FunctionType] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
     seen: dict[int, int] = field(default_factory=dict)
     kept: list[Any] = field(default_factory=list)
@@ -57,10 +61,14 @@ class Reached:
         """One more part."""
         self.parts.append(str(text).encode())
 
+    def is_named(self, module: str) -> bool:
+        """Whether a class of a module says what it is by its name."""
+        return is_library(module) or module.partition(".")[0] == "graphml" or self.is_covered(module)
 
-def reached(function: Callable[..., Any]) -> Reached:
+
+def reached(function: Callable[..., Any], is_covered: Callable[[str], bool] | None = None) -> Reached:
     """The function, what it calls and what it reads."""
-    found = Reached()
+    found = Reached(is_covered) if is_covered else Reached()
     _add_value(found, function)
     return found
 
@@ -134,13 +142,13 @@ def _name_of(value: Any) -> str:
 
 def _add_object(found: Reached, value: Any) -> None:
     """Any other object: by the functions in it, or by its class and its attributes."""
-    inner = _functions_in(value)
+    inner = _functions_in(found, value)
     if inner:
         options = getattr(value, "targetoptions", None)  # numba's
         _add_items(found, [*inner, options if isinstance(options, dict) else None])
         return
     kind = type(value)
-    if _counts_by_name(kind.__module__) and kind is not SimpleNamespace:
+    if found.is_named(kind.__module__) and kind is not SimpleNamespace:
         found.add(_name_of(value) if callable(value) else "")
         found.add(_without_address(value))
         return
@@ -150,7 +158,7 @@ def _add_object(found: Reached, value: Any) -> None:
     _add_items(found, sorted(attributes.items()))
 
 
-def _functions_in(value: Any) -> list[Any]:
+def _functions_in(found: Reached, value: Any) -> list[Any]:
     """What an object calls: numba's functions, ops, methods, properties, partial functions."""
     if isinstance(value, MethodType):
         return [value.__func__, value.__self__]
@@ -158,7 +166,7 @@ def _functions_in(value: Any) -> list[Any]:
         return [value.func, value.args, value.keywords]
     if isinstance(value, property):
         return [value.fget, value.fset, value.fdel]
-    if not _counts_by_name(type(value).__module__):
+    if not found.is_named(type(value).__module__):
         return []
     written = getattr(value, "written", None)  # of an op
     if isinstance(written, tuple):
@@ -171,7 +179,7 @@ def _functions_in(value: Any) -> list[Any]:
 
 def _add_class(found: Reached, kind: type) -> None:
     found.add(_name_of(kind))
-    if _counts_by_name(kind.__module__):
+    if found.is_named(kind.__module__):
         return
     _add_items(found, kind.__bases__)
     if issubclass(kind, enum.Enum):
@@ -184,12 +192,8 @@ def _add_class(found: Reached, kind: type) -> None:
     called = len(found.functions)
     hidden = _UNUSED if not issubclass(kind, enum.Enum) else {*_UNUSED, *kind.__members__}
     _add_items(found, [item for item in sorted(vars(kind).items()) if item[0] not in hidden])
+    found.methods += found.functions[called:]
     del found.functions[called:]
-
-
-def _counts_by_name(module: str) -> bool:
-    """Whether a class says what it is by its name: it comes with Python, numba or graphml."""
-    return is_library(module) or module.partition(".")[0] == "graphml"
 
 
 def is_library(module: str | None) -> bool:
@@ -201,26 +205,38 @@ def _add_function(found: Reached, function: FunctionType) -> None:
     if is_library(function.__module__):
         found.add(_name_of(function))
         return
+    attributes = dict.fromkeys(name for code in codes_of(function.__code__) for name in code.co_names)
+    modules: set[str] = set()
+    if found.is_covered(function.__module__ or ""):
+        found.add(_name_of(function))
+        _add_made_with(found, function, attributes, modules)
+        return
     found.functions.append(function)
-    codes = list(codes_of(function.__code__))
-    for code in codes:
+    for code in codes_of(function.__code__):
         found.parts += [code.co_code, code.co_exceptiontable]
         found.add([code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags])
         found.add([code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount])
         _add_items(found, [one for one in code.co_consts if not isinstance(one, CodeType)])
-    _add_value(found, function.__defaults__)
-    _add_value(found, function.__kwdefaults__)
-    attributes = dict.fromkeys(name for code in codes for name in code.co_names)
-    modules: set[str] = set()
-    for cell in function.__closure__ or ():
-        try:
-            _add_read(found, cell.cell_contents, attributes, modules)
-        except ValueError:  # nothing in it yet
-            found.add("empty")
+    _add_made_with(found, function, attributes, modules)
     for name in global_names(function):
         if name in function.__globals__:
             found.add(name)
             _add_read(found, function.__globals__[name], attributes, modules)
+
+
+def _add_made_with(
+    found: Reached, function: FunctionType, attributes: Iterable[str], modules: set[str]
+) -> None:
+    """Defaults of parameters, and what the functions around it have left in it."""
+    _add_value(found, function.__defaults__)
+    _add_value(found, function.__kwdefaults__)
+    for cell in function.__closure__ or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            found.add("empty")
+        else:
+            _add_read(found, content, attributes, modules)
 
 
 def _add_read(found: Reached, value: Any, attributes: Iterable[str], modules: set[str]) -> None:

@@ -14,7 +14,7 @@ from graphml.ir.fused import decomposition
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml.ir.ops.leaf import LEAVES
+from graphml.ir.ops.leaf import LEAVES, weight_leaf
 
 Observer = Callable[[Node, Array], None]
 
@@ -45,6 +45,25 @@ def _referred(node: Node, arrays: list[Array]) -> Array:
             f"%{node.name}: the reference of {node.op.name!r} changes an operand; wanted a new array, "
             "because others may read the operand too"
         ) from error
+
+
+def depends_on(node: Node) -> Node | None:
+    """An input or a state that a value depends on; None where weights and constants alone decide it."""
+    todo, seen = [node], {node}
+    while todo:
+        one = todo.pop()
+        if one.op.family == "leaf" and one.op is not weight_leaf:
+            return one
+        todo += (source for source in one.inputs if source not in seen)
+        seen.update(one.inputs)
+    return None
+
+
+def of_weights(node: Node, weights: Mapping[str, Array]) -> Array:
+    """A value that depends on nothing but weights, from their arrays by name."""
+    if node.op is weight_leaf:
+        return weights[node.name]
+    return evaluate(node, {source: of_weights(source, weights) for source in node.inputs})
 
 
 def together(arrays: Sequence[Array]) -> Array:

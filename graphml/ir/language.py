@@ -26,6 +26,13 @@ class Builder(StepBuilder):
     sub = elementwise.sub
     mul = elementwise.mul
     div = elementwise.div
+    maximum = elementwise.maximum
+    minimum = elementwise.minimum
+    less = elementwise.less
+    less_equal = elementwise.less_equal
+    equal = elementwise.equal
+    where = elementwise.where
+    cast = elementwise.cast
     neg = elementwise.neg
     scale = elementwise.scale
     clamp = elementwise.clamp
@@ -35,10 +42,13 @@ class Builder(StepBuilder):
     gelu_quick = elementwise.gelu_quick
     relu = elementwise.relu
     exp = elementwise.exp
+    log = elementwise.log
     softplus = elementwise.softplus
     absolute = elementwise.absolute
     sqrt = elementwise.sqrt
     sqr = elementwise.sqr
+    floor = elementwise.floor
+    round = elementwise.round
     sigmoid = elementwise.sigmoid
     tanh = elementwise.tanh
     softcap = elementwise.softcap
@@ -48,6 +58,9 @@ class Builder(StepBuilder):
     l2_norm = norm.l2_norm
     softmax = norm.softmax
     sum_rows = norm.sum_rows
+    max_rows = norm.max_rows
+    min_rows = norm.min_rows
+    cumsum = norm.cumsum
     mean_rows = norm.mean_rows
     # matrices
     dequantize = linear.dequantize

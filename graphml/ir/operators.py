@@ -28,15 +28,18 @@ _BINARY = {
     "pow": ("operator **", "use g.sqr(a) or g.sqrt(a)"),
     "floordiv": ("operator //", _NONE),
     "mod": ("operator %", _NONE),
-    "and": ("operator &", _NONE),
-    "or": ("operator |", _NONE),
+    "and": ("operator &", "use g.mul(a, b), or g.minimum(a, b), of masks that are 1 or 0"),
+    "or": ("operator |", "use g.maximum(a, b) of masks that are 1 or 0"),
 }
 _REFUSED = {
     **{f"__{name}__": what for name, what in _BINARY.items()},
     **{f"__r{name}__": what for name, what in _BINARY.items()},
     "__neg__": ("operator -", "use g.neg(a)"),
     "__abs__": ("abs()", "use g.absolute(a)"),
-    **dict.fromkeys(("__lt__", "__le__", "__gt__", "__ge__"), ("order", _KNOWN)),
+    **dict.fromkeys(
+        ("__lt__", "__le__", "__gt__", "__ge__"),
+        ("order", f"use g.less(a, b), g.less_equal(a, b) or g.maximum(a, b); {_KNOWN}"),
+    ),
     **dict.fromkeys(("__int__", "__float__", "__complex__", "__index__"), ("number", _KNOWN)),
     "__contains__": ("operator in", _KNOWN),
     "__getitem__": (

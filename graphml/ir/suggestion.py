@@ -16,7 +16,10 @@ ELSEWHERE = {
     "subtract": "sub", "clip": "clamp", "topk": "top_k", "embedding": "embed", "get_rows": "rows",
     "index_select": "rows", "take": "rows", "norm": "rms_norm", "swish": "silu", "rope_ext": "rope",
     "rotary": "rope", "attention": "attend", "flash_attn_ext": "attend", "sdpa": "attend",
-    "scaled_dot_product_attention": "attend", "cross_attention": "attend_source", "conv1d": "ssm_conv",
+    "scaled_dot_product_attention": "attend", "amax": "max_rows", "amin": "min_rows", "max": "max_rows",
+    "min": "min_rows", "lt": "less", "le": "less_equal", "eq": "equal", "gt": "less", "ge": "less_equal",
+    "masked_fill": "where", "to": "cast", "astype": "cast", "full": "constant", "tensor": "constant",
+    "cross_attention": "attend_source", "conv1d": "ssm_conv",
 }  # fmt: skip
 """Name in another library -> the builder's method for it."""
 

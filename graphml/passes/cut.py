@@ -61,10 +61,12 @@ class Cut:
 
 
 def constants(graph: Graph) -> set[Node]:
-    """The computed values that depend on weights alone."""
+    """The computed values that depend on weights alone, or on nothing."""
     known: set[Node] = set()
     for node in graph.nodes:
-        if node.inputs and all(source.op.name == "weight" or source in known for source in node.inputs):
+        if node.op.family != "leaf" and all(
+            source.op.name == "weight" or source in known for source in node.inputs
+        ):
             known.add(node)
     return known
 

@@ -43,21 +43,17 @@ def with_outputs(graph: Graph, more: Graph) -> Graph:
     What both compute alike is computed once; what is computed for the chosen rows in one and for all in the
     other, in both: so that the first one's values keep their bits.
     """
-    both, taken = set(graph.nodes), {node.name for node in graph.nodes}
-    rest = iter(graph.nodes)
-    order: dict[Node, None] = {}
+    order, taken = dict.fromkeys(graph.nodes), {node.name for node in graph.nodes}
     made: dict[Node, Node] = {}
     for node in more.nodes:
-        if node in both:
-            made[node] = node
-            while node not in order:  # the order of both, in which states are read before they are changed
-                order[next(rest)] = None
-        else:
-            inputs = tuple(made[source] for source in node.inputs)
+        inputs = tuple(made[source] for source in node.inputs)
+        if node not in order:
             name = f"{node.name}.every" if node.name in taken else node.name
-            made[node] = replace(node, inputs=inputs, name=name)
-            order[made[node]] = None
-    order.update(dict.fromkeys(rest))
+            node_made = replace(node, inputs=inputs, name=name)
+            order[node_made] = None
+            made[node] = node_made
+        else:
+            made[node] = node
     return make_graph(order, {**graph.outputs, **{name: made[node] for name, node in more.outputs.items()}})
 
 

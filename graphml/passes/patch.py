@@ -16,6 +16,7 @@ from graphml.errors import UsageError
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Attributes, Op, Type
+from graphml.passes.cut import constants
 
 Function = Callable[[Array], "Array | None"]
 UNPATCHED = ".unpatched"  # suffix of the original node; the patch has its name
@@ -67,12 +68,11 @@ def values(graph: Graph) -> list[Node]:
 
     No leaves, changed states, blocks of quantised activations, or values that depend on weights alone.
     """
-    constant: set[Node] = set()
+    fixed = constants(graph)
     found = []
     for node in graph.nodes:
-        if node.op.name == "weight" or (node.inputs and all(source in constant for source in node.inputs)):
-            constant.add(node)
-        elif node.op.family != "leaf" and not node.op.is_write and node.dtype.numpy is not None:
+        skipped = node in fixed or node.op.family == "leaf" or node.op.is_write
+        if not skipped and node.dtype.numpy is not None:
             found.append(node)
     return found
 

@@ -20,7 +20,7 @@ from graphml.ir.shape import Symbol
 from graphml.passes.plan import plan_memory
 
 WIDTHS = [LONG_ROW - 1, LONG_ROW, 5 * ROW_CHUNK + 1, 6 * ROW_CHUNK - 3]
-OPS = ["softmax", "sum_rows", "top_k"]
+OPS = ["softmax", "sum_rows", "max_rows", "min_rows", "top_k"]
 
 
 def graph_of(op: str, n: int, rows: int = 3) -> Graph:

@@ -159,3 +159,28 @@ def test_a_grid_is_wanted_for_each_dispatch(wgpu_driver: Any) -> None:
     recording = Work(wgpu_driver).recording(2)
     with pytest.raises(BackendError, match="a grid for each of 2 dispatches; got 1"):
         wgpu_driver.submit(recording, [GRID])
+
+
+def test_a_buffer_is_given_back_when_nothing_is_encoded_with_it(
+    wgpu_driver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """wgpu ends the process where a command buffer is being made of a buffer that is destroyed."""
+    work, begun, go_on = Work(wgpu_driver), threading.Event(), threading.Event()
+    recording = work.recording()
+    real = wgpu_driver._queue.compute
+
+    def compute(*arguments: Any) -> None:
+        if threading.current_thread().name.startswith("graphml-wgpu"):
+            begun.set()
+            go_on.wait(10)
+        real(*arguments)
+
+    monkeypatch.setattr(wgpu_driver._queue, "compute", compute)
+    for _ in range(2):
+        wgpu_driver.submit(recording, [GRID])
+    assert begun.wait(10)
+    threading.Timer(0.05, go_on.set).start()
+    work.arena.release()
+    assert go_on.is_set()
+    with pytest.raises(BackendError, match="was released"):
+        wgpu_driver.submit(recording, [GRID])

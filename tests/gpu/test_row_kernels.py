@@ -17,7 +17,7 @@ from graphml.ir.op import Array, Op
 from graphml.ir.ops.index import set_rows, top_k, top_k_groups
 from graphml.ir.ops.norm import l2_norm, layer_norm, rms_norm
 from graphml.ir.ops.position import rope_table
-from graphml.ir.ops.reduce import softmax, sum_rows
+from graphml.ir.ops.reduce import cumsum, max_rows, min_rows, softmax, sum_rows
 from graphml.ir.ops.sampling import ANY, SETTINGS, sample_row, sample_token
 from graphml.ir.shape import Symbol
 from graphml.passes.fusions.add_norm import add_rms_norm
@@ -45,9 +45,12 @@ def flawed(n: int) -> Array:
     return x
 
 
+ROW_OPS = [rms_norm, layer_norm, l2_norm, softmax, sum_rows, max_rows, min_rows, cumsum]
+
+
 @on_every_device
 @pytest.mark.parametrize("n", [1, 3, 257])
-@pytest.mark.parametrize("op", [rms_norm, layer_norm, l2_norm, softmax, sum_rows], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", ROW_OPS, ids=lambda op: op.name)
 def test_flaws_of_a_row_stay_in_it(op: Op, n: int, device: str) -> None:
     g = Builder()
     graph = g.finish(y=g.call(op, g.input("x", F32, (T, n))))

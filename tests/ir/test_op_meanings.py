@@ -45,6 +45,60 @@ def test_elementwise(name: str) -> None:
     np.testing.assert_allclose(run(name, x[None])[0], wanted, rtol=3e-6, atol=1e-7)
 
 
+def test_log() -> None:
+    x = np.abs(normal(3, 40)) * 10.0 ** normal(3, 40, seed=1)
+    np.testing.assert_allclose(run("log", x), [[math.log(v) for v in row] for row in x], rtol=2e-6, atol=1e-7)
+    np.testing.assert_array_equal(run("log", np.array([[0.0, np.inf]], np.float32)), [[-np.inf, np.inf]])
+    assert np.isnan(run("log", np.array([[-1.0, np.nan]], np.float32))).all()
+
+
+def test_whole_numbers() -> None:
+    x = [-2.5, -1.5, -0.5, -0.3, 0.3, 0.5, 1.5, 2.5, 1e20]
+    given = np.array(x, np.float32)
+    np.testing.assert_array_equal(run("floor", given), [math.floor(v) for v in given])
+    np.testing.assert_array_equal(run("round", given), [round(float(v)) for v in given])
+
+
+NUMBERS = [-np.inf, -2.0, 0.0, 1.5, np.inf, np.nan]
+
+
+@looped("name", ["maximum", "minimum", "less", "less_equal", "equal"])
+def test_pairs_with_nan_and_infinity(name: str) -> None:
+    def meant(a: float, b: float) -> float:
+        if name in ("maximum", "minimum"):
+            return math.nan if math.isnan(a) or math.isnan(b) else (max if name == "maximum" else min)(a, b)
+        return float({"less": a < b, "less_equal": a <= b, "equal": a == b}[name])
+
+    a, b = (np.array(one, np.float32) for one in (NUMBERS * 6, np.repeat(NUMBERS, 6)))
+    wanted = [meant(float(x), float(y)) for x, y in zip(a, b, strict=True)]
+    np.testing.assert_array_equal(run(name, a[None], b[None])[0], wanted)
+
+
+def test_where_reads_nothing_of_the_value_that_is_not_chosen() -> None:
+    mask = np.array([[0.0, 1.0, -0.0, np.nan], [2.0, 0.0, 0.0, 1e-40]], np.float32)
+    a, b = np.array([[np.nan, 1, np.inf, 2], [3, np.nan, np.nan, 4]], np.float32), np.array([[5.0], [6.0]])
+    got = run("where", mask, a, b.astype(np.float32))
+    np.testing.assert_array_equal(got, [[5, 1, 5, 2], [3, 6, 6, 4]])
+
+
+def test_cast_rounds_and_saturates() -> None:
+    x = np.array([2.9, -2.9, 3e9, -3e9, np.inf, -np.inf, np.nan, 2147483520.0], np.float32)
+    whole = [2, -2, 2**31 - 1, -(2**31), 2**31 - 1, -(2**31), 0, 2147483520]
+    np.testing.assert_array_equal(run("cast", x, dtype="i32"), whole)
+    exact = np.array([2**24 + 1, 2**24 + 3, -(2**31), 2**31 - 1], np.int32)
+    nearest = [2.0**24, 2.0**24 + 4, -(2.0**31), 2.0**31]
+    np.testing.assert_array_equal(run("cast", exact, dtype="f32"), nearest)
+
+
+def test_extremes_and_running_sums() -> None:
+    x = np.array([[1, 5, -3], [np.nan, 2, 1], [-np.inf, -np.inf, np.inf], [-np.inf] * 3], np.float32)
+    np.testing.assert_array_equal(run("max_rows", x), [[5], [np.nan], [np.inf], [-np.inf]])
+    np.testing.assert_array_equal(run("min_rows", x), [[-3], [np.nan], [-np.inf], [-np.inf]])
+    many = np.full((1, 3000), 0.1, np.float32)
+    wanted = [math.fsum(many[0, : i + 1].astype(float)) for i in range(3000)]
+    np.testing.assert_allclose(run("cumsum", many)[0], wanted, rtol=1e-7)
+
+
 def test_sqrt_and_division() -> None:
     x = np.abs(normal(3, 40)) + 1e-3
     np.testing.assert_allclose(run("sqrt", x), [[math.sqrt(v) for v in row] for row in x], rtol=1e-6)

@@ -11,14 +11,15 @@ from graphml.ir.dtype import DType
 from graphml.ir.op import Array, Op, Sample
 from graphml.ir.op_claims import may_swap, not_commutative
 from graphml.ir.ops import layout, linear, table
+from graphml.ir.ops.constant import constant
 from graphml.ir.ops.leaf import LEAVES
 from graphml.ir.shape import max_elements, resolve
 from graphml.passes.fusion import all_ops
 from tests.graphs import ALL, PLAIN, arrays_of, full_attributes, largest, sample_graph, sample_ids
 from tests.looped import looped
 
-# A result of several has no sample of its own: its operand is never a leaf.
-OPS = [op for op in all_ops().values() if op not in LEAVES and op is not layout.part]
+# A result of several has no sample of its own: its operand is never a leaf. A constant has no operands.
+OPS = [op for op in all_ops().values() if op not in LEAVES | {layout.part, constant}]
 COMMUTATIVE = [(op, sample) for op, sample in PLAIN if may_swap(op, sample.inputs)]
 every_plain_sample = looped(("op", "sample"), PLAIN, ids=sample_ids(PLAIN))
 every_sample = looped(("op", "sample"), ALL, ids=sample_ids(ALL))

@@ -6,10 +6,14 @@ import pytest
 
 from graphml.errors import UsageError
 from graphml.ir.dtype import F32
+from graphml.ir.fused import fused_op
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.ir.ops.elementwise import mul, silu
+from graphml.ir.ops.index import get_rows, set_rows
 from graphml.ir.ops.linear import quantize
-from graphml.passes.fusion import fuse
+from graphml.ir.verify import verify
+from graphml.passes.fusion import Fusion, fuse
 from graphml.passes.fusion_log import Refused
 from graphml.passes.switches import switched
 from tests.looped import looped
@@ -123,3 +127,47 @@ def test_only_the_named_fusions_are_made() -> None:
     graph = g.finish(y=g.mul(g.silu(x), g.rms_norm(x, w, 1e-5)))
     assert fuse(graph, FUSED, switched("-swiglu"))[1].counts == {"rms_norm_mul": 1}
     assert fuse(graph, FUSED, switched("none"))[1].counts == {}
+
+
+def test_a_product_that_is_stretched_over_what_is_added_is_no_residual() -> None:
+    """x + w x with one row of weights: the kernel would read a row of one element as a whole one."""
+    g = Builder(max_tokens=4)
+    x, w = g.input("x", F32, (g.n_tokens, 8)), g.weight("w", F32, (1, 8))
+    factors, a, b = g.input("f", F32, (g.n_tokens, 1)), g.weight("a", F32, (2, 8)), g.weight("b", F32, (1, 2))
+    adapted = g.add(x, g.mul_mat(b, g.mul(g.mul_mat(a, x), factors)))
+    for name, made in (("mul_mat_residual", g.add(x, g.mul_mat(w, x))), ("low_rank", adapted)):
+        _, log = fuse(g.finish(y=made), {FUSIONS[name].replace})
+        assert name not in log.counts
+        assert name in {refused.fusion for refused in log.refused}
+
+
+def test_one_value_twice_is_no_match_of_two() -> None:
+    """r * r with r = relu(x), p + p with p a product, and one clamped value for both halves of a gate."""
+    g = Builder(max_tokens=4)
+    x, w = g.input("x", F32, (g.n_tokens, 8)), g.weight("w", F32, (8, 8))
+    r, p, c = g.relu(x), g.mul_mat(w, x), g.clamp(x, -7.0, 7.0)
+    gate = g.mul(g.gelu_quick(c), g.scale(c, 1.0, 1.0))
+    graph, log = fuse(g.finish(a=g.mul(r, r), b=g.add(p, p), c=gate), FUSED)
+    assert set(log.counts) == {"dequant_mul_mat", "geglu_quick"}  # of the clamped value and the one shifted
+    assert verify(graph)
+
+
+def test_a_read_of_a_state_is_not_moved_behind_its_change() -> None:
+    g = Builder(max_tokens=4)
+    x = g.input("x", F32, (g.n_tokens, 8))
+    memory = g.state("memory", F32, (g.n_sequences, 8))
+    before = g.silu(g.rows(memory, g.sequences))
+    g.call(set_rows, memory, x, g.sequences, name="change")
+    joined = Fusion(
+        "gated_rows", find=lambda table, rows, up: mul(silu(get_rows(table, rows)), up), replace=swiglu_rows
+    )
+    graph = g.finish(y=g.mul(before, x))
+    after, log = fuse(graph, {swiglu_rows}, known=[joined])
+    assert after is graph
+    (refused,) = log.refused
+    assert refused.reason == "get_rows and change use one state, in this order"
+
+
+swiglu_rows = fused_op(
+    "swiglu_rows", lambda g, table, rows, up: g.mul(g.silu(g.rows(table, rows)), up), lambda: []
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphml.ir.node import Node
-from graphml.ir.shape import Symbol, max_elements
+from graphml.ir.shape import Dim, Symbol, max_elements
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.step import (
     Argument,
@@ -18,6 +18,7 @@ from graphml_cpu.lowering.step import (
 )
 
 _MODULE = "graphml_cpu.kernels.elementwise.operations"
+_CHOICE = "graphml_cpu.kernels.elementwise.choice"
 
 
 def _rows_of(node: Node) -> dict[str, Argument]:
@@ -109,6 +110,54 @@ def _lower_binary(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef(f"{kind}-{op}", _MODULE, factory, (op,)), arguments)]
 
 
+def _lower_cast(node: Node, threads: int) -> list[Step]:
+    to = node.dtype.name
+    arguments: dict[str, Argument] = {"x": node.inputs[0], "out": node, **_rows_of(node)}
+    return [Step(KernelRef(f"cast-{to}", _CHOICE, "make_cast", (to,)), arguments)]
+
+
+def _rows_along(a: Node, b: Node) -> tuple[int, int] | None:
+    """(repeats, period): row r of a meets row r // repeats % period of b; None where no two numbers say it.
+
+    A period of 0 is none. Rows are of the last dimension.
+    """
+    padded = (*(1,) * (len(a.shape) - len(b.shape)), *b.shape)
+    pairs = [pair for pair in zip(a.shape[:-1], padded[:-1], strict=True) if pair[0] != 1]
+    repeats: list[Dim] = []
+    period: list[Dim] = []
+    while pairs and pairs[-1][1] == 1:
+        repeats.append(pairs.pop()[0])
+    while pairs and pairs[-1][0] == pairs[-1][1]:
+        period.append(pairs.pop()[0])
+    if not period:
+        return 1, 1
+    known = (*repeats, *(period if pairs else ()))
+    if any(isinstance(dim, Symbol) for dim in known) or any(kept != 1 for _, kept in pairs):
+        return None
+    return max_elements(tuple(repeats)), max_elements(tuple(period)) if pairs else 0
+
+
+def _refuses_where(node: Node) -> str | None:
+    mask, a, b = node.inputs
+    for one in (mask, b):
+        if _rows_along(a, one) is None:
+            return f"{one.name} is stretched in a way that has no kernel"
+    return one_symbol(a)
+
+
+def _lower_where(node: Node, threads: int) -> list[Step]:
+    mask, a, b = node.inputs
+    n = width(a)
+    arguments: dict[str, Argument] = {"a": a, "out": node, "n": n, "rows": leading(a)}
+    single = []
+    for name, value in (("mask", mask), ("b", b)):
+        repeats, period = _rows_along(a, value) or (1, 0)
+        arguments |= {name: value, f"{name}_repeats": repeats, f"{name}_period": period}
+        single.append(width(value) == 1)
+    ref = KernelRef(f"where-{single[0]:d}{single[1]:d}", _CHOICE, "make_where", tuple(single))
+    return [Step(ref, arguments)]
+
+
 def _lower_glu(node: Node, threads: int) -> list[Step]:
     gate, up = node.inputs
     arguments = {
@@ -130,6 +179,9 @@ UNARY = Lowering(
         "sqr",
         "sqrt",
         "exp",
+        "log",
+        "floor",
+        "round",
         "tanh",
         "sigmoid",
         "relu",
@@ -144,7 +196,14 @@ UNARY = Lowering(
     replicable=True,
 )
 NUMBERS = Lowering(tuple(_NUMBERS), _lower_numbers, refuses=one_symbol, replicable=True)
-BINARY = Lowering(("add", "sub", "mul", "div"), _lower_binary, refuses=_refuses_binary, replicable=True)
+BINARY = Lowering(
+    ("add", "sub", "mul", "div", "maximum", "minimum", "less", "less_equal", "equal"),
+    _lower_binary,
+    refuses=_refuses_binary,
+    replicable=True,
+)
+CAST = Lowering(("cast",), _lower_cast, refuses=one_symbol, replicable=True)
+WHERE = Lowering(("where",), _lower_where, refuses=_refuses_where, replicable=True)
 GLU = Lowering(
     ("swiglu", "swiglu_oai", "geglu", "geglu_erf", "geglu_quick", "reglu"),
     _lower_glu,

@@ -10,9 +10,9 @@ from graphml_cpu.lowering.step import (
     Lowering,
     Part,
     Step,
+    known_rows,
     leading,
     number,
-    one_symbol,
     row_bytes,
     width,
 )
@@ -48,7 +48,7 @@ def _refuses_add_norm(node: Node) -> str | None:
     normed = node.type.parts[1].dtype
     if normed.is_format and not is_packed(normed):
         return f"no kernel converts to {normed.name}"
-    return one_symbol(node.inputs[0])
+    return known_rows(node)
 
 
 def _lower_add_norm(node: Node, threads: int) -> list[Step]:
@@ -76,6 +76,6 @@ ADD_NORM = Lowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_nor
 NORM = Lowering(
     ("rms_norm", "rms_norm_mul", "layer_norm", "layer_norm_mul", "l2_norm"),
     _lower,
-    refuses=one_symbol,
+    refuses=known_rows,
     replicable=True,
 )

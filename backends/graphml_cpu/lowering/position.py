@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphml.ir.interpreter import depends_on, of_weights
 from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, number
-from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.ops.position import frequencies, magnitude
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import LARGEST_HEAD
+from graphml_cpu.lowering.index import write_form
 from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, cache_type, rows
 
 _MODULE = "graphml_cpu.kernels.positions.rope"
 
 
 def _refuses_table(node: Node) -> str | None:
-    if len(node.inputs) > 1 and node.inputs[1].op is not weight_leaf:
+    if len(node.inputs) > 1 and depends_on(node.inputs[1]):
         return f"the factors {node.inputs[1].name} are computed in the graph"
     return None
 
 
 def _lower_table(node: Node, threads: int) -> list[Step]:
     def angles(weights: Mapping[str, Array]) -> Array:
-        return frequencies(node.attributes, weights[node.inputs[1].name] if len(node.inputs) > 1 else None)
+        return frequencies(
+            node.attributes, of_weights(node.inputs[1], weights) if len(node.inputs) > 1 else None
+        )
 
     arguments: dict[str, Argument] = {
         "positions": node.inputs[0],
@@ -65,7 +68,7 @@ def _refuses_rope_set_rows(node: Node) -> str | None:
 
 def _lower_rope_set_rows(node: Node, threads: int) -> list[Step]:
     state, x, table, cells = node.inputs
-    mode, kind = str(node.attributes["mode"]), state.dtype.name
+    mode, (named, form) = str(node.attributes["mode"]), write_form(node)
     _, n_head, head_dim = bounds(x.shape)
     arguments: dict[str, Argument] = {
         "x": x,
@@ -76,9 +79,10 @@ def _lower_rope_set_rows(node: Node, threads: int) -> list[Step]:
         "head_dim": head_dim,
         "n_rot": 2 * bounds(table.shape)[1],
         "x_stride": 4 * n_head * head_dim,
+        "n_cells": rows(state.shape[:1]),
         "rows": rows(x.shape[:1]),
     }
-    ref = KernelRef(f"rope_cache_write-{mode}-{kind}", _MODULE, "make_rope_cache_write", (mode, kind))
+    ref = KernelRef(f"rope_cache_write-{mode}-{named}", _MODULE, "make_rope_cache_write", (mode, *form))
     return [Step(ref, arguments, writes=("cache",))]
 
 

@@ -6,30 +6,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from graphml.ir.interpreter import evaluate
+from graphml.ir.interpreter import depends_on, of_weights
 from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, integers
-from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, leading, width
+from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, leading, rows, width
 
 _SSM_SCAN = "graphml_cpu.kernels.recurrent.ssm_scan"
 
 
 def _refuses_computed(weight: Node) -> str | None:
     """Refuse what cannot be transposed when the program is made: what weights alone do not decide."""
-    if weight.op is weight_leaf:
-        return None
-    if not weight.inputs:
-        return f"{weight.name} is no weight"
-    return next(filter(None, map(_refuses_computed, weight.inputs)), None)
-
-
-def _value(node: Node, weights: Mapping[str, Array]) -> Array:
-    if node.op is weight_leaf:
-        return weights[node.name]
-    return evaluate(node, {source: _value(source, weights) for source in node.inputs})
+    other = depends_on(weight)
+    return f"{other.name} is no weight" if other else None
 
 
 def _refuses_conv(node: Node) -> str | None:
@@ -38,7 +28,7 @@ def _refuses_conv(node: Node) -> str | None:
 
 def _transposed(weight: Node) -> Constant:
     def made(weights: Mapping[str, Array]) -> Array:
-        return np.ascontiguousarray(_value(weight, weights).T)
+        return np.ascontiguousarray(of_weights(weight, weights).T)
 
     return Constant(made)
 
@@ -55,6 +45,7 @@ def _lower_conv(node: Node, threads: int) -> list[Step]:
         "out": node,
         "n": width(x),
         "d_conv": width(weight),
+        "n_sequences": rows(state.shape[:1]),
         "rows": leading(x),
     }
     activation = node.op.name.removeprefix("ssm_conv").removeprefix("_")
@@ -80,7 +71,8 @@ def _lower_scan(node: Node, threads: int) -> list[Step]:
     n_head, d_state, head_dim = bounds(state.shape)[1:]
     arguments: dict[str, Argument] = {
         "state": state, "x": x, "dt": dt, "a": a, "b": b, "c": c, "d": d, "sequences": sequences,
-        "positions": positions, "out": node, "d_state": d_state, "rows": leading(x),
+        "positions": positions, "out": node, "d_state": d_state, "n_sequences": rows(state.shape[:1]),
+        "rows": leading(x),
     }  # fmt: skip
     if _decays_by_head(node):
         arguments |= {"n_head": n_head, "head_dim": head_dim, "n_group": width(b) // d_state}
@@ -113,6 +105,7 @@ def _lower_ngram(node: Node, threads: int) -> list[Step]:
         "n": width(state) + 1,
         "n_head": width(node),
         "eos": integer(node.attributes, "eos"),
+        "n_sequences": rows(state.shape[:1]),
         "rows": leading(node),
     }
     ref = KernelRef("ngram_rows", "graphml_cpu.kernels.recurrent.ngram", "make_ngram_rows")

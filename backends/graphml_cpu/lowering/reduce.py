@@ -1,4 +1,4 @@
-"""Softmax and sums over the last dimension, of which long rows are shared chunk by chunk; means of rows."""
+"""Reductions over the last dimension, most of which share long rows chunk by chunk; means of rows."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from graphml_cpu.lowering.step import (
     Lowering,
     Step,
     Workspace,
+    known_rows,
     leading,
-    one_symbol,
     row_bytes,
+    rows,
     width,
 )
 
 _MODULE = "graphml_cpu.kernels.reductions.reduce"
+_TO_NUMBERS = ("sum_rows", "max_rows", "min_rows")
 _WHOLE = {
     "softmax": KernelRef("softmax", _MODULE, "make_softmax"),
-    "sum_rows": KernelRef("sum_rows", _MODULE, "make_sum_rows"),
+    **{op: KernelRef(op, _MODULE, "make_reduce_rows", (op,)) for op in _TO_NUMBERS},
 }
 _CHUNKS = {
     "softmax": KernelRef("softmax_chunks", _MODULE, "make_softmax_chunks"),
-    "sum_rows": KernelRef("sum_rows_chunks", _MODULE, "make_sum_rows_chunks"),
+    **{op: KernelRef(f"{op}_chunks", _MODULE, "make_reduce_chunks", (op,)) for op in _TO_NUMBERS},
 }
 
 
@@ -34,8 +36,7 @@ def _long(node: Node) -> bool:
 
 def _workspace(node: Node, threads: int) -> int:
     x = node.inputs[0]
-    # A sum per chunk; softmax: the largest, too.
-    numbers = {"sum_rows": 1, "softmax": 2}[node.op.name]
+    numbers = 2 if node.op.name == "softmax" else 1  # of each chunk: the sum, of softmax the largest, too
     return max_elements(x.shape[:-1]) * row_chunks(width(x)) * 4 * numbers if _long(node) else 0
 
 
@@ -61,13 +62,29 @@ def _lower(node: Node, threads: int) -> list[Step]:
 
 
 REDUCE = Lowering(
-    ("softmax", "sum_rows"),
+    ("softmax", *_TO_NUMBERS),
     _lower,
-    refuses=one_symbol,
+    refuses=known_rows,
     workspace=_workspace,
     replicable=True,
     shared=_long,
 )
+
+
+def _lower_cumsum(node: Node, threads: int) -> list[Step]:
+    (x,) = node.inputs
+    arguments: dict[str, Argument] = {
+        "x": x,
+        "out": node,
+        "n": width(x),
+        "x_stride": row_bytes(x),
+        "out_stride": row_bytes(node),
+        "rows": leading(x),
+    }
+    return [Step(KernelRef("cumsum", _MODULE, "make_cumsum"), arguments)]
+
+
+CUMSUM = Lowering(("cumsum",), _lower_cumsum, refuses=known_rows, replicable=True)
 
 
 def _lower_mean(node: Node, threads: int) -> list[Step]:
@@ -79,6 +96,7 @@ def _lower_mean(node: Node, threads: int) -> list[Step]:
         "out": node,
         "n": width(x),
         "n_sequences": leading(node),
+        "n_tokens": rows(sequences.shape),
         "rows": leading(x),
     }
     return [

@@ -139,9 +139,21 @@ def row_bytes(value: Node | Type) -> int:
 
 
 def one_symbol(node: Node) -> str | None:
-    """Refuse a value with more than one symbolic dimension among its rows."""
+    """Refuse a value with several symbolic dimensions among its rows, or several rows of a symbolic width."""
     symbolic = sum(isinstance(dim, Symbol) for dim in node.shape[:-1])
-    return f"{node.name} has several symbolic dimensions" if symbolic > 1 else None
+    if symbolic > 1:
+        return f"{node.name} has several symbolic dimensions"
+    return None if set(node.shape[:-1]) <= {1} else known_width(node)
+
+
+def known_width(node: Node) -> str | None:
+    """Refuse a value whose last dimension is symbolic."""
+    return f"{node.name} has rows of a symbolic width" if isinstance(node.shape[-1], Symbol) else None
+
+
+def known_rows(node: Node) -> str | None:
+    """Refuse an op along rows whose operand has not rows of one width, in one symbolic number."""
+    return known_width(node.inputs[0]) or one_symbol(node.inputs[0])
 
 
 def decodable(table: Node) -> str | None:

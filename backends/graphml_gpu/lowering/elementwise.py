@@ -9,7 +9,7 @@ from graphml.ir.shape import Dim
 from graphml_gpu.dispatch import Argument, Context, Dispatch, Lowering, Scalar, along, number, rows, width
 from graphml_gpu.kernels.elementwise.converted import binary_int8, unary_int8
 from graphml_gpu.kernels.elementwise.formulas import BINARY, GLU, UNARY, WITH_NUMBERS
-from graphml_gpu.kernels.elementwise.operations import binary, unary, with_numbers
+from graphml_gpu.kernels.elementwise.operations import binary, choose, to_f32, to_i32, unary, with_numbers
 from graphml_gpu.lowering.groups import for_elements
 
 _NUMBERS = {"scale": ("factor", "offset"), "clamp": ("low", "high"), "softcap": ("factor", "limit")}
@@ -17,14 +17,22 @@ _MOST_GROUPS = 4
 _PER_GROUP = 64
 
 
-def stretched(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> list[tuple[bool, tuple[Dim, ...]]]:
-    """Neighbouring dimensions of a that b has, or is stretched along, as groups: the last first."""
-    padded = (1,) * (len(a) - len(b)) + b
-    pairs = [(wide == dim, wide) for wide, dim in zip(a, padded, strict=True) if wide != 1]
+def stretched(a: tuple[Dim, ...], *others: tuple[Dim, ...]) -> list[tuple[tuple[bool, ...], tuple[Dim, ...]]]:
+    """Neighbouring dimensions of a that each other has, or is stretched along, as groups: the last first."""
+    padded = [(1,) * (len(a) - len(b)) + b for b in others]
+    pairs = [
+        (tuple(wide == dim for dim in dims), wide)
+        for wide, *dims in zip(a, *padded, strict=True)
+        if wide != 1
+    ]
     groups = [
         (kept, tuple(dim for _, dim in some)) for kept, some in groupby(reversed(pairs), lambda pair: pair[0])
     ]
-    return groups or [(True, ())]
+    return groups or [((True,) * len(others), ())]
+
+
+def _sizes(groups: list[tuple[tuple[bool, ...], tuple[Dim, ...]]]) -> dict[str, Scalar]:
+    return {f"size_{i}": rows(groups[i][1]) if i < len(groups) - 1 else 1 for i in range(_MOST_GROUPS - 1)}
 
 
 def _unary(node: Node, context: Context) -> list[Dispatch]:
@@ -58,11 +66,34 @@ def _binary(node: Node, context: Context) -> list[Dispatch]:
     constants, grid = for_elements(count)
     groups = stretched(a.shape, b.shape)
     constants["FUNCTION"] = (BINARY | GLU)[node.op.name]
-    constants["KEPT"] = tuple(kept for kept, _ in groups)
-    scalars: dict[str, Scalar] = {"n": count}
-    for i in range(_MOST_GROUPS - 1):
-        scalars[f"size_{i}"] = rows(groups[i][1]) if i < len(groups) - 1 else 1
+    constants["KEPT"] = tuple(kept for (kept,), _ in groups)
+    scalars: dict[str, Scalar] = {"n": count, **_sizes(groups)}
     return [Dispatch(binary, constants, {"a": a, "b": b, "out": node}, scalars, grid, node.op.name)]
+
+
+def _refuses_where(node: Node) -> str | None:
+    mask, a, b = node.inputs
+    if len(stretched(a.shape, mask.shape, b.shape)) > _MOST_GROUPS:
+        return f"{mask.name} and {b.name} are stretched in more than {_MOST_GROUPS} groups of dimensions"
+    return None
+
+
+def _where(node: Node, context: Context) -> list[Dispatch]:
+    mask, a, b = node.inputs
+    count = rows(node.shape)
+    constants, grid = for_elements(count)
+    groups = stretched(a.shape, mask.shape, b.shape)
+    constants["MASK_KEPT"] = tuple(kept for (kept, _), _ in groups)
+    constants["B_KEPT"] = tuple(kept for (_, kept), _ in groups)
+    buffers: dict[str, Argument] = {"mask": mask, "a": a, "b": b, "out": node}
+    return [Dispatch(choose, constants, buffers, {"n": count, **_sizes(groups)}, grid, node.op.name)]
+
+
+def _cast(node: Node, context: Context) -> list[Dispatch]:
+    count = rows(node.shape)
+    constants, grid = for_elements(count)
+    kernel = to_i32 if node.dtype.name == "i32" else to_f32
+    return [Dispatch(kernel, constants, {"x": node.inputs[0], "out": node}, {"n": count}, grid, node.op.name)]
 
 
 def _refuses_converted(node: Node) -> str | None:
@@ -96,4 +127,6 @@ CONVERTED = Lowering(
 ELEMENTS = Lowering(tuple(UNARY), _unary)
 NUMBERS = Lowering(tuple(WITH_NUMBERS), _with_numbers)
 PAIRS = Lowering(tuple(BINARY), _binary, refuses=_refuses_binary)
+WHERE = Lowering(("where",), _where, refuses=_refuses_where)
+CAST = Lowering(("cast",), _cast)
 GATES = Lowering(tuple(GLU), _binary)

@@ -11,6 +11,7 @@ from graphml_gpu.dispatch import (
     Part,
     all_of,
     along,
+    known_width,
     number,
     rows,
     width,
@@ -23,7 +24,7 @@ _CONVERTED = "q8_1"
 
 
 def _f32(node: Node) -> str | None:
-    return all_of(node, "f32")
+    return all_of(node, "f32") or known_width(node)
 
 
 def _refuses_converted(node: Node) -> str | None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from graphml.ir.interpreter import depends_on, of_weights
 from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, number
-from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.ops.position import frequencies, magnitude
 from graphml.ir.shape import bounds, max_elements
 from graphml_gpu.dispatch import NOTHING, Argument, Constant, Context, Dispatch, Lowering, Scalar, rows, width
@@ -19,7 +19,7 @@ from graphml_gpu.lowering.groups import for_elements
 
 
 def _refuses_table(node: Node) -> str | None:
-    if len(node.inputs) > 1 and node.inputs[1].op is not weight_leaf:
+    if len(node.inputs) > 1 and depends_on(node.inputs[1]):
         return f"the factors {node.inputs[1].name} are computed in the graph"
     return None
 
@@ -33,7 +33,7 @@ def turns(angles: Array) -> Array:
 
 def _lower_table(node: Node, context: Context) -> list[Dispatch]:
     def make(weights: Mapping[str, Array]) -> Array:
-        factors = weights[node.inputs[1].name] if len(node.inputs) > 1 else None
+        factors = of_weights(node.inputs[1], weights) if len(node.inputs) > 1 else None
         return turns(frequencies(node.attributes, factors))
 
     count = rows(node.shape[:2])
@@ -85,6 +85,7 @@ def _lower_write(node: Node, context: Context) -> list[Dispatch]:
     count = rows((x.shape[0], each // form.unit))
     constants, grid = for_elements(count)
     constants |= {"MODE": str(node.attributes.get("mode", "none")), "UNIT": form.unit, "STORE": form.store}
+    constants["LOOKS"] = not (node.attributes.get("distinct", False) or bounds(x.shape)[0] == 1)
     buffers: dict[str, Argument] = {
         "x": x,
         "turns": table[0] if table else NOTHING,
@@ -92,7 +93,9 @@ def _lower_write(node: Node, context: Context) -> list[Dispatch]:
         "cache": node,
     }
     pairs = bounds(table[0].shape)[1] if table else 0
-    scalars: dict[str, Scalar] = {"n": count, "width": each, "head_dim": width(x), "pairs": pairs}
+    scalars: dict[str, Scalar] = {
+        "n": count, "width": each, "head_dim": width(x), "pairs": pairs, "n_cells": rows(state.shape[:1])
+    }  # fmt: skip
     return [Dispatch(write_rows, constants, buffers, scalars, grid)]
 
 

@@ -1,4 +1,4 @@
-"""Softmax and sums over the last dimension; means over rows."""
+"""Softmax, sums, extremes and running sums over the last dimension; means over rows."""
 
 from __future__ import annotations
 
@@ -11,29 +11,42 @@ from graphml_gpu.dispatch import (
     Scalar,
     all_of,
     along,
+    known_width,
     rows,
     width,
 )
-from graphml_gpu.kernels.reductions.reduce import mean_rows, softmax, sum_rows
+from graphml_gpu.kernels.reductions.reduce import cumsum, extreme_rows, mean_rows, softmax, sum_rows
+from graphml_gpu.language import Kernel
 from graphml_gpu.lowering.groups import for_elements, for_row
+
+_KERNELS: dict[str, tuple[Kernel, dict[str, float]]] = {
+    "softmax": (softmax, {}),
+    "sum_rows": (sum_rows, {}),
+    "max_rows": (extreme_rows, {"SIGN": 1.0}),
+    "min_rows": (extreme_rows, {"SIGN": -1.0}),
+    "cumsum": (cumsum, {}),
+}
 
 
 def _lower(node: Node, context: Context) -> list[Dispatch]:
     x = node.inputs[0]
-    kernel = {"softmax": softmax, "sum_rows": sum_rows}[node.op.name]
+    kernel, more = _KERNELS[node.op.name]
     count = rows(x.shape[:-1])
     scalars: dict[str, Scalar] = {"rows": count, "n": width(x)}
-    return [Dispatch(kernel, for_row(width(x)), {"x": x, "out": node}, scalars, along(count))]
+    constants = {**for_row(width(x)), **more}
+    return [Dispatch(kernel, constants, {"x": x, "out": node}, scalars, along(count), node.op.name)]
 
 
-REDUCE = Lowering(("softmax", "sum_rows"), _lower, refuses=lambda node: all_of(node, "f32"))
+REDUCE = Lowering(tuple(_KERNELS), _lower, refuses=lambda node: all_of(node, "f32") or known_width(node))
 
 
 def _lower_mean_rows(node: Node, context: Context) -> list[Dispatch]:
     x, numbers, sequences, _ = node.inputs
     count = rows(node.shape)
     constants, grid = for_elements(count)
-    scalars: dict[str, Scalar] = {"count": count, "rows": rows(x.shape[:1]), "n": width(x)}
+    scalars: dict[str, Scalar] = {
+        "count": count, "rows": rows(x.shape[:1]), "n": width(x), "tokens": rows(sequences.shape)
+    }  # fmt: skip
     buffers: dict[str, Argument] = {"x": x, "numbers": numbers, "sequences": sequences, "out": node}
     return [Dispatch(mean_rows, constants, buffers, scalars, grid)]
 

@@ -10,8 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
+from graphml_cpu.lowering.step import Step
 
-from graphml_numba.helpers import F32, Array, Number, helper
+from graphml.ir.node import Node
+from graphml.ir.shape import Symbol
+from graphml_numba.helpers import F32, F64, Array, Number, helper
 from graphml_numba.kernel_of import kernel_of
 from graphml_numba.kernels.exponential import exp, sigmoid, tanh
 
@@ -123,6 +127,9 @@ absolute = kernel_of("abs")(of_one(abs))
 sqr = kernel_of("sqr")(of_one(_sqr))
 sqrt = kernel_of("sqrt")(of_one(np.sqrt))
 exp_of_rows = kernel_of("exp")(of_one(exp))
+log = kernel_of("log")(of_one(np.log))
+floor = kernel_of("floor")(of_one(np.floor))
+round_even = kernel_of("round")(of_one(np.rint))
 tanh_of_rows = kernel_of("tanh")(of_one(tanh))
 sigmoid_of_rows = kernel_of("sigmoid")(of_one(sigmoid))
 relu = kernel_of("relu")(of_one(_relu))
@@ -136,6 +143,26 @@ geglu = kernel_of("geglu")(gate_of(_gelu))
 geglu_erf = kernel_of("geglu_erf")(gate_of(_gelu_erf))
 geglu_quick = kernel_of("geglu_quick")(gate_of(_gelu_quick))
 reglu = kernel_of("reglu")(gate_of(_relu))
+
+
+def _each(node: Node, function: Callable[..., Any]) -> Step:
+    """The call of a kernel of elements: positions [T] have no rows of a known width."""
+    count = joined(node.shape, node.name)
+    arrays = {"out": ArrayValue(node, (count,)), "x": ArrayValue(node.inputs[0], (count,))}
+    return array_step(function, arrays, count, name=node.op.name)
+
+
+def _refuses_each(node: Node) -> str | None:
+    symbols = sum(isinstance(dim, Symbol) for dim in node.shape)
+    return f"{node.name} has several symbolic dimensions" if symbols > 1 else None
+
+
+@kernel_of("cast", call=_each, refuses=_refuses_each)
+def cast(out: Array, x: Array, begin: int, end: int) -> None:
+    """out = x as the other of float32 and int32: toward zero and within the range, 0 for NaN."""
+    for i in range(begin, end):
+        y = F64(x[i])
+        out[i] = min(max(y, F64(-(2**31))), F64(2**31 - 1)) if y == y else F64(0)
 
 
 @kernel_of("scale")

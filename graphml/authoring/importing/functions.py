@@ -84,6 +84,7 @@ def _variable(one: Expression, inside: Sequence[Expression], named: Named) -> st
         return "gate_TF"
     if (
         len(users(one, inside)) > 1
+        or one.op == "where"
         or sum(one is each for user in users(one, inside) for each in user.inputs) > 1
     ):
         return "h_T" + ("NH" if len(one.shape) > 1 else "F")
@@ -130,7 +131,7 @@ def _loop_variable(
         return "a_TD" if named.get(id(one)) == "attn_output" else "h_TD"
     if one.op in ("rms_norm", "layer_norm"):
         return "a_TD" if named.get(id(one)) == "post_attention_norm" else "h_TD"
-    return "h_TD" if len(users(one, layer)) > 1 else ""
+    return "h_TD" if len(users(one, layer)) > 1 or one.op == "where" else ""
 
 
 def before_lines(found: Layered, named: Named, numbers: Numbers) -> list[str]:

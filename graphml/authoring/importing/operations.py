@@ -21,6 +21,9 @@ UNARY = {
     "sigmoid": "sigmoid",
     "tanh": "tanh",
     "exp": "exp",
+    "log": "log",
+    "floor": "floor",
+    "round": "round",
     "neg": "neg",
     "abs": "absolute",
     "sqrt": "sqrt",
@@ -28,9 +31,14 @@ UNARY = {
     "softplus": "softplus",
 }
 
+COMMUTATIVE = ("add", "mul", "maximum", "minimum", "equal")
+OVER_LAST = {"softmax": "softmax", "_softmax": "softmax", "cumsum": "cumsum"}
+
 
 def unary(walk: Walked, node: TracedNode) -> View:
     """A function of each number."""
+    if node.args.get("decimals"):
+        raise ValueError(f"rounds to {node.args['decimals']} decimals")
     x = walk.taken(node.operands[0])
     return walk.made(node, UNARY[op_name(node)], (x,), x.shape)
 
@@ -67,26 +75,32 @@ def arithmetic(walk: Walked, node: TracedNode) -> View:
         return scaled(walk, node, x, *of_a[op])
     if alpha != 1:
         raise ValueError(f"adds with a factor of {alpha}")
-    return _combined(walk, node, op, a["node"], b["node"])
+    return combined(walk, node, op, a["node"], b["node"])
 
 
-def _combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
+def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
+    """An op of two values, of which one may be a parameter, and the smaller one is repeated."""
     if not walk.is_walked(a):
-        if op not in ("add", "mul"):
-            raise ValueError("subtracts or divides a parameter by a value of tokens")
+        if op not in COMMUTATIVE:
+            raise ValueError(f"{op} of a parameter and a value of tokens, in this order")
         a, b = b, a
     full = tuple(one for one in node.shape or () if not isinstance(one, str) and one != 1) or (1,)
     if not walk.is_walked(b):
         return _with_weight(walk, node, op, walk.taken(a), b, full)
-    first, second = _operand(walk, node, a), _operand(walk, node, b)
-    if first.size < second.size and op in ("add", "mul"):
+    first, second = operand(walk, node, a), operand(walk, node, b)
+    if first.size < second.size and op in COMMUTATIVE:
         first, second = second, first
+    elif first.size < second.size and op in ("less", "less_equal"):  # a < b is -b < -a
+        first, second = (
+            walk.select.kept(Expression("neg", (one,), one.shape, node.path, node.told))
+            for one in (second, first)
+        )
     if first.size != int(np.prod(full)):
         raise ValueError("both values are repeated")
     return walk.made(node, op, (first, second), first.shape)
 
 
-def _operand(walk: Walked, node: TracedNode, name: str) -> Expression:
+def operand(walk: Walked, node: TracedNode, name: str) -> Expression:
     """An operand in the shape of the result, with 1 for dimensions along which it is the same."""
     view = walk.view(name)
     ndim = len(node.shape or ())
@@ -190,7 +204,7 @@ def clamped(walk: Walked, node: TracedNode) -> View:
 
 
 def reduced(walk: Walked, node: TracedNode) -> View:
-    """Softmax, or the sum or mean, over the last dimension."""
+    """Softmax, running sums, or the sum, mean or an extreme, over the last dimension."""
     name, view = op_name(node), walk.view(node.args["self"]["node"])
     dims = node.args.get("dim")
     dim = dims[0] if isinstance(dims, list) and len(dims) == 1 else dims
@@ -201,8 +215,10 @@ def reduced(walk: Walked, node: TracedNode) -> View:
     ):
         raise ValueError("over another dimension than the last")
     x = walk.select.taken(view)
-    if name in ("softmax", "_softmax"):
-        return walk.made(node, "softmax", (x,), x.shape)
+    if name in OVER_LAST:
+        return walk.made(node, OVER_LAST[name], (x,), x.shape)
+    if name in ("amax", "amin"):
+        return walk.made(node, f"{name[1:]}_rows", (x,), (*x.shape[:-1], 1))
     total = walk.select.kept(Expression("sum_rows", (x,), (*x.shape[:-1], 1), node.path, node.told))
     return scaled(walk, node, total, 1.0 / x.shape[-1] if name == "mean" else 1.0, 0.0)
 
@@ -214,5 +230,5 @@ HANDLERS: Mapping[tuple[str, ...], Callable[[Walked, TracedNode], View]] = {
     ("embedding",): embedding,
     ("pow",): power,
     ("clamp", "clamp_min", "clamp_max"): clamped,
-    ("softmax", "_softmax", "sum", "mean"): reduced,
+    (*OVER_LAST, "sum", "mean", "amax", "amin"): reduced,
 }

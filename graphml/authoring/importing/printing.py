@@ -59,9 +59,11 @@ class Body:
 
         Two lines where one would be too long.
         """
+        before = set(self.done)
         text = self.text(of)
         first = of.inputs[0] if of.inputs else of
         if len(text) + len(name) > WIDE and first.inputs and not self.is_line(first):
+            self.done = before  # what the other operands read is still needed
             self.assign(name, first)
             text = self.text(of)
         taken = name
@@ -139,7 +141,17 @@ def _experts(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[s
     return f"experts(g, config, layer, {inner[0]})"
 
 
+def _with_number(
+    of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str
+) -> str:
+    given = [*inner, *([f'{owner}["{stem}"]'] if of.weights else [])]
+    more = [f"g.constant({numbers['number']})"] if "number" in numbers else []
+    return f"g.{of.op}({', '.join([*given, *more])})"
+
+
+WITH_NUMBER = ("less", "less_equal", "equal", "maximum", "minimum", "where")
 CALLS: Mapping[str, Handler] = {
+    **dict.fromkeys(WITH_NUMBER, _with_number),
     "embed": lambda of, inner, stem, numbers, owner: f'g.embed({owner}["{stem}"], g.tokens)',
     "position_rows": lambda of, inner, stem, numbers, owner: f'g.rows({owner}["{stem}"], g.positions)',
     "rms_norm": _norm,

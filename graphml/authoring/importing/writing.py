@@ -23,6 +23,7 @@ from graphml.authoring.importing.layers import Layered
 from graphml.authoring.importing.naming import Named
 from graphml.authoring.importing.numbers import Fields, literal, near, period
 from graphml.authoring.importing.places import tensor_name
+from graphml.authoring.importing.printing import WITH_NUMBER
 from graphml.authoring.importing.routing import add_routing, experts_function, is_plain
 from graphml.errors import ArchitectureError
 
@@ -93,7 +94,7 @@ class Writer:
             told["used"] = "config.n_expert_used"
             if is_plain(of):
                 self.imports.setdefault(SWIGLU, set()).add("swiglu_experts")
-        elif of.op == "clamp":
+        elif of.op in ("clamp", *WITH_NUMBER):
             told = {
                 name: f'float("{value}")' if abs(value) == float("inf") else literal(value)
                 for name, value in of.numbers.items()

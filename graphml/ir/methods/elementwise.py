@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphml.errors import GraphError
-from graphml.ir.argument_kinds import Extended, Positive
+from graphml.ir.argument_kinds import CastTo, Extended, Positive
 from graphml.ir.arguments import method
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise as ops
@@ -53,6 +53,85 @@ def div(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
     %div: f32[T<=8, 64] = div(%x, %sum_rows)
     """
     return g.record(ops.div, a, b, name=name)
+
+
+@method
+def maximum(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
+    """The larger of a and b, NaN where one is; f32 of the shape of a, b is broadcast as in `add`.
+
+    >>> g.maximum(x, bias)
+    %maximum: f32[T<=8, 64] = maximum(%x, %bias)
+    """
+    return g.record(ops.maximum, a, b, name=name)
+
+
+@method
+def minimum(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
+    """The smaller of a and b, NaN where one is; f32 of the shape of a, b is broadcast as in `add`.
+
+    >>> g.minimum(x, g.absolute(bias))
+    %minimum: f32[T<=8, 64] = minimum(%x, %abs)
+    """
+    return g.record(ops.minimum, a, b, name=name)
+
+
+@method
+def less(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
+    """1.0 where a < b, else 0.0; f32 of the shape of a; b is broadcast as in `add`. 0.0 for NaN.
+
+    >>> g.less(x, bias)
+    %less: f32[T<=8, 64] = less(%x, %bias)
+    """
+    return g.record(ops.less, a, b, name=name)
+
+
+@method
+def less_equal(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
+    """1.0 where a <= b, else 0.0; f32 of the shape of a; b is broadcast as in `add`. 0.0 for NaN.
+
+    >>> g.less_equal(x, bias)
+    %less_equal: f32[T<=8, 64] = less_equal(%x, %bias)
+    """
+    return g.record(ops.less_equal, a, b, name=name)
+
+
+@method
+def equal(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
+    """1.0 where a == b, else 0.0; f32 of the shape of a; b is broadcast as in `add`. 0.0 for NaN.
+
+    >>> g.equal(x, g.max_rows(x))
+    %equal: f32[T<=8, 64] = equal(%x, %max_rows)
+    """
+    return g.record(ops.equal, a, b, name=name)
+
+
+@method
+def where(g: StepBuilder, mask: Node, a: Node, b: Node, name: str | None = None) -> Node:
+    """a where the mask is not 0, else b; f32 of the shape of a. mask and b are broadcast as in `add`.
+
+    NaN and infinity in the value that is not chosen have no influence. A mask that is NaN chooses a.
+
+    Positions are values like any other once they are f32: here tokens before position 4 keep their rows,
+    later ones have zeros.
+
+    >>> position_T1 = g.reshape(g.cast(g.positions, "f32"), 1)
+    >>> g.where(g.less(position_T1, g.constant(4.0)), x, g.constant(0.0))
+    %where: f32[T<=8, 64] = where(%less, %x, %constant_1)
+    """
+    return g.record(ops.where, mask, a, b, name=name)
+
+
+@method
+def cast(g: StepBuilder, x: Node, dtype: CastTo, name: str | None = None) -> Node:
+    """x as "f32" or "i32", of the same shape; x itself where it has this dtype.
+
+    i32 to f32: the nearest number. f32 to i32: toward zero; beyond the range the largest or the smallest
+    number, 0 for NaN.
+
+    >>> g.cast(g.positions, "f32")
+    %cast: f32[T<=8] = cast(%positions)
+    """
+    return x if x.dtype.name == dtype else g.record(ops.cast, x, name=name, dtype=dtype)
 
 
 @method
@@ -150,6 +229,16 @@ def exp(g: StepBuilder, x: Node, name: str | None = None) -> Node:
 
 
 @method
+def log(g: StepBuilder, x: Node, name: str | None = None) -> Node:
+    """The natural logarithm of x; minus infinity at 0, NaN below.
+
+    >>> g.log(g.sum_rows(g.exp(x)))
+    %log: f32[T<=8, 1] = log(%sum_rows)
+    """
+    return g.record(ops.log, x, name=name)
+
+
+@method
 def softplus(g: StepBuilder, x: Node, name: str | None = None) -> Node:
     """log(1 + exp(x)); x itself above 20.
 
@@ -187,6 +276,26 @@ def sqr(g: StepBuilder, x: Node, name: str | None = None) -> Node:
     %sqr: f32[T<=8, 64] = sqr(%x)
     """
     return g.record(ops.sqr, x, name=name)
+
+
+@method
+def floor(g: StepBuilder, x: Node, name: str | None = None) -> Node:
+    """The largest whole number of at most x.
+
+    >>> g.floor(x)
+    %floor: f32[T<=8, 64] = floor(%x)
+    """
+    return g.record(ops.floor, x, name=name)
+
+
+@method
+def round(g: StepBuilder, x: Node, name: str | None = None) -> Node:
+    """The whole number nearest to x; half way, the even one.
+
+    >>> g.round(x)
+    %round: f32[T<=8, 64] = round(%x)
+    """
+    return g.record(ops.round_even, x, name=name)
 
 
 @method

@@ -1,4 +1,4 @@
-"""Methods over the last dimension: norms, softmax, sums; and means over rows."""
+"""Methods over the last dimension: norms, softmax, sums, extremes; and means over rows."""
 
 from __future__ import annotations
 
@@ -70,6 +70,39 @@ def sum_rows(g: StepBuilder, x: Node, name: str | None = None) -> Node:
     %sum_rows: f32[T<=8, 1] = sum_rows(%x)
     """
     return g.record(reduce.sum_rows, x, name=name)
+
+
+@method
+def max_rows(g: StepBuilder, x: Node, name: str | None = None) -> Node:
+    """The largest number of the last dimension, which becomes 1; NaN where one of them is NaN.
+
+    >>> g.max_rows(x)
+    %max_rows: f32[T<=8, 1] = max_rows(%x)
+    """
+    return g.record(reduce.max_rows, x, name=name)
+
+
+@method
+def min_rows(g: StepBuilder, x: Node, name: str | None = None) -> Node:
+    """The smallest number of the last dimension, which becomes 1; NaN where one of them is NaN.
+
+    >>> g.min_rows(x)
+    %min_rows: f32[T<=8, 1] = min_rows(%x)
+    """
+    return g.record(reduce.min_rows, x, name=name)
+
+
+@method
+def cumsum(g: StepBuilder, x: Node, name: str | None = None) -> Node:
+    """Running sums over the last dimension, each with its own element, f32 of the same shape.
+
+    Not over tokens: a step has only some tokens of a sequence, so a sum over all before would be a state
+    (`linear_attention` and the other methods with a state keep one).
+
+    >>> g.cumsum(g.softmax(x))
+    %cumsum: f32[T<=8, 64] = cumsum(%softmax)
+    """
+    return g.record(reduce.cumsum, x, name=name)
 
 
 @method

@@ -74,7 +74,7 @@ def _infer_rope(inputs: Sequence[Type], attributes: Attributes) -> Type:
     x, table = inputs
     want_dtype(x, F32, "x")
     want_dtype(table, F32, "table")
-    fits = len(x.shape) == 3 and len(table.shape) == 3 and x.shape[0] == table.shape[0]
+    fits = len(x.shape) == 3 and len(table.shape) == 3 and table.shape[::2] == (x.shape[0], 2)
     if not fits or 2 * bound(table.shape[1]) > bound(x.shape[2]):
         raise ShapeError(f"wanted x [T, head, d] and a table [T, n_rot / 2, 2], n_rot <= d; got {x}, {table}")
     if attributes["mode"] not in ("norm", "neox"):

@@ -33,15 +33,19 @@ def same_shape(inputs: Sequence[Type], attributes: Attributes) -> Type:
     return inputs[0]
 
 
+def want_stretch(a: Type, b: Type, role: str) -> None:
+    """Raise a `ShapeError` unless b has the shape of a but for dimensions of 1 and missing leading ones."""
+    if a.shape == b.shape:
+        return
+    padded: tuple[Dim, ...] = (1,) * (len(a.shape) - len(b.shape)) + b.shape
+    if len(b.shape) > len(a.shape) or any(y not in (1, x) for x, y in zip(a.shape, padded, strict=True)):
+        raise ShapeError(f"wanted a {role} that stretches to {a}; got {b}")
+
+
 def broadcast(inputs: Sequence[Type], attributes: Attributes) -> Type:
     """Two f32 operands; the second is broadcast along its dimensions of 1 and its missing leading ones."""
     want_float(inputs)
-    a, b = inputs[0].shape, inputs[1].shape
-    if a == b:
-        return inputs[0]
-    padded: tuple[Dim, ...] = (1,) * (len(a) - len(b)) + b
-    if len(b) > len(a) or any(y not in (1, x) for x, y in zip(a, padded, strict=True)):
-        raise ShapeError(f"wanted a second operand that stretches to {inputs[0]}; got {inputs[1]}")
+    want_stretch(inputs[0], inputs[1], "second operand")
     return inputs[0]
 
 
@@ -60,8 +64,13 @@ def singles() -> list[Sample]:
     return [Sample((f32(ROWS, n),)) for n in (1, 7, 64, 130)] + [Sample((f32(2, 3, 33),))]
 
 
-def faint(size: float) -> Fill:
-    """A maker of normal numbers so small that an eps beside their squares matters."""
+def some_of(*values: float) -> Fill:
+    """A maker of operands whose elements are some of these numbers, so that many are equal."""
+    return lambda generator, shape: generator.choice(np.array(values, np.float32), shape)
+
+
+def sized(size: float) -> Fill:
+    """A maker of normal numbers times a size: so small that an eps beside their squares matters, say."""
     return lambda generator, shape: (size * generator.standard_normal(shape)).astype(np.float32)
 
 
@@ -84,6 +93,24 @@ def below(limit: int) -> Callable[[np.random.Generator, tuple[int, ...]], Array]
     return lambda generator, shape: generator.integers(0, limit, shape, dtype=np.int32)
 
 
-def distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """How to fill an operand of rows to write: distinct indices below three times their count."""
-    return generator.permutation(shape[0] * 3)[: shape[0]].astype(np.int32)
+OUTSIDE = (-1, 1 << 24, -(1 << 31), (1 << 31) - 1)
+"""Indices that no table of a sample has; the products of the last two with a row's size overflow."""
+
+
+def partly_below(limit: int) -> Callable[[np.random.Generator, tuple[int, ...]], Array]:
+    """As `below`, but for every third, of which each is outside: `limit` itself or one of `OUTSIDE`."""
+
+    def fill(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        numbers = below(limit)(generator, shape)
+        flat = numbers.reshape(-1)
+        flat[1::3] = np.resize((limit, *OUTSIDE), len(flat[1::3]))
+        return numbers
+
+    return fill
+
+
+def distinct_or_outside(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """How to fill an operand of rows to write: distinct below three times their count, the second outside."""
+    rows = generator.permutation(shape[0] * 3)[: shape[0]].astype(np.int32)
+    rows[1::7] = np.resize(OUTSIDE, len(rows[1::7]))
+    return rows

@@ -69,10 +69,9 @@ def _fits(match: Match) -> Refusal | None:
             return Refusal(f"{weight.name} is not a tensor of a file", weight)
     if len(match.root.shape) != 2 or factors.shape != (match.root.shape[0], 1):
         return Refusal(f"{factors.name} is not one factor a row", factors)
-    total = match.variables["total"]
-    return (
-        None if total.shape == match.root.shape else Refusal(f"{total.name} is no sum of its own rows", total)
-    )
+    total, product = match.variables["total"], match.covered[1]
+    same = total.shape == product.shape == match.root.shape  # either may be stretched to the other
+    return None if same else Refusal(f"{total.name} is no sum of its own rows", total)
 
 
 FUSION = Fusion(

@@ -29,6 +29,9 @@ UNARY: dict[str, tuple[Callable[[Any], Any], float, float]] = {
     "sqr": (np.square, 6e-8, 0),
     "sqrt": (lambda x: np.sqrt(np.maximum(x, 0)), 6e-8, 0),
     "exp": (np.exp, 2.4e-7, 1e-44),
+    "log": (lambda x: np.log(np.maximum(x, 0)), 2.4e-7, 0),
+    "floor": (np.floor, 0, 0),
+    "round": (np.rint, 0, 0),
     "tanh": (np.tanh, 3.6e-7, 0),
     "sigmoid": (sigmoid, 5e-7, 1e-38),
     "relu": (lambda x: np.maximum(x, 0), 0, 0),
@@ -39,7 +42,18 @@ UNARY: dict[str, tuple[Callable[[Any], Any], float, float]] = {
     "softplus": (lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))), 5e-7, 1e-7),
     "erf": (_erf, 2.4e-7, 0),
 }
-BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "equal": np.equal,
+}
+OF_POSITIVE = ("sqrt", "log")
 GLU: dict[str, Callable[[Any], Any]] = {
     "swiglu": UNARY["silu"][0],
     "geglu": UNARY["gelu"][0],
@@ -67,7 +81,7 @@ def test_unary_is_float64s_within_its_error(op: str) -> None:
     function, relative, absolute = UNARY[op]
     for n in LENGTHS:
         x = rows_of(n, 3, n)
-        if op == "sqrt":
+        if op in OF_POSITIVE:
             x = np.abs(x)
         for nth in THREADS:
             np.testing.assert_allclose(unary(op, x, nth), function(x.astype(np.float64)), relative, absolute)
@@ -77,9 +91,9 @@ def test_unary_is_float64s_within_its_error(op: str) -> None:
 def test_unary_over_the_whole_range(op: str) -> None:
     function, relative, absolute = UNARY[op]
     x = np.linspace(-100, 88, 40001, dtype=np.float32)[None]
-    if op == "sqrt":
+    if op in OF_POSITIVE:
         x = np.abs(x)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", divide="ignore"):
         wanted = function(x.astype(np.float64))
     np.testing.assert_allclose(unary(op, x), wanted, relative, absolute)
 
@@ -87,7 +101,7 @@ def test_unary_over_the_whole_range(op: str) -> None:
 @looped("op", UNARY)
 def test_unary_keeps_nan_and_takes_infinity(op: str) -> None:
     x = np.array([[np.nan, np.inf, 200.0, -200.0, 0.0]], np.float32)
-    got = unary(op, np.abs(x) if op == "sqrt" else x)[0]
+    got = unary(op, np.abs(x) if op in OF_POSITIVE else x)[0]
     assert np.isnan(got[0]) or op == "relu"
     limits = {"neg": -np.inf, "tanh": 1, "sigmoid": 1, "erf": 1}
     assert got[1] == limits.get(op, np.inf)
@@ -164,3 +178,32 @@ def test_scale_and_clamp(n: int) -> None:
         np.testing.assert_array_equal(out, np.clip(x, np.float32(-1.5), np.float32(2.5)))
         run(made["clamp"], nth, out=out, p=-math.inf, q=math.inf, **values)
         np.testing.assert_array_equal(out, x)
+
+
+@pytest.mark.parametrize("single", [(False, False), (True, False), (False, True), (True, True)])
+def test_where_reads_rows_over_and_over(single: tuple[bool, bool]) -> None:
+    """Rows of 2 repeat, and begin anew after 3: row r meets row r // 2 % 3 of the mask, and r % 4 of b."""
+    made = kernel("elementwise.choice", "make_where", *single)
+    for n in LENGTHS:
+        a, (of_mask, of_b) = rows_of(n, 12), (1 if one else n for one in single)
+        chosen, other = rows_of(of_mask, 3, 1), rows_of(of_b, 4, 2)
+        chosen[chosen < 1] = 0
+        rows = np.arange(12)
+        wanted = np.where(chosen[rows // 2 % 3] != 0, a, other[rows % 4])
+        for nth in THREADS:
+            out = a.copy()
+            run(made, nth, mask=chosen, a=out, b=other, out=out, n=n, mask_repeats=2, mask_period=3,
+                b_repeats=1, b_period=4, rows=12)  # fmt: skip
+            np.testing.assert_array_equal(out, wanted)
+
+
+@looped("n", LENGTHS)
+def test_casts(n: int) -> None:
+    x = rows_of(n, 3) * 1e9
+    whole = np.clip(np.trunc(x.astype(np.float64)), -(2**31), 2**31 - 1).astype(np.int32)
+    for nth in THREADS:
+        to_whole, to_float = np.empty((3, n), np.int32), np.empty((3, n), np.float32)
+        run(kernel("elementwise.choice", "make_cast", "i32"), nth, x=x, out=to_whole, n=n, rows=3)
+        run(kernel("elementwise.choice", "make_cast", "f32"), nth, x=whole, out=to_float, n=n, rows=3)
+        np.testing.assert_array_equal(to_whole, whole)
+        np.testing.assert_array_equal(to_float, whole.astype(np.float32))

@@ -62,7 +62,15 @@ def test_sum_is_float64s_within_rounding(n: int) -> None:
     x = rows_of(n, 5)
     for nth in THREADS:
         out = np.full(6, 5, np.float32)
-        run(kernel("reductions.reduce", "make_sum_rows"), nth, x=x, out=out, n=n, x_stride=n * 4, rows=5)
+        run(
+            kernel("reductions.reduce", "make_reduce_rows", "sum_rows"),
+            nth,
+            x=x,
+            out=out,
+            n=n,
+            x_stride=n * 4,
+            rows=5,
+        )
         size = np.abs(x).sum(axis=1)
         assert (np.abs(out[:5] - x.astype(np.float64).sum(axis=1)) <= 2e-7 * size).all()
         assert out[5] == 5
@@ -72,6 +80,6 @@ def test_sum_keeps_infinity_and_nan() -> None:
     x = np.ones((2, 40), np.float32)
     x[0, 39], x[1, 39] = np.inf, np.nan
     out = np.empty(2, np.float32)
-    run(kernel("reductions.reduce", "make_sum_rows"), x=x, out=out, n=40, x_stride=160, rows=2)
+    run(kernel("reductions.reduce", "make_reduce_rows", "sum_rows"), x=x, out=out, n=40, x_stride=160, rows=2)
     assert out[0] == np.inf
     assert np.isnan(out[1])

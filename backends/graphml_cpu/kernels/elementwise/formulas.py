@@ -17,9 +17,12 @@ from graphml_cpu.simd import (
     gelu_erf,
     gelu_quick,
     gelu_tanh,
+    log,
     log1p_exp,
     maximum,
     minimum,
+    round_even,
+    select,
     sigmoid,
     silu,
     splat_like,
@@ -43,12 +46,21 @@ def _relu(x: Vector) -> Vector:
     return maximum(splat_like(x, 0.0), x)
 
 
+@inline
+def _floor(x: Vector) -> Vector:
+    nearest = round_even(x)
+    return select(nearest > x, nearest - 1.0, nearest)
+
+
 UNARY: dict[str, Any] = {
     "neg": _neg,
     "abs": absolute,
     "sqr": _sqr,
     "sqrt": square_root,
     "exp": exp,
+    "log": log,
+    "floor": _floor,
+    "round": round_even,
     "tanh": tanh,
     "sigmoid": sigmoid,
     "relu": _relu,
@@ -81,7 +93,44 @@ def _div(a: Vector, b: Vector) -> Vector:
     return a / b
 
 
-BINARY: dict[str, Any] = {"add": _add, "sub": _sub, "mul": _mul, "div": _div}
+@inline
+def largest(a: Vector, b: Vector) -> Vector:
+    """The larger of each pair, NaN where one of them is."""
+    return select(a == a, maximum(a, b), a)  # `maximum` gives b where b is NaN
+
+
+@inline
+def smallest(a: Vector, b: Vector) -> Vector:
+    """The smaller of each pair, NaN where one of them is."""
+    return select(a == a, minimum(a, b), a)
+
+
+@inline
+def _less(a: Vector, b: Vector) -> Vector:
+    return select(a < b, splat_like(a, 1.0), splat_like(a, 0.0))
+
+
+@inline
+def _less_equal(a: Vector, b: Vector) -> Vector:
+    return select(a <= b, splat_like(a, 1.0), splat_like(a, 0.0))
+
+
+@inline
+def _equal(a: Vector, b: Vector) -> Vector:
+    return select(a == b, splat_like(a, 1.0), splat_like(a, 0.0))
+
+
+BINARY: dict[str, Any] = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "maximum": largest,
+    "minimum": smallest,
+    "less": _less,
+    "less_equal": _less_equal,
+    "equal": _equal,
+}
 
 
 @inline

@@ -28,15 +28,15 @@ from graphml_cpu.simd import (
 )
 
 # Elements of one unit of work; a multiple of every vector's width.
-_CHUNK = 256
+CHUNK = 256
 
 
 @inline
-def _chunk(unit: int, chunks: int, n: int) -> tuple[int, int, int]:
+def chunk_of(unit: int, chunks: int, n: int) -> tuple[int, int, int]:
     """The row of a unit of work, and the first and the last + 1 of its elements."""
     row = unit // chunks
-    first = (unit - row * chunks) * _CHUNK
-    return row, first, min(first + _CHUNK, n)
+    first = (unit - row * chunks) * CHUNK
+    return row, first, min(first + CHUNK, n)
 
 
 def _make_singles(function: Any) -> Any:
@@ -61,10 +61,10 @@ def make_unary(op: str) -> Callable[..., None]:
     def unary(
         ith: Int, nth: Int, x: Address, out: Address, n: Int, x_stride: Int, out_stride: Int, rows: Dim
     ) -> None:
-        chunks = (n + _CHUNK - 1) // _CHUNK
+        chunks = (n + CHUNK - 1) // CHUNK
         begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row, first, last = _chunk(unit, chunks, n)
+            row, first, last = chunk_of(unit, chunks, n)
             singles(x + row * x_stride, out + row * out_stride, first, last, ())
 
     return unary
@@ -99,10 +99,10 @@ def make_of_two_numbers(op: str) -> Callable[..., None]:
         ith: Int, nth: Int, x: Address, out: Address, n: Int, p: Float, q: Float, x_stride: Int,
         out_stride: Int, rows: Dim,
     ) -> None:  # fmt: skip
-        chunks = (n + _CHUNK - 1) // _CHUNK
+        chunks = (n + CHUNK - 1) // CHUNK
         begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row, first, last = _chunk(unit, chunks, n)
+            row, first, last = chunk_of(unit, chunks, n)
             numbers = splat(F32, p), splat(F32, q)
             singles(x + row * x_stride, out + row * out_stride, first, last, numbers)
 
@@ -133,10 +133,10 @@ def make_binary(op: str) -> Callable[..., None]:
         ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int, a_stride: Int, b_stride: Int,
         out_stride: Int, rows: Dim,
     ) -> None:  # fmt: skip
-        chunks = (n + _CHUNK - 1) // _CHUNK
+        chunks = (n + CHUNK - 1) // CHUNK
         begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row, first, last = _chunk(unit, chunks, n)
+            row, first, last = chunk_of(unit, chunks, n)
             pairs(a + row * a_stride, b + row * b_stride, out + row * out_stride, first, last)
 
     return binary
@@ -150,10 +150,10 @@ def make_binary_scalar(op: str) -> Callable[..., None]:
         ith: Int, nth: Int, a: Address, b: Address, out: Address, n: Int, a_stride: Int, b_rows: Int,
         out_stride: Int, rows: Dim,
     ) -> None:  # fmt: skip
-        chunks = (n + _CHUNK - 1) // _CHUNK
+        chunks = (n + CHUNK - 1) // CHUNK
         begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row, first, last = _chunk(unit, chunks, n)
+            row, first, last = chunk_of(unit, chunks, n)
             right = splat(F32, load_f32(b + row % b_rows * 4))
             singles(a + row * a_stride, out + row * out_stride, first, last, (right,))
 
@@ -171,10 +171,10 @@ def make_glu(op: str) -> Callable[..., None]:
         ith: Int, nth: Int, gate: Address, up: Address, out: Address, n: Int, gate_stride: Int, up_stride:
         Int, out_stride: Int, rows: Dim,
     ) -> None:  # fmt: skip
-        chunks = (n + _CHUNK - 1) // _CHUNK
+        chunks = (n + CHUNK - 1) // CHUNK
         begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
-            row, first, last = _chunk(unit, chunks, n)
+            row, first, last = chunk_of(unit, chunks, n)
             pairs(gate + row * gate_stride, up + row * up_stride, out + row * out_stride, first, last)
 
     return glu

@@ -1,4 +1,6 @@
-"""Sums over rows of float32, and softmax. A row belongs to one thread; a long one is shared chunk by chunk.
+"""Sums, extremes and running sums of rows of float32, and softmax.
+
+A row belongs to one thread; a long one is shared chunk by chunk, but for running sums.
 
 Sums run in float32 over 4 * W lanes (W lanes of a vector) and then down a fixed tree, so that a row's result
 depends on nothing else.
@@ -8,15 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.elementwise.formulas import largest, smallest
 from graphml_cpu.kernels.reductions.sums import sum_row
 from graphml_cpu.kernels.share import Number, Vector, share
 from graphml_cpu.layouts import ROW_CHUNK
 from graphml_cpu.simd import (
     F32,
     WIDTH,
+    any_lane,
     exp,
     extract,
     f32,
@@ -25,6 +30,7 @@ from graphml_cpu.simd import (
     load_partial,
     max_lanes,
     maximum,
+    min_lanes,
     ramp,
     select,
     splat,
@@ -96,24 +102,49 @@ def make_softmax() -> Callable[..., None]:
     return softmax
 
 
-def make_sum_rows() -> Callable[..., None]:
-    """out[row] = the sum of x[row]; x float32 [rows, n], rows `x_stride` bytes apart; out float32 [rows]."""
+def _make_extreme(op: str) -> Any:
+    """`extreme(x, n)`: the largest or smallest number of a row, NaN if there is one."""
+    pick = largest if op == "max_rows" else smallest
+    lanes = max_lanes if op == "max_rows" else min_lanes
+    other = -math.inf if op == "max_rows" else math.inf
 
-    def sum_rows(ith: Int, nth: Int, x: Address, out: Address, n: Int, x_stride: Int, rows: Dim) -> None:
+    @inline
+    def extreme(x: int, n: int) -> Number:
+        top = splat(F32, other)
+        for i in range(0, n, WIDTH):
+            top = pick(top, _only(load_partial(F32, x + i * 4, n - i), n - i, other))
+        return f32(math.nan) if any_lane(top != top) else lanes(top)
+
+    return extreme
+
+
+def _of_row(op: str) -> Any:
+    return sum_row if op == "sum_rows" else _make_extreme(op)
+
+
+def make_reduce_rows(op: str) -> Callable[..., None]:
+    """out[row] = the sum, the largest or the smallest number of x[row], by the op's name.
+
+    x float32 [rows, n], rows `x_stride` bytes apart; out float32 [rows].
+    """
+    of_row = _of_row(op)
+
+    def reduce_rows(ith: Int, nth: Int, x: Address, out: Address, n: Int, x_stride: Int, rows: Dim) -> None:
         begin, end = share(ith, nth, rows)
         for row in range(begin, end):
-            store_f32(out + row * 4, sum_row(x + row * x_stride, n))
+            store_f32(out + row * 4, of_row(x + row * x_stride, n))
 
-    return sum_rows
+    return reduce_rows
 
 
-def make_sum_rows_chunks() -> Callable[..., None]:
-    """partial[row, chunk] = the sum of a chunk of x[row], chunks of `layouts.ROW_CHUNK`; x as in `sum_rows`.
+def make_reduce_chunks(op: str) -> Callable[..., None]:
+    """partial[row, chunk] = the same of a chunk of x[row], chunks of `layouts.ROW_CHUNK`.
 
-    partial float32 [rows, chunks]: `sum_rows` adds them.
+    partial float32 [rows, chunks], of which `reduce_rows` makes the results.
     """
+    of_row = _of_row(op)
 
-    def sum_rows_chunks(
+    def reduce_chunks(
         ith: Int, nth: Int, x: Address, partial: Address, n: Int, x_stride: Int, rows: Dim
     ) -> None:
         chunks = (n + ROW_CHUNK - 1) // ROW_CHUNK
@@ -121,9 +152,25 @@ def make_sum_rows_chunks() -> Callable[..., None]:
         for unit in range(begin, end):
             first = unit % chunks * ROW_CHUNK
             at = x + unit // chunks * x_stride + first * 4
-            store_f32(partial + unit * 4, sum_row(at, min(ROW_CHUNK, n - first)))
+            store_f32(partial + unit * 4, of_row(at, min(ROW_CHUNK, n - first)))
 
-    return sum_rows_chunks
+    return reduce_chunks
+
+
+def make_cumsum() -> Callable[..., None]:
+    """out[row, i] = x[row, 0] + ... + x[row, i], added in float64; float32 [rows, n]; out may be x."""
+
+    def cumsum(
+        ith: Int, nth: Int, x: Address, out: Address, n: Int, x_stride: Int, out_stride: Int, rows: Dim
+    ) -> None:
+        begin, end = share(ith, nth, rows)
+        for row in range(begin, end):
+            total = 0.0
+            for i in range(n):
+                total += load_f32(x + row * x_stride + i * 4)
+                store_f32(out + row * out_stride + i * 4, f32(total))
+
+    return cumsum
 
 
 def make_softmax_chunks() -> Callable[..., None]:

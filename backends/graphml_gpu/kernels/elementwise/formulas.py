@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from graphml_gpu.language import Function, exp, f32, function, isnan, log, select, sqrt, tanh
+from graphml_gpu.language import Function, exp, f32, floor, function, isnan, log, round, select, sqrt, tanh
 
 _GELU = 1.5957691216057308
 """2 * sqrt(2 / pi): twice what the tanh of gelu is taken of, as sigmoid(2 y) = (1 + tanh(y)) / 2."""
@@ -43,6 +43,27 @@ def square_root(x: f32) -> f32:
 def exponential(x: f32) -> f32:
     """e to the power x."""
     return exp(x)
+
+
+@function
+def logarithm(x: f32) -> f32:
+    """The natural logarithm. Near 1 by a series, since a device's log need only be exact to 5e-7 there."""
+    s = (x - 1.0) / (x + 1.0)
+    square = s * s
+    near_1 = square * (0.33333333 + square * (0.2 + square * (0.14285715 + square * 0.11111111)))
+    return select(isnan(x), x, select(abs(x - 1.0) < 0.3, 2.0 * s * (1.0 + near_1), log(x)))
+
+
+@function
+def round_down(x: f32) -> f32:
+    """The largest whole number of at most x."""
+    return floor(x)
+
+
+@function
+def round_even(x: f32) -> f32:
+    """The nearest whole number, of two the even one."""
+    return round(x)
 
 
 @function
@@ -149,6 +170,36 @@ def div(a: f32, b: f32) -> f32:
 
 
 @function
+def maximum(a: f32, b: f32) -> f32:
+    """The larger; NaN if one of them is."""
+    return select(isnan(a), a, select(isnan(b), b, max(a, b)))
+
+
+@function
+def minimum(a: f32, b: f32) -> f32:
+    """The smaller; NaN if one of them is."""
+    return select(isnan(a), a, select(isnan(b), b, min(a, b)))
+
+
+@function
+def less(a: f32, b: f32) -> f32:
+    """1 where a < b, else 0; 0 for NaN."""
+    return select(isnan(a) or isnan(b), 0.0, select(a < b, 1.0, 0.0))
+
+
+@function
+def less_equal(a: f32, b: f32) -> f32:
+    """1 where a <= b, else 0; 0 for NaN."""
+    return select(isnan(a) or isnan(b), 0.0, select(a <= b, 1.0, 0.0))
+
+
+@function
+def equal(a: f32, b: f32) -> f32:
+    """1 where a == b, else 0; 0 for NaN."""
+    return select(isnan(a) or isnan(b), 0.0, select(a == b, 1.0, 0.0))
+
+
+@function
 def swiglu(gate: f32, up: f32) -> f32:
     """silu(gate) * up (Shazeer 2020, arXiv:2002.05202)."""
     return silu(gate) * up
@@ -192,14 +243,15 @@ def _by_op(*functions: object, **others: object) -> dict[str, Function]:
 
 UNARY = _by_op(
     neg, sqr, sigmoid, relu, silu, gelu, gelu_erf, gelu_quick, softplus,
-    abs=absolute, sqrt=square_root, exp=exponential, tanh=hyperbolic_tangent,
+    abs=absolute, sqrt=square_root, exp=exponential, log=logarithm, floor=round_down,
+    round=round_even, tanh=hyperbolic_tangent,
 )  # fmt: skip
 """Op name -> function of x."""
 
 WITH_NUMBERS = _by_op(scale, clamp, softcap)
 """Op name -> function of x and two numbers."""
 
-BINARY = _by_op(add, sub, mul, div)
+BINARY = _by_op(add, sub, mul, div, maximum, minimum, less, less_equal, equal)
 """Op name -> function of a and b."""
 
 GLU = _by_op(swiglu, swiglu_oai, geglu, geglu_erf, geglu_quick, reglu)

@@ -1,0 +1,103 @@
+"""Checks graph after graph, keeps a record that a later run goes on from, and makes what differs small.
+
+The record is written before each graph, so that one which ends the process is known afterwards. Knows numbers
+of graphs and what `checks` tells of them; nothing of how.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from graphml.errors import UsageError
+from graphml.fuzz.checks import Difference, Side, check
+from graphml.fuzz.graphs import Drawn, random_graph
+from graphml.fuzz.script import write_script
+from graphml.fuzz.shrink import shrink
+from graphml.replaced_file import replacing
+
+
+@dataclass
+class Record:
+    """What was tried. next: the number of the next graph. trying: of the one that is being checked, or -1."""
+
+    backends: list[str]
+    first: int
+    next: int
+    trying: int = -1
+    n_nodes: int = 0
+    found: list[dict[str, str | int]] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path | None, backends: Sequence[str], first: int) -> Record:
+        """The record of a file, or a new one; a `UsageError` for the record of other backends or graphs."""
+        if path is None or not path.exists():
+            return cls(list(backends), first, first)
+        try:
+            record = cls(**json.loads(path.read_text()))
+            same = record.backends == list(backends) and record.first == first
+        except (OSError, ValueError, TypeError) as error:
+            raise UsageError(f"{path}: wanted the record of a `graphml fuzz`; got {error}") from None
+        if not same:
+            raise UsageError(
+                f"{path} is the record of {','.join(record.backends)} from graph {record.first}; wanted "
+                f"{','.join(backends)} from {first}: name another file"
+            )
+        return record
+
+
+def run(
+    record: Record,
+    path: Path | None,
+    until: int,
+    sides: Sequence[Side],
+    scripts: Path,
+    tell: Callable[[int, Difference, Path | None, Drawn], None],
+    progress: Callable[[str, int, int], None],
+) -> None:
+    """Check the graphs up to `until`, this one left out.
+
+    tell: called with each difference, the script that shows it and the small graph. scripts: their folder.
+    """
+    if record.trying >= record.next:
+        _add(record, record.trying, Difference(",".join(record.backends), "end", "the process ended"), None)
+        tell(record.trying, Difference("", "end", "the process ended"), None, random_graph(record.trying))
+        record.next = record.trying + 1
+    for number in range(record.next, until):
+        progress("graphs", number - record.first, until - record.first)
+        record.trying = number
+        _write(record, path)
+        drawn = random_graph(number)
+        difference = check(drawn, sides)
+        if difference is not None:
+            small = shrink(drawn, _shows(difference, sides))
+            script = write_script(small, difference, scripts)
+            _add(record, number, difference, script)
+            tell(number, difference, script, small)
+        record.n_nodes += len(drawn.graph.nodes)
+        record.next, record.trying = number + 1, -1
+    progress("graphs", until - record.first, until - record.first)
+    _write(record, path)
+
+
+def _shows(difference: Difference, sides: Sequence[Side]) -> Callable[[Drawn], bool]:
+    """Whether a smaller graph shows the same kind of difference."""
+    own = [side for side in sides if side.backend.name == difference.backend]
+
+    def shows(drawn: Drawn) -> bool:
+        again = check(drawn, own)
+        return again is not None and again.kind == difference.kind
+
+    return shows
+
+
+def _add(record: Record, number: int, difference: Difference, script: Path | None) -> None:
+    record.found.append({"number": number, **asdict(difference), "script": str(script or "")})
+
+
+def _write(record: Record, path: Path | None) -> None:
+    if path is not None:
+        with replacing(path, durable=False) as partial:
+            partial.write_text(json.dumps(asdict(record)))
