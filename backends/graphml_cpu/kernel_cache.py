@@ -151,7 +151,8 @@ def _foreign_hash(ref: KernelRef) -> str:
         return ""
     found = reached(function_of(ref), is_covered)
     digest = hashlib.sha256(found.hash.encode())
-    for file in dict.fromkeys(function.__code__.co_filename for function in found.functions):
+    functions = (*found.functions, *found.methods)
+    for file in dict.fromkeys(function.__code__.co_filename for function in functions):
         linecache.checkcache(file)
         digest.update(hashlib.sha256("".join(linecache.getlines(file)).encode()).digest())
     return digest.hexdigest()

@@ -17,7 +17,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Type
 from graphml.ir.ops.leaf import state_leaf
 from graphml.ir.shape import Dim, Shape, Symbol, bounds
-from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, ArraySlot, dim_slot
+from graphml_cpu.array_kernels.reference import RAISED, ROWS, ArrayKernelRef, ArraySlot, dim_slot
 from graphml_cpu.lowering.step import Argument, Constant, Part, Rows, Step
 
 
@@ -86,7 +86,7 @@ def array_step(
         name or function.__name__, function, tuple(slots), tuple(numbers), constants,
         tuple((key, _ordered(value)) for key, value in (options or {}).items()),
     )  # fmt: skip
-    return Step(ref, {**arguments, ROWS: rows, **numbers}, writes)
+    return Step(ref, {**arguments, ROWS: rows, **numbers, RAISED: 0}, writes)
 
 
 def _ordered(value: Any) -> Any:

@@ -37,4 +37,5 @@ FUSION = Fusion(
     ),
     replace=linear_id,
     when=weight_is_a_tensor,
+    attributes=lambda match: {},
 )
