@@ -180,6 +180,15 @@ def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **changes}
 
 
+def python_child(*arguments: str, **changes: str) -> tuple[list[str], dict[str, str]]:
+    """The command and environment of another Python, which finds the modules that this one finds.
+
+    The current folder is not on its path because of being current: one may hold a clone, a folder `graphml`.
+    """
+    path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
+    return [sys.executable, "-P", *arguments], child_environment({"PYTHONPATH": path, **changes})
+
+
 def llama_variables() -> dict[str, str]:
     """`LLAMA_ARG_NAME` and `LLAMA_API_KEY`: flags of `graphml serve`, by llama-server's names."""
     return {

@@ -16,7 +16,7 @@ from graphml import cache_access, tuning_file
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no owners and permission bits")
 
-REF = KernelRef("k", "nowhere", "make_k", ("f32", 4))
+REF = KernelRef("k", "graphml_cpu.kernels.nowhere", "make_k", ("f32", 4))
 ARTIFACT = Artifact(kernel_cache.symbol_of(REF), (("x", "address"),), (), b"\x90\x0a\x90")
 
 

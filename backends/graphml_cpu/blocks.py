@@ -58,6 +58,7 @@ class Places:
         self._row_slots = np.zeros(_SLOTS, np.int64)
         self._row_slots_at = int(self._row_slots.ctypes.data)
         self._state_slots_at = int(self._state_slots.ctypes.data)
+        self.raised = np.zeros(1, np.int64)  # the address of a parameter block whose kernel has raised
 
     def reserve_scratch(self, steps: list[Step]) -> None:
         """Make room for the largest scratch of any step; before any block is filled."""
@@ -149,6 +150,8 @@ class Places:
                 argument = Rows(None, argument)
             assert isinstance(argument, Rows)
             return self._row_slots_at + 8 * self._rows.setdefault(argument, len(self._rows))
+        if kind == "raised":
+            return int(self.raised.ctypes.data)
         if kind == "run_address":
             return self._run_address(argument, thread)
         if isinstance(argument, int | float):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -107,9 +106,9 @@ def _count(n_kernels: int) -> int:
 
 
 def _started(folder: Path) -> subprocess.Popen[str] | None:
-    path = os.pathsep.join(one or str(Path.cwd()) for one in sys.path)
-    command = [sys.executable, "-P", "-m", "graphml_cpu.compile_worker", str(folder)]
-    environment = settings.child_environment({"PYTHONPATH": path, "GRAPHML_COMPILE_PROCESSES": "1"})
+    command, environment = settings.python_child(
+        "-m", "graphml_cpu.compile_worker", str(folder), GRAPHML_COMPILE_PROCESSES="1"
+    )
     with contextlib.suppress(OSError):
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

@@ -48,8 +48,10 @@ The cache
 `<cache folder>/kernels/<hash>/<kernel>.kernel`, where the hash covers `kernel_cache.KERNEL_SOURCES`, the
 versions of llvmlite and Python, and the level. A file carries its parameters, so that a warm process
 imports neither the front end nor the kernel's module. Damaged files, and those of another kernel, are
-compiled anew; an unwritable folder costs the caching only, and so does one that somebody else can write. (A
-kernel of another package is covered by the hash of its own module.)
+compiled anew; an unwritable folder costs the caching only, and so does one that somebody else can write.
+
+A kernel of another package is imported, front end and all: its file is named by a hash of its function, of
+all that this calls and reads, and of the text of their files (`graphml.ir.function_hash`).
 """
 
 from __future__ import annotations
@@ -141,7 +143,8 @@ class Kernel:
 
 _entry_type = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _lock = threading.RLock()
-_loaded: dict[KernelRef, Kernel] = {}
+_loaded: dict[tuple[KernelRef, str], Kernel] = {}
+"""By kernel and what it was made of: a module of another package may be reloaded in this process."""
 
 
 def compile_kernels(
@@ -157,21 +160,23 @@ def compile_kernels(
         if wanted.setdefault(ref.name, ref) != ref:
             raise BackendError(f"two kernels are called {ref.name}: {wanted[ref.name]} and {ref}")
     with _lock:
-        new = [ref for ref in _with_called(wanted.values()) if ref not in _loaded]
+        stems = {ref: kernel_cache.file_stem(ref) for ref in _with_called(wanted.values())}
+        new = [ref for ref, stem in stems.items() if (ref, stem) not in _loaded]
         folder = kernel_cache.usable_folder() if new else None
-        once = {kernel_cache.file_stem(ref): ref for ref in new}  # of several names, or that call others
+        once = {stems[ref]: ref for ref in new}  # of several names, or that call others
         found = {stem: kernel_cache.read(folder, ref) if folder else None for stem, ref in once.items()}
         missing = [once[stem] for stem, artifact in found.items() if artifact is None]
         for done, (ref, artifact) in enumerate(compiled(missing, folder) if missing else (), 1):
-            found[kernel_cache.file_stem(ref)] = artifact
+            found[stems[ref]] = artifact
             if progress is not None:
                 progress(done, len(missing))
         for ref in new:
-            one = found[kernel_cache.file_stem(ref)]
+            one = found[stems[ref]]
             if one is not None:
                 address = machine_code.load(one.code, one.symbol, one.externals)
-                _loaded[ref] = Kernel(ref.name, address, one.parameters, _code(ref, one.parameters))
-        return {name: _loaded[ref] for name, ref in wanted.items()}
+                code = _code(ref, one.parameters, stems)
+                _loaded[ref, stems[ref]] = Kernel(ref.name, address, one.parameters, code)
+        return {name: _loaded[ref, stems[ref]] for name, ref in wanted.items()}
 
 
 def _with_called(refs: Iterable[KernelRef]) -> list[KernelRef]:
@@ -183,12 +188,15 @@ def _with_called(refs: Iterable[KernelRef]) -> list[KernelRef]:
     return list(found)
 
 
-def _code(ref: KernelRef, slots: Iterable[tuple[str, str]]) -> dict[str, int]:
+def _code(ref: KernelRef, slots: Iterable[tuple[str, str]], stems: Mapping[KernelRef, str]) -> dict[str, int]:
     """The addresses of what a kernel calls, which is loaded."""
     names, calls = {name for name, kind in slots if kind == "code"}, dict(ref.calls)
     if names != set(calls):
         raise BackendError(f"kernel {ref.name} calls {sorted(names)}; given are {sorted(calls)}")
-    return {name: 0 if called is None else _loaded[called].address for name, called in calls.items()}
+    return {
+        name: 0 if called is None else _loaded[called, stems[called]].address
+        for name, called in calls.items()
+    }
 
 
 def assembly(ref: KernelRef) -> str:

@@ -3,6 +3,9 @@
 A kernel is machine code that runs in this process. So it is only loaded from a folder that nobody else can
 write, and from a file that names this very kernel, sources, versions and level in its header.
 
+The folder's name covers the sources of this package's kernels. A kernel of another module is imported, and
+its file's name covers all that its function calls and reads, by value, and the text of their files.
+
 Knows files and hashes; knows neither LLVM nor the front end. Everything here may fail without harm: then
 the caller compiles.
 """
@@ -12,22 +15,26 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib
 import importlib.metadata
-import importlib.util
 import json
+import linecache
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import graphml_quant
 
+import graphml
 from graphml import cache_access, settings
+from graphml.errors import BackendError
+from graphml.ir.function_hash import reached
 from graphml_cpu import target
 
 # What decides about the code of a kernel, and all that kernel modules may import from this package. A change
@@ -54,9 +61,11 @@ KERNEL_SOURCES = (
     "runtime/tape_walker.py",
     "target.py",
 )
+# The same of the framework: what kernels import from it, and from what that imports.
+FRAMEWORK_SOURCES = ("ir/cache_types.py", "ir/dtype.py")
 # Folders of a level that are left, the newest and those of earlier sources and versions.
 KEPT_FOLDERS = 12
-_MAGIC = "graphml-kernel-2"
+_MAGIC = "graphml-kernel-3"
 
 
 @dataclass(frozen=True)
@@ -92,8 +101,9 @@ def _package_folder() -> Path:
 def _covered_files() -> list[Path]:
     root = _package_folder()
     named = [path for name in KERNEL_SOURCES for path in (root / name, *(root / name).rglob("*.py"))]
+    framework = [Path(graphml.__file__).parent / name for name in FRAMEWORK_SOURCES]
     formats = Path(graphml_quant.__file__).parent.rglob("*.py")
-    return sorted(path for path in (*named, *formats) if path.is_file())
+    return sorted(path for path in (*named, *framework, *formats) if path.is_file())
 
 
 @functools.cache
@@ -110,21 +120,52 @@ def sources_hash() -> str:
 
 
 @functools.cache
-def _foreign_source(module: str) -> bytes:
-    """The source of a kernel module outside this package, which the folder's hash does not cover."""
-    if module.split(".")[0] == __name__.split(".")[0]:
-        return b""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        spec = importlib.util.find_spec(module)
-        if spec is not None and spec.origin is not None:
-            return Path(spec.origin).read_bytes()
-    return b""
+def is_covered(module: str) -> bool:
+    """Whether `sources_hash` covers the file of a module."""
+    package, _, rest = module.partition(".")
+    if package == graphml_quant.__name__:
+        return True
+    if package == graphml.__name__:
+        return f"{rest.replace('.', '/')}.py" in FRAMEWORK_SOURCES
+    name = rest.replace(".", "/")
+    covered = name.partition("/")[0], f"{name}.py", f"{name}/__init__.py"
+    return package == __name__.partition(".")[0] and any(one in KERNEL_SOURCES for one in covered)
+
+
+def function_of(ref: KernelRef) -> Callable[..., None]:
+    """The function that the kernel's factory makes; `BackendError` where there is no such factory."""
+    try:
+        factory = getattr(importlib.import_module(ref.module), ref.factory)
+    except (ImportError, AttributeError) as error:
+        raise BackendError(f"kernel {ref.name}: no {ref.factory} in {ref.module}: {error}") from error
+    made: Callable[..., None] = factory(*ref.arguments)
+    return made
+
+
+def _foreign_hash(ref: KernelRef) -> str:
+    """Of all that a kernel reaches outside the covered sources; empty for those of this package.
+
+    Texts count as the front end reads them: a file that changed after its import is under no other's key.
+    """
+    if is_covered(ref.module):
+        return ""
+    found = reached(function_of(ref), is_covered)
+    digest = hashlib.sha256(found.hash.encode())
+    functions = (*found.functions, *found.methods)
+    for file in dict.fromkeys(function.__code__.co_filename for function in functions):
+        linecache.checkcache(file)
+        digest.update(hashlib.sha256("".join(linecache.getlines(file)).encode()).digest())
+    return digest.hexdigest()
+
+
+def file_stem(ref: KernelRef) -> str:
+    """A file name (without ending), unique to the function that `ref` names, whatever that is called."""
+    return _stem(ref, _foreign_hash(ref))
 
 
 @functools.cache
-def file_stem(ref: KernelRef) -> str:
-    """A file name (without ending), unique to the function that `ref` names, whatever that is called."""
-    identity = repr((ref.module, ref.factory, ref.arguments)).encode() + _foreign_source(ref.module)
+def _stem(ref: KernelRef, foreign: str) -> str:
+    identity = repr((ref.module, ref.factory, ref.arguments, foreign)).encode()
     title = "_".join([ref.factory.removeprefix("make_"), *map(str, ref.arguments)])
     readable = re.sub(r"[^A-Za-z0-9]+", "_", title)[:60]
     return f"{readable}-{hashlib.sha256(identity).hexdigest()[:12]}"
@@ -152,7 +193,7 @@ def _identity(ref: KernelRef) -> dict[str, Any]:
         "magic": _MAGIC,
         "made_for": sources_hash(),
         "module": ref.module,
-        "module_sha256": hashlib.sha256(_foreign_source(ref.module)).hexdigest(),
+        "reached": _foreign_hash(ref),
         "factory": ref.factory,
         "arguments": repr(ref.arguments),  # tells 1 from True and 1.0
         "symbol": symbol_of(ref),
@@ -185,7 +226,12 @@ def read(where: Path, ref: KernelRef) -> Artifact | None:
 
 
 def write(where: Path, ref: KernelRef, artifact: Artifact) -> None:
-    """Keep the kernel; a reader sees all of it or nothing. A folder that cannot be written is left alone."""
+    """Keep the kernel; a reader sees all of it or nothing. A folder that cannot be written is left alone.
+
+    What was compiled of sources that have changed since is not kept.
+    """
+    if artifact.symbol != symbol_of(ref):
+        return
     header = {**_identity(ref), "parameters": artifact.parameters, "externals": artifact.externals}
     header["sha256"] = _checksum(header, artifact.code)
     content = json.dumps(header).encode() + b"\n" + artifact.code

@@ -54,7 +54,7 @@ def panel_scratch_bytes(k: int) -> int:
 
 def expert_scratch_bytes(k: int, n_experts: int, pairs: int) -> int:
     """Scratch of one thread of `mul_mat_id`: the above, and the (token, slot) pairs sorted by expert."""
-    return panel_scratch_bytes(k) + (n_experts + pairs) * 4
+    return panel_scratch_bytes(k) + (n_experts + 1 + pairs) * 4
 
 
 PAIR_BYTES = 16
@@ -63,7 +63,7 @@ PAIR_BYTES = 16
 
 def record_bytes(n_experts: int, pairs: int) -> int:
     """Scratch for the list of the pairs by expert, and for where each expert's end."""
-    return pairs * PAIR_BYTES + n_experts * 4
+    return pairs * PAIR_BYTES + (n_experts + 1) * 4
 
 
 GLU_COLUMNS = 256

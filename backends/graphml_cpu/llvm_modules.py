@@ -5,7 +5,6 @@ Knows the annotations of kernels (`graphml_cpu.compiler`) by their names; nothin
 
 from __future__ import annotations
 
-import importlib
 import typing
 from typing import Any
 
@@ -21,11 +20,7 @@ def module_texts(ref: KernelRef) -> tuple[tuple[str, ...], str, tuple[tuple[str,
     """LLVM modules (the entry, the kernel, what that calls), the entry's symbol, the parameters."""
     from graphml_cpu import frontend  # which the warm path does without
 
-    try:
-        factory = getattr(importlib.import_module(ref.module), ref.factory)
-    except (ImportError, AttributeError) as error:
-        raise BackendError(f"kernel {ref.name}: no {ref.factory} in {ref.module}: {error}") from error
-    function = factory(*ref.arguments)
+    function = kernel_cache.function_of(ref)
     parameters = _parameters(ref, function)
     kinds = ["int", "int", *(kind for _, kind in parameters)]
     text, inner = frontend.lower(function, tuple("float32" if kind == "float" else "int64" for kind in kinds))

@@ -21,8 +21,9 @@ _PENDING: list[tuple[Callable[..., Any], Hashable]] = []
 
 def check_unchanged() -> None:
     """Raise `ValueError` if a function reads a name that was assigned anew after it was decorated."""
-    while _PENDING:
-        function, key = _PENDING.pop()
+    pending = list(_PENDING)
+    _PENDING.clear()  # a kernel that is refused leaves nothing to the next
+    for function, key in pending:
         if _meaning(function) != key:
             code = function.__code__
             raise ValueError(

@@ -9,16 +9,19 @@ import functools
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
 from graphml.backend import Plan, Progress, State, TakeTimes
+from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds, resolve
+from graphml_cpu.array_kernels.reference import ArrayKernelRef
 from graphml_cpu.blocks import Places, fill_blocks
 from graphml_cpu.compiler import Kernel, KernelRef, compile_kernels
 from graphml_cpu.lowering.step import AnyKernelRef, Step
@@ -142,12 +145,14 @@ class CpuProgram:
         shares = shares_by_cost(
             [(node, step.split) for node, step in steps], after, self._team.n_threads, self._support
         )
-        taped = []
+        taped, over_arrays = [], dict[int, Node]()
         for (node, step), barrier, first, share in zip(steps, after, since, shares, strict=True):
             kernel = kernels[step.kernel]
             blocks = fill_blocks(kernel, step, self.places)
             self._keep.append(blocks)
             shared = blocks[0].ctypes.data
+            if isinstance(step.kernel, ArrayKernelRef):
+                over_arrays |= dict.fromkeys((one.ctypes.data for one in blocks), node)
             addresses = tuple(shared if one is blocks[0] else one.ctypes.data for one in blocks)
             alone = not step.split and self.places.is_replicated(node)
             taped.append(
@@ -166,9 +171,12 @@ class CpuProgram:
         # The parts know nothing of the program, whose arena would wait for the collector else.
         team, tape = self._team, Tape(taped, self._team.n_threads)
         self.tapes.append(tape)
+        raised = self.places.raised
 
         def run(dims: Mapping[str, int]) -> None:
             team.run(tape)
+            if over_arrays and raised[0]:
+                _fail(raised, over_arrays)
 
         @functools.cache
         def timed_tape() -> Tape:
@@ -176,6 +184,8 @@ class CpuProgram:
 
         def run_timed(timer: Timer, dims: Mapping[str, int]) -> None:
             timer.walk(timed_tape(), [node for node, _ in steps])
+            if over_arrays and raised[0]:
+                _fail(raised, over_arrays)
 
         return _Part(run, run_timed)
 
@@ -192,6 +202,16 @@ class CpuProgram:
                 places.view(node, resolve(node.shape, dims))[...] = result
 
         return _Part(run, lambda timer, dims: timer.call(node, run, dims))
+
+
+def _fail(raised: Array, over_arrays: Mapping[int, Node]) -> NoReturn:
+    """The error of a kernel over arrays that has raised an exception; its rows are not written."""
+    node, raised[0] = over_arrays[int(raised[0])], 0
+    raise BackendError(
+        f"{node.name}: the compiled kernel of {node.op.name} raised an exception on {node!r}: wanted one "
+        "that raises nothing; it may assign an array to one of another shape, or divide with "
+        "error_model='python'. Run uncompiled, it says which"
+    )
 
 
 def _compiled(refs: Collection[AnyKernelRef], progress: Progress) -> dict[AnyKernelRef, Kernel]:

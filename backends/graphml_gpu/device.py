@@ -66,6 +66,11 @@ class GpuDevice:
         """See `graphml.backend.MemoryDevice`; the host's memory does not count as the device's own."""
         return None if self.facts.unified_memory else self.facts.memory_bytes
 
+    @property
+    def allocated_bytes(self) -> int:
+        """See `graphml.backend.AllocatingDevice`."""
+        return self.memory.driver.allocated_bytes
+
     def refuses(self, node: Node) -> str | None:
         """See `graphml.limited_device.LimitedDevice`: no kernel, or no room for it here."""
         return self.support.refuses(node)

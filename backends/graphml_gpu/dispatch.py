@@ -67,6 +67,8 @@ Grid = Groups | Callable[[Dims], Groups]
 
 MOST_GROUPS = 65535
 """Groups along one dimension that every device can start."""
+MOST_TURNS = 60000
+"""Turns of long loops of an invocation that every driver makes: `Facts.loop_turns`, less short ones."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,11 @@ Argument = Node | Part | Shard | Workspace | Zeros | Constant | _Nothing
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One kernel call. label: what profiles call it, beside the node; "" means the kernel's name."""
+    """One kernel call. label: what profiles call it, beside the node; "" means the kernel's name.
+
+    turns: those of an invocation's loops where they may be many, see `Facts.loop_turns`. A device on which a
+    number is too large refuses the node; of a function of dims the step is refused.
+    """
 
     kernel: Kernel | TextKernel
     constants: Mapping[str, Any] = field(default_factory=dict)
@@ -174,6 +180,7 @@ class Dispatch:
     scalars: Mapping[str, Scalar] = field(default_factory=dict)
     groups: Grid = (1, 1, 1)
     label: str = ""
+    turns: int | Callable[[Dims], int] = 0
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ class Facts:
     each of its three dimensions. max_groups: workgroups of a dispatch in each dimension. shared_bytes:
     of a workgroup. offset_alignment: what the offset of a bound range is a multiple of, scalars
     included. unified_memory: the device's memory is the host's. overlaps: bindings of a dispatch may
-    overlap where one of them is written; WebGPU forbids it.
+    overlap where one of them is written; WebGPU forbids it. loop_turns: turns of all loops of an invocation
+    together, nested ones and those after each other, behind which the driver ends every loop; None: no limit.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Facts:
     has_timestamps: bool = False
     unified_memory: bool = False
     overlaps: bool = False
+    loop_turns: int | None = None
 
     def features(self) -> Features:
         """What kernels for this device may use."""
@@ -121,6 +123,10 @@ class Driver(Protocol):
     @property
     def facts(self) -> Facts:
         """What the device is and can do."""
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Of all buffers that are not given back."""
 
     def buffer(self, n_bytes: int, label: str) -> Buffer:
         """Memory, zeroed. `BackendError` with the sizes if it is more than the device has or allows."""

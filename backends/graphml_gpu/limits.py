@@ -74,6 +74,7 @@ def no_room(node: Node, support: NodeSupport, facts: Facts, features: Features) 
             exceeds(shared(kernel, memory, facts.max_bindings, overlaps=True), facts)
             or too_many_groups(kernel, groups, facts)
             or _too_large(kernel, dispatch, support, facts)
+            or _too_many_turns(kernel, dispatch, facts)
         )
         if reason is not None:
             return reason
@@ -90,6 +91,14 @@ def exceeds(kernel: Specialised, facts: Facts) -> str | None:
           for axis, n, most in zip("xyz", kernel.group, facts.max_group_sizes, strict=True)),
     )  # fmt: skip
     return _first_over(kernel, wanted, facts)
+
+
+def _too_many_turns(kernel: Specialised, dispatch: Dispatch, facts: Facts) -> str | None:
+    """Why the loops of a dispatch would end too early; None also where that depends on the step."""
+    turns, most = dispatch.turns, facts.loop_turns
+    if callable(turns) or most is None or turns <= most:
+        return None
+    return f"kernel {kernel.name} makes {turns} turns of loops, and {facts.name} ends loops after {most}"
 
 
 def too_many_groups(kernel: Specialised, groups: Groups, facts: Facts) -> str | None:

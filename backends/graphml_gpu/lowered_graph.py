@@ -113,7 +113,7 @@ class LoweredGraph:
         kernel, (_, dispatch) = self.kernels[i], self.dispatches[i]
         words = [(scalar.name, scalar.kind) for scalar in kernel.scalars]
         values = {**begins(kernel, dispatch, self._places), **dispatch.scalars}
-        return Numbers(kernel.name, words, values, dispatch.groups)
+        return Numbers(kernel.name, words, values, dispatch.groups, dispatch.turns)
 
     def bound(self, i: int, state: GpuState | None, numbers: Range) -> Bound:
         """A dispatch with its kernel and bindings; numbers: where its scalars are."""

@@ -45,12 +45,16 @@ class Largest:
 
 @dataclass(frozen=True)
 class Numbers:
-    """What one dispatch is given: (name, type) of each word in order, values by name, and its grid."""
+    """What one dispatch is given: (name, type) of each word in order, values by name, and its grid.
+
+    turns: see `Dispatch`.
+    """
 
     kernel: str
     words: Sequence[tuple[str, str]]
     values: Mapping[str, Scalar]
     grid: Grid
+    turns: int | Callable[[Dims], int] = 0
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Parameters:
         self._fixed = np.zeros((max(len(dispatches), 1), self._stride // 4), np.uint32)
         self._changing: list[tuple[int, int, str, Callable[[Dims], int | float]]] = []
         self._grids = [one.grid for one in dispatches]
+        self._turns = [(one.kernel, one.turns) for one in dispatches if callable(one.turns)]
         self._n_words = [len(one.words) for one in dispatches]
         for row, one in enumerate(dispatches):
             self._fill(row, one)
@@ -111,7 +116,18 @@ class Parameters:
             self._written = step
         return step.grids
 
+    def _check_turns(self, dims: Dims) -> None:
+        """`BackendError` for a step in which the device would end a kernel's loops too early."""
+        facts = self._memory.driver.facts
+        for kernel, turns in self._turns if facts.loop_turns else []:
+            if turns(dims) > (facts.loop_turns or 0):
+                raise BackendError(
+                    f"kernel {kernel}: {turns(dims)} turns of loops in this step, and {facts.name} ends loops"
+                    f" after {facts.loop_turns}: give it a shorter context"
+                )
+
     def _worked_out(self, dims: Dims) -> _Step:
+        self._check_turns(dims)
         block = self._fixed.copy()
         for row, column, kind, value in self._changing:
             block[row, column] = word(kind, value(dims))

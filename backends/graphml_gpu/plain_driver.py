@@ -66,6 +66,11 @@ class PlainDriver:
         self.written = self.submitted = self.read_back = 0
         self._times: list[tuple[int, int]] = []
 
+    @property
+    def allocated_bytes(self) -> int:
+        """Not counted: 0."""
+        return 0
+
     def buffer(self, n_bytes: int, label: str) -> Buffer:
         """See `Driver`."""
         if n_bytes > self.facts.max_buffer_bytes:

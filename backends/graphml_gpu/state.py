@@ -15,9 +15,14 @@ from graphml.ir.shape import resolve
 from graphml_gpu.driver import Buffer, Driver
 from graphml_gpu.memory import Memory
 
+_CACHE_DIMENSIONS = 3
+
 
 class GpuState:
     """See `graphml.backend.State`.
+
+    A state that may be a cache, [cell, head, d], has a row of zeros behind its last: what cells that there
+    are not read as.
 
     `array` gives a copy in main memory. What is written there is taken over by the next run of a program,
     after which the array is of the past: whoever wants to see more asks again.
@@ -33,6 +38,8 @@ class GpuState:
         for name, node in graph.leaves("state").items():
             sizes = resolve(node.shape, dims)
             n_bytes = prod(sizes[:-1]) * node.dtype.bytes_for(sizes[-1])
+            if len(sizes) == _CACHE_DIMENSIONS:
+                n_bytes += n_bytes // max(sizes[0], 1)
             if n_bytes > limit:
                 raise BackendError(
                     f"state {name}: {n_bytes} bytes for {dict(dims)}, and one binding of"

@@ -82,6 +82,11 @@ class OpenclDriver:
     def _said(self, error: int) -> str:
         return str(self._cl.status_code.to_string(error, "status %d"))
 
+    @property
+    def allocated_bytes(self) -> int:
+        """See `graphml_gpu.driver.Driver`."""
+        return self.buffers.n_bytes
+
     def buffer(self, n_bytes: int, label: str) -> Buffer:
         """See `graphml_gpu.driver.Driver`."""
 

@@ -13,6 +13,7 @@ import graphml_quant
 import numpy as np
 
 from graphml.backend import Backend, Plan, Progress, State, StepTime, TakeTimes
+from graphml.ir.activation_blocks import ACTIVATIONS
 from graphml.ir.dtype import DType, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
@@ -150,9 +151,12 @@ class ReferenceDevice:
 
 
 def _activation(weight: DType) -> DType | None:
-    """What ggml multiplies weights of a format with, so that this backend says what llama.cpp would."""
+    """What ggml multiplies weights of a format with, so that this backend says what llama.cpp would.
+
+    Blocks of 32 have scales in float32, where ggml's Q8_0 and Q8_1 end at 8.3e6 (`activation_blocks`).
+    """
     pair = graphml_quant.by_name(weight.name).activation if weight.is_format else None
-    return dtype(pair) if pair else None
+    return dtype(ACTIVATIONS if pair == "q8_0" else pair) if pair else None
 
 
 BACKEND = Backend(

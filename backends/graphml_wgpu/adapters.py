@@ -78,6 +78,10 @@ def used() -> int:
     return choose(found, ADAPTER(), ADAPTER.name)
 
 
+_LOOP_TURNS = 65535
+"""Of Mesa's llvmpipe, lavapipe in Vulkan: `LP_MAX_TGSI_LOOP_ITERATIONS` in its `lp_bld_limits.h`."""
+
+
 def facts(adapter: Any, wanted: Mapping[str, int] = NO_LIMITS) -> Facts:
     """What an adapter is and can do; a device is opened with all of it, or with the limits wanted."""
     info, limits, features = adapter.info, {**adapter.limits, **wanted}, adapter.features
@@ -113,6 +117,7 @@ def facts(adapter: Any, wanted: Mapping[str, int] = NO_LIMITS) -> Facts:
         has_dot4=info["backend_type"] in ("Vulkan", "D3D12"),
         has_timestamps="timestamp-query" in features,
         unified_memory=kind in ("cpu", "integrated"),
+        loop_turns=_LOOP_TURNS if "llvmpipe" in info["device"] else None,
     )
 
 

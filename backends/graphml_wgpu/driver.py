@@ -61,6 +61,11 @@ class WgpuDriver:
         self._timestamps = Timestamps(self._device, self._queue, self._read_back, self.facts)
         self._between: Any = None
 
+    @property
+    def allocated_bytes(self) -> int:
+        """See `graphml_gpu.driver.Driver`."""
+        return self.buffers.n_bytes
+
     def buffer(self, n_bytes: int, label: str) -> Buffer:
         """See `graphml_gpu.driver.Driver`."""
 

@@ -15,6 +15,7 @@ from graphml.backend.contract import (
 )
 from graphml.backend.optional_parts import (
     AheadProgram,
+    AllocatingDevice,
     CopyingState,
     DeterministicDevice,
     EncodingProgram,
@@ -37,6 +38,7 @@ from graphml.backend.optional_parts import (
 
 __all__ = [
     "AheadProgram",
+    "AllocatingDevice",
     "Arena",
     "Backend",
     "CopyingState",

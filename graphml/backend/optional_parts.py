@@ -213,6 +213,15 @@ class MemoryDevice(Protocol):
 
 
 @runtime_checkable
+class AllocatingDevice(Protocol):
+    """Optional part of a device: one that counts what it has allocated."""
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes of its memory that are in use now."""
+
+
+@runtime_checkable
 class LazyStateDevice(Protocol):
     """Optional part of a device: one whose states take memory only as they are touched."""
 

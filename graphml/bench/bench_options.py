@@ -158,6 +158,9 @@ class RunOptions:
         range=Whole(1),
     )  # fmt: skip
     no_warmup: bool = option(False, "Time the first run too.", "--no-warmup")
+    no_check: bool = option(
+        False, "Of several sides: do not compare their logits with the reference's.", "--no-check"
+    )
     delay: float = option(0.0, "Seconds to wait before each test.", "--delay", range=Real(0, 3600))
     suite: str | None = option(
         None, "Tests with a name: {words}.", "--suite", metavar="NAME", range=OneOf(tuple(SUITES))

@@ -5,12 +5,15 @@ Knows rows; nothing of tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
+from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import Row
 from graphml.inspect.node_names import printable
 
 TOO_NOISY = "too noisy"
+BUSY_SHARE = 0.25  # of the processors, from which on others disturb
 WHAT_TO_DO = (
     "the quartiles of the rounds lie further apart than their median, so it is no figure; end what else "
     "runs, then measure again with more rounds (-r 9) or more tokens"
@@ -34,23 +37,91 @@ def ratio(row: Row) -> str:
 
 
 def of_bandwidth(row: Row) -> str:
-    """The part of its memory's bandwidth that a row used; "" if one of the two is not known."""
-    return f"{row.of_bandwidth:.0%}" if row.bandwidth_gb_s and "t/s" not in row.refused else ""
+    """The part of its memory's bandwidth that a row used, marked above 1; "" if one is not known."""
+    if not row.bandwidth_gb_s or "t/s" in row.refused:
+        return ""
+    return f"{row.of_bandwidth:.0%}" + "?" * (row.of_bandwidth > 1)
+
+
+def logits(row: Row) -> str:
+    """Whether the logits of a row's side are the reference's, and their error: "ok 1.2e-04"."""
+    return row.correct + (f" {row.logits_nmse:.1e}" if row.logits_nmse > 0 else "")
+
+
+def steps(row: Row) -> str:
+    """Percentiles of a decode step in ms; "" of a test without."""
+    three = (row.step_p50_ms, row.step_p90_ms, row.step_p99_ms)
+    return " / ".join(f"{one:.2f}" for one in three) if row.step_p50_ms else ""
+
+
+def of_side(row: Row) -> str:
+    """What a side cost besides its time: "cpu: opened in 0.21 s, programs in 1.30 s, at most 312.00 MiB"."""
+    parts = [f"opened in {row.load_ms / 1e3:.2f} s"]
+    parts += [f"programs made in {row.compile_ms / 1e3:.2f} s"] * (row.compile_ms > 0)
+    parts += [f"at most {size(row.peak_bytes)} of RAM"] * (row.peak_bytes > 0)
+    parts += [f"{size(row.device_bytes)} on the device"] * (row.device_bytes > 0)
+    parts += [f"{row.joules_per_token:.3g} J a token"] * (row.joules_per_token > 0)
+    return f"{row.backends}: {', '.join(parts)}"
 
 
 def device(row: Row) -> str:
-    """The device of a row, as "llvmpipe (processor; Vulkan, Mesa 22.3.6)", or the host processor's name."""
+    """The device of a row, as "lavapipe on EPYC (processor; Vulkan, Mesa 22.3.6)", or the host processor."""
     if not row.driver:
         return printable(row.device)
-    return printable(f"{row.device} ({row.device_kind}; {row.driver})")
+    made_of = f"{_software(row)} on {row.cpu_info}" if row.device_kind == "processor" else row.device
+    return printable(f"{made_of} ({row.device_kind}; {row.driver})")
 
 
-def notes(noisy: bool, refused: bool) -> Iterator[str]:
-    """Explanations of the marks that a table has."""
-    if noisy:
+def _software(row: Row) -> str:
+    """What makes a device of the processor: lavapipe, whose renderer is llvmpipe, or "PoCL"."""
+    if row.device.startswith("llvmpipe"):
+        return "lavapipe"
+    return re.split(r"[ ,]*\d", row.driver, maxsplit=1)[0] or row.device
+
+
+def notes(found: Sequence[Row]) -> Iterator[str]:
+    """Explanations of the marks that a table of these rows has, and what may have disturbed it."""
+    if not found:
+        return
+    if any(row.noisy for row in found):
         yield "noisy: the quartiles of rows marked * lie more than 10 % of the median apart\n"
-    if refused:
+    if any(row.refused for row in found):
         yield f"{TOO_NOISY}: {WHAT_TO_DO}\n"
+    if any(of_bandwidth(row).endswith("?") for row in found):
+        yield (
+            "?: more than the bandwidth that was measured cannot be: caches hold a part of what is read, or "
+            "the machine was busy while it was measured\n"
+        )
+    yield from _disturbances(found)
+    if any(row.correct == WRONG for row in found):
+        yield f"{WRONG}: the logits are not those of the reference, so no ratio counts\n"
+    for why in dict.fromkeys(row.why_unchecked for row in found if row.why_unchecked):
+        yield f"logits: not compared with the reference's: {printable(why)}\n"
+
+
+def _disturbances(found: Sequence[Row]) -> Iterator[str]:
+    """Warnings of other work on the machine, before the run and during it."""
+    first = found[0]
+    if first.load_average > BUSY_SHARE * first.cpu_cores:
+        yield (
+            f"busy: before the first run the load average was {first.load_average:.2f} on "
+            f"{first.cpu_cores} processors\n"
+        )
+    worst = max(found, key=lambda row: row.others_busy)
+    if worst.others_busy > BUSY_SHARE * worst.cpu_cores:
+        yield (
+            f"busy: other processes kept {worst.others_busy:.1f} of {worst.cpu_cores} processors busy during "
+            f"{worst.test}\n"
+        )
+
+
+def sides(found: Sequence[Row]) -> Iterator[str]:
+    """A line for each side, of its last row: what it cost besides its time; and why energy is missing."""
+    for row in {row.backends: row for row in found}.values():
+        yield f"{of_side(row)}\n"
+    why = found[-1].why_no_energy
+    if why:
+        yield f"energy: not known: {printable(why)}\n"
 
 
 def size(n_bytes: int) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import quartiles, too_noisy
 from graphml.errors import UsageError
 from graphml.inspect.node_names import printable
@@ -33,7 +34,8 @@ Record = Mapping[str, Any]
 class Change:
     """A row of both files. a, b: the figures compared; spread_a, spread_b: their quartiles.
 
-    change: b over a, less 1. beyond_spread: the quartiles do not overlap.
+    change: b over a, less 1. beyond_spread: the quartiles do not overlap. wrong: b's logits were not those
+    of the reference, so its speed does not count.
     """
 
     model: str
@@ -44,6 +46,7 @@ class Change:
     b: float
     spread_a: tuple[float, float]
     spread_b: tuple[float, float]
+    wrong: bool = False
 
     @property
     def change(self) -> float:
@@ -63,8 +66,8 @@ class Change:
         )
 
     def slower(self, tolerance: float) -> bool:
-        """Whether b is slower by more than the tolerance (a part of 1) and beyond the spread of the two."""
-        return not self.refused and self.change < -tolerance and self.beyond_spread
+        """Whether b is wrong, or slower by more than the tolerance (a part of 1) and beyond the spread."""
+        return self.wrong or (not self.refused and self.change < -tolerance and self.beyond_spread)
 
 
 def read(path: Path) -> list[Record]:
@@ -179,7 +182,8 @@ def _rate(one: Record) -> _Figure | None:
 
 
 def _ratio(one: Record) -> _Figure | None:
-    if not one.get("peer") or one.get("side"):  # for other sides it is the inverse of the first side's
+    former = bool(one.get("side")) and "judge" not in one  # the inverse of the first side's
+    if not one.get("peer") or former:
         return None
     return float(one["ratio"]), (float(one["ratio_q1"]), float(one["ratio_q3"]))
 
@@ -190,7 +194,7 @@ _FIGURES: Mapping[str, Callable[[Record], _Figure | None]] = {"t/s": _rate, "rat
 def _change(one: Record, other: Record, a: Any, b: Any) -> Change:
     return Change(
         str(one.get("model_type", "")), str(one.get("backends", "")), int(one["n_threads"]), _test_of(one),
-        a[0], b[0], a[1], b[1],
+        a[0], b[0], a[1], b[1], other.get("correct") == WRONG,
     )  # fmt: skip
 
 
@@ -224,6 +228,8 @@ def markdown(changes: Sequence[Change], tolerance: float) -> str:
 
 def verdict(one: Change, tolerance: float) -> str:
     """One word or a few."""
+    if one.wrong:
+        return WRONG
     if one.refused:
         return "too noisy"
     if one.slower(tolerance):

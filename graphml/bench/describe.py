@@ -109,9 +109,9 @@ def _read(path: str) -> str:
         return ""
 
 
-def resident_bytes() -> int:
-    """Memory of this process in RAM, mapped files included; 0 if the system does not report it."""
+def memory_bytes(which: str) -> int:
+    """Memory of this process in RAM, mapped files included: "VmRSS" now, "VmHWM" at most; 0: not known."""
     for line in _read("/proc/self/status").splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{which}:"):
             return int(line.split()[1]) << 10
     return 0

@@ -15,10 +15,15 @@ from pathlib import Path
 
 from graphml.backend import Progress, no_progress
 from graphml.bench.describe import Environment, sha256
+from graphml.bench.logit_check import JUDGE, N_PROMPT, Checked, Logits, checked, tokens
+from graphml.bench.machine_use import Energy
 from graphml.bench.measure import measure
 from graphml.bench.result_rows import Context, Row, rows
 from graphml.bench.side import ProcessSide, Side
 from graphml.bench.test_plan import Setting, Test
+from graphml.errors import GraphmlError
+
+CHECKING = "comparing logits"
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,8 @@ class Job:
 
     engines: the sides of each setting as (engine, backend), the first of which is compared with the second.
     bandwidth: threads -> bytes per second that they read now; None: not measured. python: that of peers.
-    hashed: whether rows have the model's checksum. arch: see `Setting`, for all settings.
+    hashed: whether rows have the model's checksum. arch: see `Setting`, for all settings. checked: whether
+    the logits of several sides are compared with the reference's.
     """
 
     settings: Sequence[Setting]
@@ -41,14 +47,16 @@ class Job:
     delay_s: float = 0.0
     hashed: bool = False
     arch: str = ""
+    checked: bool = True
 
     def rows(self, progress: Progress = no_progress) -> Iterator[Row]:
         """Measure, and yield each row once it is measured."""
         digests: dict[str, str] = {}
+        known: dict[Setting, Logits] = {}
         for setting in self.settings:
             if setting.model not in digests:
                 digests[setting.model] = self.digest(setting, progress)
-            yield from self._setting(setting, digests[setting.model], progress)
+            yield from self._setting(setting, digests[setting.model], known, progress)
 
     def digest(self, setting: Setting, progress: Progress = no_progress) -> str:
         """The model's checksum, "" if rows do not have it."""
@@ -59,7 +67,36 @@ class Job:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return Context(setting, [side.about for side in sides], self.environment, now, digest)
 
-    def _setting(self, setting: Setting, digest: str, progress: Progress) -> Iterator[Row]:
+    def _correct(
+        self, setting: Setting, sides: Sequence[ProcessSide], known: dict[Setting, Logits]
+    ) -> tuple[list[Checked], str]:
+        """Whether each side's logits are the reference's; or why that cannot be said."""
+        if not self.checked or len(sides) < 2:
+            return [], ""
+        usual = Setting("graphml", setting.model, JUDGE, setting.threads)
+        kept = ("type_k", "type_v", "quant", "arch")
+        judging = replace(usual, **{name: getattr(sides[0].setting, name) for name in kept})
+        ids = tokens(int(sides[0].about["n_vocab"]))
+        try:
+            key = replace(judging, threads=0)
+            if key not in known:
+                with ProcessSide(judging) as judge:
+                    known[key] = judge.logits(ids, N_PROMPT)
+        except GraphmlError as error:
+            return [], f"{error}"
+        found, why = list[Checked](), ""
+        for one in sides:
+            try:
+                judged = Checked(JUDGE, 0.0) if one.name == JUDGE else None
+                found.append(judged or checked(one.logits(ids, N_PROMPT), known[key]))
+            except GraphmlError as error:
+                found.append(Checked())
+                why = f"{error}"
+        return found, why
+
+    def _setting(
+        self, setting: Setting, digest: str, known: dict[Setting, Logits], progress: Progress
+    ) -> Iterator[Row]:
         with ExitStack() as stack:
             sides = [
                 stack.enter_context(
@@ -67,9 +104,16 @@ class Job:
                 )
                 for engine, backend in self.engines
             ]
-            shared = self.shared(setting, sides, digest)
+            progress(CHECKING, 0, len(sides))
+            correct, why = self._correct(setting, sides, known)
+            energy = Energy()
+            shared = replace(
+                self.shared(setting, sides, digest), correct=correct, why_unchecked=why,
+                why_no_energy=energy.reason,
+            )  # fmt: skip
             probe = None if self.bandwidth is None else partial(self.bandwidth, setting.threads)
             for found in measure(
-                sides, self.tests, self.repetitions, probe, self.warm, delay_s=self.delay_s, progress=progress
-            ):
+                sides, self.tests, self.repetitions, probe, self.warm, delay_s=self.delay_s,
+                progress=progress, energy=energy,
+            ):  # fmt: skip
                 yield from rows(found, shared)

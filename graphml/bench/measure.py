@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from graphml.backend import Progress, no_progress
-from graphml.bench.side import Side
+from graphml.bench.machine_use import Energy, busy_s
+from graphml.bench.side import Side, Usage
 from graphml.bench.test_plan import Test
 from graphml.inspect.work import NO_WORK, Work
 
@@ -22,6 +23,7 @@ WARM_UP_S = 10.0
 SETTLE_S = 0.02  # until spinning threads of the previous side are asleep
 WORKING = "bench"
 
+NO_USAGE = Usage()
 Probe = Callable[[], float]
 
 
@@ -31,7 +33,9 @@ class Measured:
 
     cost: that of graphml for every side, because it runs the same model. bound: shares of 1. resident: bytes.
     bandwidth: bytes per second of the memory that this side reads, the best measured between rounds; 0: not
-    known.
+    known. steps: nanoseconds of every decode step of all rounds. joules: of each round, of the processor's
+    packages; empty: not known. usage: of its process at the end. others_busy: how many processors other
+    processes kept busy meanwhile.
     """
 
     side: Side
@@ -39,8 +43,11 @@ class Measured:
     ns: tuple[int, ...]
     cost: Work = NO_WORK
     bound: dict[str, float] = field(default_factory=dict)
-    resident: int = 0
     bandwidth: float = 0.0
+    steps: tuple[int, ...] = ()
+    joules: tuple[float, ...] = ()
+    usage: Usage = NO_USAGE
+    others_busy: float = 0.0
 
     @property
     def rates(self) -> list[float]:
@@ -69,12 +76,14 @@ def measure(
     settle_s: float = SETTLE_S,
     delay_s: float = 0.0,
     progress: Progress = no_progress,
+    energy: Energy | None = None,
 ) -> Iterator[Round]:
     """Measure each test on all sides, and yield the rounds one after the other.
 
     probe: returns the host's memory bandwidth in bytes per second, called between the rounds; None: no side's
     memory is measured. warm: first run each side until
     it is stable. delay_s: pause before each test. progress: called as progress("bench", rounds done, in all).
+    energy: the machine's counters; None: not read.
     """
     best = [0.0] * len(sides)
     for number, test in enumerate(tests):
@@ -84,20 +93,57 @@ def measure(
             for side in sides:
                 warm_up(side)
         taken: list[list[int]] = [[] for _ in sides]
+        steps: list[list[int]] = [[] for _ in sides]
+        joules: list[list[float]] = [[] for _ in sides]
+        busy = _Busy(sides)
         for turn in range(repetitions):
             progress(WORKING, number * repetitions + turn, len(tests) * repetitions)
             if probe is not None:
                 best = list(map(max, best, _bandwidths(sides, probe)))
             for index in order(len(sides), turn):
                 time.sleep(settle_s)
+                counted = energy.read() if energy is not None else {}
                 taken[index].append(sides[index].run())
+                steps[index] += sides[index].steps
+                if energy is not None and counted:
+                    joules[index].append(energy.since(counted))
+        others = busy.others()
         cost = max(costs, key=lambda one: one.n_bytes)
         found = tuple(
-            Measured(side, test, tuple(ns), cost, _bound(side, memory, ns), side.resident(), memory)
-            for side, ns, memory in zip(sides, taken, best, strict=True)
+            Measured(
+                side,
+                test,
+                tuple(ns),
+                cost,
+                _bound(side, memory, ns),
+                memory,
+                tuple(of_steps),
+                tuple(used),
+                side.usage(),
+                others,
+            )
+            for side, ns, memory, of_steps, used in zip(sides, taken, best, steps, joules, strict=True)
         )
         yield Round(test, found)
     progress(WORKING, len(tests) * repetitions, len(tests) * repetitions)
+
+
+class _Busy:
+    """How busy processes other than the sides and this one keep the machine, from now on."""
+
+    def __init__(self, sides: Sequence[Side]) -> None:
+        self._sides, self._start = sides, time.perf_counter()
+        self._before = self._others_s()
+
+    def _others_s(self) -> float:
+        """Processor seconds of all others."""
+        own = time.process_time() + sum(side.usage().cpu_s for side in self._sides)
+        return busy_s() - own
+
+    def others(self) -> float:
+        """Processors that they kept busy, on average; 0 if it is not known."""
+        elapsed = time.perf_counter() - self._start
+        return max(0.0, (self._others_s() - self._before) / elapsed) if busy_s() and elapsed else 0.0
 
 
 def _bandwidths(sides: Sequence[Side], probe: Probe) -> list[float]:

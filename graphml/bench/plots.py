@@ -16,6 +16,7 @@ import numpy as np
 
 from graphml.bench.bar_charts import FARTHEST
 from graphml.bench.cells import device
+from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import Row
 from graphml.errors import UsageError
 from graphml.inspect.measured import Profile, Stage
@@ -76,9 +77,7 @@ def draw_bars(folder: Path, rows: Sequence[Row]) -> list[Path]:
     Returns the written files. UsageError for a folder that cannot be written.
     """
     sides = dict.fromkeys(row.backends for row in rows)
-    found = {
-        side: [row for row in rows if row.backends == side and "t/s" not in row.refused] for side in sides
-    }
+    found = {side: [row for row in rows if row.backends == side and _is_figure(row)] for side in sides}
     with writing(folder):
         return [_bars(folder, side, of, rows) for side, of in found.items() if of]
 
@@ -95,10 +94,15 @@ def draw_rooflines(
         return [_roofline(folder, profile, backend, stage, bandwidth, flops) for stage in profile.stages]
 
 
+def _is_figure(row: Row) -> bool:
+    """Whether the speed of a row counts."""
+    return "t/s" not in row.refused and row.correct != WRONG
+
+
 def lines(rows: Sequence[Row], field: str) -> list[Line]:
     """Lines of rows that differ only in the field: label, and x, median, quartiles."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in (one for one in rows if "t/s" not in one.refused):
+    for row in filter(_is_figure, rows):
         groups.setdefault(tuple(getattr(row, name) for name in _IDENTITY if name != field), []).append(row)
     kept = [sorted(group, key=lambda row: int(getattr(row, field))) for group in groups.values()]
     kept = [group for group in kept if len({getattr(row, field) for row in group}) > 1]

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphml.bench.describe import Environment
+from graphml.bench.logit_check import WRONG, Checked
 from graphml.bench.measure import Measured, Round
 from graphml.bench.test_plan import Setting
 
@@ -31,9 +34,15 @@ class Row:
     copies (read and written) on a device; 0: not measured. of_bandwidth: gb_s as a part of 1 of it.
     bound: the largest share of the time (memory, compute, overhead), and the shares; "" if not known.
     suite_case, wanted, verdict: of a suite, the row's name, its goals and whether it reached them.
-    peer, ratio, ratio_q1, ratio_q3: the median of the rounds' ratios of this row to the peer's;
-    quartiles. The first side's peer is the first other engine, or else the second side, that of all others
-    the first.
+    peer, ratio, ratio_q1, ratio_q3: the median of the rounds' ratios of this row's speed to the peer's;
+    quartiles. The peer of all rows is the first other engine, or else the second side; it has none itself,
+    nor has a wrong side, nor any beside a peer that is wrong. judge: its name, in all rows of several sides.
+    correct, logits_nmse: of several sides whether its logits are those of the reference (`logit_check`),
+    and their error; "", -1: not checked, or not known. why_unchecked: the reason.
+    load_ms, compile_ms: of opening the model, and of making the programs of all tests so far. step_p50_ms,
+    step_p90_ms, step_p99_ms: of a decode step, over all rounds; 0: the test has none. peak_bytes: most of the
+    side's process in RAM. device_bytes: of the device's memory, now. joules_per_token: of the processor's
+    packages, the median of the rounds; 0: not known. others_busy: processors that other processes kept busy.
     side: 0 for the first. device, device_kind, driver: of the side ("": its backend does not report it).
     place, gpu_layers: of the setting; -1: all layers, or as many as fit.
     refused: the figures ("t/s", "ratio") that were too noisy to be quoted: their quartiles are further apart
@@ -104,6 +113,20 @@ class Row:
     refused: str = ""
     place: str = ""
     gpu_layers: int = -1
+    judge: str = ""
+    correct: str = ""
+    logits_nmse: float = -1.0
+    why_unchecked: str = ""
+    load_ms: float = 0.0
+    compile_ms: float = 0.0
+    step_p50_ms: float = 0.0
+    step_p90_ms: float = 0.0
+    step_p99_ms: float = 0.0
+    peak_bytes: int = 0
+    device_bytes: int = 0
+    joules_per_token: float = 0.0
+    why_no_energy: str = ""
+    others_busy: float = 0.0
     samples_ns: tuple[int, ...] = ()
     samples_ts: tuple[float, ...] = ()
     samples_ratio: tuple[float, ...] = ()
@@ -116,13 +139,23 @@ SCALARS = tuple(name for name in FIELDS if name not in SAMPLES)
 
 @dataclass(frozen=True)
 class Context:
-    """Common fields of a setting's rows. about: the sides' descriptions; the first also of the model."""
+    """Common fields of a setting's rows. about: the sides' descriptions; the first also of the model.
+
+    correct: of each side, if they were checked; else why_unchecked. why_no_energy: if it is not known.
+    """
 
     setting: Setting
     about: Sequence[dict[str, Any]]
     environment: Environment
     test_time: str
     model_sha256: str = ""
+    correct: Sequence[Checked] = ()
+    why_unchecked: str = ""
+    why_no_energy: str = ""
+
+    def is_wrong(self, side: int) -> bool:
+        """Whether a side's logits are not those of the reference."""
+        return bool(self.correct) and self.correct[side].verdict == WRONG
 
 
 def rows(found: Round, context: Context) -> list[Row]:
@@ -143,12 +176,12 @@ def too_noisy(first: float, middle: float, third: float) -> bool:
     return third - first > middle
 
 
-def _peer(index: int, about: Sequence[dict[str, Any]]) -> int | None:
-    """The side that a side is compared with: see `Row`."""
+def _judge(about: Sequence[dict[str, Any]]) -> int | None:
+    """The side that others are compared with: the first other engine, or else the second side."""
     if len(about) < 2:
         return None
     others = (i for i, one in enumerate(about) if one["engine_version"] != about[0]["engine_version"])
-    return next(others, 1) if index == 0 else 0
+    return next(others, 1)
 
 
 def _row(found: Round, index: int, one: Measured, context: Context) -> Row:
@@ -157,7 +190,12 @@ def _row(found: Round, index: int, one: Measured, context: Context) -> Row:
     q1, median, q3 = quartiles(rates)
     seconds = test.n_tokens / median
     bandwidth, speed = one.bandwidth, one.cost.n_bytes / seconds
-    peer = _peer(index, context.about)
+    judge = _judge(context.about)
+    excluded = judge is None or index == judge or context.is_wrong(index) or context.is_wrong(judge)
+    peer = None if excluded else judge
+    correct = context.correct[index] if context.correct else Checked()
+    p50, p90, p99 = np.percentile(one.steps, (50, 90, 99)) / 1e6 if one.steps else (0.0, 0.0, 0.0)
+    joules = statistics.median(one.joules) / test.n_tokens if one.joules else 0.0
     ratios = [] if peer is None else found.ratios(peer, index)
     ratio_q1, ratio, ratio_q3 = quartiles(ratios) if ratios else (0.0, 0.0, 0.0)
     noise = {"t/s": (q1, median, q3), "ratio": (ratio_q1, ratio, ratio_q3)}
@@ -178,13 +216,20 @@ def _row(found: Round, index: int, one: Measured, context: Context) -> Row:
         share_memory=one.bound.get("memory", 0.0), share_compute=one.bound.get("compute", 0.0),
         share_overhead=one.bound.get("overhead", 0.0),
         peer="" if peer is None else found.sides[peer].side.name,
-        ratio=ratio, ratio_q1=ratio_q1, ratio_q3=ratio_q3, quant=setting.quant, resident_bytes=one.resident,
+        ratio=ratio, ratio_q1=ratio_q1, ratio_q3=ratio_q3, quant=setting.quant,
+        resident_bytes=one.usage.resident,
         engine_version=context.about[index]["engine_version"], level=context.about[index]["level"],
         model_sha256=context.model_sha256, cpu_cores=env.cpu_cores, cpu_governor=env.cpu_governor, os=env.os,
         python=env.python, numpy=env.numpy, llvmlite=env.llvmlite,
         load_average=env.load_average, side=index, device=device["name"], device_kind=device["kind"],
         driver=device["driver"], refused=", ".join(name for name, of in noise.items() if too_noisy(*of)),
-        place=setting.place, gpu_layers=setting.gpu_layers,
+        place=setting.place, gpu_layers=setting.gpu_layers, correct=correct.verdict,
+        judge="" if judge is None else found.sides[judge].side.name,
+        logits_nmse=correct.nmse, why_unchecked=context.why_unchecked,
+        load_ms=context.about[index].get("load_ms", 0.0), compile_ms=1e3 * one.usage.compile_s,
+        step_p50_ms=float(p50), step_p90_ms=float(p90), step_p99_ms=float(p99), peak_bytes=one.usage.peak,
+        device_bytes=one.usage.device, joules_per_token=joules, why_no_energy=context.why_no_energy,
+        others_busy=one.others_busy,
         samples_ns=one.ns, samples_ts=tuple(rates),
         samples_ratio=tuple(ratios),
     )  # fmt: skip

@@ -9,22 +9,23 @@ import base64
 import hashlib
 import html
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from importlib.resources import files
-from typing import Any
 
 from graphml.bench.bar_charts import Bar, chart
 from graphml.bench.cells import (
-    TOO_NOISY,
-    WHAT_TO_DO,
     device,
+    logits,
+    notes,
     of_bandwidth,
+    of_side,
     params,
     ratio,
     size,
     speed,
+    steps,
 )
-from graphml.bench.result_rows import Row, quartiles, too_noisy
+from graphml.bench.logit_check import WRONG
+from graphml.bench.result_rows import Row
 from graphml.errors import GraphmlError
 from graphml.inspect.node_names import printable
 
@@ -48,9 +49,12 @@ _LAST: Sequence[_Column] = (
     ("GB/s", True, lambda row: "" if "t/s" in row.refused else f"{row.gb_s:.1f}"),
     ("of bandwidth", True, of_bandwidth),
     ("bound by", False, lambda row: "" if "t/s" in row.refused else row.bound),
-    ("ratio", True, lambda row: f"{ratio(row)} of {row.peer}" if row.peer else ""),
-    ("device", False, device),
 )
+_COMPARED: Sequence[_Column] = (
+    ("ms a step, p50 / p90 / p99", True, steps),
+    ("logits", False, logits),
+)
+_DEVICE: Sequence[_Column] = (("device", False, device),)
 _JUDGED: Sequence[_Column] = (
     ("wanted", False, lambda row: row.wanted),
     ("verdict", False, lambda row: row.verdict),
@@ -83,7 +87,8 @@ def _columns(first: Row, shown: Sequence[str]) -> list[_Column]:
         if name != "ratio"
     ]
     case, judged = (_CASE, _JUDGED) if first.suite_case else ((), ())
-    return [*case, *_FIRST, *more, *_LAST, *judged]
+    compared = [*_COMPARED, (f"ratio to {first.judge}", True, ratio)] if first.judge else []
+    return [*case, *_FIRST, *more, *_LAST, *compared, *_DEVICE, *judged]
 
 
 def _begin(first: Row, shown: Sequence[str]) -> str:
@@ -115,14 +120,10 @@ def _line(cells: Iterable[tuple[str, bool]]) -> str:
 
 
 def _end(rows: Sequence[Row], commands: Sequence[str], warning: str = "") -> str:
-    marks = [
-        "* The quartiles lie more than 10 % of the median apart." * any(row.noisy for row in rows),
-        f"{TOO_NOISY.capitalize()}: {WHAT_TO_DO}." * any(row.refused for row in rows),
-        warning,
-    ]
-    notes = "".join(f'<p class="note">{html.escape(one)}</p>\n' for one in marks if one)
+    marks = [*(note.strip() for note in notes(rows)), warning]
+    told = "".join(f'<p class="note">{html.escape(one)}</p>\n' for one in marks if one)
     parts = [_charts(rows), _facts(rows), _commands(commands), _how(rows), _rounds(rows)]
-    return f"</tbody></table></div>\n{notes}</section>\n" + "".join(parts) + "</main>\n</body>\n</html>\n"
+    return f"</tbody></table></div>\n{told}</section>\n" + "".join(parts) + "</main>\n</body>\n</html>\n"
 
 
 def _charts(rows: Sequence[Row]) -> str:
@@ -142,38 +143,10 @@ def _charts(rows: Sequence[Row]) -> str:
                 roof = any(bar.mark for bar in bars)
                 said = "tokens per second" + ("; dashed: what the memory's bandwidth allows" if roof else "")
                 found.append(_figure(", ".join(filter(None, (title, model))), said, bars))
-    peers = list(dict.fromkeys(row.peer for row in rows if row.peer and not row.side))
-    for peer in peers:
-        bars = [_ratio_bar(row, rows, sides) for row in _held_against(peer, rows)]
+    for peer in dict.fromkeys(row.peer for row in rows if row.peer):
+        bars = [_ratio_bar(row, rows, sides) for row in rows if row.peer == peer]
         found.append(_figure(f"Speed in proportion to {peer}", f"dashed: as fast as {peer}", bars))
     return f'<section class="charts">\n{"".join(found)}</section>\n'
-
-
-def _held_against(peer: str, rows: Sequence[Row]) -> Iterator[Row]:
-    """The rows of the sides other than a peer, with the ratio of their rounds to its rounds.
-
-    Rows of one test follow one another, that of the first side first. Its peer is that of the whole test.
-    """
-    tests: list[list[Row]] = []
-    for row in rows:
-        if not row.side or not tests:
-            tests.append([])
-        tests[-1].append(row)
-    for first, *others in tests:
-        if first.peer != peer:
-            continue
-        yield first
-        theirs = next((row.samples_ns for row in others if row.backends == peer), ())
-        for row in others:
-            if row.backends != peer and theirs:
-                yield replace(row, peer=peer, **_ratios(row, theirs))
-
-
-def _ratios(row: Row, theirs: Sequence[int]) -> dict[str, Any]:
-    first, middle, third = quartiles([b / a for a, b in zip(row.samples_ns, theirs, strict=True)])
-    refused = [name for name in row.refused.split(", ") if name not in ("", "ratio")]
-    refused += ["ratio"] * too_noisy(first, middle, third)
-    return {"ratio": middle, "ratio_q1": first, "ratio_q3": third, "refused": ", ".join(refused)}
 
 
 def _figure(title: str, said: str, bars: Sequence[Bar]) -> str:
@@ -183,10 +156,11 @@ def _figure(title: str, said: str, bars: Sequence[Bar]) -> str:
 
 def _bar(row: Row, rows: Sequence[Row], sides: Sequence[str]) -> Bar:
     """A bar of speed; its mark is the roof of generation: the speed at the memory's bandwidth."""
-    refused = "t/s" in row.refused
+    refused = "t/s" in row.refused or row.correct == WRONG
     roof = row.median_ts / row.of_bandwidth if row.of_bandwidth and row.n_gen and not refused else 0.0
     value = None if refused else row.median_ts
-    return Bar(_name(row, rows), speed(row), sides.index(row.backends), value, row.q1_ts, row.q3_ts, roof)
+    said = WRONG if row.correct == WRONG else speed(row)
+    return Bar(_name(row, rows), said, sides.index(row.backends), value, row.q1_ts, row.q3_ts, roof)
 
 
 def _ratio_bar(row: Row, rows: Sequence[Row], sides: Sequence[str]) -> Bar:
@@ -226,15 +200,17 @@ def _facts(rows: Sequence[Row]) -> str:
     }
     found = [_list("Machine", machine)]
     for name in dict.fromkeys(row.backends for row in rows):
-        row = next(one for one in rows if one.backends == name)
+        row = [one for one in rows if one.backends == name][-1]
         best = max(one.bandwidth_gb_s for one in rows if one.backends == name)
         how = "copies on it, read and written" if row.driver else "plain reads"
         facts = {
             "Version": row.engine_version,
             "Built for": row.level,
-            "Device": row.device,
+            "Device": device(row),
             "Driver": f"{row.driver} ({row.device_kind})" if row.driver else "",
             "Memory gives": f"{best:.1f} GB/s at best ({how})" if best else "not measured",
+            "Cost": of_side(row),
+            "Energy": f"not known: {row.why_no_energy}" if row.why_no_energy else "",
         }
         found.append(_list(f"Side: {name}", facts))
     for row in {row.model_filename: row for row in rows}.values():
@@ -267,7 +243,8 @@ def _how(rows: Sequence[Row]) -> str:
     turns = "The sides took turns, round by round. " if len({row.backends for row in rows}) > 1 else ""
     text = (
         f"{turns}Figures are medians of {rounds} rounds ± half the distance of their quartiles (whiskers: "
-        "the quartiles). A ratio is the median of the ratios of the rounds. Tokens are random; sampling, "
+        "the quartiles). A ratio is a row's speed to that of the side that the column names, the median over "
+        "the rounds; a side whose logits are not the reference's has none. Tokens are random; sampling, "
         "tokenising and compiling are not in the time."
     )
     return f"<section><h2>How it was measured</h2><p>{text}</p></section>\n"

@@ -12,7 +12,18 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from graphml.bench.cells import device, notes, of_bandwidth, params, ratio, size, speed
+from graphml.bench.cells import (
+    device,
+    logits,
+    notes,
+    of_bandwidth,
+    params,
+    ratio,
+    sides,
+    size,
+    speed,
+    steps,
+)
 from graphml.bench.result_rows import SCALARS, Row
 from graphml.bench.results_page import page
 from graphml.errors import GraphmlError
@@ -26,10 +37,11 @@ _WIDTHS = {
     "model": -30, "size": 10, "params": 10, "backend": -10, "threads": 7, "n_batch": 7, "n_ubatch": 8,
     "type_k": 6, "type_v": 6, "quant": -6, "place": -20, "gpu_layers": 10,
     "test": 15, "t/s": 20, "GB/s": 8, "of bandwidth": 12, "GFLOP/s": 8,
-    "bound by": -8, "ratio": 22, "device": -30,
+    "bound by": -8, "ms a step p50 / p90 / p99": 25, "logits": -14, "ratio": 22, "device": -30,
 }  # fmt: skip
 _FIRST = ("model", "size", "params", "backend", "threads")
 _SETTINGS = ("n_batch", "n_ubatch", "type_k", "type_v", "quant", "place")
+_COMPARED = ("ms a step p50 / p90 / p99", "logits", "ratio")  # of several sides
 _LAST = ("test", "t/s", "GB/s", "of bandwidth", "GFLOP/s", "bound by")
 
 
@@ -37,22 +49,24 @@ def markdown(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
     """A table; its t/s is the median and half the distance of the quartiles. shown: more columns."""
     columns: tuple[str, ...] = ()
     bandwidths: dict[str, float] = {}
-    noisy, refused, last, head = False, False, None, ""
+    kept, head, compared = list[Row](), "", "ratio" in shown
     for row in found:
         if not columns:
             columns = (*_FIRST, *(name for name in shown if name != "ratio"), *_LAST)
-            columns += (*("ratio",) * ("ratio" in shown), "device")
+            columns += (*_COMPARED * compared, "device")
+            names = {name: name for name in columns} | {"ratio": f"ratio to {row.judge}"}
             rules = {name: "-" * (abs(_WIDTHS[name]) - 1) + ":-"[_WIDTHS[name] < 0] for name in columns}
-            head = _line(columns, {name: name for name in columns}) + _line(columns, rules)
+            head = _line(columns, names) + _line(columns, rules)
         yield head + _line(columns, _cells(row))
         head = ""
         bandwidths[device(row)] = max(row.bandwidth_gb_s, bandwidths.get(device(row), 0.0))
-        noisy, refused, last = noisy or row.noisy, refused or bool(row.refused), row
-    if last is None:
+        kept.append(row)
+    if not kept:
         return
-    version = last.build_commit or last.engine_version
-    yield f"\nbuild: {version}; {last.cpu_info}{_memory(bandwidths)}\n"
-    yield from notes(noisy, refused)
+    version = kept[-1].build_commit or kept[-1].engine_version
+    yield f"\nbuild: {version}; {kept[-1].cpu_info}{_memory(bandwidths)}\n"
+    yield from sides(kept) if compared else ()
+    yield from notes(kept)
 
 
 def _memory(bandwidths: Mapping[str, float]) -> str:
@@ -95,7 +109,9 @@ def _cells(row: Row) -> dict[str, str]:
         **dict.fromkeys(("GB/s", "of bandwidth", "GFLOP/s", "bound by"), ""),
         **of_speed,
         "t/s": speed(row),
-        "ratio": f"{ratio(row)} {row.peer}" if row.peer else "",
+        "ms a step p50 / p90 / p99": steps(row),
+        "logits": logits(row),
+        "ratio": ratio(row),
         "device": device(row).replace("|", "\\|"),
     }
 

@@ -5,6 +5,7 @@ Runs in its own process; see `side` for the reason.
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,10 +15,11 @@ import numpy as np
 
 import graphml
 from graphml.api.batch import Batch
-from graphml.backend import NamedDevice, Progress, StepTime, TimedProgram, no_progress
+from graphml.backend import AllocatingDevice, NamedDevice, Progress, StepTime, TimedProgram, no_progress
 from graphml.bench.costs import cost, shares
-from graphml.bench.describe import describe_file
+from graphml.bench.describe import describe_file, memory_bytes
 from graphml.bench.engine_decoding import EngineDecoding
+from graphml.bench.side import Usage
 from graphml.bench.test_plan import Setting, Test
 from graphml.errors import UsageError
 from graphml.inspect.work import Work
@@ -37,6 +39,8 @@ class Runner:
             arch=Path(setting.arch) if setting.arch else None,
         )  # fmt: skip
         self.load_s = time.perf_counter() - start
+        self.compile_s = 0.0
+        self.steps: list[int] = []
         self._n_batch = setting.n_batch
         self._batch: Batch | None = None
         self._engine: EngineDecoding | None = None  # of a sampled test, in place of a batch
@@ -53,6 +57,7 @@ class Runner:
             "level": str(facts.get("instruction set", "")),
             "device": self._device(),
             "load_ms": 1e3 * self.load_s,
+            "n_vocab": self.model.n_vocab,
         }
 
     def _device(self) -> dict[str, str] | None:
@@ -76,6 +81,7 @@ class Runner:
                 f"was trained for {self.model.n_ctx}"
             )
         self._test = test
+        self._compile(test)
         if test.sampled:
             self._engine = EngineDecoding(self.model, test)
             return cost(self.model.executor, test)
@@ -85,11 +91,37 @@ class Runner:
             self._evaluate(self._ids[test.n_prompt + test.n_gen :])
         return cost(self.model.executor, test)
 
+    def _compile(self, test: Test) -> None:
+        """Make the programs of a test, unless they are there, on a clock of their own."""
+        start = time.perf_counter()
+        programs, several = self.model.executor.programs, test.n_parallel
+        if test.n_gen or test.sampled:
+            programs.compiled_for(several, several)
+        if test.n_prompt or test.n_depth:
+            programs.compiled_for(self.model.executor.n_batch, several)
+        self.compile_s += time.perf_counter() - start
+
+    def logits(self, ids: Sequence[int], n_prompt: int) -> str:
+        """Of a prompt of the first ids and of each further one, float32 in base64; ends the present test."""
+        self._end()
+        self._compile(Test(n_prompt, len(ids) - n_prompt))
+        with self.model.batch(1, len(ids), seed=0) as batch:
+            (session,) = batch.sessions
+            rows = [session.eval(ids[:n_prompt]), *(session.eval([one]) for one in ids[n_prompt:])]
+        return base64.b64encode(np.stack(rows).astype("<f4").tobytes()).decode()
+
+    def usage(self) -> Usage:
+        """What this process has used so far."""
+        device = self.model.executor.device
+        held = device.allocated_bytes if isinstance(device, AllocatingDevice) else 0
+        return Usage(memory_bytes("VmRSS"), memory_bytes("VmHWM"), held, time.process_time(), self.compile_s)
+
     def run(self) -> int:
-        """Run the test once; returns nanoseconds."""
+        """Run the test once; returns nanoseconds. `steps` are those of its decode steps."""
         return self._run(self._test.n_gen)
 
     def _run(self, n_gen: int) -> int:
+        self.steps = []
         if self._engine is not None:
             return self._engine.run(n_gen)
         assert self._batch is not None
@@ -101,7 +133,9 @@ class Runner:
         if self._test.n_prompt:
             self._evaluate(self._ids[: self._test.n_prompt])
         for token in self._ids[self._test.n_prompt : self._test.n_prompt + n_gen]:
+            begin = time.perf_counter_ns()
             self._evaluate([int(token)])
+            self.steps.append(time.perf_counter_ns() - begin)
         return time.perf_counter_ns() - start
 
     def _evaluate(self, ids: Sequence[int] | np.ndarray[Any, Any]) -> None:

@@ -8,17 +8,22 @@ each run until the other's threads are asleep too. Knows processes and JSON line
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from graphml import errors, peers
+import numpy as np
+
+from graphml import errors, peers, settings
+from graphml.bench.logit_check import Logits
 from graphml.bench.test_plan import LLAMA_CPP, Setting, Test
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.work import Work
@@ -27,11 +32,27 @@ END_S = 20.0
 PEERS = (LLAMA_CPP,)
 
 
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """What a side's process has used so far; 0: not known.
+
+    resident, peak: bytes in RAM now, and at most. device: bytes of the device's memory now. cpu_s: processor
+    seconds. compile_s: seconds of making programs.
+    """
+
+    resident: int = 0
+    peak: int = 0
+    device: int = 0
+    cpu_s: float = 0.0
+    compile_s: float = 0.0
+
+
 class Side(Protocol):
-    """The interface of a side for `measure`."""
+    """The interface of a side for `measure`. steps: nanoseconds of each decode step of the latest run."""
 
     name: str
     about: dict[str, Any]
+    steps: list[int]
 
     @property
     def on_host(self) -> bool:
@@ -52,8 +73,8 @@ class Side(Protocol):
         bandwidth: bytes per second of memory. usual_s: seconds that a run usually takes.
         """
 
-    def resident(self) -> int:
-        """Bytes in RAM; 0 if not known."""
+    def usage(self) -> Usage:
+        """What it has used so far."""
 
     def close(self) -> None:
         """End it."""
@@ -64,13 +85,14 @@ class ProcessSide:
 
     def __init__(self, setting: Setting, python: str = sys.executable) -> None:
         self.setting = setting
+        self.steps: list[int] = []
         self.name = setting.backend if setting.engine == "graphml" else setting.engine
-        command = _command(setting, python)
+        command, environment = _command(setting, python)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - until the end
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-                encoding="utf-8",
+                encoding="utf-8", env=environment,
             )  # fmt: skip
         except OSError as error:
             self._errors.close()
@@ -97,16 +119,24 @@ class ProcessSide:
 
     def run(self) -> int:
         """See `Side`."""
-        return int(self._ask({"do": "run"}, "ns")["ns"])
+        found = self._ask({"do": "run"}, "ns")
+        self.steps = [int(one) for one in found.get("steps", ())]
+        return int(found["ns"])
 
     def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
         """See `Side`."""
         found = self._ask({"do": "bound", "bandwidth": bandwidth, "usual_s": usual_s})
         return {name: float(part) for name, part in found.items()}
 
-    def resident(self) -> int:
+    def usage(self) -> Usage:
         """See `Side`."""
-        return int(self._ask({"do": "memory"}, "resident")["resident"])
+        return Usage(**self._ask({"do": "usage"}, "resident"))
+
+    def logits(self, ids: Sequence[int], n_prompt: int) -> Logits:
+        """Of a prompt of the first ids and of each further one: float32 [1 + others, n_vocab]."""
+        found = self._ask({"do": "logits", "ids": list(ids), "n_prompt": n_prompt}, "logits")
+        rows = np.frombuffer(base64.b64decode(found["logits"]), "<f4")
+        return rows.reshape(1 + len(ids) - n_prompt, -1)
 
     def close(self) -> None:
         """See `Side`. A process that does not end by itself is killed."""
@@ -159,9 +189,10 @@ class ProcessSide:
         return lines[-1] if lines else "it said nothing"
 
 
-def _command(setting: Setting, python: str) -> list[str]:
+def _command(setting: Setting, python: str) -> tuple[list[str], dict[str, str] | None]:
+    """The command of a side's process, and its environment; None: this one's."""
     if setting.engine == "graphml":
-        return [sys.executable, "-m", "graphml.bench.worker"]
+        return settings.python_child("-m", "graphml.bench.worker")
     if setting.engine not in PEERS:
         raise UsageError(f"--peer: wanted one of {', '.join(PEERS)}; got {setting.engine!r}")
-    return [python, str(Path(peers.__file__).with_name("measure_llama_cpp.py"))]
+    return [python, str(Path(peers.__file__).with_name("measure_llama_cpp.py"))], None

@@ -16,6 +16,7 @@ from typing import Any
 from graphml.backend import Progress, no_progress
 from graphml.bench.cells import TOO_NOISY, device, notes, of_bandwidth, ratio, speed
 from graphml.bench.job import Job
+from graphml.bench.logit_check import WRONG
 from graphml.bench.measure import measure
 from graphml.bench.result_rows import Row, rows
 from graphml.bench.side import ProcessSide
@@ -50,9 +51,11 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """PASS, or the figures that fall short, or those that were refused."""
+        """PASS, or the figures that fall short, or those that were refused; or that its logits are wrong."""
         missed = [goal for goal in self.goals if not self.reached(goal)]
         short = [goal.figure for goal in missed if not self.refused(goal)]
+        if self.row.correct == WRONG:
+            return WRONG
         if not self.goals:
             return ""
         if missed and not short:
@@ -133,12 +136,12 @@ def _beside_busy(job: Job, setting: Setting, busy: int, progress: Progress) -> I
         stack.enter_context(_busy_processes(busy))
         shared = job.shared(setting, sides, digest)
         for found in measure(sides, job.tests, job.repetitions, warm=job.warm, progress=progress):
-            yield from rows(found, shared)
+            yield from (replace(row, others_busy=0.0) for row in rows(found, shared))  # they are meant
 
 
 @contextmanager
 def _busy_processes(count: int) -> Iterator[None]:
-    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    started = [subprocess.Popen([sys.executable, "-P", "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
     finally:
@@ -165,16 +168,16 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Judged], str]], ...] = (
 
 def markdown(found: Iterable[Judged]) -> Iterator[str]:
     """One line for each case once it is measured; then the machine."""
-    noisy, refused, last = False, False, None
-    head = heads(_COLUMNS)
+    kept, head = list[Row](), heads(_COLUMNS)
     for one in found:
         yield head + aligned(_COLUMNS, [cell(one) for _, _, cell in _COLUMNS])
-        noisy, refused = noisy or one.row.noisy, refused or bool(one.row.refused)
-        last, head = one.row, ""
-    if last is not None:
+        head = ""
+        kept += [one.row, *one.others]
+    if kept:
+        last = kept[-1 - len(one.others)]
         version = last.build_commit or last.engine_version
         yield f"\nbuild: {version}; {device(last)}; load {last.load_average:.1f} at the beginning\n"
-    yield from notes(noisy, refused)
+    yield from notes(kept)
 
 
 def heads(columns: Sequence[tuple[str, int, Any]]) -> str:

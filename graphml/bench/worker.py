@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from graphml.bench.describe import resident_bytes
 from graphml.bench.runner import Runner
 from graphml.bench.test_plan import Setting, Test
 from graphml.errors import GraphmlError
@@ -39,13 +38,14 @@ def main() -> None:
 
 
 def carry_out(runner: Runner, command: dict[str, Any]) -> dict[str, Any]:
-    """Run one command: prepare a test, run it, or report its bound, the bandwidth or the memory in use."""
+    """Run one command: prepare a test, run it, compute logits, or report a bound, bandwidth or usage."""
     verbs: dict[str, Callable[[], dict[str, Any]]] = {
         "prepare": lambda: dataclasses.asdict(runner.prepare(Test(**command["test"]))),
-        "run": lambda: {"ns": runner.run()},
+        "run": lambda: {"ns": runner.run(), "steps": runner.steps},
+        "logits": lambda: {"logits": runner.logits(command["ids"], command["n_prompt"])},
         "bound": lambda: runner.bound(command["bandwidth"], command["usual_s"]),
         "bandwidth": lambda: {"bandwidth": runner.bandwidth()},
-        "memory": lambda: {"resident": resident_bytes()},
+        "usage": lambda: dataclasses.asdict(runner.usage()),
     }
     return verbs[command["do"]]()
 

@@ -129,6 +129,7 @@ def _job(lengths: LengthOptions, how: RunOptions, hashed: bool) -> Job:
         not how.no_warmup,
         how.delay,
         hashed=hashed,
+        checked=not how.no_check,
     )
 
 

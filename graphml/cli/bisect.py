@@ -58,7 +58,8 @@ def bisect(
     check_folder("--repro", out)
     if saved is not None and (given.fuse_a or given.prompt != numbers.TEXT):
         raise UsageError("--saved: wanted no --fuse-a and no --prompt: the run has its own")
-    with numbers.opened(model, opening, given, None if saved else given.a, given.b) as sides:
+    judged, judging = given.backends
+    with numbers.opened(model, opening, given, None if saved else judged, judging) as sides:
         executor = sides.b.executor
         if saved is not None:
             run = restore(saved, executor.weights)
@@ -73,7 +74,7 @@ def bisect(
             assert sides.a is not None
             judge = Judge(executor, sides.options_b, limit, sides.a.executor.device)
             run, other, found = examine(sides.a.executor, sides.ids, sides.options_a, judge)
-        files = _write(found.first, run, given.b, out, opening.threads)
+        files = _write(found.first, run, judging, out, opening.threads)
     if given.format == "json":
         write_json({**as_json(found), "a": dict(run.facts), "b": dict(other.facts), "repro": files})
     else:

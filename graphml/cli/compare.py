@@ -46,7 +46,8 @@ def compare(
     check_target("--graph", graph)
     if saving is not None:
         _npz(saving)
-    with numbers.opened(model, opening, given, given.a, given.a if saving else given.b) as sides:
+    judged, judging = given.backends
+    with numbers.opened(model, opening, given, judged, judged if saving else judging) as sides:
         assert sides.a is not None
         run = observe(sides.a.executor, sides.ids, sides.options_a)
         if saving is not None:

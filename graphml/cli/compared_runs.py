@@ -22,8 +22,15 @@ from graphml.errors import UsageError
 SMALLEST_BATCH = 32
 TEXT = "Once upon a time there was a little girl who liked to look at the stars. Every night she"
 
-BackendA = Annotated[str, typer.Option("--a", metavar="BACKEND", help="What is looked at.")]
-BackendB = Annotated[str, typer.Option("--b", metavar="BACKEND", help="What it is held against.")]
+JUDGE = "reference"
+Backends = Annotated[
+    str,
+    typer.Option(
+        "--backend",
+        metavar="A,B",
+        help=f"A is judged, B is the judge ({JUDGE} if A is alone); may be one backend with other fusions.",
+    ),
+]
 FuseA = Annotated[
     str, typer.Option("--fuse-a", metavar="SWITCHES", help="Fusions of A; as --fuse.", show_default=False)
 ]
@@ -43,13 +50,21 @@ FORMATS = ("md", "json")
 class Given:
     """The options of both, besides those of opening the model."""
 
-    a: BackendA = "cpu"
-    b: BackendB = "reference"
+    backend: Backends = f"cpu,{JUDGE}"
     fuse_a: FuseA = ""
     fuse_b: FuseB = ""
     prompt: Prompt = TEXT
     tokens: Tokens = 8
     format: Format = "md"
+
+    @property
+    def backends(self) -> tuple[str, str]:
+        """A, which is judged, and B, which judges; UsageError for names that are no two backends."""
+        names = [name.strip() for name in self.backend.split(",")]
+        if len(names) > 2:
+            raise UsageError(f"--backend: wanted A,B, or A for A,{JUDGE}; got {self.backend!r}")
+        check_backends("--backend", self.backend)
+        return names[0], names[1] if len(names) > 1 else JUDGE
 
 
 @dataclass(frozen=True)
@@ -68,9 +83,6 @@ def opened(
     model: str | None, opening: options.Opening, given: Given, a: str | None, b: str
 ) -> Iterator[Sides]:
     """Open the model once per backend; a None: it is not run."""
-    for option, name in (("--a", a), ("--b", b)):
-        if name is not None:
-            check_backends(option, name)
     options_a, options_b = CompileOptions(given.fuse_a), CompileOptions(given.fuse_b)
     for one in (options_a, options_b):
         one.fusions()  # a wrong name is told before anything is opened

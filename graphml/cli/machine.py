@@ -77,12 +77,11 @@ def multiply_rate(threads: int) -> float:
     Asked in a process of its own, because a BLAS fixes its threads when it is loaded; 0 if that fails.
     """
     names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-    environment = settings.child_environment(dict.fromkeys(names, str(threads)))
+    command, environment = settings.python_child("-c", _MULTIPLY, **dict.fromkeys(names, str(threads)))
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _MULTIPLY], capture_output=True, text=True, timeout=60, check=True,
-            env=environment,
-        )  # fmt: skip
+            command, capture_output=True, text=True, timeout=60, check=True, env=environment
+        )
         return float(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return 0.0

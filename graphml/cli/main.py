@@ -32,6 +32,14 @@ COMMANDS = (
 )  # fmt: skip
 
 
+FORMER_OPTIONS = {
+    (command, option): "wanted --backend A,B, of which A is judged and B is the judge"
+    for command in ("compare", "bisect")
+    for option in ("--a", "--b")
+}
+"""Command and an option that it had -> what it has today."""
+
+
 def module_of(command: str) -> str:
     """The name of a command's file and function; a word of Python's own ends in `_`."""
     name = command.replace("-", "_")
@@ -100,7 +108,7 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an error of graphml becomes one line on stderr."""
         try:
-            result = super().invoke(ctx)
+            result = self._invoked(ctx)
             sys.stdout.flush()
         except GraphmlError as error:
             if settings.debug():
@@ -124,6 +132,19 @@ class Commands(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         return result
+
+    def _invoked(self, ctx: Any) -> Any:
+        """Run the command; the error of an option that it had says what it has today."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if type(error).__name__ != "NoSuchOption":  # of click, which Typer has as a copy of its own
+                raise
+            name = getattr(error, "option_name", "")
+            today = FORMER_OPTIONS.get((str(ctx.invoked_subcommand), name))
+            if today is None:
+                raise
+            raise UsageError(f"{name}: {today}") from None
 
 
 def _summary(file: Path, name: str) -> str | None:

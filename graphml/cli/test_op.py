@@ -21,6 +21,7 @@ from graphml.inspect.text_table import text_table
 from graphml.ir.own_op import OwnOp
 from graphml.loading import discovery
 from graphml.loading.own_ops import load_ops_of_file, load_own_ops
+from graphml.similar_names import did_you_mean
 
 ORACLE = "reference"  # which is what the others are compared with
 OUTPUTS = ("table", "json")
@@ -53,6 +54,7 @@ def test_op(
     ops = [one for one in load_ops_of_file(file) if matches(one.name, op)]
     if not ops:
         raise UsageError(f"{file}: declares and imports no op like {op!r} (see graphml.ops.op)")
+    _check_kernels(ops)
     backends = _usable(backend)
     found: list[OwnResult] = []
     with Bars() as bars:
@@ -65,6 +67,16 @@ def test_op(
         _print(ops, found, memory)
     if any(result.failed for result in found):
         raise typer.Exit(1)
+
+
+def _check_kernels(ops: Sequence[OwnOp]) -> None:
+    """A kernel for a backend that is not here cannot be tested: its name may be wrong."""
+    installed = discovery.backend_names()
+    for op in ops:
+        for name in op.kernels:
+            if name not in installed:
+                known = f"wanted one of the installed: {', '.join(installed)}"
+                op.declared.fail(f"its kernel is for {name!r}; {known}.{did_you_mean(name, installed)}")
 
 
 def _usable(named: str | None) -> list[Backend]:

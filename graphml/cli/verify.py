@@ -83,7 +83,7 @@ def verify(
         write_json({"model": str(path), "architecture": name, **as_json(verdict, record)})
     else:
         print(as_text(verdict, record, path.name, name), end="")
-    if verdict.first is not None:
+    if not verdict.agrees:
         raise typer.Exit(1)
 
 

@@ -1,10 +1,12 @@
 """Operands of a case: ordinary numbers, and in some runs NaN or infinity.
 
-Knows cases; runs nothing.
+They follow from the case, the operand and a seed alone, whatever other cases are tested with it. Knows cases;
+runs nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from math import prod
 
@@ -23,6 +25,13 @@ SPECIAL = {"NaN": (np.nan, 1e3, -1e3, np.nan), "infinity": (np.inf, -np.inf, np.
 # The order of NaN among sorted numbers is undefined; a router's scores are finite.
 ORDERING = frozenset({"top_k", "top_k_groups", "route_experts"})
 MARGIN = 4096  # bytes of NaN before and after a weight: using them shows in the result
+
+
+def generator_of(case: Case, part: str, shape: tuple[int, ...], seed: int) -> np.random.Generator:
+    """The generator of the values of a part of a case, of a shape."""
+    attributes = sorted(case.sample.attributes.items())
+    said = repr((case.name, attributes, part, shape, seed))
+    return np.random.default_rng(list(hashlib.sha256(said.encode()).digest()))
 
 
 def may_be_special(case: Case) -> bool:

@@ -51,8 +51,10 @@ SHAPES: Mapping[str, Sample] = {
         {"scale": 128**-0.5, "block_size": BLOCK},
         {3: _last, 4: _zeros, 5: lambda generator, shape: np.arange(shape[1], dtype=np.int32)[None]},
     ),
-    "set_rows": Sample((_CELLS, _HEADS, i32(ROWS)), {}, {2: _last}),
-    "rope_set_rows": Sample((_CELLS, _HEADS, f32(ROWS, 64, 2), i32(ROWS)), {"mode": "neox"}, {3: _last}),
+    "set_rows": Sample((_CELLS, _HEADS, i32(ROWS)), {"distinct": True}, {2: _last}),
+    "rope_set_rows": Sample(
+        (_CELLS, _HEADS, f32(ROWS, 64, 2), i32(ROWS)), {"mode": "neox", "distinct": True}, {3: _last}
+    ),
     "rope": Sample((f32(ROWS, 32, 128), f32(ROWS, 64, 2)), {"mode": "neox"}),
     "get_rows": Sample((f32(8192, WIDTH), i32(ROWS)), {}, {1: below(8192)}),
     "linear_id": Sample((f32(8, 2048, 2048), f32(ROWS, 2048), i32(ROWS, 2)), {}, _IDS),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from graphml.backend import Backend, Device, Progress, no_progress
@@ -89,10 +90,12 @@ def check(
     limits: str = "graphml",
     progress: Progress = no_progress,
     sizes: Sequence[int] = tuple(RUNS),
+    seed: int = 0,
 ) -> Iterator[Verdict]:
     """The verdict on each case at each number of tokens, op by op.
 
-    sizes: the most tokens of a step, some of `RUNS`.
+    sizes: the most tokens of a step, some of `RUNS`. seed: of all values, which beside it follow from the
+    case alone, whatever is tested with it.
     """
     todo = windows(some)
     in_arena = inputs_in_arena(device)
@@ -101,36 +104,37 @@ def check(
         found = [
             verdict
             for group in groups(window, sizes)
-            for verdict in _check_group(backend, device, group, limits, in_arena)
+            for verdict in _check_group(backend, device, group, limits, in_arena, seed)
         ]
         yield from sorted(found, key=lambda one: one.op)
     progress("testing", len(todo), len(todo))
 
 
 def _check_group(
-    backend: Backend, device: Device, group: Sequence[Case], limits: str, in_arena: bool
+    backend: Backend, device: Device, group: Sequence[Case], limits: str, in_arena: bool, seed: int
 ) -> list[Verdict]:
     """The verdicts on cases that share a program; if one is wrong, of each case alone.
 
     A write out of bounds corrupts the results of others. Verdicts mark cases that are wrong only with others.
     """
-    together = _tried(backend, device, group, limits, in_arena)
+    together = _tried(backend, device, group, limits, in_arena, seed)
     if len(group) == 1 or not any(verdict.failed for verdict in together):
         return together
-    alone = [verdict for case in group for verdict in _tried(backend, device, [case], limits, in_arena)]
+    alone = [verdict for case in group for verdict in _tried(backend, device, [case], limits, in_arena, seed)]
     return alone if any(verdict.failed for verdict in alone) else together
 
 
 def _tried(
-    backend: Backend, device: Device, group: Sequence[Case], limits: str, in_arena: bool
+    backend: Backend, device: Device, group: Sequence[Case], limits: str, in_arena: bool, seed: int
 ) -> list[Verdict]:
     """The worst verdict of all runs on each case; third-party code may raise anything."""
     tokens = max(case.symbols.get("T", 0) for case in group) or FEW
     worst: list[Verdict] = []
-    run = RUNS[tokens][0]
+    runs = [replace(run, seed=seed) for run in RUNS[tokens]]
+    run = runs[0]
     try:
-        trial = Trial(group, backend, device, limits, in_arena)
-        for run in RUNS[tokens]:
+        trial = Trial(group, backend, device, limits, in_arena, seed)
+        for run in runs:
             now = trial.run(run)
             worst = [_worse(*pair) for pair in zip(worst, now, strict=True)] if worst else now
     except Exception as error:

@@ -75,7 +75,7 @@ class Drawing:
             made = make()
             results = [made] if isinstance(made, Node) else list(made)
             kept = self._compute()
-        except (GraphmlError, IndexError):
+        except GraphmlError:
             results, kept = [], False
         if not kept:
             for node in [node for node in self.g.nodes if node not in before and node.op not in LEAVES]:

@@ -30,11 +30,13 @@ from graphml.inspect.forced import (
 )
 from graphml.inspect.observe import Step
 from graphml.inspect.tolerances import (
+    MOST_BY_ROUNDING,
     ROUNDING_TIMES,
-    SCALE_STEP,
+    ROUNDING_TRIES,
     Difference,
     difference,
     makes_int8,
+    moved,
     nmse,
     tolerance,
 )
@@ -45,8 +47,6 @@ from graphml.ir.ops.layout import maker
 from graphml.passes.expand import expand
 from graphml.runtime.executor import Executor
 
-MOST_BY_ROUNDING = 1e-3  # NMSE that int8 alone never makes
-TRIES = 4
 Kind: TypeAlias = Literal["kernel", "rewrite", "plan"]
 
 
@@ -201,10 +201,9 @@ class Judged:
     def _by_rounding(self, name: str) -> float:
         """The largest change of a value if its inputs change by no more than the rounding of scales."""
         names, worst = self._bench.given, 0.0
-        for seed in range(TRIES):
+        for seed in range(ROUNDING_TRIES):
             generator = np.random.default_rng(seed)
-            moved = {one: _moved(read(self.step, one), generator) for one in names}
-            step = replace(self.step, given=moved)
+            step = replace(self.step, given={one: moved(read(self.step, one), generator) for one in names})
             again = self._bench.computed(self._bench.graph, [name], names, step)[name]
             worst = max(worst, nmse(again, self._here[name]))
         return worst
@@ -281,14 +280,6 @@ def written(node: Node, given: Collection[str]) -> object:
 def read(step: Step, name: str) -> Array:
     """The value that readers of a node read in a step."""
     return step.given[name] if name in step.given else step.values[name]
-
-
-def _moved(values: Array, generator: np.random.Generator) -> Array:
-    if values.dtype.kind != "f":
-        return values
-    by = 1 + SCALE_STEP * generator.uniform(-1, 1, values.shape)
-    result: Array = (values * by).astype(values.dtype)
-    return result
 
 
 def _given(step: Step, names: Collection[str]) -> Arrays:

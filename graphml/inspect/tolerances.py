@@ -34,7 +34,8 @@ TOLERANCES = {
 # half way between two steps may be rounded to either.
 INT8_TOLERANCE = 1e-5
 # The effect of such a rounding on a product is measured by moving inputs like scales of half precision.
-SCALE_STEP, ROUNDING_TIMES = 5e-4, 4.0
+SCALE_STEP, ROUNDING_TIMES, ROUNDING_TRIES = 5e-4, 4.0, 4
+MOST_BY_ROUNDING = 1e-3  # NMSE that int8 alone never makes
 # A few sums may all be small beside their terms.
 FEW_NUMBERS, FEW_TIMES = 8, 100.0
 # Keys and values are rounded when they are written; one that is half way may go to either neighbour.
@@ -128,6 +129,14 @@ def _ordinal(values: Array) -> Array:
     lowest = -(1 << (8 * values.dtype.itemsize - 1))
     ordered: Array = np.where(bits < 0, lowest - bits, bits)
     return ordered
+
+
+def moved(values: Array, generator: np.random.Generator, step: float = SCALE_STEP) -> Array:
+    """Numbers each changed by up to `step` of itself; whole numbers and bytes as they are."""
+    if values.dtype.kind != "f":
+        return values
+    result: Array = (values * (1 + step * generator.uniform(-1, 1, values.shape))).astype(values.dtype)
+    return result
 
 
 def spans(indices: Array) -> str:

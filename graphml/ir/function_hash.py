@@ -1,34 +1,53 @@
 """A hash of a Python function and of everything that it calls or reads, for caches of compiled code.
 
 numba's own cache looks at the file of the function alone, and misses changes in helpers. Here each function
-that is reached through globals, closures and modules counts by its byte code and constants, and each global
-value that it reads by its content. What belongs to numba, NumPy or the standard library counts by its name:
-their versions are part of a cache's key. Knows Python's functions; nothing of kernels.
+that is reached through globals, closures, defaults and modules counts by its byte code and constants, each
+value that it reads by its content, a class by its attributes. What belongs to numba, NumPy or the standard
+library counts by its name: their versions are part of a cache's key. What belongs to modules that the caller
+covers otherwise counts by its name and by the values that it was made with. The hash of equal text is equal
+in each process: sets are sorted, and addresses are left out. Knows Python's functions; nothing of kernels.
 """
 
 from __future__ import annotations
 
 import dis
+import enum
+import functools
 import hashlib
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 _LIBRARIES = frozenset(("numba", "numpy", "llvmlite", "math", "builtins", *sys.stdlib_module_names))
+_SCALARS = (str, bytes, int, float, complex, bool, type(None), type(...), np.generic, np.dtype)
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+_UNUSED = frozenset(  # of a class: what says nothing of what it computes
+    ("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__",
+     "__static_attributes__", "__slotnames__", "__abstractmethods__", "_abc_impl")
+)  # fmt: skip
 
 
 @dataclass
 class Reached:
-    """What was found: the digest, and every function by its code, those that are called included."""
+    """What was reached.
 
+    is_covered: whether the key of who asks covers the source of a module otherwise. functions: the function
+    and those that it calls. methods: of classes that it names. parts: of the digest. seen: id -> number, in
+    order of first sight. kept: keeps these ids from being taken by others.
+    """
+
+    is_covered: Callable[[str], bool] = lambda module: False
     functions: list[FunctionType] = field(default_factory=list)
+    methods: list[FunctionType] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
-    seen: set[int] = field(default_factory=set)
-    kept: list[Any] = field(default_factory=list)  # so that no other object takes an id that was seen
+    seen: dict[int, int] = field(default_factory=dict)
+    kept: list[Any] = field(default_factory=list)
 
     @property
     def hash(self) -> str:
@@ -38,52 +57,143 @@ class Reached:
             digest.update(len(part).to_bytes(8, "little") + part)
         return digest.hexdigest()
 
+    def add(self, text: object) -> None:
+        """One more part."""
+        self.parts.append(str(text).encode())
 
-def reached(function: Callable[..., Any]) -> Reached:
+    def is_named(self, module: str) -> bool:
+        """Whether a class of a module says what it is by its name."""
+        return is_library(module) or module.partition(".")[0] == "graphml" or self.is_covered(module)
+
+
+def reached(function: Callable[..., Any], is_covered: Callable[[str], bool] | None = None) -> Reached:
     """The function, what it calls and what it reads."""
-    found = Reached()
+    found = Reached(is_covered) if is_covered else Reached()
     _add_value(found, function)
     return found
 
 
 def _add_value(found: Reached, value: Any) -> None:
-    if isinstance(value, str | bytes | int | float | complex | bool | None | np.generic | np.dtype):
-        found.parts.append(repr(value).encode())
+    if isinstance(value, enum.Enum):
+        _add_items(found, [type(value), value.name, value.value])
         return
-    if id(value) in found.seen:
-        found.parts.append(b"seen")
+    if isinstance(value, _SCALARS):
+        found.add(f"{type(value).__name__} {value!r}")
         return
-    found.seen.add(id(value))
+    found.add(type(value).__name__)
+    if isinstance(value, tuple | frozenset):  # a constant may be one object or two equal ones
+        _add_items(found, value if isinstance(value, tuple) else _sorted(value))
+        return
+    number = found.seen.setdefault(id(value), len(found.seen))
+    if number < len(found.kept):
+        found.add(f"seen {number}")
+        return
     found.kept.append(value)
-    inner = getattr(value, "py_func", None) or getattr(value, "_defn", None)  # numba's functions, intrinsics
-    if isinstance(inner, FunctionType):
-        options = getattr(value, "targetoptions", {})
-        found.parts.append(repr([(name, _ordered(options[name])) for name in sorted(options)]).encode())
-        _add_value(found, inner)
-    elif isinstance(value, FunctionType):
+    if isinstance(value, FunctionType):
         _add_function(found, value)
-    elif isinstance(value, np.ndarray):
-        found.parts.append(f"{value.dtype}{value.shape}".encode() + value.tobytes())
-    elif isinstance(value, set | frozenset):
-        found.parts.append(repr(sorted(map(repr, value))).encode())
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            found.parts.append(repr(key).encode())
-            _add_value(found, item)
-    elif isinstance(value, tuple | list):
-        found.parts.append(f"{type(value).__name__} {len(value)}".encode())
-        for item in value:
-            _add_value(found, item)
-    elif isinstance(value, ModuleType | type) or callable(value):
-        name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
-        found.parts.append(f"{getattr(value, '__module__', '')}.{name}".encode())
+    elif isinstance(value, ModuleType):
+        found.add(value.__name__)
+    elif isinstance(value, type):
+        _add_class(found, value)
     else:
-        found.parts.append(repr(value).encode())
+        _add_content(found, value)
 
 
-def _ordered(value: Any) -> Any:
-    """A set as a list: its own order is another in each process."""
-    return sorted(value) if isinstance(value, set | frozenset) else value
+def _add_content(found: Reached, value: Any) -> None:
+    """What a container holds; of any other object what it is made of."""
+    if isinstance(value, np.ndarray):
+        found.add(f"{value.dtype}{value.shape}")
+        if value.dtype.hasobject:
+            _add_items(found, value.ravel().tolist())
+        else:
+            found.parts.append(value.tobytes())
+    elif isinstance(value, bytearray | memoryview):
+        found.parts.append(bytes(value))
+    elif isinstance(value, dict | MappingProxyType):
+        _add_items(found, [part for item in value.items() for part in item])
+    elif isinstance(value, list | deque):
+        _add_items(found, value)
+    elif isinstance(value, set):
+        _add_items(found, _sorted(value))
+    else:
+        _add_object(found, value)
+
+
+def _add_items(found: Reached, values: Iterable[Any]) -> None:
+    values = list(values)
+    found.add(len(values))
+    for item in values:
+        _add_value(found, item)
+
+
+def _sorted(values: Iterable[Any]) -> list[Any]:
+    """In an order that is the same in each process."""
+    return sorted(values, key=lambda item: (type(item).__name__, _without_address(item)))
+
+
+def _without_address(value: Any) -> str:
+    return _ADDRESS.sub("", repr(value))
+
+
+def _name_of(value: Any) -> str:
+    name = getattr(value, "__qualname__", getattr(value, "__name__", ""))
+    return f"{getattr(value, '__module__', '')}.{name}"
+
+
+def _add_object(found: Reached, value: Any) -> None:
+    """Any other object: by the functions in it, or by its class and its attributes."""
+    inner = _functions_in(found, value)
+    if inner:
+        options = getattr(value, "targetoptions", None)  # numba's
+        _add_items(found, [*inner, options if isinstance(options, dict) else None])
+        return
+    kind = type(value)
+    if found.is_named(kind.__module__) and kind is not SimpleNamespace:
+        found.add(_name_of(value) if callable(value) else "")
+        found.add(_without_address(value))
+        return
+    _add_value(found, kind)
+    slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ()) if hasattr(value, name)]
+    attributes = {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in slots}}
+    _add_items(found, sorted(attributes.items()))
+
+
+def _functions_in(found: Reached, value: Any) -> list[Any]:
+    """What an object calls: numba's functions, ops, methods, properties, partial functions."""
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, property):
+        return [value.fget, value.fset, value.fdel]
+    if not found.is_named(type(value).__module__):
+        return []
+    written = getattr(value, "written", None)  # of an op
+    if isinstance(written, tuple):
+        return list(written)
+    stencil = getattr(getattr(value, "kernel_ir", None), "func_id", value)
+    names = ("py_func", "_defn", "__wrapped__", "__func__", "func", "pyfunc")
+    inner = [getattr(stencil, name, None) for name in names]
+    return [one for one in inner if isinstance(one, FunctionType)][:1]
+
+
+def _add_class(found: Reached, kind: type) -> None:
+    found.add(_name_of(kind))
+    if found.is_named(kind.__module__):
+        return
+    _add_items(found, kind.__bases__)
+    if issubclass(kind, enum.Enum):
+        _add_items(found, [(name, one.value) for name, one in kind.__members__.items()])
+    compiled = getattr(kind, "class_type", None)  # numba's jitclass
+    methods = getattr(compiled, "jit_methods", None)
+    if isinstance(methods, dict):
+        _add_items(found, [methods, str(getattr(compiled, "struct", ""))])
+        return
+    called = len(found.functions)
+    hidden = _UNUSED if not issubclass(kind, enum.Enum) else {*_UNUSED, *kind.__members__}
+    _add_items(found, [item for item in sorted(vars(kind).items()) if item[0] not in hidden])
+    found.methods += found.functions[called:]
+    del found.functions[called:]
 
 
 def is_library(module: str | None) -> bool:
@@ -93,28 +203,52 @@ def is_library(module: str | None) -> bool:
 
 def _add_function(found: Reached, function: FunctionType) -> None:
     if is_library(function.__module__):
-        found.parts.append(f"{function.__module__}.{function.__qualname__}".encode())
+        found.add(_name_of(function))
+        return
+    attributes = dict.fromkeys(name for code in codes_of(function.__code__) for name in code.co_names)
+    modules: set[str] = set()
+    if found.is_covered(function.__module__ or ""):
+        found.add(_name_of(function))
+        _add_made_with(found, function, attributes, modules)
         return
     found.functions.append(function)
     for code in codes_of(function.__code__):
-        constants = [c for c in code.co_consts if not isinstance(c, CodeType)]
-        found.parts.append(code.co_code)
-        found.parts.append(repr([constants, code.co_names, code.co_varnames, code.co_freevars]).encode())
-    found.parts.append(repr(function.__defaults__).encode())
-    for cell in function.__closure__ or ():
-        _add_value(found, cell.cell_contents)
-    attributes = [name for code in codes_of(function.__code__) for name in code.co_names]
+        found.parts += [code.co_code, code.co_exceptiontable]
+        found.add([code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags])
+        found.add([code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount])
+        _add_items(found, [one for one in code.co_consts if not isinstance(one, CodeType)])
+    _add_made_with(found, function, attributes, modules)
     for name in global_names(function):
-        if name not in function.__globals__:
-            continue
-        value = function.__globals__[name]
-        found.parts.append(name.encode())
-        _add_value(found, value)
-        if isinstance(value, ModuleType) and not is_library(value.__name__):
-            for attribute in dict.fromkeys(attributes):
-                if hasattr(value, attribute):
-                    found.parts.append(attribute.encode())
-                    _add_value(found, getattr(value, attribute))
+        if name in function.__globals__:
+            found.add(name)
+            _add_read(found, function.__globals__[name], attributes, modules)
+
+
+def _add_made_with(
+    found: Reached, function: FunctionType, attributes: Iterable[str], modules: set[str]
+) -> None:
+    """Defaults of parameters, and what the functions around it have left in it."""
+    _add_value(found, function.__defaults__)
+    _add_value(found, function.__kwdefaults__)
+    for cell in function.__closure__ or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            found.add("empty")
+        else:
+            _add_read(found, content, attributes, modules)
+
+
+def _add_read(found: Reached, value: Any, attributes: Iterable[str], modules: set[str]) -> None:
+    """A value that a function reads; of a module the attributes that it uses, in modules within it too."""
+    _add_value(found, value)
+    if not isinstance(value, ModuleType) or is_library(value.__name__) or value.__name__ in modules:
+        return
+    modules.add(value.__name__)
+    for name in attributes:
+        if hasattr(value, name):
+            found.add(name)
+            _add_read(found, getattr(value, name), attributes, modules)
 
 
 def global_names(function: FunctionType) -> list[str]:

@@ -1,12 +1,13 @@
 """The ops that programs declare, by name, beside those of `graphml.ir.ops`.
 
-A name means one op: a second declaration is an error, unless it is the same line run again, or interactive.
+A name means one op: a second declaration is an error, unless it is the same line with the same definition, or
+interactive.
 Knows names and lines of ops; nothing of what they compute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from graphml.errors import GraphError
@@ -34,14 +35,19 @@ def reserve(names: Iterable[str]) -> None:
     _reserved.update(names)
 
 
-def register(op: Op, source: Source) -> None:
-    """Add an op; a `GraphError` where its name means another."""
+def register(op: Op, source: Source, is_like: Callable[[Op], bool]) -> None:
+    """Add an op; a `GraphError` where its name means another. is_like: whether an op has its definition."""
     if op.name in ops.table() or op.name in _reserved:
         raise GraphError(f"op {op.name!r} ({source}): graphml has an op or a method of that name")
     known = _own.get(op.name)
     if known is not None:
-        _, before = known
+        other, before = known
         interactive = not Path(source.file).is_file() and not Path(before.file).is_file()
+        if before == source and not interactive and not is_like(other):
+            raise GraphError(
+                f"op {op.name!r} is declared twice at {source}, with two definitions; wanted a name for each "
+                "(op(name=...)), or graphml.ops.forget before"
+            )
         if before != source and not interactive:
             raise GraphError(f"op {op.name!r} is declared twice: {before} and {source}; wanted one of a name")
     _own[op.name] = op, source

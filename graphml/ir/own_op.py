@@ -19,17 +19,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from graphml.errors import GraphError, ShapeError
 from graphml.ir import op_table
-from graphml.ir.dtype import F32, DType, dtype
-from graphml.ir.function_hash import reached
-from graphml.ir.op import Array, Attribute, Attributes, Fill, Op, Sample, Type
-from graphml.ir.own_signature import OwnSignature, fitted, place_of, read_signature
-from graphml.ir.shape import Symbol, bounds
+from graphml.ir.dtype import DType
+from graphml.ir.function_hash import Reached, codes_of, reached
+from graphml.ir.op import Attribute, Fill, Op, Sample, Type
+from graphml.ir.own_meaning import OwnMeaning
+from graphml.ir.own_samples import check_samples, samples_of
+from graphml.ir.own_signature import OwnSignature, read_signature
 from graphml.ir.source import Source, called_from, caller
-from graphml.ir.symbol_rules import check_symbols
 
 OWN_FAMILY = "own"
 Shape = Callable[..., Type | tuple[Type, ...]]
@@ -84,14 +81,29 @@ class OwnOp(Op):
     @cached_property
     def definition(self) -> str:
         """A hash of its functions and all that they call: what was computed with another is not reused."""
-        found = [reached(function).hash for function in self.written]
-        found += [repr(sorted(self.attributes.items())), str(self.inplace)]
+        found = [repr(sorted(self.attributes.items())), str(self.inplace)]
+        found.append(repr([kind.dtype.name for kind in self.samples()[0].inputs]))
+        ops = [self]
+        for op in ops:
+            for each in map(reached, op.written):
+                found.append(each.hash)
+                ops += [other for other in _called_by_name(each) if self.decompose and other not in ops]
         return hashlib.sha256("\n".join(found).encode()).hexdigest()
+
+    def is_like(self, other: Op) -> bool:
+        """Whether another op has the same definition."""
+        return isinstance(other, OwnOp) and other.definition == self.definition
 
     def fitted(self, attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
         """The attributes in the declared types; a `GraphError` for values of others."""
-        kinds = self.declared.kinds
-        return {name: fitted(name, kinds[name], value) for name, value in attributes.items()}
+        return self.declared.fitted(attributes)
+
+
+def _called_by_name(written: Reached) -> list[OwnOp]:
+    """The ops of one's own that functions may call as methods of a builder."""
+    codes = [code for function in written.functions for code in codes_of(function.__code__)]
+    names = dict.fromkeys(name for code in codes for name in code.co_names)
+    return [op for op in map(op_table.own_op, names) if isinstance(op, OwnOp)]
 
 
 def sample(*inputs: Type, fill: Mapping[int, Fill] | None = None, **attributes: Attribute) -> Sample:
@@ -119,146 +131,22 @@ def op(
     shape: a function of the operands' types, and of the attributes that are its parameters behind `*`, that
     returns the result's type, or a tuple of types; it raises `ShapeError` for operands that do not fit.
     samples: inputs to test every backend with. dtypes: of operands other than f32. inplace, rowwise,
-    commutative: as in `graphml.ir.op.Op`, operands by name. Raises `GraphError`, with file and line, for a
-    declaration that contradicts itself or an op whose name is taken.
+    commutative: as in `graphml.ir.op.Op`, operands by name; the samples have to bear them out. Raises
+    `GraphError`, with file and line, for a declaration that contradicts itself or an op whose name is taken.
     """
 
     def declare(function: Callable[..., Any]) -> OwnOp:
-        declared = read_signature(function, name or function.__name__)
-        numbers = {which: _numbers(declared, names) for which, names in (("i", inplace), ("r", rowwise))}
-        meaning = _Meaning(function, declared, shape, dtypes or {})
+        declared = read_signature(function, name)
+        meaning = OwnMeaning(function, declared, shape, {} if dtypes is None else dtypes)
+        kept = samples_of(declared, samples)
         made = OwnOp(
-            declared.name, OWN_FAMILY, meaning.infer, meaning.reference, lambda: list(samples),
-            dict(declared.defaults), inplace=numbers["i"], commutative=commutative, rowwise=numbers["r"],
-            declared=declared, written=(function, shape), help=inspect.getdoc(function) or "", paper=paper,
+            declared.name, OWN_FAMILY, meaning.infer, meaning.reference, lambda: list(kept),
+            dict(declared.defaults), inplace=declared.numbers_of("inplace", inplace), commutative=commutative,
+            rowwise=declared.numbers_of("rowwise", rowwise), declared=declared,
+            written=(function, shape), help=inspect.getdoc(function) or "", paper=paper,
         )  # fmt: skip
-        check_samples(made)
-        op_table.register(made, declared.source)
+        check_samples(made, declared)
+        op_table.register(made, declared.source, made.is_like)
         return made
 
     return declare
-
-
-def _numbers(declared: OwnSignature, names: Sequence[str]) -> tuple[int, ...]:
-    unknown = [one for one in names if one not in declared.operands]
-    if unknown:
-        declared.fail(f"no operand is called {unknown[0]!r}; it has {', '.join(declared.operands)}")
-    return tuple(map(declared.operands.index, names))
-
-
-class _Meaning:
-    """Shape rule and reference of an op, with checks of what they are given and what they return."""
-
-    def __init__(
-        self, function: Callable[..., Any], declared: OwnSignature, shape: Shape, dtypes: Mapping[str, DType]
-    ) -> None:
-        self._function, self._declared, self._shape = function, declared, shape
-        _numbers(declared, list(dtypes))
-        self._dtypes = tuple(dtypes.get(one, F32) for one in declared.operands)
-        for one, kind in zip(declared.operands, self._dtypes, strict=True):
-            if kind.is_format:
-                declared.fail(f"operand {one!r}: wanted plain numbers; got {kind.name} (see g.dequantize)")
-        rule = inspect.signature(shape).parameters.values()
-        self._asked = [one.name for one in rule if one.kind is inspect.Parameter.KEYWORD_ONLY]
-        unknown = [one for one in self._asked if one not in declared.kinds]
-        if unknown:
-            declared.fail(f"its shape rule asks for {unknown[0]!r}; its attributes: {list(declared.kinds)}")
-
-    def infer(self, inputs: Sequence[Type], attributes: Attributes) -> Type:
-        """See `Op.infer`."""
-        names = self._declared.operands
-        if len(inputs) != len(names):
-            raise ShapeError(f"wanted {len(names)} operands ({', '.join(names)}); got {len(inputs)}")
-        for one, wanted, given in zip(names, self._dtypes, inputs, strict=True):
-            if given.dtype is not wanted:
-                raise ShapeError(f"operand {one!r}: wanted {wanted.name}; got {given}")
-        for one, value in attributes.items():
-            fitted(one, self._declared.kinds[one], value)
-        rule = f"its shape rule ({place_of(self._shape)})"
-        try:
-            found = self._shape(*inputs, **{one: attributes[one] for one in self._asked})
-        except GraphError:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise ShapeError(f"{rule} raised {reason}; of {list(inputs)}") from error
-        kinds = found if isinstance(found, tuple) else (found,)
-        for kind in kinds:
-            if not isinstance(kind, Type) or kind.dtype.is_format:
-                raise ShapeError(f"{rule}: wanted types of plain numbers; got {kind!r}")
-            if not kind.shape or isinstance(kind.shape[-1], Symbol):
-                raise ShapeError(f"wanted a last dimension known when the graph is built; got {kind}")
-        return Type.of_parts(kinds) if isinstance(found, tuple) else found
-
-    def reference(self, inputs: Sequence[Array], attributes: Attributes) -> Array:
-        """See `Op.reference`. The function gets arrays that it cannot change."""
-        arrays = [array.view() for array in inputs]
-        for array in arrays:
-            array.flags.writeable = False
-        shown = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
-        try:
-            with np.errstate(all="ignore"):
-                found = self._function(*arrays, **attributes)
-        except Exception as error:
-            self._declared.fail(f"its function raised {type(error).__name__}: {error}; of {shown}")
-        kind = self.infer(
-            [Type(one, a.shape) for one, a in zip(self._dtypes, arrays, strict=True)], attributes
-        )
-        if not kind.parts:
-            return self._as(found, kind, "")
-        if not isinstance(found, tuple) or len(found) != len(kind.parts):
-            many = len(found) if isinstance(found, tuple) else type(found).__name__
-            self._declared.fail(f"its shape rule says {len(kind.parts)} results; its function returns {many}")
-        results: Array = np.empty(len(kind.parts), object)
-        for i, (one, part) in enumerate(zip(found, kind.parts, strict=True)):
-            results[i] = self._as(one, part, f" {i}")
-        return results
-
-    def _as(self, found: Any, kind: Type, which: str) -> Array:
-        """A result in its dtype: functions may compute in double precision."""
-        array, wanted = np.asarray(found), kind.dtype.numpy
-        assert wanted is not None
-        if array.shape != kind.shape or array.dtype.kind != wanted.kind:
-            self._declared.fail(
-                f"its shape rule says {kind} for result{which}; its function returns "
-                f"{array.dtype}{list(array.shape)}"
-            )
-        return np.ascontiguousarray(array, wanted)
-
-
-def check_samples(made: OwnOp) -> None:
-    """Run the reference on every sample; a `GraphError` where shape rule, function and samples disagree."""
-    samples = made.samples()
-    if not samples:
-        made.declared.fail("samples: wanted at least one, to test it with")
-    generator = np.random.default_rng(0)
-    for number, one in enumerate(samples):
-        if not isinstance(one, Sample):
-            made.declared.fail(f"sample {number}: wanted what graphml.ops.sample returns; got {one!r:.100}")
-        try:
-            unknown = [name for name in one.attributes if name not in made.attributes]
-            if unknown:
-                raise GraphError(f"no attribute is called {unknown[0]!r}; it has {list(made.attributes)}")
-            given = {**made.attributes, **one.attributes}
-            missing = [name for name, value in given.items() if value is None]
-            if missing:
-                raise GraphError(f"wanted a value for the attribute {missing[0]!r}")
-            attributes = made.fitted({name: value for name, value in given.items() if value is not None})
-            for kind in (*one.inputs, made.infer(one.inputs, attributes)):
-                check_symbols(made, kind)
-            if made.reference is not None:
-                made.reference([_filled(one, i, generator) for i in range(len(one.inputs))], attributes)
-        except GraphError as error:
-            if str(error).startswith(f"op {made.name!r}"):
-                raise
-            made.declared.fail(f"sample {number}: {error}")
-
-
-def _filled(one: Sample, i: int, generator: np.random.Generator) -> Array:
-    kind, shape = one.inputs[i], bounds(one.inputs[i].shape)
-    made = one.fill.get(i)
-    if made is not None:
-        return np.asarray(made(generator, shape), kind.dtype.numpy)
-    is_whole = kind.dtype.numpy is not None and kind.dtype.numpy.kind == "i"
-    values: Array = np.zeros(shape) if is_whole else generator.standard_normal(shape)
-    return values.astype(kind.dtype.numpy or dtype("f32").numpy)

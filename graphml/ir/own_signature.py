@@ -10,14 +10,17 @@ import keyword
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import FunctionType, SimpleNamespace
 from typing import Any, NoReturn, get_type_hints
 
 from graphml.errors import GraphError
 from graphml.ir.op import Attribute
-from graphml.ir.source import Source
+from graphml.ir.source import Source, called_from
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _RESERVED = frozenset(("name", "begin", "end", "out", "rows"))
+_RESERVED_ATTRIBUTES = frozenset(("self", "op", "fill"))  # parameters of `g.call` and `sample`
+_LIMIT = 1 << 63
 KINDS: Mapping[Any, str] = {
     int: "a whole number", float: "a number", bool: "True or False", str: "a text",
     tuple[int, ...]: "a tuple of whole numbers", tuple[float, ...]: "a tuple of numbers",
@@ -49,6 +52,17 @@ class OwnSignature:
         """Raise the error for this op."""
         raise GraphError(f"op {self.name!r} ({self.source}): {reason}")
 
+    def numbers_of(self, what: str, names: Any) -> tuple[int, ...]:
+        """The numbers of some operands; an error for anything but names of operands in a tuple or a list."""
+        is_names = isinstance(names, tuple | list) and all(name in self.operands for name in names)
+        if not is_names:
+            self.fail(f"{what}: wanted names of operands in a tuple, of {self.operands}; got {names!r}")
+        return tuple(map(self.operands.index, names))
+
+    def fitted(self, attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
+        """The attributes in the declared types; a `GraphError` for values of others."""
+        return {name: fitted(name, self.kinds[name], value) for name, value in attributes.items()}
+
     def with_names(self) -> inspect.Signature:
         """Of the builder's method: operands, attributes by name, and the node's name."""
         kind = inspect.Parameter
@@ -61,6 +75,9 @@ class OwnSignature:
 
 def fitted(name: str, kind: Any, value: Any) -> Attribute:
     """The value as an attribute of this type; a `GraphError` for any other."""
+    for item in value if isinstance(value, tuple) else (value,):
+        if type(item) is int and not -_LIMIT <= item < _LIMIT:
+            raise GraphError(f"attribute {name!r}: wanted numbers of 64 bits; got {value!r:.60}")
     if kind is float and _is_number(value):
         return float(value)
     is_tuple = isinstance(value, tuple)
@@ -78,24 +95,44 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def read_signature(function: Callable[..., Any], name: str, skipped: int = 0) -> OwnSignature:
+def _type_of(parameter: inspect.Parameter, function: FunctionType, declared: OwnSignature) -> Any:
+    """The type of an attribute; those of operands are for a person, and need not be known at run time."""
+    if parameter.annotation is inspect.Parameter.empty:
+        return None
+    said = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    try:
+        return get_type_hints(said, function.__globals__)[parameter.name]
+    except Exception as error:
+        declared.fail(
+            f"attribute {parameter.name!r}: its type {parameter.annotation!r} cannot be read: "
+            f"{type(error).__name__}: {error}"
+        )
+
+
+def read_signature(function: Callable[..., Any], name: str | None = None, skipped: int = 0) -> OwnSignature:
     """The signature of a function; `GraphError` for one that declares no op.
 
-    skipped: parameters at the beginning that are no operands, such as the builder.
+    name: without, the function's. skipped: parameters at the beginning that are no operands, such as the
+    builder.
     """
+    python = getattr(function, "py_func", function)
+    if not isinstance(python, FunctionType):
+        what = f"op {name!r}" if name else "op"
+        raise GraphError(f"{what}: wanted a function, made by `def`; got {function!r}{called_from()}")
+    name = function.__name__ if name is None else name
     empty = OwnSignature(name, (), {}, {}, place_of(function))
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or keyword.iskeyword(name):
         empty.fail("wanted a name of letters, digits and _, as the text of a graph keeps it")
     kinds = inspect.Parameter
-    hints = get_type_hints(function)
     operands: list[str] = []
     types: dict[str, Any] = {}
     defaults: dict[str, Attribute | None] = {}
     for one in list(inspect.signature(function).parameters.values())[skipped:]:
-        if one.name in _RESERVED:
+        is_attribute = one.kind is kinds.KEYWORD_ONLY
+        if one.name in _RESERVED or (is_attribute and one.name in _RESERVED_ATTRIBUTES):
             empty.fail(f"parameter {one.name!r}: the name has a meaning of its own; wanted another")
-        if one.kind is kinds.KEYWORD_ONLY:
-            types[one.name] = hints.get(one.name)
+        if is_attribute:
+            types[one.name] = _type_of(one, python, empty)
             if types[one.name] not in KINDS:
                 empty.fail(
                     f"attribute {one.name!r}: wanted a type: int, float, bool, str, tuple[int, ...] or "

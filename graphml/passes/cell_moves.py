@@ -87,7 +87,7 @@ def cell_moves(
 
     def write() -> None:
         for kept, rows, target in read:
-            made.record(set_rows, kept, rows, target, to_dtype=kept.dtype.name)
+            made.record(set_rows, kept, rows, target, to_dtype=kept.dtype.name, distinct=True)
         read.clear()
 
     for node in written_cells(graph, cells):

@@ -22,9 +22,8 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, Pattern, Term
 from graphml.ir.op_table import own_op, own_ops
-from graphml.ir.ops.leaf import state_leaf
-from graphml.ir.state_order import changed_by
 from graphml.passes.fusion_log import Applied, FusionLog, Refused
+from graphml.passes.match_refusals import operands_too_late, other_attributes, shared, state_out_of_order
 from graphml.passes.rewrite import (
     Match,
     Refusal,
@@ -52,7 +51,8 @@ class Fusion:
     name: used by switches and counts. find: one function or several, each from variables to a pattern.
     replace: the fused op; its inputs are the variables in the order of the function's parameters.
     when: the reason to refuse a match (a text, or a `Refusal` that names the node), None to accept.
-    attributes: those of the fused node; by default the covered nodes' attributes that the fused op knows.
+    attributes: those of the fused node; by default the covered nodes' that the fused op knows. A match whose
+    nodes have others than the fused op's decomposition computes with is refused.
     last: applied after all others and after the conversion of activations: fusions that join finished nodes.
     """
 
@@ -142,7 +142,7 @@ def _with(own: tuple[Fusion, ...]) -> Mapping[str, Fusion]:
 
 
 def add_fusion(fusion: Fusion) -> None:
-    """Add a fusion of one's own, whose op is declared; it is there as long as that is."""
+    """Add a fusion of one's own; it is there as long as its op is declared."""
     if fusion.name in _built_in():
         raise GraphError(f"fusion {fusion.name!r}: graphml has a fusion of that name; wanted another")
     _own[fusion.name] = fusion
@@ -274,55 +274,31 @@ def _accepted_matches(
                 missed.append((fusion, pattern, node, None))
                 continue
             refusal = (
-                _shared(match, users, wanted)
+                shared(match, users, wanted)
                 or _refusal(fusion, match)
-                or _operands_too_late(match, names, position)
-                or _state_out_of_order(match, users, position)
+                or operands_too_late(match, names, position)
+                or state_out_of_order(match, users, position)
             )
             if refusal is None:
                 fused = _with_unique_name(_fused(fusion, match, names), taken)
-                reason = refuses(fused)
-                if reason is None:
+                refusal = _fused_refusal(fusion, pattern, match, fused, refuses)
+                if refusal is None:
                     finds.append(_Accepted(fusion, match, fused))
                     break
-                refusal = Refusal(f"the backend refuses it: {reason}", node)
             missed.append((fusion, pattern, node, refusal))
         else:
             misses += missed
     return finds, (users, misses)
 
 
-def _shared(match: Match, users: Users, wanted: Collection[Node]) -> Refusal | None:
-    for node in match.covered:
-        if node in match.results:
-            continue
-        if node in wanted or any(user not in match.covered for user in users[node]):
-            return Refusal(f"{node.name} is read by others too", node)
-    return None
-
-
-def _operands_too_late(match: Match, names: Sequence[str], position: Mapping[Node, int]) -> Refusal | None:
-    """Refuse a match whose operands are computed after its first result, where the fused node is put."""
-    first = min(match.results, key=position.__getitem__)
-    for node in match.operands(names):
-        if node.op.family != "leaf" and position[node] > position[first]:
-            return Refusal(f"{node.name} is computed after {first.name}", node)
-    return None
-
-
-def _state_out_of_order(match: Match, users: Users, position: Mapping[Node, int]) -> Refusal | None:
-    """Refuse a match that would move the read of a state past its change, or its change before a read."""
-    place = min(position[node] for node in match.results)
-    for node in match.covered:
-        for version in node.inputs:
-            if version.op is not state_leaf and not version.op.is_write:
-                continue
-            for other in users[version]:
-                late = changed_by(other) is version and position[other] < place
-                early = changed_by(node) is version and place < position[node]
-                if other not in match.covered and (late or early):
-                    return Refusal(f"{node.name} and {other.name} use one state, in this order", node)
-    return None
+def _fused_refusal(
+    fusion: Fusion, pattern: Pattern, match: Match, fused: Node, refuses: Refuses
+) -> Refusal | None:
+    refusal = other_attributes(pattern, match, fused, merged=fusion.attributes is None)
+    if refusal is not None:
+        return refusal
+    reason = refuses(fused)
+    return None if reason is None else Refusal(f"the backend refuses it: {reason}", match.root)
 
 
 def _with_unique_name(fused: Node, taken: Collection[str]) -> Node:

@@ -19,7 +19,8 @@ from graphml.ir.fused import fused_op
 from graphml.ir.graph import make_graph
 from graphml.ir.language import Builder
 from graphml.ir.op import Sample
-from graphml.ir.own_op import OwnOp, check_samples
+from graphml.ir.own_op import OwnOp
+from graphml.ir.own_samples import check_samples, samples_of
 from graphml.ir.own_signature import OwnSignature, read_signature
 from graphml.passes.fusion import Find, Fusion, add_fusion, fuse
 from graphml.passes.rewrite import Match, Refusal
@@ -30,7 +31,7 @@ def fused(
     find: Find,
     samples: Sequence[Sample],
     when: Callable[[Match], str | Refusal | None] = lambda match: None,
-    inplace: Sequence[int] = (),
+    inplace: Sequence[str] = (),
     paper: str = "",
     name: str | None = None,
 ) -> Callable[[Callable[..., Any]], OwnOp]:
@@ -38,21 +39,23 @@ def fused(
 
     find, when: as in `graphml.passes.fusion.Fusion`; the parameters of `find` are the op's operands, in
     order. samples: inputs to test it with, on which the pattern has to find the decomposition. inplace:
-    numbers of operands whose storage the result may have. Raises `GraphError`, with file and line.
+    operands, by name, whose storage the result may have. Raises `GraphError`, with file and line.
     """
 
     def declare(decompose: Callable[..., Any]) -> OwnOp:
-        declared = read_signature(decompose, name or decompose.__name__, skipped=1)
-        plain = fused_op(declared.name, decompose, lambda: list(samples), declared.defaults, tuple(inplace))
+        declared = read_signature(decompose, name, skipped=1)
+        kept = samples_of(declared, samples)
+        numbers = declared.numbers_of("inplace", inplace)
+        plain = fused_op(declared.name, decompose, lambda: list(kept), declared.defaults, numbers)
         made = OwnOp(
             plain.name, plain.family, plain.infer, None, plain.samples, plain.attributes, plain.inplace,
             decompose=decompose, declared=declared, written=(decompose,),
             help=inspect.getdoc(decompose) or "", paper=paper,
         )  # fmt: skip
-        check_samples(made)
+        check_samples(made, declared)
         fusion = Fusion(made.name, find, made, when)
         _check_pattern(fusion, made, declared)
-        op_table.register(made, declared.source)
+        op_table.register(made, declared.source, made.is_like)
         add_fusion(fusion)
         return made
 

@@ -7,6 +7,7 @@ A `sampled` test is timed with greedy sampling, whose tokens are evaluated next.
 
 from __future__ import annotations
 
+import base64
 import os
 import random
 import time
@@ -97,6 +98,7 @@ class Peer:
             if not api.llama_memory_seq_rm(memory, sequence, depth, -1):
                 raise RefusedError("llama.cpp cannot cut this model's memory back to a depth")
         prompt = test["n_prompt"]
+        steps: list[int] = []
         start = time.perf_counter_ns()
         if prompt:
             self._evaluate(slice(prompt), depth)
@@ -104,13 +106,31 @@ class Peer:
         several = range(test["n_parallel"])
         tokens = [ids[prompt] for ids in self.prompts] if test["n_gen"] else []
         for i in range(test["n_gen"]):
+            begin = time.perf_counter_ns()
             self._step(tokens, list(several), [depth + prompt + i] * len(several), several)
             api.llama_synchronize(self.context)
             if test["sampled"]:
                 tokens = [self._most_likely(row) for row in several]
             elif i + 1 < test["n_gen"]:
                 tokens = [ids[prompt + i + 1] for ids in self.prompts]
-        return {"ns": time.perf_counter_ns() - start}
+            steps.append(time.perf_counter_ns() - begin)
+        return {"ns": time.perf_counter_ns() - start, "steps": [] if test["sampled"] else steps}
+
+    def logits(self, ids: list[int], n_prompt: int) -> dict[str, Any]:
+        """Of a prompt of the first ids and of each further one, float32 in base64; ends the present test."""
+        rest = len(ids) - n_prompt
+        test = {"n_prompt": n_prompt, "n_gen": rest, "n_depth": 0, "n_parallel": 1, "sampled": False}
+        self.prepare(test)
+        self._step(ids[:n_prompt], [0] * n_prompt, list(range(n_prompt)), [n_prompt - 1])
+        rows = [self._row(n_prompt - 1)]
+        for position in range(n_prompt, len(ids)):
+            self._step([ids[position]], [0], [position], [0])
+            rows.append(self._row(0))
+        return {"logits": base64.b64encode(b"".join(rows)).decode()}
+
+    def _row(self, row: int) -> bytes:
+        logits = self.api.llama_get_logits_ith(self.context, row)
+        return bytes(self.as_array(logits, (self.n_vocab,)).astype("<f4").tobytes())
 
     def _most_likely(self, row: int) -> int:
         """The greedy token after a row of the latest step; cheaper than `llama_sampler_sample`."""
@@ -141,13 +161,18 @@ class Peer:
             raise RefusedError(f"llama.cpp: llama_decode gave {status} for {len(ids)} tokens")
 
 
-def resident() -> int:
-    """Bytes of this process in RAM, reported by Linux."""
+def usage() -> dict[str, Any]:
+    """Bytes of this process in RAM, now and at most, as Linux reports them, and its processor seconds."""
+    found = {"resident": 0, "peak": 0, "cpu_s": time.process_time()}
+    names = {"VmRSS": "resident", "VmHWM": "peak"}
     try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmRSS:"))
-    except (OSError, StopIteration):
-        return 0
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+            name = names.get(line.partition(":")[0])
+            if name is not None:
+                found[name] = int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return found
 
 
 def main() -> None:
@@ -161,8 +186,10 @@ def main() -> None:
             return peer.describe()
         if command["do"] == "prepare":
             return peer.prepare(command["test"])
-        if command["do"] == "memory":
-            return {"resident": resident()}
+        if command["do"] == "usage":
+            return usage()
+        if command["do"] == "logits":
+            return peer.logits(command["ids"], command["n_prompt"])
         return peer.run() if command["do"] == "run" else {}
 
     serve(answer)

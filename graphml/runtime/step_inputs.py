@@ -14,6 +14,7 @@ import numpy as np
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.top_k_outputs import SAMPLING_SETTINGS
 from graphml.errors import WeightsError
+from graphml.ir.activation_blocks import ACTIVATIONS
 from graphml.ir.cell_groups import groups_among
 from graphml.ir.dtype import dtype
 from graphml.ir.op import Array
@@ -117,6 +118,9 @@ def graph_arrays(file: ModelFile) -> dict[str, Array]:
     """Name -> array of a file's tensors, as the graph holds their dtypes; WeightsError where data are not."""
     if file.header_only:
         return _Absent(file.path)
+    for name, tensor in file.tensors.items():
+        if tensor.dtype == ACTIVATIONS:  # which graphs have in another layout than ggml, see there
+            raise WeightsError(f"{file.path}: tensor {name!r}: wanted a format of weights, got {ACTIVATIONS}")
     return {name: as_graph_array(tensor) for name, tensor in file.tensors.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
@@ -18,7 +19,7 @@ from graphml.authoring.verify import search
 from graphml.authoring.verify.record import Record
 from graphml.authoring.verify.runs import Runs
 from graphml.authoring.verify.search import Verdict, rows, verify
-from graphml.authoring.verify.verdict_text import as_text
+from graphml.authoring.verify.verdict_text import as_json, as_text
 from graphml.ir.graph import Graph
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
@@ -351,6 +352,8 @@ def test_what_is_right_is_found_right(name: str) -> None:
     with opened(model, arch) as executor:
         verdict = verify(executor, record, LIMIT)
     assert (verdict.first, verdict.causes, verdict.mended) == (None, [], None)
+    assert verdict.agrees
+    assert [one.way for one in verdict.steps] == ["uneven steps", "one token a step"]
     assert [row.stage.name for row in verdict.rows] == [
         "embedding",
         *(f"layer {i}" for i in range(LAYERS)),
@@ -384,3 +387,25 @@ def test_logits_alone_tell_a_single_mistake(plant: Plant, tmp_path: Path) -> Non
     assert [row.stage.name for row in verdict.rows] == ["model"]
     assert [cause.mistake.name for cause in verdict.causes] == [plant.mistake]
     assert verdict.causes[0].enough
+
+
+def test_a_model_that_is_right_at_once_and_wrong_in_steps_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one is whose value depends on the tokens of the step."""
+    arch = HERE / "plain.py"
+    model, record = right("plain", arch.read_text() + HELPERS)
+    with opened(model, arch) as executor:
+        real = executor.step
+
+        def step(ids: Any, *others: Any, **named: Any) -> Any:
+            logits = np.array(real(ids, *others, **named))
+            return logits if len(ids) == 1 else logits * np.float32(1.01)
+
+        monkeypatch.setattr(executor, "step", step)
+        verdict = verify(executor, record, LIMIT)
+    assert verdict.first is None
+    assert not verdict.agrees
+    text = as_text(verdict, record, "m", "plain")
+    assert re.search(r"wrong in one token a step: NMSE 9.8e-05 to the text at once, at token \d+:", text)
+    assert as_json(verdict, record)["agrees"] is False

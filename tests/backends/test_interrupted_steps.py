@@ -27,7 +27,7 @@ class Device:
         self.held: Array = np.zeros(1 << 14, np.uint8)
         self.fails = False
         self.driver = self
-        self.facts = SimpleNamespace(offset_alignment=256)
+        self.facts = SimpleNamespace(offset_alignment=256, loop_turns=None)
 
     def buffer(self, owner: object, n_bytes: int, label: str) -> Any:
         return self.held

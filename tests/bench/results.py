@@ -9,6 +9,7 @@ from typing import Any
 from graphml.bench.describe import Environment
 from graphml.bench.measure import Measured, Round
 from graphml.bench.result_rows import Context, Row, rows
+from graphml.bench.side import Usage
 from graphml.bench.test_plan import Setting, Test
 from graphml.inspect.work import Work
 
@@ -24,6 +25,7 @@ class FakeSide:
     def __init__(self, name: str, log: list[str], ns: Sequence[int]) -> None:
         self.name, self.log, self._ns = name, log, cycle(ns)
         self.on_host = True
+        self.steps: list[int] = []
         self.about: dict[str, Any] = {**MODEL, "engine_version": f"{name} 1", "level": "avx512"}
 
     def bandwidth(self) -> float:
@@ -40,8 +42,8 @@ class FakeSide:
     def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
         return {"memory": 0.7, "compute": 0.2, "overhead": 0.1} if self.name == "cpu" else {}
 
-    def resident(self) -> int:
-        return 0
+    def usage(self) -> Usage:
+        return Usage()
 
     def close(self) -> None:
         self.log.append(f"{self.name} ends")

@@ -12,6 +12,7 @@ import pytest
 
 from graphml.bench.bar_charts import Bar, chart
 from graphml.bench.cells import TOO_NOISY
+from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import Row
 from graphml.bench.results_page import page
 from graphml.bench.test_plan import Test
@@ -49,19 +50,19 @@ def test_rows_of_several_models_say_whose_they_are() -> None:
 
 
 def test_the_chart_of_ratios_has_every_side_but_the_peer() -> None:
-    """Of cpu, a second side of graphml and llama.cpp the second one's own peer is the first."""
+    """Of cpu, a second side of graphml and llama.cpp; a side whose logits are wrong has none."""
     ours, theirs = made_rows(Test(0, 64), [100, 110, 120], [200, 220, 240])
-    second = replace(ours, backends="cpu avx2", side=1, peer="cpu", ratio=0.5, ratio_q1=0.5, ratio_q3=0.5,
-                     samples_ns=(400, 440, 480))  # fmt: skip
-    for second_one, shown in (
-        (second, "0.50 ± 0.00"),
-        (replace(second, samples_ns=(1, 440, 10**6)), TOO_NOISY),
-    ):
+    second = replace(ours, backends="cpu avx2", side=1, ratio=0.5, ratio_q1=0.5, ratio_q3=0.5)
+    for second_one, shown in ((second, "0.50 ± 0.00"), (replace(second, refused="ratio"), TOO_NOISY)):
         told = text([ours, second_one, replace(theirs, side=2)])
         chart_of_ratios = told.split("<h2>Speed in proportion to llama.cpp")[1].split("</figure>")[0]
         assert "2.00 ± 0.00" in chart_of_ratios
         assert f"{second.test}, cpu avx2" in chart_of_ratios
         assert shown in chart_of_ratios
+    wrong = replace(second, correct=WRONG, peer="", ratio=0.0)
+    told = text([ours, wrong, replace(theirs, side=2)])
+    assert "cpu avx2" not in told.split("<h2>Speed in proportion to llama.cpp")[1].split("</figure>")[0]
+    assert f">{WRONG}</text>" in told.split("<h2>Generating")[1].split("</figure>")[0]
 
 
 class Reader(HTMLParser):
@@ -108,8 +109,9 @@ def test_the_page_holds_figures_machine_commit_command_and_rounds() -> None:
     assert "A &quot;fast&quot;, one | CPU&#x27;s, 2 logical processors" in found
     assert "<dt>Commit of graphml</dt><dd>abc</dd>" in found
     assert "graphml bench -m &#x27;a b.gguf&#x27;" in found
-    assert "of llama.cpp" in found
-    assert "Too noisy: the quartiles" in found
+    assert '<th scope="col" class="number">ratio to llama.cpp</th>' in found
+    assert "too noisy: the quartiles" in found
+    assert "<dt>Energy</dt>" not in found
     assert found.count("<svg") == 3  # prompt, generation, ratio
 
 

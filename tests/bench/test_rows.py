@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -134,11 +135,12 @@ def on_three_sides() -> list[Row]:
     return rows(found, Context(setting, [one.about for one in sides], ENVIRONMENT, ""))
 
 
-def test_every_row_names_its_device_and_has_a_ratio_to_the_first() -> None:
+def test_every_row_names_its_device_and_has_a_ratio_to_the_other_engine() -> None:
     made = on_three_sides()
     assert [(one.side, one.peer, one.ratio) for one in made] == [
-        (0, "llama.cpp", 2.0), (1, "cpu", 0.25), (2, "cpu", 0.5),
+        (0, "llama.cpp", 2.0), (1, "llama.cpp", 0.5), (2, "", 0.0),
     ]  # fmt: skip
+    assert {one.judge for one in made} == {"llama.cpp"}
     host = (ENVIRONMENT.cpu_info, "processor", "")
     assert [(one.device, one.device_kind, one.driver) for one in made] == [
         host, (LAVAPIPE["name"], "processor", LAVAPIPE["driver"]), host,
@@ -146,10 +148,14 @@ def test_every_row_names_its_device_and_has_a_ratio_to_the_first() -> None:
     assert [one.of_bandwidth > 0 for one in made] == [True, False, True]
     text = "".join(FORMATS["md"](made, ["ratio"]))
     lines = [[cell.strip() for cell in line.split(" | ")] for line in text.splitlines()[2:5]]
-    assert lines[1][-1].startswith("llvmpipe (processor; Vulkan, Mesa")
-    assert (lines[1][8], lines[1][-2]) == ("", "0.25 ± 0.00 cpu")  # no share of the host's bandwidth
+    assert lines[1][-1].startswith('lavapipe on A "fast", one')
+    assert "(processor; Vulkan, Mesa" in lines[1][-1]
+    assert (lines[1][8], lines[1][-2]) == ("", "0.50 ± 0.00")  # no share of the host's bandwidth
+    assert "| ratio to llama.cpp | device" in re.sub(" +", " ", text.splitlines()[0])
     records = as_records(*made)
-    assert [round(one.a, 2) for one in compare(records, records, "ratio")] == [2.0]
+    assert [round(one.a, 2) for one in compare(records, records, "ratio")] == [2.0, 0.5]
+    former = [{name: value for name, value in one.items() if name != "judge"} for one in records]
+    assert [round(one.a, 2) for one in compare(former, former, "ratio")] == [2.0]
 
 
 def test_a_figure_with_a_spread_larger_than_itself_is_refused() -> None:
@@ -160,7 +166,8 @@ def test_a_figure_with_a_spread_larger_than_itself_is_refused() -> None:
     assert row(ns=calm).refused == ""
     text = "".join(FORMATS["md"]([found], ["ratio"]))
     line = [cell.strip() for cell in text.splitlines()[2].strip("|").split(" | ")]
-    assert line[6:12] == ["too noisy", "", "", "", "", "too noisy llama.cpp"]
+    assert line[6:12] == ["too noisy", "", "", "", "", ""]
+    assert line[13] == "too noisy"
     assert "again with more rounds (-r 9)" in text
     (change,) = compare(as_records(found), as_records(row(ns=[2000] * 5)))
     assert not change.slower(0.03)
@@ -197,7 +204,8 @@ def test_markdown_has_llama_bench_s_columns() -> None:
         FORMATS["md"](made_rows(Test(5, 0), [1, 2, 9], [9, 9, 9], type_k="f32"), ["type_k", "ratio"])
     )
     assert "| type_k |" in shown
-    assert " ± 2.00 llama.cpp |" in shown
+    assert " ± 2.00 |" in shown
+    assert "ratio to llama.cpp |" in shown
     assert "noisy" in shown
     assert "".join(FORMATS["md"]([], [])) == ""
 

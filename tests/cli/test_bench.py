@@ -49,7 +49,15 @@ def test_every_test_is_measured_on_every_side(results: list[dict[str, object]]) 
         assert row["model_filename"] == "tiny.gguf"
         assert len(str(row["model_sha256"])) == 64
         assert row["bandwidth_gb_s"] > 0  # type: ignore[operator]
-        assert row["peer"] == ("reference" if row["backends"] == "cpu" else "cpu")
+        assert row["peer"] == ("reference" if row["backends"] == "cpu" else "")
+        assert row["judge"] == "reference"
+        assert row["correct"] == ("ok" if row["backends"] == "cpu" else "reference")
+        assert 0 <= row["logits_nmse"] < 0.1  # type: ignore[operator]
+        steps = [row[f"step_p{which}_ms"] for which in (50, 90, 99)]
+        assert steps == sorted(steps)  # type: ignore[type-var]
+        assert (steps[0] > 0) == (row["n_gen"] > 0)  # type: ignore[operator]
+        for name in ("load_ms", "compile_ms", "resident_bytes", "peak_bytes"):
+            assert row[name] > 0, name  # type: ignore[operator]
         assert row["device"] == row["cpu_info"]
         assert row["bound"] in ("memory", "compute", "overhead")
     assert {row["level"] for row in results} >= {""}

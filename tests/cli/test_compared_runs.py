@@ -48,7 +48,7 @@ def test_compare_as_json_and_the_worst(tmp_path: Path) -> None:
     with wrong_swiglu():
         done = command(
             "compare", STORIES, "--format", "json", "--worst", 3, "--graph", tmp_path / "g.json",
-            "--fuse-a", ALONE, "--b", "cpu", "--fuse-b", "none",
+            "--fuse-a", ALONE, "--backend", "cpu,cpu", "--fuse-b", "none",
         )  # fmt: skip
     found = json.loads(done.stdout)
     assert len(found["values"]) == 3
@@ -108,6 +108,13 @@ def test_a_model_without_vocabulary(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["compare", "--format", "html"], "--format: wanted one of md, json; got 'html'"),
+        (
+            ["compare", "--backend", "cpu,cpu,cpu"],
+            "--backend: wanted A,B, or A for A,reference; got 'cpu,cpu,cpu'",
+        ),
+        (["compare", "--backend", "cpu,nowhere"], "--backend: no backend 'nowhere' is installed"),
+        (["compare", "--a", "cpu"], "--a: wanted --backend A,B, of which A is judged and B is the judge"),
+        (["bisect", "--b", "cpu"], "--b: wanted --backend A,B, of which A is judged"),
         (["compare", "--save", "run.txt"], "--save: wanted a name that ends in .npz"),
         (["bisect", "--fuse-a=-nothing"], "'nothing'"),
         (["bisect", "--saved", "missing.npz"], "--saved: missing.npz: no such file"),
@@ -116,4 +123,4 @@ def test_a_model_without_vocabulary(tmp_path: Path) -> None:
 def test_wrong_arguments(arguments: list[str], said: str) -> None:
     name, *rest = arguments
     done = command(name, STORIES, *rest, code=2)
-    assert said in done.stderr
+    assert said in " ".join(done.stderr.replace("│", " ").split())

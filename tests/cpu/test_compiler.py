@@ -20,6 +20,7 @@ from tests.looped import looped
 
 MODULE = "cpu_sample_kernels"
 ABSOLUTE = KernelRef("absolute", MODULE, "make_unary", ("absolute",))
+SQUARE = KernelRef("sqr", "graphml_cpu.kernels.elementwise.operations", "make_unary", ("sqr",))
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_a_loop_is_a_comparison_and_an_addition() -> None:
 @pytest.mark.parametrize(
     ("module", "factory", "arguments"),
     [
-        ("positions.rope", "make_rope_cache_write", ("norm", "q8_0")),
+        ("positions.rope", "make_rope_cache_write", ("norm", "q8_0", False)),
         ("attention.decode", "make_attention_combine", (64,)),
     ],
 )
@@ -310,11 +311,10 @@ def test_the_folder_changes_with_the_formats(tmp_path: Path, monkeypatch: pytest
 def test_a_warm_process_needs_no_front_end(fresh: Path) -> None:
     code = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
 from graphml_cpu.compiler import KernelRef, compile_kernels
 from graphml_cpu.llvm_modules import module_texts
 from graphml_cpu.runtime.workers import Team
-compile_kernels([KernelRef("absolute", {MODULE!r}, "make_unary", ("absolute",))])
+compile_kernels([{SQUARE!r}])
 Team(2).close()
 print("graphml_cpu.frontend" in sys.modules)
 """

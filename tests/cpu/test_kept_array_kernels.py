@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from graphml_cpu.array_kernels.reference import ArrayKernelRef, ArraySlot
 
-pytest.importorskip("numba")
+numba_compiler = pytest.importorskip("graphml_cpu.array_kernels.numba_compiler")
 
 # Compiles or loads fillers of an array with a number each, and runs them. All are closures of one name.
 FILLERS = """
@@ -18,7 +21,7 @@ import sys
 import numba
 import numpy as np
 from graphml_cpu.array_kernels.numba_compiler import compile_array_kernels
-from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, ArraySlot
+from graphml_cpu.array_kernels.reference import RAISED, ROWS, ArrayKernelRef, ArraySlot
 
 def made(number):
     @numba.njit
@@ -38,8 +41,9 @@ numbers = [int(one) for one in sys.argv[1:]]
 refs = [ArrayKernelRef("fill", made(number), (ArraySlot("out", "int64", 1),)) for number in numbers]
 call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 for ref, kernel in compile_array_kernels(refs).items():
-    out, n = np.zeros(3, np.int64), np.array([3])
-    block = kernel.block(**{"out": out.ctypes.data, "out.0": n.ctypes.data, ROWS: n.ctypes.data})
+    out, n, word = np.zeros(3, np.int64), np.array([3]), np.zeros(1, np.int64)
+    slots = {"out": out.ctypes.data, "out.0": n.ctypes.data, ROWS: n.ctypes.data, RAISED: word.ctypes.data}
+    block = kernel.block(**slots)
     call(kernel.address)(block.ctypes.data, 0, 1)
     print(int(out[2]))
 """
@@ -56,3 +60,41 @@ def test_kernels_of_several_processes_do_not_take_each_other_s_names(tmp_path: P
     assert told(3, 4) == [3, 4]
     assert told(5) == [5]
     assert told(1, 3, 2, 5, 4) == [1, 3, 2, 5, 4]
+
+
+LARGE, SMALL = np.arange(400_000, dtype=np.float32), np.arange(16, dtype=np.float32)
+STRIDED = np.arange(64, dtype=np.float32)[::2]
+
+
+def of_large(out: Any, begin: int, end: int) -> None:
+    for i in range(begin, end):
+        out[i] = LARGE[i]
+
+
+def of_strided(out: Any, begin: int, end: int) -> None:
+    for i in range(begin, end):
+        out[i] = STRIDED[i]
+
+
+def of_a_call(out: Any, begin: int, end: int) -> None:
+    of_strided(out, begin, end)
+
+
+def of_small(out: Any, begin: int, end: int) -> None:
+    for i in range(begin, end):
+        out[i] = SMALL[i]
+
+
+@pytest.mark.parametrize(
+    ("function", "is_kept"), [(of_large, False), (of_strided, False), (of_a_call, False), (of_small, True)]
+)
+def test_code_with_the_address_of_an_array_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: Any, is_kept: bool
+) -> None:
+    """In another process there is something else."""
+    monkeypatch.setenv("GRAPHML_CACHE", str(tmp_path))
+    monkeypatch.setattr(numba_compiler, "_loaded", {})
+    numba_compiler.compile_array_kernels(
+        [ArrayKernelRef(function.__name__, function, (ArraySlot("out", "float32", 1),))]
+    )
+    assert bool(list(tmp_path.rglob("*.kernel"))) == is_kept

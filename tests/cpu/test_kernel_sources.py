@@ -6,7 +6,10 @@ from pathlib import Path
 
 from graphml_cpu import kernel_cache
 
+import graphml
+
 ROOT = Path(kernel_cache.__file__).parent
+FRAMEWORK = Path(graphml.__file__).parent
 # It finds the level of this host; the hash has the level itself.
 FINDS_THE_LEVEL = ROOT / "processors.py"
 
@@ -51,5 +54,37 @@ def test_the_hash_covers_every_file_that_kernels_depend_on() -> None:
     assert ROOT / "runtime" / "sync.py" in seen
 
 
+def test_the_hash_covers_what_kernels_import_from_the_framework() -> None:
+    """And what that imports; errors decide about no code."""
+    covered = set(kernel_cache._covered_files())
+    kernels = [*(ROOT / "kernels").rglob("*.py"), *(ROOT / "simd").rglob("*.py")]
+    rest = {file for path in kernels for file in framework_files(path)}
+    assert rest  # or this test reads the wrong folders
+    seen = set[Path]()
+    while rest:
+        path = rest.pop()
+        seen.add(path)
+        rest |= set(framework_files(path)) - seen
+    assert seen <= covered
+
+
+def framework_files(path: Path) -> Iterator[Path]:
+    """Modules of the framework that a file imports from, but for errors."""
+    for module in modules_imported(path):
+        package, *names = module.split(".")
+        file = FRAMEWORK.joinpath(*names).with_suffix(".py")
+        if package == FRAMEWORK.name and names != ["errors"] and file.is_file():
+            yield file
+
+
 def test_every_source_of_the_hash_exists() -> None:
     assert [name for name in kernel_cache.KERNEL_SOURCES if not (ROOT / name).exists()] == []
+    assert [name for name in kernel_cache.FRAMEWORK_SOURCES if not (FRAMEWORK / name).exists()] == []
+
+
+def test_modules_are_covered_as_their_files_are() -> None:
+    covered = set(kernel_cache._covered_files())
+    for root in (ROOT, FRAMEWORK):
+        for path in root.rglob("*.py"):
+            name = ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
+            assert kernel_cache.is_covered(name.removesuffix(".__init__")) == (path in covered), name

@@ -19,6 +19,12 @@ QUICK = ["f16", "q5_1"]
 FORMATS = QUICK if settings.cpu_level() else [*QUICK, "f32", "q4_k"]
 
 
+def matrices_of(decoded: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The matrix of each pair's expert, of zeros for an expert that there is not."""
+    known = (ids >= 0) & (ids < len(decoded))
+    return np.where(known[..., None, None], decoded.astype(np.float64)[np.where(known, ids, 0)], 0.0)
+
+
 class Product:
     """A product's operands and what float64 makes of them; `shared`: one row for all slots of a token."""
 
@@ -32,7 +38,7 @@ class Product:
         slots = 1 if shared else ids.shape[1]
         self.x = random.standard_normal((ids.shape[0], slots, k + 3), np.float32)
         decoded = format.decode(self.w.reshape(-1, format.block_bytes)).reshape(experts, n, k)
-        chosen = decoded.astype(np.float64)[np.clip(ids, 0, experts - 1)]
+        chosen = matrices_of(decoded, ids)
         x = np.broadcast_to(self.x[..., :k].astype(np.float64), (*ids.shape, k))
         self.exact = np.einsum("tunk,tuk->tun", chosen, x)
 
@@ -122,7 +128,7 @@ class PackedProduct(Product):
         self.x = (q * scale[..., None]).reshape(len(rows), -1)[:, :k].reshape(*self.x.shape[:2], k)
         format = formats()[name]
         decoded = format.decode(self.w.reshape(-1, format.block_bytes)).reshape(experts, n, k)
-        chosen = decoded.astype(np.float64)[np.clip(ids, 0, experts - 1)]
+        chosen = matrices_of(decoded, ids)
         x = np.broadcast_to(self.x.astype(np.float64), (*ids.shape, k))
         self.exact = np.einsum("tunk,tuk->tun", chosen, x)
         self.terms = np.einsum("tunk,tuk->tun", np.abs(chosen), np.abs(x))

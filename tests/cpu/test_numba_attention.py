@@ -49,7 +49,7 @@ def test_numba_writes_the_bytes_of_the_encoder(name: str) -> None:
     cache = np.zeros((len(x), 1, np.ascontiguousarray(wanted).view(word).shape[1]), word)
     cells = np.arange(len(x), dtype=np.int32)
     cells[3] = -1
-    compiled(set_rows(*cell_format(name)))(cache, x[:, None], cells, 0, len(x))
+    compiled(set_rows(*cell_format(name), True))(cache, x[:, None], cells, 0, len(x))
     got, kept = cache.view(np.uint8)[:, 0], np.arange(len(x)) != 3
     np.testing.assert_array_equal(got[kept], np.ascontiguousarray(wanted).view(np.uint8)[kept])
     assert not got[3].any()

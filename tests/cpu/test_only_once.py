@@ -90,9 +90,9 @@ def test_a_kernel_of_the_same_format_compiles_the_reader_once(monkeypatch: pytes
     made: list[str] = []
     real = functions.Emitted.__init__
 
-    def counted(self: Any, function: Any, kinds: Any) -> None:
+    def counted(self: Any, function: Any, *given: Any) -> None:
         made.append(function.__module__)
-        real(self, function, kinds)
+        real(self, function, *given)
 
     monkeypatch.setattr(functions.Emitted, "__init__", counted)
     module = "graphml_cpu.kernels.products.mul_mat"

@@ -18,11 +18,15 @@ from graphml_reference.device import Decoded
 from graphml.errors import UsageError
 from graphml.fuzz import campaign
 from graphml.fuzz.checks import Difference, Side, check
+from graphml.fuzz.feed import Feed
 from graphml.fuzz.graphs import Drawn, random_graph
 from graphml.fuzz.oracle import differs, wanted
 from graphml.fuzz.shrink import shrink
 from graphml.ir import text
+from graphml.ir.dtype import F32
+from graphml.ir.language import Builder
 from graphml.ir.ops.leaf import LEAVES
+from graphml.ir.shape import bound
 from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
@@ -185,3 +189,15 @@ def test_a_graph_survives_its_text() -> None:
         drawn = random_graph(number)
         again = text.parse(text.write(drawn.graph), all_ops())
         assert check(replace(drawn, graph=again), []) is None
+
+
+def test_texts_side_by_side_read_blocks_of_their_own(side: Side) -> None:
+    """The block table has more columns in memory than the step uses."""
+    feed = Feed((0, 1, 1, 0, 1, 1), (1, 2, 3, 4, 5, 6), ((2,), (0,)), 4)
+    g = Builder(6, 6, feed.n_sequences, 4 * feed.n_cells, feed.block_size, "f32")
+    x = g.input("x", F32, (g.n_tokens, 2, 8))
+    graph = g.finish(y=g.attend(x, x, x, layer=0, scale=1.0))
+    values = np.random.default_rng(0).standard_normal((6, 2, 8)).astype(np.float32)
+    states = {name: np.zeros((feed.n_cells, 2, 8), np.float32) for name in graph.leaves("state")}
+    assert bound(graph.leaves("input")["block_table"].shape[1]) > feed.dims["B"]
+    assert check(Drawn(0, graph, {"x": values, **states}, feed, True), [side]) is None

@@ -101,8 +101,8 @@ def _on_their_way(kind: str) -> list[Node]:
     turns, cells = g.input("turns", F32, (tokens, 32, 2)), g.input("cells", I32, (tokens,))
     return [
         g.call(rope, q, turns),
-        g.call(rope_set_rows, kept[0], k, turns, cells),
-        g.call(set_rows, kept[1], v, cells, to_dtype=kind),
+        g.call(rope_set_rows, kept[0], k, turns, cells, distinct=True),
+        g.call(set_rows, kept[1], v, cells, to_dtype=kind, distinct=True),
     ]
 
 

@@ -208,6 +208,13 @@ def test_an_attribute_that_is_no_number_is_no_scalar() -> None:
     ("options", "reason"),
     [
         ({"groups": lambda node: "many"}, r"groups: wanted .*; its function returned 'many'"),
+        ({"groups": lambda node: -1}, "groups: wanted a whole number, .*, none below 1; its .* returned -1"),
+        ({"groups": lambda node: (0, 1, 1)}, r"groups: wanted .*none below 1; .* returned \(0, 1, 1\)"),
+        (
+            {"groups": lambda node: lambda dims: "x"},
+            "groups: wanted three .*dims returned 'x', of {'T': 4}",
+        ),
+        ({"groups": lambda node: lambda dims: 1 // 0}, "groups: its function of dims raised ZeroDivisionErr"),
         ({"groups": lambda node: node.width}, r"groups: its function raised AttributeError: .*width"),
         ({"groups": "row", "refuses": lambda node: 1 // 0}, "refuses: its function raised ZeroDivisionError"),
         ({"groups": "row", "refuses": lambda node: False}, "refuses: wanted a reason or None; .* False"),

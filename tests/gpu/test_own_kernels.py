@@ -8,8 +8,10 @@ from typing import Any
 import graphml_gpu.language as gpu
 import numpy as np
 import pytest
+from graphml_gpu.kernels.grid import element_number
 
 from graphml.conformance import suite
+from graphml.conformance.own_ops import check_own_ops
 from graphml.ir.dtype import F16, F32, I32
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
@@ -17,6 +19,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol
 from graphml.loading import discovery
+from graphml.ops import ROWS, f32, op, sample
 from graphml.passes.pipeline import apply_passes
 from graphml.passes.plan import plan_memory
 from tests.gpu import own_gpu_ops as own
@@ -122,6 +125,51 @@ def test_a_fused_op(name: str) -> None:
     assert [node.op.name for node in after.nodes if node.inputs] == ["neg", "softpick_mul"]
     made, wanted = run_both(after, numbers(graph, 3), name, T=3)
     assert nmse(made["y65"], wanted["y65"]) < CLOSE
+
+
+def signed_elements(
+    x: gpu.Read[gpu.f32], out: gpu.Write[gpu.f32], count: gpu.u32, *, factor: float, GROUP: int = 64
+) -> None:
+    i = element_number()
+    if i < count:
+        out[i] = x[i] * gpu.f32(factor)
+
+
+@pytest.mark.parametrize("name", ["python", *(one for one in REAL if one != "wgpu")])  # may ignore the sign
+def test_a_constant_of_minus_zero_is_another_kernel(name: str) -> None:
+    @op(shape=lambda x: x, samples=[sample(f32(ROWS, 8))])
+    def signed(x: Array, *, factor: float = 0.0) -> Array:
+        return x * np.float32(factor)
+
+    signed.kernel("wgpu", "opencl", groups="element")(signed_elements)
+    g = Builder()
+    x = g.input("x", F32, (Symbol("T", 2), 8))
+    graph = g.finish(plus=g.call(signed, x), minus=g.call(signed, x, factor=-0.0))
+    made, wanted = run_both(graph, {"x": np.ones((2, 8), np.float32)}, name, T=2)
+    kernel = gpu.kernel(signed_elements)
+    assert kernel.specialise(factor=-0.0) is not kernel.specialise(factor=0.0)
+    assert kernel.specialise(factor=-0.0) is kernel.specialise(factor=-0.0)
+    for key in wanted:
+        assert np.array_equal(np.signbit(made[key]), np.signbit(wanted[key]))
+
+
+def one_too_many(x: gpu.Read[gpu.f32], out: gpu.Write[gpu.f32], count: gpu.u32, *, GROUP: int = 64) -> None:
+    i = element_number()
+    if i < count:
+        out[i] = x[i]
+        if i + 1 == count:
+            out[count] = 7.0
+
+
+@pytest.mark.skipif("opencl" not in REAL, reason="wgpu writes nothing out of bounds")
+def test_a_write_past_the_end_is_found_where_no_padding_follows() -> None:
+    @op(shape=lambda x: x, samples=[sample(f32(ROWS, 128))])
+    def copied(x: Array) -> Array:
+        return x
+
+    copied.kernel("opencl", groups="element")(one_too_many)
+    (result,) = check_own_ops([copied], discovery.backend("opencl"), [1], timed=False)
+    assert "wrote out of bounds: 1 of the 256 words" in result.failed[0].problem
 
 
 @pytest.mark.parametrize("name", REAL)

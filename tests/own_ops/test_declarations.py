@@ -120,6 +120,14 @@ def test_a_fusion_comes_and_goes_with_its_op(softpick: OwnOp) -> None:
         ("def f(x): return x, x", "its shape rule says f32"),
         ("def f(x): return 1 / 0", r"its function raised ZeroDivisionError: .*; of float32\[5, 8\]"),
         ("def f(x):\n    x[0] = 1\n    return x", "raised ValueError: assignment destination is read-only"),
+        ("def f(x): return [x, x[:1]]", "its function returns list, which is no array"),
+        ("def f(x): return None", r"its function returns object\[\]"),
+        ("def f(x, *, op: int = 1): return x", "parameter 'op': the name has a meaning of its own"),
+        ("def f(x, *, self: int = 1): return x", "parameter 'self': the name has a meaning of its own"),
+        ("def f(x, *, fill: float = 1.0): return x", "parameter 'fill': the name has a meaning of its own"),
+        ("def f(x, *, k: 'Nobody' = 1): return x", "attribute 'k': its type 'Nobody' cannot be read: NameE"),
+        ("def f(x, *, k: float = 10**400): return x", "attribute 'k': wanted numbers of 64 bits; got 10"),
+        ("def f(x, *, k: int = 2**70): return x", "attribute 'k': wanted numbers of 64 bits; got 118"),
         ("def add(x): return x", "graphml has an op or a method of that name"),
         ("def attend(x): return x", "graphml has an op or a method of that name"),
     ],
@@ -129,6 +137,14 @@ def test_contradictions_are_refused_with_their_line(tmp_path: Path, text: str, s
     with pytest.raises(GraphError, match=rf"op '.*' \(.*mine.py:\d+\): .*({said})"):
         declared(tmp_path, head + text)
     assert not op_table.declared_in(tmp_path.resolve() / "mine.py")
+
+
+def test_the_types_of_operands_need_not_be_known() -> None:
+    @plain()
+    def seen(x: "Nobody", *, eps: "float" = 1.0) -> "Nobody":  # type: ignore[name-defined]  # noqa: F821, UP037
+        return x
+
+    assert seen.declared.kinds == {"eps": float}
 
 
 LIKE, ONE = "shape=lambda x: x, ", "samples=[sample(f32(ROWS, 8))]"
@@ -142,8 +158,8 @@ LIKE, ONE = "shape=lambda x: x, ", "samples=[sample(f32(ROWS, 8))]"
         (LIKE + "samples=[sample(f32(ROWS, 8), k=1)]", "sample 0: no attribute is called 'k'"),
         (LIKE + "samples=[sample(f32(ROWS, 8), eps='a')]", "sample 0: attribute 'eps': wanted a number"),
         (LIKE + "samples=[sample(i32(ROWS, 8))]", "sample 0: operand 'x': wanted f32; got i32"),
-        (LIKE + ONE + ", inplace=['y']", "no operand is called 'y'"),
-        (LIKE + ONE + ", dtypes={'y': F32}", "no operand is called 'y'"),
+        (LIKE + ONE + ", inplace=['y']", "inplace: wanted names of operands in a tuple"),
+        (LIKE + ONE + ", dtypes={'y': F32}", "dtypes: wanted names of operands in a tuple"),
         (LIKE + ONE + ", dtypes={'x': dtype('q8_0')}", "operand 'x': wanted plain numbers"),
         (LIKE + ONE + ", name='a-b'", "wanted a name of letters"),
         (LIKE + ONE + ", name='class'", "wanted a name of letters"),
@@ -151,6 +167,39 @@ LIKE, ONE = "shape=lambda x: x, ", "samples=[sample(f32(ROWS, 8))]"
         ("shape=lambda x: 5, " + ONE, "sample 0: its shape rule .*: wanted types"),
         ("shape=lambda x: Type(F32, (8, ROWS)), " + ONE, "sample 0: wanted a last dimension known"),
         ("shape=lambda x, *, k: x, " + ONE, "its shape rule asks for 'k'"),
+        (LIKE + "samples=sample(f32(ROWS, 8))", "samples: wanted a list of what graphml.ops.sample returns"),
+        (LIKE + "samples=[sample(f32(ROWS, 0))]", r"sample 0: wanted dimensions of at least 1; got f32\["),
+        (LIKE + "samples=[sample(f32(ROWS, 8.5))]", "sample 0: wanted dimensions of at least 1"),
+        (LIKE + "samples=[sample(8)]", "sample 0: wanted types of operands, such as .*; got 8"),
+        (
+            LIKE + "samples=[sample(f32(ROWS, 8), fill=2.0)]",
+            "sample 0: fill: wanted the number of an operand",
+        ),
+        (LIKE + "samples=[sample(f32(ROWS, 8), fill={1: np.ones})]", "sample 0: fill: wanted the number"),
+        (
+            LIKE + "samples=[sample(f32(ROWS, 8), fill={0: lambda g, s: 1 / 0})]",
+            "sample 0: fill of operand 0 ra",
+        ),
+        (
+            LIKE + "samples=[sample(f32(ROWS, 8), fill={0: lambda g, s: np.ones(3)})]",
+            "sample 0: fill .* got .3",
+        ),
+        ("shape=f32(ROWS, 8), " + ONE, "shape: wanted a function of the operands' types"),
+        ("shape=np.tanh, " + ONE, "shape: wanted a function of the operands' types, .*; got <ufunc"),
+        ("shape=lambda x: (), " + ONE, r"sample 0: its shape rule .*: wanted at least one type; got \(\)"),
+        ("shape=lambda x: Type(F32, (ROWS, 0)), " + ONE, "sample 0: its shape rule .*of at least 1; got"),
+        ("shape=lambda x: Type(F32, (ROWS, -1)), " + ONE, "sample 0: its shape rule .*of at least 1; got"),
+        ("shape=lambda x: Type(F32, (ROWS, 8 / 2)), " + ONE, "sample 0: its shape rule .*of at least 1; got"),
+        (
+            "shape=lambda x: Type(F32, [ROWS, 8]), " + ONE,
+            "sample 0: its shape rule .*: wanted as a shape a tu",
+        ),
+        (LIKE + ONE + ", dtypes={'x': 'i32'}", "dtypes: wanted operand -> dtype, .*; got {'x': 'i32'}"),
+        (LIKE + ONE + ", dtypes=F32", "dtypes: wanted operand -> dtype"),
+        (LIKE + ONE + ", inplace='x'", "inplace: wanted names of operands in a tuple"),
+        (LIKE + ONE + ", rowwise=(0,)", "rowwise: wanted names of operands in a tuple"),
+        (LIKE + ONE + ", commutative=True", "commutative=True: no sample checks it"),
+        (LIKE + "samples=[sample(f32(8))], rowwise=['x']", "rowwise='x': no sample checks it"),
     ],
 )
 def test_wrong_arguments_are_refused_with_their_line(tmp_path: Path, given: str, said: str) -> None:

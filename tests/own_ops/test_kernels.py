@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -16,18 +14,16 @@ import numpy as np
 import pytest
 from graphml_cpu.array_kernels import numba_compiler
 
-from graphml.compiler.compile import compile_graph
 from graphml.conformance.own_ops import APART, KERNEL, NUMPY, check_own_ops
 from graphml.errors import BackendError
 from graphml.ir.dtype import F32, I32
-from graphml.ir.interpreter import interpret
-from graphml.ir.language import Builder
 from graphml.ir.ops.rules import below
 from graphml.ir.own_op import OwnOp
 from graphml.loading import discovery
 from graphml.loading.own_ops import load_ops_of_file
 from graphml.ops import ROWS, Type, f32, i32, op, sample
 from tests.own_ops.conftest import SOFTPICK
+from tests.own_ops.running import run
 
 ON_PROCESSORS = ("cpu", "numba")
 
@@ -46,23 +42,6 @@ def kept(folder: Path) -> list[Path]:
 
 def like(*widths: int, **more: Any) -> Callable[[Any], OwnOp]:
     return op(shape=lambda x: x, samples=[sample(f32(ROWS, n)) for n in widths or (8,)], **more)
-
-
-def run(own: OwnOp, x: Any, backend: str = "cpu", threads: int = 1, **attributes: Any) -> Any:
-    """The op's result on a backend, and that of its function."""
-    g = Builder(max_tokens=len(x))
-    node = g.call(own, g.input("x", F32, (g.n_tokens, x.shape[1])), **attributes)
-    results = {f"r{i}": one for i, one in enumerate(g.results(node))}
-    graph = g.finish(**results)
-    device = discovery.backend(backend).open(threads)
-    try:
-        program = compile_graph(graph, discovery.backend(backend), device, {}).program
-        program.inputs["x"][...] = x
-        dims = {"T": len(x)}
-        found = {name: np.array(one) for name, one in program.run(dims, device.state(graph, dims)).items()}
-    finally:
-        device.close()
-    return found, interpret(graph, {"x": x})
 
 
 @pytest.mark.parametrize("backend", ON_PROCESSORS)
@@ -225,6 +204,38 @@ def test_what_cannot_be_a_kernel_is_refused_with_its_line(tmp_path: Path, kernel
         run(mine, np.ones((2, 8), np.float32))
 
 
+@pytest.mark.parametrize(
+    ("function", "options", "said"),
+    [
+        (None, {"fastmth": True}, r"no option 'fastmth'; wanted some of whole, .*\. Did you mean 'fastmath'"),
+        (None, {"parallel": True}, "no option 'parallel'"),
+        (None, {"locals": {"q": 1}}, "no option 'locals'"),
+        (None, {"fastmath": {"q": 1}}, "fastmath: wanted True, False, a name or a set of names; got"),
+        (None, {"whole": "x"}, "whole: wanted operands in a tuple, of .*; got 'x'"),
+        (None, {"whole": ("y",)}, r"whole: wanted operands in a tuple, of \('x',\)"),
+        (None, {"fastmath": {"q"}}, "kernel mine cannot be compiled: .*test_kernels.py:.*: .*q"),
+        ("a text", {}, r"wanted a function `\(out, ..., begin, end, ...\)`, made by `def`; got 'a text'"),
+        (functools.partial(lambda out, x, begin, end: None), {}, "wanted a function"),
+        (lambda out, x, begin, end, *more: None, {}, "parameter .more: wanted plain parameters"),
+        (lambda out, x, begin, end, *, eps: None, {}, "parameter eps: wanted plain parameters"),
+    ],
+)
+def test_wrong_functions_and_options_are_refused(function: Any, options: dict[str, Any], said: str) -> None:
+    def copied(out: Any, x: Any, begin: Any, end: Any) -> None:
+        for row in range(begin, end):
+            for i in range(x.shape[1]):
+                out[row, i] = x[row, i]
+
+    @like()
+    def mine(x: Any, *, eps: float = 1.0) -> Any:
+        return x
+
+    mine.kernel("cpu", **options)(function or copied)
+    named = r"op 'mine' \(.*test_kernels.py:\d+\): its kernel for cpu: .*"
+    with pytest.raises(BackendError, match=said if said.startswith("kernel") else named + said):
+        run(mine, np.ones((2, 8), np.float32))
+
+
 def test_without_numba_it_runs_in_numpy(softpick: OwnOp, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
@@ -324,22 +335,3 @@ def test_code_that_others_could_write_is_not_loaded(
     numba_compiler._loaded.clear()
     run(own, X)
     assert len(compiled) == 2
-
-
-def test_a_key_is_the_same_in_every_process() -> None:
-    """Sets of options have another order in each."""
-    text = (
-        "import numba\nfrom graphml.ir.function_hash import reached\n"
-        "@numba.njit(fastmath={'reassoc', 'contract', 'nsz', 'arcp', 'afn'})\n"
-        "def f(x):\n    return x\n"
-        "def g(x):\n    return f(x)\n"
-        "print(reached(g).hash)\n"
-    )
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", text], env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for seed in ("1", "2", "3")
-    ]  # fmt: skip
-    assert len(set(runs)) == 1

@@ -167,6 +167,15 @@ def test_test_op_refuses_what_it_cannot_test(tmp_path: Path) -> None:
         assert said in " ".join(command("test-op", *given, code=2).split())
 
 
+def test_test_op_refuses_a_kernel_for_a_backend_that_is_not_installed(tmp_path: Path) -> None:
+    mistyped = tmp_path / "mistyped.py"
+    mistyped.write_text(ROTATED.read_text().replace('hadamard.kernel("cpu"', 'hadamard.kernel("cpuu"'))
+    told = " ".join(command("test-op", mistyped, "--backend", "cpu", code=1).split())
+    assert "op 'hadamard' (" in told
+    assert "its kernel is for 'cpuu'; wanted one of the installed: cpu, " in told
+    assert "Did you mean 'cpu'" in told
+
+
 # --- entry points
 
 

@@ -23,6 +23,8 @@ from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import arena_bytes
 from graphml.runtime.open_executor import open_executor
 from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
+from graphml.runtime.step_inputs import graph_arrays
+from graphml.weights import ModelFile, open_model
 from tests.golden import weights, write_gguf
 
 PASSES = ["build", "fuse", "quantize_activations", "fuse_quantized", "fuse_last"]
@@ -139,6 +141,15 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
     with pytest.raises(ArchitectureError, match=r"m\.gguf: tensor blk\.1\.attn_k\.weight is wanted"):
         made.compiled(1, 1)
     made.close()
+
+
+def test_a_tensor_of_a_format_of_activations_is_refused(path: Path) -> None:
+    file = open_model(path)
+    name, tensor = next(iter(file.tensors.items()))
+    other = replace(tensor, dtype="q8_1")
+    changed = ModelFile(file.path, file.metadata, {**file.tensors, name: other}, [])
+    with pytest.raises(WeightsError, match=f"{name}.*: wanted a format of weights, got q8_1"):
+        graph_arrays(changed)
 
 
 def test_an_unused_tensor_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

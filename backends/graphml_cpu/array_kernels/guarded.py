@@ -1,7 +1,8 @@
 """Runs a kernel of rows in Python, uncompiled, on parts of its rows: what it touches outside of them.
 
-An index out of bounds ends in an error with its line; a row that another thread computes has to stay as it
-was. Knows nodes and arrays; nothing of numba.
+An index out of bounds and a change of an operand end in an error with its line; a row that another thread
+computes has to stay as it was. Whatever else Python raises says nothing of compiled code: Python has no
+numba types, and its `math` has errors where numba has NaN. Knows nodes and arrays; nothing of numba.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, dim_slot
 from graphml_cpu.lowering.step import Rows, Step
 
 _UNTOUCHED = np.uint8(0xA5)
+_VERDICTS = "out of bounds", "read-only"  # NumPy's words
 
 
 def outside_its_rows(node: Node, step: Step, operands: Mapping[Node, Array], dims: Mapping[str, int]) -> str:
@@ -38,7 +40,9 @@ def outside_its_rows(node: Node, step: Step, operands: Mapping[Node, Array], dim
         try:
             with np.errstate(all="ignore"):
                 function(*arrays.values(), begin, end, **numbers, **dict(kernel.constants))
-        except (IndexError, ValueError) as error:
+        except Exception as error:
+            if not any(text in str(error) for text in _VERDICTS):
+                continue
             frame = traceback.extract_tb(error.__traceback__)[-1]
             return f"{which}: {frame.filename}:{frame.lineno}: {error}"
         for name in step.writes:
@@ -62,7 +66,8 @@ def _array(step: Step, name: str, operands: Mapping[Node, Array], dims: Mapping[
     if name in step.writes:
         return np.empty(shape, slot.dtype)
     assert isinstance(value, Node)
-    return np.array(operands[value], slot.dtype).reshape(shape)
+    array = np.array(operands[value])
+    return (array.view(slot.dtype) if array.dtype == np.float16 else array.astype(slot.dtype)).reshape(shape)
 
 
 def _changed(array: Array, begin: int, end: int, n_rows: int) -> str:

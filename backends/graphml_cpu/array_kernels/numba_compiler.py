@@ -1,12 +1,14 @@
 """Kernels over arrays -> machine code, by numba: entries that a tape calls by address, kept on disk.
 
 The entry makes arrays of the addresses and sizes in the parameter block, and calls the function on this
-thread's range of rows. No interpreter, no lock, no exception: a function with `raise` or `assert` is refused.
-Division is NumPy's, indices are not checked.
+thread's range of rows. No interpreter, no lock: a function with `raise` or `assert` is refused, an exception
+of numba's own, for shapes that do not fit, say, leaves a word that makes the step fail. Division is NumPy's,
+indices are not checked.
 
 The cache: `<cache folder>/array_kernels/<versions and processor>/<name>-<hash>.kernel`; the hash covers the
-function, all that it calls and reads (`function_hash`), the types of the arguments and the options. Compiled
-code is loaded only from a folder that nobody else can write. Imports numba, so it is imported where such a
+function, all that it calls and reads (`function_hash`), the types of the arguments and the options. Code that
+has an address in it, of a global array that is large or strided, is not kept. Compiled code is loaded only
+from a folder that nobody else can write. Imports numba, so it is imported where such a
 kernel is used.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import inspect
 import itertools
 import json
 import os
@@ -40,8 +43,8 @@ from numba.extending import intrinsic
 
 from graphml import cache_access, settings
 from graphml.errors import BackendError
-from graphml.ir.function_hash import global_names, is_library, raising_line, reached
-from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, dim_slot
+from graphml.ir.function_hash import codes_of, global_names, is_library, raising_line, reached
+from graphml_cpu.array_kernels.reference import RAISED, ROWS, ArrayKernelRef, dim_slot
 from graphml_cpu.compiler import Kernel
 
 KEPT_FILES = 2048
@@ -110,34 +113,61 @@ def _key(ref: ArrayKernelRef) -> str:
 
 def _compiled(ref: ArrayKernelRef, key: str, folder: Path | None) -> int:
     options = {name: set(given) if isinstance(given, tuple) else given for name, given in ref.options}
-    function = _jitted(ref.function, {"error_model": "numpy", "nogil": True, **options}, {})
     try:
+        function = _jitted(ref.function, {"error_model": "numpy", "nogil": True, **options}, {})
         with _joined_statements():
             entry = numba.cfunc(_ENTRY, error_model="numpy")(_entry(ref, function))
-    except NumbaError as error:
-        raise BackendError(_told(ref, error)) from None
+    except Exception as error:  # numba's own, and what it raises of wrong options
+        raise BackendError(_told(ref, error)) from (None if isinstance(error, NumbaError) else error)
     library, symbol = entry._library, entry._wrapper_name
     _kept_libraries.append(entry)
-    if folder is not None:
+    if folder is not None and not _has_addresses(library):
         _write(folder, key, symbol, library.serialize_using_object_code())
     return int(entry.address)
 
 
+def _has_addresses(library: Any) -> bool:
+    """Whether code has an address of this process in it, as numba keeps large and strided arrays."""
+    return library.has_dynamic_globals or any(map(_has_addresses, library._linking_libraries))
+
+
 def _jitted(function: Any, options: dict[str, Any], known: dict[Any, Any]) -> Any:
-    """The function for numba, and with it the plain functions that it calls by global names."""
+    """The function for numba, and with it the plain functions that it calls: see `_for_numba`."""
     if hasattr(function, "py_func"):  # its author has marked it
         return function
     if function not in known:
-        own = dict(function.__globals__)
+        own, closure = dict(function.__globals__), function.__closure__ or ()
+        cells = tuple(types.CellType() for _ in closure)
         copy = types.FunctionType(
-            function.__code__, own, function.__name__, function.__defaults__, function.__closure__
+            function.__code__, own, function.__name__, function.__defaults__, cells or None
         )
+        copy.__kwdefaults__ = function.__kwdefaults__
         known[function] = numba.njit(**options)(copy)
-        for name in global_names(function):
-            called = own.get(name)
-            if isinstance(called, types.FunctionType) and not is_library(called.__module__):
-                own[name] = _jitted(called, options, known)
+        attributes = frozenset(name for code in codes_of(function.__code__) for name in code.co_names)
+        for name in filter(own.__contains__, global_names(function)):
+            own[name] = _for_numba(own[name], attributes, options, known)
+        for cell, outer in zip(cells, closure, strict=True):
+            with contextlib.suppress(ValueError):  # nothing in it yet
+                cell.cell_contents = _for_numba(outer.cell_contents, attributes, options, known)
     return known[function]
+
+
+def _for_numba(value: Any, attributes: frozenset[str], options: dict[str, Any], known: dict[Any, Any]) -> Any:
+    """What a global name or a closure holds: functions compiled too, those of a module in a copy of it."""
+    is_module = isinstance(value, types.ModuleType)
+    if not is_module and not isinstance(value, types.FunctionType):
+        return value
+    if is_library(value.__name__ if is_module else value.__module__):
+        return value
+    if not is_module:
+        return _jitted(value, options, known)
+    key = value, attributes
+    if key not in known:
+        known[key] = copy = types.ModuleType(value.__name__)
+        vars(copy).update(vars(value))
+        for name in attributes & vars(value).keys():
+            vars(copy)[name] = _for_numba(vars(value)[name], attributes, options, known)
+    return known[key]
 
 
 @contextlib.contextmanager
@@ -166,9 +196,15 @@ def _entry(ref: ArrayKernelRef, function: Any) -> Callable[[int, int, int], None
     for i, name in enumerate(ref.numbers):
         lines.append(f"number_{i} = carray(pointer(block + {8 * places[name]}), 1, float32)[0]")
     given = [f"array_{i}" for i in range(len(ref.arrays))] + ["begin", "end"]
-    given += [f"{name}=number_{i}" for i, name in enumerate(ref.numbers)]
-    given += [f"{name}={value!r}" for name, value in ref.constants]
-    lines.append(f"function({', '.join(given)})")
+    values = {name: f"number_{i}" for i, name in enumerate(ref.numbers)}
+    values |= {name: repr(value) for name, value in ref.constants}
+    # In their order: by name, in a `try`, numba takes one for another.
+    names_in_order = list(inspect.signature(getattr(ref.function, "py_func", ref.function)).parameters)
+    for i, name in enumerate(names_in_order[len(given) :], len(given)):
+        if name in values:
+            given.append(values[name] if i == len(given) else f"{name}={values[name]}")
+    lines += ["try:", f"    function({', '.join(given)})"]
+    lines += ["except Exception:", f"    carray(pointer(slots[{places[RAISED]}]), 1, int64)[0] = block"]
     names: dict[str, Any] = {"carray": carray, "pointer": _pointer, "function": function, "int64": np.int64}
     names |= {"float32": np.float32, "inf": np.inf, "nan": np.nan}
     names |= {array.dtype: np.dtype(array.dtype).type for array in ref.arrays}
@@ -181,9 +217,9 @@ def _entry(ref: ArrayKernelRef, function: Any) -> Callable[[int, int, int], None
 _PLACE = re.compile(r'File "([^"<]+)", line (\d+)')
 
 
-def _told(ref: ArrayKernelRef, error: NumbaError) -> str:
+def _told(ref: ArrayKernelRef, error: Exception) -> str:
     """What numba says, with the author's line: the last one in its text is the innermost."""
-    text = str(error)
+    text = str(error) if isinstance(error, NumbaError) else f"{type(error).__name__}: {error}"
     places = _PLACE.findall(text)
     code = getattr(ref.function, "py_func", ref.function).__code__
     file, line = places[-1] if places else (code.co_filename, code.co_firstlineno)

@@ -6,13 +6,13 @@ Knows neither graphs nor numba.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from graphml.ir.op import Attribute
 
 BEGIN, END = "begin", "end"
-ROWS = "#rows"  # no name of an argument
+ROWS, RAISED = "#rows", "#raised"  # no names of arguments
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,10 @@ class ArrayKernelRef:
     numbers: tuple[str, ...] = ()
     constants: tuple[tuple[str, Attribute], ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
+    _shown: str = field(init=False, repr=False)  # 0.0, -0.0, 0 and False are equal, and compile to others
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_shown", repr((self.constants, self.options)))
 
     @property
     def calls(self) -> tuple[()]:
@@ -51,12 +55,15 @@ class ArrayKernelRef:
 
     @property
     def slots(self) -> tuple[tuple[str, str], ...]:
-        """Its parameter block: of each array the address and the dimensions, the rows, the numbers."""
+        """Its parameter block: of each array the address and the dimensions, the rows, the numbers, a word.
+
+        The word: where the kernel writes the address of its block when it has raised an exception.
+        """
         found: list[tuple[str, str]] = []
         for array in self.arrays:
             found.append((array.name, "run_address" if array.moves else "address"))
             found += [(dim_slot(array.name, i), "dim") for i in range(array.n_dims)]
-        return (*found, (ROWS, "dim"), *((name, "float") for name in self.numbers))
+        return (*found, (ROWS, "dim"), *((name, "float") for name in self.numbers), (RAISED, "raised"))
 
 
 def dim_slot(array: str, i: int) -> str:

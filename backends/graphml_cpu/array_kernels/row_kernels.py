@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from types import FunctionType
+from typing import Any, NoReturn
 
 from graphml.errors import BackendError
 from graphml.ir.node import Node
@@ -18,6 +19,7 @@ from graphml.ir.op import Attribute, Type
 from graphml.ir.own_op import OwnOp
 from graphml.ir.own_signature import OwnSignature, place_of
 from graphml.ir.shape import Symbol
+from graphml.similar_names import did_you_mean
 from graphml_cpu.array_kernels.reference import BEGIN, END
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
 from graphml_cpu.lowering.step import Part, Step
@@ -53,18 +55,49 @@ def refuses_rows(node: Node) -> str | None:
 def check_parameters(
     function: Callable[..., Any], declared: OwnSignature, backend: str, options: Mapping[str, Any]
 ) -> None:
-    """A `BackendError` where a kernel's arguments are not those of its op: operands, range, attributes."""
+    """A `BackendError` where a kernel's arguments or options are not those of its op and of numba."""
+
+    def fail(reason: str) -> NoReturn:
+        raise BackendError(f"op {declared.name!r} ({declared.source}): its kernel for {backend}: {reason}")
+
+    if not isinstance(getattr(function, "py_func", function), FunctionType):
+        fail(f"wanted a function `(out, ..., begin, end, ...)`, made by `def`; got {function!r:.100}")
+    for one in inspect.signature(function).parameters.values():
+        if one.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            fail(f"({place_of(function)}): parameter {one}: wanted plain parameters, without `*` or `/`")
+    _check_options(options, declared, fail)
     arrays, attributes = parameters(function)
     n_results = len(arrays) - len(declared.operands)
     wanted = f"{', '.join(['out', *declared.operands, BEGIN, END, *declared.kinds])}"
     unknown = set(attributes) - set(declared.kinds)
-    whole = [f"whole={one}" for one in options.get("whole", ()) if one not in declared.operands]
-    if n_results < 1 or tuple(arrays[n_results:]) != declared.operands or unknown or whole:
+    if n_results < 1 or tuple(arrays[n_results:]) != declared.operands or unknown:
         raise BackendError(
             f"op {declared.name}: its kernel for {backend} ({place_of(function)}) has the parameters "
-            f"{', '.join([*arrays, BEGIN, END, *attributes, *whole])}; wanted {wanted} "
+            f"{', '.join([*arrays, BEGIN, END, *attributes])}; wanted {wanted} "
             "(attributes that it does not use may be left out)"
         )
+
+
+OPTIONS = ("fastmath", "error_model", "boundscheck", "inline", "forceinline")
+"""Options of numba that a kernel of one's own may have."""
+
+
+def _check_options(
+    options: Mapping[str, Any], declared: OwnSignature, fail: Callable[[str], NoReturn]
+) -> None:
+    for name, value in options.items():
+        if name == "whole":
+            if not isinstance(value, tuple | list) or not all(one in declared.operands for one in value):
+                fail(f"whole: wanted operands in a tuple, of {declared.operands}; got {value!r}")
+        elif name not in OPTIONS:
+            known = ("whole", *OPTIONS)
+            fail(f"no option {name!r}; wanted some of {', '.join(known)}.{did_you_mean(name, known)}")
+        elif not isinstance(value, bool | str) and not _are_names(value):
+            fail(f"{name}: wanted True, False, a name or a set of names; got {value!r}")
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, set | frozenset) and all(isinstance(one, str) for one in value)
 
 
 def row_step(

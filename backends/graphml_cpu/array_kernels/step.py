@@ -16,8 +16,8 @@ from graphml.errors import BackendError
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Type
 from graphml.ir.ops.leaf import state_leaf
-from graphml.ir.shape import Dim, Shape, Symbol
-from graphml_cpu.array_kernels.reference import ROWS, ArrayKernelRef, ArraySlot, dim_slot
+from graphml.ir.shape import Dim, Shape, Symbol, bounds
+from graphml_cpu.array_kernels.reference import RAISED, ROWS, ArrayKernelRef, ArraySlot, dim_slot
 from graphml_cpu.lowering.step import Argument, Constant, Part, Rows, Step
 
 
@@ -44,9 +44,13 @@ class ArrayValue:
 
 
 def as_stored(value: Node | Part, shape: Shape | None = None) -> ArrayValue:
-    """A value with its own shape, or another; the last dimension of a block format in bytes."""
+    """A value with its own shape, or another; the last dimension of a block format in bytes.
+
+    A symbol behind the first dimension, of a block table [S, B], is as large as in memory: its bound.
+    """
     kind = ArrayValue(value, ()).type
     shape = kind.shape if shape is None else shape
+    shape = (*shape[:1], *bounds(shape[1:]))
     if kind.dtype.is_format and not isinstance(shape[-1], Symbol):
         shape = (*shape[:-1], kind.dtype.bytes_for(shape[-1]))
     return ArrayValue(value, shape)
@@ -82,7 +86,7 @@ def array_step(
         name or function.__name__, function, tuple(slots), tuple(numbers), constants,
         tuple((key, _ordered(value)) for key, value in (options or {}).items()),
     )  # fmt: skip
-    return Step(ref, {**arguments, ROWS: rows, **numbers}, writes)
+    return Step(ref, {**arguments, ROWS: rows, **numbers, RAISED: 0}, writes)
 
 
 def _ordered(value: Any) -> Any:

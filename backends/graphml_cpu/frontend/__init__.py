@@ -17,8 +17,8 @@ from typing import ParamSpec, TypeVar, cast
 
 from graphml.errors import BackendError
 from graphml_cpu.frontend import types
-from graphml_cpu.frontend.functions import Emitted, module_text
-from graphml_cpu.frontend.operation import InlineFunction
+from graphml_cpu.frontend.functions import Emitted, Helpers, module_text
+from graphml_cpu.frontend.operation import InlineFunction, is_own
 from graphml_cpu.frontend.values import NOTHING
 from graphml_cpu.only_once import check_unchanged, only_once
 
@@ -45,8 +45,9 @@ def lower(function: Callable[..., None], argument_types: tuple[str, ...]) -> tup
         check_unchanged()
     except ValueError as error:
         raise BackendError(str(error)) from error
+    helpers: Helpers | None = None if is_own(function) else {}
     try:
-        emitted = Emitted(function, [getattr(types, name) for name in argument_types])
+        emitted = Emitted(function, [getattr(types, name) for name in argument_types], helpers)
     except BackendError as error:
         raise BackendError(f"kernel {function.__qualname__} ({function.__module__}): {error}") from error
     if emitted.result != NOTHING:

@@ -29,15 +29,21 @@ from graphml_cpu.frontend.values import (
     structure,
 )
 
+Helpers = dict[tuple[InlineFunction, tuple[Any, ...]], "Emitted"]
+
 
 class Emitted:
-    """A function for one list of argument types. result: the structure of what it returns."""
+    """A function for one list of argument types. result: the structure of what it returns.
+
+    helpers: what this kernel's helpers became; None: each helper keeps that for all kernels.
+    """
 
     _count = 0
 
-    def __init__(self, function: Callable[..., Any], kinds: Sequence[Any]) -> None:
+    def __init__(self, function: Callable[..., Any], kinds: Sequence[Any], helpers: Helpers | None) -> None:
         Emitted._count += 1
         self.name = f"{function.__name__}.{Emitted._count}"
+        self.helpers = helpers
         self.calls: dict[str, Emitted] = {}
         hints: dict[tuple[int, str], Any] = {}
         while True:
@@ -113,6 +119,20 @@ class Emitted:
 class _Emitter(Statements):
     """Emits one function's statements, and calls of others."""
 
+    def _helper(self, function: InlineFunction, kinds: tuple[Any, ...]) -> Emitted:
+        helpers = self._emitted.helpers
+        known: Emitted | None = (
+            function.emitted.get(kinds) if helpers is None else helpers.get((function, kinds))
+        )
+        if known is not None:
+            return known
+        made = Emitted(function.function, kinds, helpers)
+        if helpers is None:
+            function.emitted[kinds] = made
+        else:
+            helpers[function, kinds] = made
+        return made
+
     def __init__(self, emitted: Emitted, look_up: Callable[[str], Any], locals_: frozenset[str]) -> None:
         super().__init__(look_up, locals_)
         self._emitted = emitted
@@ -123,9 +143,7 @@ class _Emitter(Statements):
         """Call an `inline` function, which LLVM puts in place of the call."""
         given = _bound(function, arguments, named)
         kinds = tuple(structure(one) for one in given)
-        called = function.emitted.get(kinds)
-        if called is None:
-            called = function.emitted[kinds] = Emitted(function.function, kinds)
+        called = self._helper(function, kinds)
         self._emitted.calls[called.name] = called
         values = [one.value for one in flat(Items(tuple(given)))]
         module, result = self.builder.module, returned_type(called.result)

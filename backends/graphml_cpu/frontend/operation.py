@@ -47,11 +47,20 @@ class Context:
         return operators.cast(builder, value, source, target)
 
 
+def is_own(function: Callable[..., Any]) -> bool:
+    """Whether a function is of this package; modules of others may be reloaded, and mean another thing."""
+    return function.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
 class InlineFunction:
-    """A Python function that kernels call, see `graphml_cpu.frontend.inline`."""
+    """A Python function that kernels call, see `graphml_cpu.frontend.inline`.
+
+    emitted: what it became in kernels of this package, by the types of its arguments.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
+        self.__wrapped__ = function
         self.emitted: dict[tuple[Any, ...], Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
@@ -64,11 +73,12 @@ class Operation:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name, self._function, self.__doc__ = function.__name__, function, function.__doc__
+        self.__wrapped__ = function
         self._found: dict[tuple[Type, ...], tuple[Signature, Generator] | None] = {}
 
     def of(self, kinds: tuple[Type, ...]) -> tuple[Signature, Generator] | None:
         """Signature and code generator for these types of arguments; None for types that it does not take."""
-        if kinds not in self._found:
+        if kinds not in self._found or not is_own(self._function):
             self._found[kinds] = self._function(None, *kinds)
         return self._found[kinds]
 

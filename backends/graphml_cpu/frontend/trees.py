@@ -14,11 +14,20 @@ from typing import Any
 
 from graphml_cpu.frontend.values import RefusedError
 
+_parsed: dict[str, tuple[list[str], dict[tuple[str, int], ast.FunctionDef]]] = {}
+"""File -> its lines, a list that `linecache` replaces once it sees a change, and its functions."""
 
-@functools.cache
+
 def _functions_of(file: str) -> dict[tuple[str, int], ast.FunctionDef]:
     """Those of a file by name and first line, which is that of the first decorator."""
-    found, waiting = {}, list[ast.AST](ast.parse("".join(linecache.getlines(file))).body)
+    lines = linecache.getlines(file)
+    if file not in _parsed or _parsed[file][0] is not lines:
+        _parsed[file] = lines, _functions_in("".join(lines))
+    return _parsed[file][1]
+
+
+def _functions_in(text: str) -> dict[tuple[str, int], ast.FunctionDef]:
+    found, waiting = {}, list[ast.AST](ast.parse(text).body)
     for node in waiting:
         if isinstance(node, ast.FunctionDef):
             first = min([node.lineno, *(one.lineno for one in node.decorator_list)])

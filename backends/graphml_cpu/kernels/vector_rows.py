@@ -7,7 +7,7 @@ from typing import Any
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import F32, WIDTH, load, load_partial, load_whole, store, store_partial
+from graphml_cpu.simd import F32, WIDTH, load, load_partial, load_whole, store, store_partial, zero
 
 
 @inline
@@ -23,6 +23,13 @@ def put(at: int, v: Vector, count: int) -> None:
         store(at, v)
     else:
         store_partial(at, v, count)
+
+
+@inline
+def put_zeros(out: int, n: int) -> None:
+    """n float32 zeros."""
+    for i in range(0, n, WIDTH):
+        put(out + i * 4, zero(F32), n - i)
 
 
 def make_write_row(make_formula: Callable[..., Any]) -> Callable[..., None]:

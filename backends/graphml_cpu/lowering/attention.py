@@ -8,6 +8,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import integer, number
 from graphml.ir.ops.attention import causal, extras
 from graphml.ir.shape import bounds
+from graphml.ir.state_order import state_of
 from graphml_cpu import target
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import (
@@ -64,8 +65,16 @@ def _seen(node: Node) -> dict[str, Argument]:
         "n_head": bounds(node.shape)[1],
         "window": integer(node.attributes, "window") or -integer(node.attributes, "chunk"),
         "causal": int(causal(node.attributes)),
+        **table_sizes(node),
         "rows": rows(node.shape[:1]),
     }
+
+
+def table_sizes(node: Node) -> dict[str, Argument]:
+    """The rows of the block table, and the positions that each has cells for."""
+    n_sequences, n_blocks = node.inputs[5].shape
+    room = rows((n_blocks, integer(node.attributes, "block_size")))
+    return {"n_sequences": rows((n_sequences,)), "room": room}
 
 
 def _scored(node: Node) -> dict[str, Argument]:
@@ -79,6 +88,7 @@ def _scored(node: Node) -> dict[str, Argument]:
         "v_cache": v,
         "block_table": block_table,
         "n_head_kv": bounds(v.shape)[1],
+        "n_cells": rows(k.shape[:1]),
         "block_size": int(number(node.attributes, "block_size")),
         "table_stride": bounds(block_table.shape)[1],
         "scale": number(node.attributes, "scale"),
@@ -177,7 +187,12 @@ def cache_form(node: Node) -> tuple[str, tuple[str, str, int, int]]:
 
 def refuses_caches(node: Node) -> str | None:
     """Why no kernel reads the caches of a node of attention, its second and third operand."""
-    return cache_type(node.inputs[1]) or cache_type(node.inputs[2])
+    return next(filter(None, map(_refuses_cache, node.inputs[1:3])), None)
+
+
+def _refuses_cache(cache: Node) -> str | None:
+    """States alone have a row of zeros behind the last."""
+    return cache_type(cache) or (None if state_of(cache) is not None else f"{cache.name} is no state")
 
 
 ATTENTION = Lowering(

@@ -34,16 +34,16 @@ def _refuses_get_rows(node: Node) -> str | None:
 def _lower_get_rows(node: Node, threads: int) -> list[Step]:
     table, indices = node.inputs
     kind = table.dtype.name
-    n_table_rows, *row = bounds(table.shape)
+    row = bounds(table.shape)[1:]
     # A row of several dimensions is one row of as many elements: its blocks lie side by side.
-    k = max_elements(tuple(row))
+    k = max_elements(row)
     arguments: dict[str, Argument] = {
         "table": table,
         "indices": indices,
         "out": node,
         "k": k,
         "row_bytes": table.dtype.bytes_for(k),
-        "n_table_rows": n_table_rows,
+        "n_table_rows": rows(table.shape[:1]),
         "out_stride": 4 * k,
         "rows": rows(indices.shape),
     }
@@ -55,7 +55,6 @@ def _lower_get_rows(node: Node, threads: int) -> list[Step]:
 
 def _lower_set_rows(node: Node, threads: int) -> list[Step]:
     state, x, cells = node.inputs
-    kind = state.dtype.name
     n = max_elements((1, *x.shape[1:]))
     arguments: dict[str, Argument] = {
         "x": x,
@@ -63,12 +62,24 @@ def _lower_set_rows(node: Node, threads: int) -> list[Step]:
         "cache": node,
         "n": n,
         "x_stride": 4 * n,
+        "n_cells": rows(state.shape[:1]),
         "rows": rows(x.shape[:1]),
     }
+    named, form = write_form(node)
     ref = KernelRef(
-        f"cache_write-{kind}", "graphml_cpu.kernels.attention.cache_write", "make_cache_write", (kind,)
+        f"cache_write-{named}", "graphml_cpu.kernels.attention.cache_write", "make_cache_write", form
     )
     return [Step(ref, arguments, writes=("cache",))]
+
+
+def write_form(node: Node) -> tuple[str, tuple[str, bool]]:
+    """What kernels that write cells are made for, in their name and as arguments of their factory.
+
+    That is the dtype of the cache, and whether equal cells are looked for: of one row there are none.
+    """
+    kind, x = node.dtype.name, node.inputs[1]
+    looks = not node.attributes.get("distinct", False) and bounds(x.shape)[0] > 1
+    return (f"{kind}-equal" if looks else kind), (kind, looks)
 
 
 def _refuses_set_rows(node: Node) -> str | None:

@@ -31,6 +31,7 @@ def _step(node: Node, rule: str, first: Node | int, second: Node | int, **other:
         "grouped": int(bool(node.attributes.get("grouped", False))),
         "v_width": bounds(v.shape)[2],
         "scale": number(node, "scale"),
+        "n_sequences": rows(state.shape[:1]),
         "rows": rows(node.shape[:1]),
         **other,
     }

@@ -11,6 +11,7 @@ from graphml.ir.ops.position import frequencies, magnitude
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import LARGEST_HEAD
+from graphml_cpu.lowering.index import write_form
 from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, cache_type, rows
 
 _MODULE = "graphml_cpu.kernels.positions.rope"
@@ -67,7 +68,7 @@ def _refuses_rope_set_rows(node: Node) -> str | None:
 
 def _lower_rope_set_rows(node: Node, threads: int) -> list[Step]:
     state, x, table, cells = node.inputs
-    mode, kind = str(node.attributes["mode"]), state.dtype.name
+    mode, (named, form) = str(node.attributes["mode"]), write_form(node)
     _, n_head, head_dim = bounds(x.shape)
     arguments: dict[str, Argument] = {
         "x": x,
@@ -78,9 +79,10 @@ def _lower_rope_set_rows(node: Node, threads: int) -> list[Step]:
         "head_dim": head_dim,
         "n_rot": 2 * bounds(table.shape)[1],
         "x_stride": 4 * n_head * head_dim,
+        "n_cells": rows(state.shape[:1]),
         "rows": rows(x.shape[:1]),
     }
-    ref = KernelRef(f"rope_cache_write-{mode}-{kind}", _MODULE, "make_rope_cache_write", (mode, kind))
+    ref = KernelRef(f"rope_cache_write-{mode}-{named}", _MODULE, "make_rope_cache_write", (mode, *form))
     return [Step(ref, arguments, writes=("cache",))]
 
 

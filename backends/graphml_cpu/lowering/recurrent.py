@@ -11,7 +11,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, integers
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, leading, width
+from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, leading, rows, width
 
 _SSM_SCAN = "graphml_cpu.kernels.recurrent.ssm_scan"
 
@@ -45,6 +45,7 @@ def _lower_conv(node: Node, threads: int) -> list[Step]:
         "out": node,
         "n": width(x),
         "d_conv": width(weight),
+        "n_sequences": rows(state.shape[:1]),
         "rows": leading(x),
     }
     activation = node.op.name.removeprefix("ssm_conv").removeprefix("_")
@@ -70,7 +71,8 @@ def _lower_scan(node: Node, threads: int) -> list[Step]:
     n_head, d_state, head_dim = bounds(state.shape)[1:]
     arguments: dict[str, Argument] = {
         "state": state, "x": x, "dt": dt, "a": a, "b": b, "c": c, "d": d, "sequences": sequences,
-        "positions": positions, "out": node, "d_state": d_state, "rows": leading(x),
+        "positions": positions, "out": node, "d_state": d_state, "n_sequences": rows(state.shape[:1]),
+        "rows": leading(x),
     }  # fmt: skip
     if _decays_by_head(node):
         arguments |= {"n_head": n_head, "head_dim": head_dim, "n_group": width(b) // d_state}
@@ -103,6 +105,7 @@ def _lower_ngram(node: Node, threads: int) -> list[Step]:
         "n": width(state) + 1,
         "n_head": width(node),
         "eos": integer(node.attributes, "eos"),
+        "n_sequences": rows(state.shape[:1]),
         "rows": leading(node),
     }
     ref = KernelRef("ngram_rows", "graphml_cpu.kernels.recurrent.ngram", "make_ngram_rows")

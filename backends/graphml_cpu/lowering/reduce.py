@@ -14,6 +14,7 @@ from graphml_cpu.lowering.step import (
     known_rows,
     leading,
     row_bytes,
+    rows,
     width,
 )
 
@@ -95,6 +96,7 @@ def _lower_mean(node: Node, threads: int) -> list[Step]:
         "out": node,
         "n": width(x),
         "n_sequences": leading(node),
+        "n_tokens": rows(sequences.shape),
         "rows": leading(x),
     }
     return [

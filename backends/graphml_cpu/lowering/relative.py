@@ -12,7 +12,7 @@ from graphml.ir.ops.attention import causal
 from graphml.ir.ops.relative import bucket
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.attention import cache_form, refuses_caches
+from graphml_cpu.lowering.attention import cache_form, refuses_caches, table_sizes
 from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, rows
 
 
@@ -47,6 +47,8 @@ def _lower(node: Node, threads: int) -> list[Step]:
         "block_size": integer(node.attributes, "block_size"),
         "table_stride": bounds(table.shape)[1],
         "causal": int(causal(node.attributes)),
+        **table_sizes(node),
+        "n_cells": rows(k.shape[:1]),
         "far": integer(node.attributes, "max_distance"),
         "scale": number(node.attributes, "scale"),
         "rows": rows(node.shape[:1]),

@@ -202,7 +202,7 @@ class Kernel:
 
         Raises `BackendError` naming the kernel, the line and what was wanted.
         """
-        given = tuple((name, type(constants[name]), constants[name]) for name in sorted(constants))
+        given = tuple((name, _kind(constants[name]), constants[name]) for name in sorted(constants))
         key = (features, given)
         if key not in self._made:
             self._made[key] = self._for_other_features(features, given) or self._new(features, given)
@@ -220,6 +220,11 @@ class Kernel:
         made = _specialise(self, features, asked, {name: value for name, _, value in given})
         self._by_answers.setdefault(given, []).append((asked.answers, made))
         return made
+
+
+def _kind(value: Any) -> str:
+    """What tells values apart that are equal: 0.0 and -0.0, 1 and True, in tuples too."""
+    return f"{type(value).__name__} {value!r}"
 
 
 def kernel(python: Callable[..., None]) -> Kernel:

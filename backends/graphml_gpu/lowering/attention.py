@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from graphml.ir.node import Node
 from graphml.ir.op import integer, number
 from graphml.ir.ops.attention import causal, extras, reach
 from graphml.ir.shape import bounds
+from graphml.ir.state_order import state_of
 from graphml_gpu.dispatch import (
     NOTHING,
     Argument,
@@ -24,7 +25,7 @@ from graphml_gpu.dispatch import (
 from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
 from graphml_gpu.kernels.attention.decode import ATTENTION, TEAM
 from graphml_gpu.kernels.attention.decode_teams import ATTENTION_TEAMS
-from graphml_gpu.kernels.attention.prefill import ATTENTION_TILES
+from graphml_gpu.kernels.attention.prefill import ATTENTION_TILES, TILE_POSITIONS, tile_turns
 from graphml_gpu.kernels.attention.prefill_registers import ATTENTION_REGISTERS, QUAD
 from graphml_gpu.kernels.attention.split_records import MOST_SPLITS, RECORD_HEAD, combine_attention
 from graphml_gpu.language import Features, Kernel, Type, f32, f32x4, u32, u32x2, u32x4
@@ -146,11 +147,19 @@ def _kinds(node: Node) -> dict[str, Any]:
     }
 
 
+def table_sizes(table: Node, block_size: int) -> dict[str, Scalar]:
+    """The rows of a block table, and the positions that each has cells for."""
+    n_sequences, n_blocks = table.shape
+    return {"n_sequences": rows((n_sequences,)), "room": rows((n_blocks, block_size))}
+
+
 def _scalars(node: Node) -> dict[str, Scalar]:
     n_head = bounds(node.shape)[1]
     lower = 1 << (n_head.bit_length() - 1)
     return {
+        **table_sizes(node.inputs[5], integer(node.attributes, "block_size")),
         "table_stride": bounds(node.inputs[5].shape)[1],
+        "n_cells": rows(node.inputs[1].shape[:1]),
         "window": _window(node),
         "scale": number(node.attributes, "scale"),
         "softcap": number(node.attributes, "softcap"),
@@ -181,7 +190,7 @@ def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
         def heads_first(dims: Dims) -> Groups:
             return bounds(node.shape)[1], -(-tokens(dims) // per_group), 1
 
-        constants = {**sizes, **_kinds(node), **shares}
+        constants = {**sizes, **_kinds(node), **shares}  # never on a processor, whose drivers end loops
         return [Dispatch(ATTENTION_REGISTERS[elements], constants, buffers, scalars, heads_first)]
     elements, sizes = form(node)
     fours = -(-max(bounds(k.shape)[2], bounds(v.shape)[2]) // 4)
@@ -193,7 +202,23 @@ def _lower_tiles(node: Node, context: Context) -> list[Dispatch]:
         return -(-tokens(dims) // tile), bounds(node.shape)[1], 1
 
     scalars["fours"] = -(-bounds(k.shape)[2] // 4)
-    return [Dispatch(ATTENTION_TILES[elements], constants, buffers, scalars, grid)]
+    longest = context.largest(extras(node.inputs, node.attributes)[1] or positions)
+
+    def turns(dims: Dims) -> int:
+        """Of a tile whose tokens are of one sequence."""
+        room = bounds(table.shape)[1] * integer(node.attributes, "block_size")
+        seen = _most_seen(node, room if longest is None else min(room, longest(dims)))
+        return -(-seen // TILE_POSITIONS) * tile_turns(bounds(k.shape)[2], tile, _TILE_GROUP)
+
+    return [Dispatch(ATTENTION_TILES[elements], constants, buffers, scalars, grid, turns=turns)]
+
+
+def decode_turns(sizes: Mapping[str, int]) -> int:
+    """Turns of loops of a tile of positions, see `kernels.attention.decode`."""
+    tile, lanes, group = sizes["TILE"], sizes["LANES"], sizes["GROUP"]
+    scores = -(-tile * lanes // group) * (-(-sizes["D"] // (4 * lanes)) + 1)
+    values = -(-tile // max(1, group // -(-sizes["DV"] // 4)))
+    return scores + 2 * (tile // TEAM) + TEAM + values + 3
 
 
 def _lower(node: Node, context: Context) -> list[Dispatch]:
@@ -243,7 +268,13 @@ def _lower_splits(
         "table": table, "records": records, "out": node,
     }  # fmt: skip
     scalars: dict[str, Scalar] = {**_scalars(node), "splits": splits, **numbers}
-    first = Dispatch(kernel, constants, buffers, scalars, grid)
+
+    def turns(dims: Dims) -> int:
+        room = bounds(table.shape)[1] * integer(node.attributes, "block_size")
+        seen = _most_seen(node, room if longest is None else min(room, longest(dims)))
+        return -(-max(-(-seen // splits(dims)), _LEAST) // int(sizes["TILE"])) * decode_turns(sizes)
+
+    first = Dispatch(kernel, constants, buffers, scalars, grid, turns=0 if by_teams else turns)
     if records is NOTHING:
         return [first]
 
@@ -255,7 +286,7 @@ def _lower_splits(
         combine_attention,
         {name: value for name, value in constants.items() if name in taken},
         {"records": records, "positions": positions, "sequences": sequences, "out": node, **more},
-        {"window": window, "splits": splits},
+        {**table_sizes(table, integer(node.attributes, "block_size")), "window": window, "splits": splits},
         second_grid,
     )
     return [first, second]
@@ -263,13 +294,17 @@ def _lower_splits(
 
 def refuses_caches(node: Node) -> str | None:
     """Why no kernel reads the caches of a node of attention, its second and third operand."""
-    for cache in node.inputs[1:3]:
-        kind, width = cache.dtype, bounds(cache.shape)[2]
-        if kind.name not in CACHE_TYPES:
-            return f"no kernel reads a cache of {kind.name}"
-        if width % kind.block_elements:
-            return f"{kind.name} comes in blocks of {kind.block_elements}; got {cache.type}"
-    return None
+    return refuses_cache(node.inputs[1]) or refuses_cache(node.inputs[2])
+
+
+def refuses_cache(cache: Node) -> str | None:
+    """Why no kernel reads a cache: states alone have a row of zeros, for cells that there are not."""
+    kind, width = cache.dtype, bounds(cache.shape)[2]
+    if kind.name not in CACHE_TYPES:
+        return f"no kernel reads a cache of {kind.name}"
+    if width % kind.block_elements:
+        return f"{kind.name} comes in blocks of {kind.block_elements}; got {cache.type}"
+    return None if state_of(cache) is not None else f"{cache.name} is no state"
 
 
 ATTENTION_OP = Lowering(("attention",), _lower, refuses=refuses_caches, workspace=_workspace)

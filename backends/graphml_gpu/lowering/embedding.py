@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from graphml.ir.node import Node
+from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import Context, Dispatch, Lowering, along, rows
 from graphml_gpu.kernels import formats
@@ -23,6 +24,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     source, indices = node.inputs
     # A row of several dimensions is one row of as many elements: its blocks lie side by side.
     k, count = prod(bounds(source.shape[1:])), rows(indices.shape)
+    total = rows(source.shape[:1])
     reader = formats.reader(source.dtype.name)
     return [
         Dispatch(
@@ -34,7 +36,13 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
                 "GROUP": _UNITS_PER_GROUP,
             },
             {"w": slab.argument, "table": table_of(source), "indices": indices, "out": node},
-            {"n": slab.count, "first": slab.first, "k": k, "count": count},
+            {
+                "n": slab.count if source.op is weight_leaf else total,
+                "first": slab.first,
+                "total": total,
+                "k": k,
+                "count": count,
+            },
             along(count * -(-k // 16), _UNITS_PER_GROUP),
         )
         for slab in slabs(source, context)

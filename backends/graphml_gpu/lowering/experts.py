@@ -29,7 +29,7 @@ from graphml_gpu.lowering.products import (
 from graphml_gpu.tuning import FEW, is_processor
 
 _TILES = {"GROUP": 64, "ACROSS": 8, "TILE_ROWS": 32, "TILE_COLUMNS": 32, "UNITS": 2}
-_MOST_EXPERTS = 4096  # counted in shared memory, of which every device has 16 KiB
+_MOST_EXPERTS = 4095  # they and those that there are not are counted in the 16 KiB that every device shares
 
 
 def _refuses(node: Node) -> str | None:
@@ -50,7 +50,7 @@ def _many(node: Node) -> bool:
 
 def _most_tiles(node: Node) -> int:
     pairs, experts = rows(node.inputs[2].shape).bound, bounds(node.inputs[0].shape)[0]
-    return min(pairs, pairs // _TILES["TILE_COLUMNS"] + experts)
+    return min(pairs, pairs // _TILES["TILE_COLUMNS"] + experts + 1)
 
 
 def _workspace(node: Node) -> int:
@@ -61,10 +61,11 @@ def _workspace(node: Node) -> int:
 
 def _lower(node: Node, context: Context) -> list[Dispatch]:
     weight, x, ids = node.inputs
-    _, n, k = bounds(weight.shape)
+    experts, n, k = bounds(weight.shape)
     pairs, used = rows(ids.shape), bounds(ids.shape)[1]
     buffers: dict[str, Argument] = {"table": table_of(weight), "x": x, "y": node}
     scalars: dict[str, Scalar] = {"n": n, "k": k, "per_x": used if len(x.shape) == 2 else 1}
+    scalars["experts"] = experts
     if _many(node) and not is_processor(context.facts):
         return _by_tiles(node, context, buffers, scalars)
     way = parameters(context, weight, x, Count(1))
@@ -105,7 +106,7 @@ def _by_tiles(
                 {**layout(weight), **_TILES, "EVEN": k % 16 == 0},
                 {**buffers, "w": slab.argument, "plan": Workspace(node)},
                 {**scalars, "most_pairs": pairs.bound, "first": slab.first, "count": slab.count},
-                lambda dims: (across, min(pairs(dims), pairs(dims) // tile + experts), 1),
+                lambda dims: (across, min(pairs(dims), pairs(dims) // tile + experts + 1), 1),
             )
         )
     return made

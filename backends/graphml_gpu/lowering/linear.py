@@ -191,7 +191,7 @@ def _lower_dequantize(node: Node, context: Context) -> list[Dispatch]:
             get_rows,
             {**layout(x), "EVEN": k % 16 == 0, "CHOSEN": False, "GROUP": _UNITS_PER_GROUP},
             {"w": x, "table": table_of(x), "indices": NOTHING, "out": node},
-            {"n": count, "first": 0, "k": k, "count": count},
+            {"n": count, "first": 0, "total": count, "k": k, "count": count},
             along(count * -(-k // 16), _UNITS_PER_GROUP),
         )
     ]

@@ -56,7 +56,9 @@ def _delta(node: Node, context: Context) -> list[Dispatch]:
         "state": state, "q": q, "k": k, "v": v, "decay": decay, "beta": beta, "sequences": sequences,
         "positions": positions, "out": node,
     }  # fmt: skip
-    scalars: dict[str, Scalar] = {"tokens": rows(v.shape[:1]), "scale": number(node, "scale")}
+    scalars: dict[str, Scalar] = {
+        "tokens": rows(v.shape[:1]), "scale": number(node, "scale"), "n_sequences": rows(state.shape[:1])
+    }  # fmt: skip
     return [Dispatch(gated_delta_net, constants, buffers, scalars, grid)]
 
 
@@ -75,6 +77,7 @@ def _linear(node: Node, context: Context) -> list[Dispatch]:
     lower = 1 << (constants["N_HEAD"].bit_length() - 1)
     scalars: dict[str, Scalar] = {
         "tokens": rows(v.shape[:1]), "scale": number(node, "scale"), "fading": number(node, "slope"),
+        "n_sequences": rows(state.shape[:1]),
         "bias_step": _LARGEST_BIAS / lower, "lower": lower,
     }  # fmt: skip
     return [Dispatch(linear_attention, constants, buffers, scalars, grid)]

@@ -32,7 +32,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     groups, state_grid = for_elements(n_sequences)
     scalars: dict[str, Scalar] = {"n": count, "n_sequences": n_sequences}
     return [
-        Dispatch(ngram_rows, constants, {**buffers, "out": node}, {"n": count}, grid),
+        Dispatch(ngram_rows, constants, {**buffers, "out": node}, scalars, grid),
         Dispatch(keep_tokens, {**groups, "KEPT": len(multipliers) - 1}, buffers, scalars, state_grid),
     ]
 

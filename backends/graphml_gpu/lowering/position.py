@@ -85,6 +85,7 @@ def _lower_write(node: Node, context: Context) -> list[Dispatch]:
     count = rows((x.shape[0], each // form.unit))
     constants, grid = for_elements(count)
     constants |= {"MODE": str(node.attributes.get("mode", "none")), "UNIT": form.unit, "STORE": form.store}
+    constants["LOOKS"] = not (node.attributes.get("distinct", False) or bounds(x.shape)[0] == 1)
     buffers: dict[str, Argument] = {
         "x": x,
         "turns": table[0] if table else NOTHING,
@@ -92,7 +93,9 @@ def _lower_write(node: Node, context: Context) -> list[Dispatch]:
         "cache": node,
     }
     pairs = bounds(table[0].shape)[1] if table else 0
-    scalars: dict[str, Scalar] = {"n": count, "width": each, "head_dim": width(x), "pairs": pairs}
+    scalars: dict[str, Scalar] = {
+        "n": count, "width": each, "head_dim": width(x), "pairs": pairs, "n_cells": rows(state.shape[:1])
+    }  # fmt: skip
     return [Dispatch(write_rows, constants, buffers, scalars, grid)]
 
 

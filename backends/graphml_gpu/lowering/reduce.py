@@ -44,7 +44,9 @@ def _lower_mean_rows(node: Node, context: Context) -> list[Dispatch]:
     x, numbers, sequences, _ = node.inputs
     count = rows(node.shape)
     constants, grid = for_elements(count)
-    scalars: dict[str, Scalar] = {"count": count, "rows": rows(x.shape[:1]), "n": width(x)}
+    scalars: dict[str, Scalar] = {
+        "count": count, "rows": rows(x.shape[:1]), "n": width(x), "tokens": rows(sequences.shape)
+    }  # fmt: skip
     buffers: dict[str, Argument] = {"x": x, "numbers": numbers, "sequences": sequences, "out": node}
     return [Dispatch(mean_rows, constants, buffers, scalars, grid)]
 

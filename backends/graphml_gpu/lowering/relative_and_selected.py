@@ -31,7 +31,15 @@ from graphml_gpu.kernels.attention.relative_and_selected import (
     unique_blocks,
 )
 from graphml_gpu.language import Type
-from graphml_gpu.lowering.attention import GROUP, QUERY_BYTES, form, refuses_caches, shared_out
+from graphml_gpu.lowering.attention import (
+    GROUP,
+    QUERY_BYTES,
+    decode_turns,
+    form,
+    refuses_caches,
+    shared_out,
+    table_sizes,
+)
 from graphml_gpu.lowering.groups import for_elements
 
 
@@ -41,7 +49,9 @@ def _sizes(node: Node, context: Context) -> tuple[tuple[Type, Type], dict[str, A
     block = integer(node.attributes, "block_size")
     constants = {**sizes, "BLOCK": block, **shared_out(context.features)}
     scalars: dict[str, Scalar] = {
+        **table_sizes(node.inputs[5], block),
         "table_stride": bounds(node.inputs[5].shape)[1],
+        "n_cells": rows(node.inputs[1].shape[:1]),
         "scale": number(node.attributes, "scale"),
         "planes": max(1, GROUP // -(-sizes["DV"] // 4)),
     }
@@ -65,7 +75,14 @@ def _relative(node: Node, context: Context) -> list[Dispatch]:
     def grid(dims: Dims) -> Groups:
         return constants["N_HEAD"], tokens(dims), 1
 
-    return [Dispatch(RELATIVE_ATTENTION[elements], constants, buffers, scalars, grid)]
+    longest = context.largest(lengths[0] if lengths else positions)
+
+    def turns(dims: Dims) -> int:
+        room = bounds(table.shape)[1] * integer(node.attributes, "block_size")
+        seen = room if longest is None else min(room, longest(dims))
+        return -(-seen // int(constants["TILE"])) * (decode_turns(constants) + 1)
+
+    return [Dispatch(RELATIVE_ATTENTION[elements], constants, buffers, scalars, grid, turns=turns)]
 
 
 def _heads(constants: dict[str, Any], n_list: int) -> int:
@@ -94,12 +111,13 @@ def _selected(node: Node, context: Context) -> list[Dispatch]:
     def grid(dims: Dims) -> Groups:
         return constants["N_HEAD"] // heads, tokens(dims), 1
 
+    turns = -(-n * constants["SIZE"] // constants["TILE"]) * (decode_turns(constants) + 2)
     sizes, of_elements = for_elements(count)
     unique: dict[str, Argument] = {"selected": selected, "out": Workspace(node)}
     numbers: dict[str, Scalar] = {"count": count, "n": n}
     return [
         Dispatch(unique_blocks, sizes, unique, numbers, of_elements),
-        Dispatch(SELECTED_ATTENTION[elements], constants, buffers, scalars | {"n": n}, grid),
+        Dispatch(SELECTED_ATTENTION[elements], constants, buffers, scalars | {"n": n}, grid, turns=turns),
     ]
 
 

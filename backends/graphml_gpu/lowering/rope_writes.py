@@ -29,6 +29,7 @@ def _lower(nodes: Sequence[Node], context: Context) -> list[Dispatch] | None:
         and width(q) == width(k)
         and width(q) % 2 == 0
         and max(bounds(x.shape)[0] for x in (q, k, v)) == bounds(q.shape)[0]
+        and all(one.attributes.get("distinct", False) or bounds(q.shape)[0] == 1 for one in (keys, values))
     )
     if not alike or context.facts.max_bindings < 8:
         return None
@@ -50,6 +51,7 @@ def _lower(nodes: Sequence[Node], context: Context) -> list[Dispatch] | None:
         "n_q": n_q, "n_k": n_k, "n_v": n_v,
         "q_width": each[0], "k_width": each[1], "v_width": each[2],
         "head_dim": width(q), "pairs": bounds(table.shape)[1],
+        "n_k_cells": rows(k_state.shape[:1]), "n_v_cells": rows(v_state.shape[:1]),
     }  # fmt: skip
     return [Dispatch(rope_writes, constants, buffers, scalars, grid)]
 

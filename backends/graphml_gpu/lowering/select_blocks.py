@@ -18,12 +18,11 @@ from graphml_gpu.dispatch import (
     Workspace,
     rows,
 )
-from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
 from graphml_gpu.kernels.attention.select_blocks import SCORE_BLOCKS, top_k_blocks
-from graphml_gpu.lowering.attention import bound_as
+from graphml_gpu.lowering.attention import bound_as, refuses_cache, table_sizes
 from graphml_gpu.node_support import aligned
 
-_GROUP = 64
+_GROUP, _RANKING_GROUP = 64, 256
 _MOST_BYTES = 1 << 25
 """Room for the scores of some tokens, unless one takes more; those of all may be more than the model."""
 
@@ -70,7 +69,7 @@ def _chunk(node: Node, begin: int, context: Context) -> list[Dispatch]:
         return max(0, min(tokens(dims) - begin, _tokens_of_chunk(node)))
 
     def grid(dims: Dims) -> Groups:
-        seen = most * size if longest is None else longest(dims)
+        seen = most * size if longest is None else min(most * size, longest(dims))
         return -(-seen // (size * _GROUP)), tokens_here(dims), lists
 
     def rows_here(dims: Dims) -> Groups:
@@ -84,22 +83,25 @@ def _chunk(node: Node, begin: int, context: Context) -> list[Dispatch]:
         "D": d, "N_HEAD": n_head, "BLOCK": block, "SIZE": size, "WEIGHTED": bool(weights),
         "LOCAL": integer(node.attributes, "local"), "LOAD": load, "GROUP": _GROUP,
     }  # fmt: skip
-    strides: dict[str, Scalar] = {"table_stride": bounds(table.shape)[1], "most": most, "begin": begin}
-    chosen: dict[str, Argument] = {"keys": keys, "positions": positions, "found": found, "out": node}
-    scalars: dict[str, Scalar] = {"n": n, "most": most, "bytes_of_key": 4, "begin": begin * lists}
+    limits = table_sizes(table, block)
+    strides: dict[str, Scalar] = {
+        **limits, "table_stride": bounds(table.shape)[1], "n_cells": rows(k.shape[:1]), "most": most,
+        "begin": begin,
+    }  # fmt: skip
+    chosen: dict[str, Argument] = {
+        "keys": keys, "positions": positions, "sequences": sequences, "found": found, "out": node
+    }  # fmt: skip
+    scalars: dict[str, Scalar] = {
+        **limits, "n": n, "most": most, "bytes_of_key": 4, "begin": begin * lists
+    }  # fmt: skip
+    of_a_block = size * (n_head if weights else 1) * (-(-d // 4) + 1)
+    ranking = n * -(-n // _RANKING_GROUP) + 12 * -(-most // _RANKING_GROUP)
     return [
-        Dispatch(SCORE_BLOCKS[element], constants, scored, strides, grid),
-        Dispatch(top_k_blocks, {"LISTS": lists, "SIZE": size}, chosen, scalars, rows_here),
+        Dispatch(SCORE_BLOCKS[element], constants, scored, strides, grid, turns=of_a_block),
+        Dispatch(top_k_blocks, {"LISTS": lists, "SIZE": size}, chosen, scalars, rows_here, turns=ranking),
     ]
 
 
-def _refuses(node: Node) -> str | None:
-    k = node.inputs[1]
-    if k.dtype.name not in CACHE_TYPES:
-        return f"no kernel reads a cache of {k.dtype.name}"
-    if bounds(k.shape)[2] % k.dtype.block_elements:
-        return f"{k.dtype.name} comes in blocks of {k.dtype.block_elements}; got {k.type}"
-    return None
-
-
-SELECT = Lowering(("select_blocks",), _lower, refuses=_refuses, workspace=_workspace)
+SELECT = Lowering(
+    ("select_blocks",), _lower, refuses=lambda node: refuses_cache(node.inputs[1]), workspace=_workspace
+)

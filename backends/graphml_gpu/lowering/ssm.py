@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml.ir.shape import bounds
-from graphml_gpu.dispatch import NOTHING, Argument, Context, Dispatch, Lowering, Scalar, all_of, rows, width
+from graphml_gpu.dispatch import (
+    MOST_TURNS,
+    NOTHING,
+    Argument,
+    Context,
+    Dims,
+    Dispatch,
+    Groups,
+    Lowering,
+    Scalar,
+    all_of,
+    rows,
+    width,
+)
 from graphml_gpu.kernels.elementwise.formulas import UNARY
 from graphml_gpu.kernels.recurrent.ssm import itself, ssm_conv, ssm_scan
 from graphml_gpu.lowering.groups import for_elements
@@ -22,6 +35,7 @@ def _conv(node: Node, context: Context) -> list[Dispatch]:
         "sequences": sequences, "positions": positions, "out": node,
     }  # fmt: skip
     scalars: dict[str, Scalar] = {"n": width(x), "tokens": rows(x.shape[:1])}
+    scalars["n_sequences"] = rows(state.shape[:1])
     return [Dispatch(ssm_conv, constants, buffers, scalars, grid, node.op.name)]
 
 
@@ -29,6 +43,7 @@ def _scan(node: Node, context: Context) -> list[Dispatch]:
     state, x, dt, a, b, c, d, sequences, positions = node.inputs
     n_head, d_state, head_dim = bounds(state.shape)[1:]
     constants, grid = for_elements(rows(x.shape[1:]))
+    tokens = rows(x.shape[:1])
     constants["BY_CHANNEL"] = bounds(a.shape) != (n_head, 1)
     buffers: dict[str, Argument] = {
         "state": state, "x": x, "dt": dt, "a": a, "b": b, "c": c, "d": d, "sequences": sequences,
@@ -36,9 +51,23 @@ def _scan(node: Node, context: Context) -> list[Dispatch]:
     }  # fmt: skip
     scalars: dict[str, Scalar] = {
         "n": width(x), "n_head": n_head, "head_dim": head_dim, "d_state": d_state,
-        "n_group": width(b) // d_state, "tokens": rows(x.shape[:1]),
+        "n_group": width(b) // d_state,
+        "n_sequences": rows(state.shape[:1]),
     }  # fmt: skip
-    return [Dispatch(ssm_scan, constants, buffers, scalars, grid)]
+    at_once = max(1, MOST_TURNS // (d_state + 1))
+
+    def of_tokens(first: int) -> Dispatch:
+        """So many tokens that the loops of an invocation end in time on every driver."""
+
+        def groups(dims: Dims) -> Groups:
+            return grid(dims) if first < tokens(dims) else (0, 1, 1)
+
+        numbers: dict[str, Scalar] = {
+            "first": first, "tokens": lambda dims: min(first + at_once, tokens(dims))
+        }  # fmt: skip
+        return Dispatch(ssm_scan, constants, buffers, scalars | numbers, groups)
+
+    return [of_tokens(first) for first in range(0, bounds(x.shape)[0], at_once)]
 
 
 def _refuses(node: Node) -> str | None:

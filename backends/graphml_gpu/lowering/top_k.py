@@ -6,6 +6,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import integer
 from graphml.ir.shape import max_elements
 from graphml_gpu.dispatch import (
+    MOST_TURNS,
     Context,
     Dims,
     Dispatch,
@@ -34,13 +35,18 @@ _LONG = 4096
 _COLUMNS, _OF_LONGEST, _LONGEST = 512, 1024, 1 << 16
 """Columns that a long row is cut into; those of the longest, of so many elements and more."""
 _MOST_OF_COLUMNS = 128
+_LONGEST_OF_COLUMNS = _OF_LONGEST * MOST_TURNS // 80
+"""Where each of the k largest is looked for among k of each column: about half a turn for each of those."""
+_TURNS_OF_MAX = 20
+"""Of what an element costs beside reading a row: a maximum of the workgroup, at most."""
 
 
 def _columns(node: Node) -> int:
     """How many columns the rows are cut into; 0: they are not."""
     n = width(node.inputs[0])
     columns = _OF_LONGEST if n >= _LONGEST else _COLUMNS
-    return columns if n >= max(_LONG, columns) and width(node) <= min(_MOST_OF_COLUMNS, columns) else 0
+    long = max(_LONG, columns) <= n <= _LONGEST_OF_COLUMNS
+    return columns if long and width(node) <= min(_MOST_OF_COLUMNS, columns) else 0
 
 
 def _maxima_bytes(node: Node) -> int:
@@ -82,9 +88,21 @@ def _lower_top_k(node: Node, context: Context) -> list[Dispatch]:
     if columns:
         return _lower_long(node, columns)
     x = node.inputs[0]
-    count = rows(x.shape[:-1])
-    scalars: dict[str, Scalar] = {"rows": count, "n": width(x), "k": width(node)}
-    return [Dispatch(top_k, for_row(width(x)), {"x": x, "out": node}, scalars, along(count))]
+    count, k, sizes = rows(x.shape[:-1]), width(node), for_row(width(x))
+    turns = -(-width(x) // sizes["GROUP"]) + _TURNS_OF_MAX  # for each of the k
+    at_once = max(1, MOST_TURNS // turns)
+    scalars: dict[str, Scalar] = {"rows": count, "n": width(x), "k": k}
+    return [
+        Dispatch(
+            top_k,
+            sizes,
+            {"x": x, "out": node},
+            {**scalars, "first": first, "last": min(first + at_once, k)},
+            along(count),
+            turns=min(at_once, k) * turns,
+        )
+        for first in range(0, k, at_once)
+    ]
 
 
 def _lower_top_k_groups(node: Node, context: Context) -> list[Dispatch]:

@@ -54,14 +54,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from graphml.errors import BackendError
 from graphml.ir.node import Node
 from graphml.ir.op import Op
 from graphml.ir.own_op import OwnKernel, OwnOp
-from graphml_gpu.dispatch import Count, Dispatch, Grid, Lowering, along, rows
+from graphml_gpu.dispatch import Along, Count, Dims, Dispatch, Grid, Groups, Lowering, along, rows
 from graphml_gpu.language.text_kernels import TextKernel
 from graphml_gpu.own_ops.declared_kernel import DeclaredKernel, declared_kernel
 from graphml_gpu.own_ops.named_values import (
@@ -113,14 +113,38 @@ def _grid(declared: DeclaredKernel, node: Node) -> Grid:
     if declared.groups == "element":
         return along(rows(shape), declared.group)
     found = _asked(declared, "groups", node)
-    if isinstance(found, int | Count):
+    if isinstance(found, Count) or _is_number_of_groups(found, 1):
         return along(found)
-    is_grid = isinstance(found, tuple) and len(found) == 3 and all(isinstance(n, int) for n in found)
-    if not is_grid and not callable(found):
+    if isinstance(found, Along) or _is_grid(found, 1):
+        grid: Grid = found
+        return grid
+    if not callable(found):
         wanted = "a whole number, a Count, a grid of three numbers or a function of a step's dims"
-        raise _wrong(declared, f"groups: wanted {wanted}; its function returned {found!r}")
-    grid: Grid = found
-    return grid
+        raise _wrong(declared, f"groups: wanted {wanted}, none below 1; its function returned {found!r}")
+    return functools.partial(_grid_of_step, declared, found)
+
+
+def _grid_of_step(declared: DeclaredKernel, asked: Callable[[Dims], Any], dims: Dims) -> Groups:
+    """The workgroups of a step, by a function of the author."""
+    try:
+        found = asked(dims)
+    except Exception as error:
+        reason = f"groups: its function of dims raised {type(error).__name__}: {error}; of {dict(dims)}"
+        raise _wrong(declared, reason) from error
+    if not _is_grid(found, 0):
+        reason = "wanted three whole numbers of at least 0; its function of dims returned"
+        raise _wrong(declared, f"groups: {reason} {found!r}, of {dict(dims)}")
+    groups: Groups = found
+    return groups
+
+
+def _is_grid(found: Any, least: int) -> bool:
+    is_triple = isinstance(found, tuple) and len(found) == 3
+    return is_triple and all(_is_number_of_groups(n, least) for n in found)
+
+
+def _is_number_of_groups(n: Any, least: int) -> bool:
+    return isinstance(n, int) and not isinstance(n, bool) and n >= least
 
 
 def _asked(declared: DeclaredKernel, option: str, node: Node) -> Any:

@@ -10,10 +10,12 @@ from graphml_numba.kernel_of import kernel_of
 
 @kernel_of("gather")
 def gather(out: Array, x: Array, ids: Array, begin: int, end: int) -> None:
-    """out[row, i] = x[row, ids[row, i]]; the nearest element for a number that has none."""
+    """out[row, i] = x[row, ids[row, i]]; 0 for a number that no element has."""
     for row in range(begin, end):
         for i in range(ids.shape[1]):
-            out[row, i] = x[row, max(0, min(ids[row, i], x.shape[1] - 1))]
+            out[row, i] = 0
+            if 0 <= ids[row, i] < x.shape[1]:
+                out[row, i] = x[row, ids[row, i]]
 
 
 @kernel_of("column_numbers")

@@ -1,7 +1,8 @@
 """Linear attention and the gated delta rule, see `graphml.ir.ops.linear_attention`.
 
 The state of a head is a matrix S [V, K], and each of its rows depends on itself alone: threads share the rows
-of all heads, and take the tokens of the step one after the other.
+of all heads, and take the tokens of the step one after the other. Zeros for a token of a sequence that the
+state does not have.
 """
 
 from __future__ import annotations
@@ -70,6 +71,9 @@ def gated_delta_net(
         head, i = unit // width, unit % width
         group = head // (n_head // n_group) if grouped else head % n_group
         for t in range(q.shape[0]):
+            if not 0 <= sequences[t] < state.shape[0]:
+                out[t, head, i] = F32(0)
+                continue
             row = state[sequences[t], head, i]
             if positions[t] == 0:
                 row[:] = F32(0)
@@ -116,6 +120,9 @@ def linear_attention(n_head: int, slope: float | None, replaces: bool, before: b
         for unit in range(begin, end):
             head, i = unit // width, unit % width
             for t in range(q.shape[0]):
+                if not 0 <= sequences[t] < state.shape[0]:
+                    out[t, head, i] = F32(0)
+                    continue
                 row = state[sequences[t], head, i]
                 if positions[t] == 0:
                     row[:] = F32(0)

@@ -40,7 +40,10 @@ def token_at(t: int, first: int, tokens: Array, before: Array) -> Number:
 def ngram_rows(
     multipliers: tuple[int, ...], sizes: tuple[int, ...], offsets: tuple[int, ...], eos: int
 ) -> Callable[..., Any]:
-    """out [T, heads] = rows of the table; the state [S, n - 1] = the last tokens of each sequence."""
+    """out [T, heads] = rows of the table; the state [S, n - 1] = the last tokens of each sequence.
+
+    Zeros for a token of a sequence that the state does not have.
+    """
     factors = np.array([one & WORD for one in multipliers], U64)
     divisors, starts = np.array(sizes, U64), np.array(offsets, np.int64)
     n, each = len(multipliers), len(sizes) // (len(multipliers) - 1)
@@ -50,6 +53,9 @@ def ngram_rows(
     ) -> None:
         first = 0
         for t in range(tokens.shape[0]):
+            if not 0 <= sequences[t] < state.shape[0]:
+                out[t] = 0
+                continue
             before = state[sequences[t]]
             if t > 0 and (positions[t] == 0 or sequences[t] != sequences[t - 1]):
                 first = t

@@ -72,8 +72,13 @@ def by_bucket(n_buckets: int, far: int, is_causal: bool) -> Bias:
 
 
 @helper
-def first_and_end(position: int, length: int, window: int, chunk: int, is_causal: bool) -> tuple[int, int]:
-    """The visible positions of a token: [first, end). length: of its sequence, read unless causal."""
+def first_and_end(
+    position: int, length: int, room: int, window: int, chunk: int, is_causal: bool
+) -> tuple[int, int]:
+    """The visible positions of a token: [first, end). length: of its sequence, read unless causal.
+
+    room: the positions that a row of the block table has cells for.
+    """
     end, back = (position + 1, window - 1) if is_causal else (length, window // 2)
     first = 0
     if window > 0:
@@ -81,13 +86,24 @@ def first_and_end(position: int, length: int, window: int, chunk: int, is_causal
         end = min(end, position + back + 1)
     if chunk > 0:
         first = max(0, position // chunk * chunk)
-    return first, end
+    return first, min(end, room)
 
 
 @helper
 def cell_of(position: int, table: Array, block_size: int) -> Number:
     """The cell of a position; table: the blocks of its sequence."""
     return np.int64(table[position // block_size]) * block_size + position % block_size
+
+
+@helper
+def decode_cell(
+    cells: Array, cell: int, head: int, decode: Callable[[Array, Array, Array], None], row: Array, s: Array
+) -> None:
+    """Row = the decoded row of a cell's head; zeros for a cell that the cache does not have."""
+    if 0 <= cell < cells.shape[0]:
+        decode(cells[cell, head], row, s)
+    else:
+        row[:] = F32(0)
 
 
 @helper
@@ -171,9 +187,12 @@ def attention(k_form: RowFormat, v_form: RowFormat, bias: Bias, has_sinks: bool)
         while unit < end:
             kv, t = unit // n_tokens, unit % n_tokens
             n = tokens_together(t, min(most, end - unit, n_tokens - t), positions, sequences)
-            table, length = blocks[sequences[t]], 0 if is_causal else lengths[sequences[t]]
+            known = 0 <= sequences[t] < blocks.shape[0]
+            sequence = sequences[t] if known else 0
+            table, length = blocks[sequence], 0 if is_causal else lengths[sequence]
+            room = blocks.shape[1] * block_size if known else 0
             for i in range(n):
-                firsts[i], ends[i] = first_and_end(positions[t + i], length, window, chunk, is_causal)
+                firsts[i], ends[i] = first_and_end(positions[t + i], length, room, window, chunk, is_causal)
             first, last = span_of(firsts[:n], ends[:n])
             start(peaks, totals, sums)
             if has_sinks:
@@ -181,8 +200,8 @@ def attention(k_form: RowFormat, v_form: RowFormat, bias: Bias, has_sinks: bool)
             for tile in range(first // TILE * TILE, last, TILE):
                 for position in range(max(first, tile), min(last, tile + TILE)):
                     cell = cell_of(position, table, block_size)
-                    decode_key(stored_keys[cell, kv], keys[position - tile], s)
-                    decode_value(stored_values[cell, kv], values[position - tile], s)
+                    decode_cell(stored_keys, cell, kv, decode_key, keys[position - tile], s)
+                    decode_cell(stored_values, cell, kv, decode_value, values[position - tile], s)
                 for at in range(n * group):
                     token, head = t + at // group, kv * group + at % group
                     a, b = max(firsts[token - t], tile), min(ends[token - t], tile + TILE)

@@ -104,7 +104,7 @@ def call_linear_id(node: Node, make: Maker) -> Step:
 def linear_id(form: RowFormat) -> Callable[..., Any]:
     """out [T * used, n] = rows of x times the matrix of their expert, one of weight [experts, n, k].
 
-    x: a row for each of ids [T * used], or for each token.
+    x: a row for each of ids [T * used], or for each token. Zeros for an expert that there is not.
     """
     word, products = form.word, decode_and_multiply(form.decode)
 
@@ -112,6 +112,9 @@ def linear_id(form: RowFormat) -> Callable[..., Any]:
         experts = weight.view(word)
         ids_per_x = ids.shape[0] // max(x.shape[0], 1)
         s = np.empty(SCRATCH, F32)
+        for i in range(ids.shape[0]):
+            if not 0 <= ids[i] < experts.shape[0]:
+                out[i, begin:end] = F32(0)
         for expert in range(experts.shape[0]):
             chosen = np.nonzero(ids == expert)[0]
             if chosen.shape[0] == 0:

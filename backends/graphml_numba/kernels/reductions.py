@@ -68,13 +68,14 @@ def mean_rows(
 ) -> None:
     """out [S, n] = the mean of those rows of x whose tokens are of a sequence; 0 where it has none.
 
-    output_rows: the token of each row of x. sequences: the sequence of each token.
+    output_rows: the token of each row of x; rows of others are left out. sequences: those of tokens.
     """
     n = out.shape[1]
     for sequence in range(begin, end):
         total, count = np.zeros(n, F64), 0
         for i in range(x.shape[0]):
-            if sequences[output_rows[i]] == sequence:
+            token = output_rows[i]
+            if 0 <= token < sequences.shape[0] and sequences[token] == sequence:
                 count += 1
                 for c in range(n):
                     total[c] += x[i, c]

@@ -75,12 +75,15 @@ def call_get_rows(node: Node, make: Maker) -> Step:
 @kernel_of("get_rows", call=call_get_rows, refuses=refuses_rows)
 @functools.cache
 def get_rows(form: RowFormat) -> Callable[..., Any]:
-    """out = the decoded rows of a table by their numbers; the nearest row for a number that has none."""
+    """out = the decoded rows of a table by their numbers; zeros for a number that no row has."""
     word, decode = form.word, form.decode
 
     def kernel(out: Array, table: Array, ids: Array, begin: int, end: int) -> None:
         rows, s = table.view(word), np.empty(SCRATCH, F32)
         for i in range(begin, end):
-            decode(rows[max(0, min(ids[i], rows.shape[0] - 1))], out[i], s)
+            if 0 <= ids[i] < rows.shape[0]:
+                decode(rows[ids[i]], out[i], s)
+            else:
+                out[i] = F32(0)
 
     return kernel

@@ -18,7 +18,7 @@ from graphml.ir.shape import fixed
 from graphml_numba.helpers import F32, Array, Number, helper
 from graphml_numba.kernel_of import kernel_of
 from graphml_numba.kernels.formats import SCRATCH, RowFormat, row_format
-from graphml_numba.kernels.paged_attention import cell_of
+from graphml_numba.kernels.paged_attention import cell_of, decode_cell
 from graphml_numba.kernels.running_softmax import (
     TILE,
     add_tile,
@@ -67,13 +67,13 @@ def select_blocks(k_form: RowFormat, weighted: bool) -> Callable[..., Any]:
         stored, key, s = k.view(word), np.empty(q.shape[2], F32), np.empty(SCRATCH, F32)
         for row in range(begin, end):
             t, head = row // out.shape[1], row % out.shape[1]
-            table, seen = blocks[sequences[t]], max(0, positions[t] + 1)
+            table, seen = table_and_seen(positions[t], sequences[t], blocks, block_size)
             n_blocks = (seen + selection_block - 1) // selection_block
             falling = np.empty(n_blocks, F32)  # minus the scores, as the sort is ascending
             for block in range(n_blocks):
                 largest = -F32(np.inf)
                 for position in range(block * selection_block, min((block + 1) * selection_block, seen)):
-                    decode(stored[cell_of(position, table, block_size), 0], key, s)
+                    decode_cell(stored, cell_of(position, table, block_size), 0, decode, key, s)
                     if weighted:
                         score = F32(0)
                         for j in range(q.shape[1]):
@@ -91,18 +91,26 @@ def select_blocks(k_form: RowFormat, weighted: bool) -> Callable[..., Any]:
 
 
 @helper
+def table_and_seen(position: int, sequence: int, blocks: Array, block_size: int) -> tuple[Array, int]:
+    """The blocks of a token's sequence, and how many of its positions the token sees."""
+    if not 0 <= sequence < blocks.shape[0]:
+        return blocks[0], 0
+    return blocks[sequence], max(0, min(position + 1, blocks.shape[1] * block_size))
+
+
+@helper
 def above_zero(x: Number) -> Number:
     """The larger of x and 0; NaN of NaN."""
     return F32(0) if x < F32(0) else x
 
 
 @helper
-def cells_of(chosen: Array, size: int, position: int, table: Array, block_size: int) -> Array:
-    """The cells of ascending blocks of `size` positions, each block once, up to the position of a token."""
+def cells_of(chosen: Array, size: int, n_seen: int, table: Array, block_size: int) -> Array:
+    """The cells of ascending blocks of `size` positions, each block once, among the first `n_seen`."""
     cells, n, before = np.empty(chosen.shape[0] * size, np.int64), 0, -1
     for block in chosen:
         if block > before:  # -1: no block
-            for seen in range(block * size, min((block + 1) * size, position + 1)):
+            for seen in range(block * size, min((block + 1) * size, n_seen)):
                 cells[n] = cell_of(seen, table, block_size)
                 n += 1
             before = block
@@ -155,16 +163,16 @@ def selected_attention(k_form: RowFormat, v_form: RowFormat, has_sinks: bool) ->
         for unit in range(begin, end):
             t, first = unit // (n_head // together), unit % (n_head // together) * together
             part, kv = first * selected.shape[1] // n_head, first * k.shape[1] // n_head
-            table = blocks[sequences[t]]
+            table, seen = table_and_seen(positions[t], sequences[t], blocks, block_size)
             start(peaks, totals, sums)
             if has_sinks:
                 start_at_sinks(peaks, totals, sinks[first : first + together])
-            cells = cells_of(np.sort(selected[t, part]), selection_block, positions[t], table, block_size)
+            cells = cells_of(np.sort(selected[t, part]), selection_block, seen, table, block_size)
             for tile in range(0, cells.shape[0], TILE):
                 n = min(TILE, cells.shape[0] - tile)
                 for c in range(n):
-                    decode_key(stored_keys[cells[tile + c], kv], keys[c], s)
-                    decode_value(stored_values[cells[tile + c], kv], values[c], s)
+                    decode_cell(stored_keys, cells[tile + c], kv, decode_key, keys[c], s)
+                    decode_cell(stored_values, cells[tile + c], kv, decode_value, values[c], s)
                 for j in range(together):
                     score_tile(q[t, first + j], keys[:n], scale, F32(0), scores[:n])
                     add_tile(scores[:n], values[:n], peaks, totals, sums, j)

@@ -1,7 +1,8 @@
 """State space models: `ssm_conv` and `ssm_scan`, see `graphml.ir.ops.recurrent` and `graphml.ir.ops.ssm`.
 
 A channel depends on itself alone: threads share the channels, and take the tokens of the step one after the
-other. The result may overwrite x: a channel of a token is read before it is written.
+other. The result may overwrite x: a channel of a token is read before it is written. Zeros for a token of a
+sequence that the state does not have.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ def ssm_conv(has_bias: bool, has_silu: bool) -> Callable[..., Any]:
     ) -> None:  # fmt: skip
         before = weight.shape[1] - 1
         for t in range(x.shape[0]):
+            if not 0 <= sequences[t] < state.shape[0]:
+                out[t, begin:end] = F32(0)
+                continue
             past, now = state[sequences[t]], x[t]
             if positions[t] == 0:
                 past[:, begin:end] = F32(0)
@@ -95,6 +99,9 @@ def ssm_scan(by_head: bool) -> Callable[..., Any]:
             first, last = max(begin, origin), min(end, origin + head_dim)
             at = head // heads * d_state
             for t in range(x.shape[0]):
+                if not 0 <= sequences[t] < state.shape[0]:
+                    out[t, first:last] = F32(0)
+                    continue
                 own = state[sequences[t], head, :, first - origin : last - origin]
                 if positions[t] == 0:
                     own[:] = F32(0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from graphml.authoring.mistakes import CATALOGUE, Mistake, Model, Try, applied
+from graphml.authoring.verify.in_steps import InSteps, in_steps
 from graphml.authoring.verify.record import Record
 from graphml.authoring.verify.runs import Runs, part_before
 from graphml.authoring.verify.stages import (
@@ -62,7 +63,7 @@ class Verdict:
     """The result. rows: of the unedited model; first: its first wrong part; causes: in the order found.
 
     logits: of the unedited model; mended: with all causes corrected, None if there are none. unused:
-    tensors that the model does not use.
+    tensors that the model does not use. steps: the unedited model against itself, the text cut into steps.
     """
 
     rows: list[Row]
@@ -72,6 +73,12 @@ class Verdict:
     mended: Logits | None
     unused: list[str]
     limit: float
+    steps: list[InSteps]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every part is right, and a text at once is the text in steps."""
+        return self.first is None and all(way.agrees for way in self.steps)
 
 
 def verify(
@@ -89,7 +96,8 @@ def verify(
     mended = None
     if causes:
         mended = compare_logits(rows(runs, graph, cut, record, limit)[1], record.logits)
-    return Verdict(found, before, first, causes, mended, list(runs.unused), limit)
+    steps = in_steps(executor, record.ids)
+    return Verdict(found, before, first, causes, mended, list(runs.unused), limit, steps)
 
 
 def _first(found: Sequence[Row], limit: float) -> Row | None:

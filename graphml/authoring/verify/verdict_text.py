@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphml.authoring.mistakes.copied import left_out
+from graphml.authoring.verify.in_steps import InSteps
 from graphml.authoring.verify.record import Record
 from graphml.authoring.verify.search import Cause, Verdict
 from graphml.authoring.verify.stages import TOP, Logits
@@ -22,6 +23,7 @@ def as_text(verdict: Verdict, record: Record, model: str, architecture: str) -> 
     """The table, the logits, the first wrong part and its likely cause."""
     lines = [f"# {model} ({architecture}) against {record.by}, {len(record.ids)} tokens\n", _table(verdict)]
     lines.append(_logits_text(verdict.logits))
+    lines += [_steps_text(way) for way in verdict.steps if not way.agrees]
     if verdict.first is None:
         lines.append(f"every part agrees: NMSE at most {verdict.limit:.0e} from the same input")
     else:
@@ -38,6 +40,13 @@ def as_text(verdict: Verdict, record: Record, model: str, architecture: str) -> 
             names = ", ".join(unused[:MOST_UNUSED]) + (f" and {more} more" if more > 0 else "")
             lines.append(f"tensors that the architecture leaves unused: {names}")
     return "\n".join(lines) + "\n"
+
+
+def _steps_text(way: InSteps) -> str:
+    return (
+        f"wrong in {way.way}: NMSE {way.nmse:.1e} to the text at once, at token {way.token}: a value depends "
+        "on how the text is cut, such as a state that two ops share"
+    )
 
 
 def _by_part(names: Sequence[str]) -> list[str]:
@@ -91,7 +100,7 @@ def as_json(verdict: Verdict, record: Record) -> dict[str, Any]:
     """Plain values; an infinite number is the text "inf"."""
     found = {
         "against": record.by, "tokens": len(record.ids), "limit": verdict.limit,
-        "agrees": verdict.first is None,
+        "agrees": verdict.agrees,
         "first_wrong": None if verdict.first is None else verdict.first.stage.name,
         "parts": [
             {"part": row.stage.name, "nmse": row.nmse, "by_itself": row.own, "at": row.part}
@@ -108,6 +117,7 @@ def as_json(verdict: Verdict, record: Record) -> dict[str, Any]:
         ],
         "mended": None if verdict.mended is None else vars(verdict.mended),
         "unused_tensors": verdict.unused,
+        "in_steps": [{"way": one.way, "nmse": one.nmse, "token": one.token} for one in verdict.steps],
     }  # fmt: skip
     plain: dict[str, Any] = _finite(found)
     return plain

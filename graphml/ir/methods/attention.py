@@ -191,7 +191,14 @@ def _types(k_cache: Node, v_cache: Node) -> dict[str, Any]:
 
 def _write(g: StepBuilder, name: str, x: Node, kind: DType, group: CellGroup | None = None) -> Node:
     state = _cache(g, name, (g.n_cells_of(group), *x.shape[1:]), kind)
-    return g.record(index.set_rows, state, x, g.cells_of(group), name="cache_write", to_dtype=kind.name)
+    # The runtime gives each token of a step a cell of its own.
+    return g.record(
+        index.set_rows,
+        *(state, x, g.cells_of(group)),
+        name="cache_write",
+        to_dtype=kind.name,
+        distinct=True,
+    )
 
 
 def _cache(g: StepBuilder, name: str, shape: Shape, kind: DType) -> Node:

@@ -15,7 +15,9 @@ from graphml.ir.step import StepBuilder
 
 @method
 def rows(g: StepBuilder, table: Node, indices: Node, name: str | None = None) -> Node:
-    """Rows of a table [n, ...] of any dtype by indices i32 [T] or [T, k], each below n: f32 [T, (k,) ...].
+    """Rows of a table [n, ...] of any dtype by indices i32 [T] or [T, k]: f32 [T, (k,) ...].
+
+    Zeros for an index outside 0 to n - 1.
 
     Of a state [S, ...] by g.sequences, each token's row of it as it was before the step: zeros at position 0,
     where a text begins, whatever an earlier text has left there.
@@ -44,7 +46,7 @@ def select_output_rows(g: StepBuilder, x: Node) -> Node:
 
 @method
 def embed(g: StepBuilder, table: Node, tokens: Node) -> Node:
-    """Embeddings f32 [T, D] of the tokens i32 [T]: rows of a table [n_vocab, D] of any dtype.
+    """Embeddings f32 [T, D] of the tokens i32 [T]: rows of a table [n_vocab, D] of any dtype, as by `rows`.
 
     >>> g.embed(w, g.tokens)
     %embedding: f32[T<=8, 64] = get_rows(%w, %tokens)
@@ -88,7 +90,7 @@ def column_numbers(g: StepBuilder, like: Node, n: Count, each: Count = 1, name: 
 
 @method
 def gather(g: StepBuilder, x: Node, ids: Node, name: str | None = None) -> Node:
-    """x [T, n] at ids i32 [T, k], each below n: [T, k].
+    """x [T, n] at ids i32 [T, k]: [T, k]. 0 for an id outside 0 to n - 1.
 
     >>> g.gather(x, g.top_k(x, 2))
     %gather: f32[T<=8, 2] = gather(%x, %top_k)

@@ -42,8 +42,8 @@ def mul_mat(g: StepBuilder, weight: Node, x: Node, name: str | None = None) -> N
 def mul_mat_id(g: StepBuilder, weight: Node, x: Node, ids: Node, name: str | None = None) -> Node:
     """Mixture-of-experts product: each token times the matrices of its ids, f32 [T, used, N].
 
-    weight [E, N, K] of any dtype; x f32 [T, K], or [T, used, K] with a row for each id; ids i32 [T, used],
-    each below E.
+    weight [E, N, K] of any dtype; x f32 [T, K], or [T, used, K] with a row for each id; ids i32 [T, used].
+    Zeros for an id outside 0 to E - 1.
 
     >>> g.mul_mat_id(experts, x, g.top_k(x, 2))
     %mul_mat_id: f32[T<=8, 2, 96] = mul_mat_id(%experts, %x, %top_k)

@@ -1,4 +1,8 @@
-"""Paged attention (Kwon et al. 2023, arXiv:2309.06180): the only kind of attention in the graph."""
+"""Paged attention (Kwon et al. 2023, arXiv:2309.06180): the only kind of attention in the graph.
+
+A token sees positions that its row of the block table has room for. One whose sequence is outside the table's
+rows (negative ones are) sees nothing, and a cell outside the cache reads as a key and a value of zeros.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,8 @@ from graphml.errors import GraphError, ShapeError
 from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.op import Array, Attributes, Fill, Op, Sample, Type, integer, number, text
 from graphml.ir.ops.linear import decode
-from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
+from graphml.ir.ops.rows_by_number import rows_at, zero_outside
+from graphml.ir.ops.rules import ROWS, below, f32, i32, partly_below, want_dtype
 from graphml.ir.shape import bound
 
 Operand = TypeVar("Operand")
@@ -80,7 +85,7 @@ def first_seen(position: int, attributes: Attributes) -> int:
     """The first visible position of a token: the first of all, of the last `window`, or of its `chunk`."""
     window, chunk = integer(attributes, "window"), integer(attributes, "chunk")
     if chunk:
-        return position // chunk * chunk
+        return max(0, position // chunk * chunk)
     return max(0, position - reach(attributes)) if window else 0
 
 
@@ -101,13 +106,16 @@ def attention_reference(
     y = np.zeros((q.shape[0], *grouped, v.shape[2]), np.float32)
     wide = q.reshape(q.shape[0], *grouped, q.shape[2]).astype(np.float64)
     for sequence, tokens in _tokens(sequences).items():
+        if not 0 <= sequence < len(table):
+            continue
         length = None if lengths is None else int(lengths[sequence])
-        spans = {t: span for t in tokens if len(span := _seen(int(positions[t]), length, attributes))}
+        room = table.shape[1] * block
+        spans = {t: span for t in tokens if len(span := _seen(int(positions[t]), length, room, attributes))}
         if not spans:
             continue
         seen = _any_of(spans.values())
-        cells = table[sequence, seen // block].astype(np.int64) * block + seen % block
-        keys, values = k[cells].astype(np.float64), v[cells].astype(np.float64)
+        cells = cells_of(seen, table[sequence], block)
+        keys, values = (zero_outside(*rows_at(cache, cells)).astype(np.float64) for cache in (k, v))
         for t, span in spans.items():
             at = int(seen.searchsorted(span.start))
             own = slice(at, at + len(span))
@@ -119,6 +127,11 @@ def attention_reference(
             weight = _softmax(score, None if sinks is None else sinks.reshape(*grouped, 1))
             y[t] = np.einsum("gjc,cgd->gjd", weight, values[own])
     return y.reshape(q.shape[0], q.shape[1], v.shape[2])
+
+
+def cells_of(positions: Array, blocks: Array, block_size: int) -> Array:
+    """The cells of positions of a sequence, int64; blocks: its row of the block table."""
+    return np.asarray(blocks[positions // block_size].astype(np.int64) * block_size + positions % block_size)
 
 
 def _tokens(sequences: Array) -> dict[int, list[int]]:
@@ -170,9 +183,12 @@ def plain_cache(cache: Array, attributes: Attributes, stored_as: str) -> Array:
     return decode(cache, dtype(text(attributes, stored_as))) if cache.dtype == np.uint8 else cache
 
 
-def _seen(position: int, length: int | None, attributes: Attributes) -> range:
-    """The visible positions of a token; length: of its sequence, None for causal attention."""
-    end = position + 1 if length is None else length
+def _seen(position: int, length: int | None, room: int, attributes: Attributes) -> range:
+    """The visible positions of a token; length: of its sequence, None for causal attention.
+
+    room: the positions that a row of the block table has cells for.
+    """
+    end = min(room, position + 1 if length is None else length)
     if length is not None and integer(attributes, "window"):
         end = min(end, position + reach(attributes) + 1)
     return range(first_seen(position, attributes), end)
@@ -213,10 +229,18 @@ def _samples() -> list[Sample]:
             return Sample(inputs, said, fill)
         return Sample((*inputs, i32(2)), {**said, "causal": False}, {**fill, 6: more_than_positions})
 
+    def astray(d: int, most: int, is_causal: bool) -> Sample:
+        """Some tokens of sequences and blocks that there are not, some at positions without a place."""
+        one = call(4, 2, d, causal=is_causal, most=most)
+        count = bound(one.inputs[5].shape[1])
+        fill = {**one.fill, 3: partly_below(most), 4: partly_below(2), 5: partly_below(count)}
+        return Sample(one.inputs, one.attributes, fill if is_causal else {**fill, 6: partly_below(most)})
+
     return [call(4, 4, 32), call(9, 3, 64, most=200), call(8, 1, 20), call(4, 2, 16, window=7),
             call(4, 2, 16, chunk=8), call(4, 2, 16, softcap=5.0), call(6, 2, 16, max_bias=8.0),
             call(4, 2, 32, causal=False), call(4, 2, 16, causal=False, window=7),
-            call(6, 2, 16, causal=False, max_bias=8.0), _alike(200, 25)]  # fmt: skip
+            call(6, 2, 16, causal=False, max_bias=8.0), _alike(200, 25),
+            astray(32, 40, True), astray(64, 200, True), astray(16, 40, False)]  # fmt: skip
 
 
 attention = Op(

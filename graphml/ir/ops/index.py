@@ -1,4 +1,7 @@
-"""Reads and writes of rows by index. State is written by index, so that the graph stays static."""
+"""Reads and writes of rows by index. State is written by index, so that the graph stays static.
+
+An index outside (negative ones are) reads as zeros, and a write to it is left out (`rows_by_number`).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from graphml.former_names import attributes_of_module
 from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, text
 from graphml.ir.ops.linear import decode, encode
-from graphml.ir.ops.rules import ROWS, below, distinct, f32, i32, want_dtype
+from graphml.ir.ops.rows_by_number import inside, rows_at, written, zero_outside
+from graphml.ir.ops.rules import ROWS, below, distinct_or_outside, f32, i32, partly_below, want_dtype
 from graphml.ir.shape import fixed
 
 
@@ -26,7 +30,9 @@ def _infer_get_rows(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _get_rows(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    return decode(inputs[0][inputs[1]], dtype(text(attributes, "from_dtype")))
+    """Rows of a table [n, ...] at indices [T, ...], as f32; zeros for an index outside 0 to n - 1."""
+    rows, known = rows_at(*inputs)
+    return zero_outside(decode(rows, dtype(text(attributes, "from_dtype"))), known)
 
 
 def _infer_set_rows(inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -43,7 +49,13 @@ def _infer_set_rows(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _set_rows(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    """state [n, ...] at rows [T] = x [T, ...]; rows outside 0 to n - 1 are left out, the last of equals wins.
+
+    distinct: the caller's promise that no two rows inside are equal, with which kernels do not look for them.
+    """
     state, x, rows = inputs
+    chosen = written(rows, len(state))
+    x, rows = x[chosen], rows[chosen]
     try:
         state[rows] = encode(x, dtype(text(attributes, "to_dtype"))) if state.dtype == np.uint8 else x
     except graphml_quant.FormatError as error:
@@ -57,6 +69,13 @@ def _infer_gather(inputs: Sequence[Type], attributes: Attributes) -> Type:
     if len(x.shape) != 2 or len(ids.shape) != 2 or x.shape[0] != ids.shape[0]:
         raise ShapeError(f"wanted x [T, n] and ids [T, k]; got {x} and {ids}")
     return Type(x.dtype, ids.shape)
+
+
+def _gather(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    """X [T, n] at ids [T, k] of each row; 0 for an id outside 0 to n - 1."""
+    x, ids = inputs
+    known = inside(ids, x.shape[-1])
+    return zero_outside(np.take_along_axis(x, np.where(known, ids, 0), axis=-1), known)
 
 
 def _infer_top_k(inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -109,15 +128,17 @@ def _column_numbers(inputs: Sequence[Array], attributes: Attributes) -> Array:
 
 get_rows = Op("get_rows", "index", infer=_infer_get_rows, reference=_get_rows,
               samples=lambda: [Sample((f32(11, *row), ids), {}, {1: below(11)})
-                               for row in ((8,), (65,), (3, 5), (1,)) for ids in (i32(ROWS), i32(ROWS, 2))],
+                               for row in ((8,), (65,), (3, 5), (1,)) for ids in (i32(ROWS), i32(ROWS, 2))]
+              + [Sample((f32(11, 64), i32(ROWS, 2)), {}, {1: partly_below(11)})],
               attributes={"from_dtype": "f32"}, rowwise=(1,), reads=(0,))  # fmt: skip
 set_rows = Op("set_rows", "index", infer=_infer_set_rows, reference=_set_rows,
-              samples=lambda: [Sample((f32(15, 3, n), f32(ROWS, 3, n), i32(ROWS)), {}, {2: distinct})
-                              for n in (16, 64)],
-              attributes={"to_dtype": "f32"}, writes=0)  # fmt: skip
-gather = Op("gather", "index", infer=_infer_gather,
-            reference=lambda inputs, at: np.take_along_axis(inputs[0], inputs[1], axis=-1), rowwise=(0, 1),
-            samples=lambda: [Sample((f32(ROWS, 12), i32(ROWS, 3)), {}, {1: below(12)})])  # fmt: skip
+              samples=lambda: [Sample((f32(15, 3, n), f32(ROWS, 3, n), i32(ROWS)), {"distinct": promised},
+                                      {2: distinct_or_outside if promised else partly_below(6)})
+                              for n, promised in ((16, True), (64, False), (64, True), (256, False))],
+              attributes={"to_dtype": "f32", "distinct": False}, writes=0)  # fmt: skip
+gather = Op("gather", "index", infer=_infer_gather, reference=_gather, rowwise=(0, 1),
+            samples=lambda: [Sample((f32(ROWS, 12), i32(ROWS, 3)), {}, {1: fill})
+                             for fill in (below(12), partly_below(12))])  # fmt: skip
 top_k = Op("top_k", "index", infer=_infer_top_k, reference=_top_k,
            samples=lambda: [Sample((f32(ROWS, 12),), {"k": 3}), Sample((f32(ROWS, 128),), {"k": 8})],
            attributes={"k": None}, rowwise=(0,))  # fmt: skip

@@ -8,9 +8,11 @@ import graphml_quant
 import numpy as np
 
 from graphml.errors import GraphError, ShapeError
+from graphml.ir.activation_blocks import ACTIVATIONS, decode_activations, encode_activations
 from graphml.ir.dtype import F32, I32, DType, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, text
-from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
+from graphml.ir.ops.rows_by_number import inside
+from graphml.ir.ops.rules import ROWS, below, f32, i32, partly_below, want_dtype
 from graphml.ir.shape import bound
 
 
@@ -18,6 +20,8 @@ def decode(array: Array, kind: DType) -> Array:
     """Array in a dtype's layout -> float32 of the same shape."""
     if not kind.is_format:
         return array.astype(np.float32, copy=False)
+    if kind.name == ACTIVATIONS:
+        return decode_activations(array)
     shape = (*array.shape[:-1], array.shape[-1] // kind.block_bytes * kind.block_elements)
     return graphml_quant.dequantize(graphml_quant.by_name(kind.name), array, shape)
 
@@ -26,6 +30,8 @@ def encode(array: Array, kind: DType) -> Array:
     """Float32 of any shape -> array in a dtype's layout; `FormatError` for values that the format refuses."""
     if kind.numpy is not None:
         return array.astype(kind.numpy)
+    if kind.name == ACTIVATIONS:
+        return encode_activations(array)
     return graphml_quant.quantize(graphml_quant.by_name(kind.name), array)
 
 
@@ -75,11 +81,11 @@ def _infer_mul_mat_id(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def mul_mat_id_reference(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    """Each token's x times the matrices of its experts: [T, used, out]."""
+    """Each token's x times the matrices of its experts: [T, used, out]; zeros for an expert outside."""
     weight, x, ids = inputs
     x = np.broadcast_to(x if x.ndim == 3 else x[:, None, :], (*ids.shape, x.shape[-1]))
-    y = np.empty((*ids.shape, weight.shape[1]), np.float32)
-    for expert in np.unique(ids):
+    y = np.zeros((*ids.shape, weight.shape[1]), np.float32)
+    for expert in np.unique(ids[inside(ids, len(weight))]):
         chosen = ids == expert
         y[chosen] = x[chosen] @ weight[expert].T
     return y
@@ -98,6 +104,7 @@ def _experts() -> list[Sample]:
     return [
         Sample((f32(6, 24, 32), f32(ROWS, 32), i32(ROWS, 2)), fill={2: below(6)}),
         Sample((f32(6, 24, 32), f32(ROWS, 2, 32), i32(ROWS, 2)), fill={2: below(6)}),
+        Sample((f32(6, 24, 32), f32(ROWS, 32), i32(ROWS, 2)), fill={2: partly_below(6)}),
     ]
 
 

@@ -64,8 +64,8 @@ def _infer_linear(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 def _over_tokens(state: Array, sequences: Array, positions: Array, like: Array, token: Token) -> Array:
     """The y of all tokens, sequence by sequence in their order; changes the state. In float64."""
-    y = np.empty(like.shape, np.float32)
-    for run in runs(sequences, positions):
+    y = np.zeros(like.shape, np.float32)
+    for run in runs(sequences, positions, len(state)):
         memory = state[run.sequence].astype(np.float64)
         if run.fresh:
             memory = np.zeros_like(memory)
@@ -132,7 +132,7 @@ def _fraction(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def _delta_samples() -> list[Sample]:
-    going_on, beginning = token_fills(6, 7)
+    going_on, beginning, astray = token_fills(6, 7)
 
     def call(
         n_head: int, n_group: int, k: int, v: int, each: bool, fill: Fill, grouped: bool = False
@@ -145,11 +145,11 @@ def _delta_samples() -> list[Sample]:
 
     return [call(4, 2, 32, 32, False, going_on, grouped=True), call(4, 2, 32, 32, False, beginning),
             call(2, 2, 128, 128, True, going_on), call(1, 1, 64, 24, False, beginning),
-            call(3, 3, 20, 12, True, beginning)]  # fmt: skip
+            call(3, 3, 20, 12, True, beginning), call(4, 2, 32, 32, False, astray)]  # fmt: skip
 
 
 def _linear_samples() -> list[Sample]:
-    going_on, beginning = token_fills(4, 5)
+    going_on, beginning, astray = token_fills(4, 5)
 
     def call(
         n_head: int, width: int, gates: int, fill: Fill, each: bool = True, **attributes: float
@@ -162,7 +162,7 @@ def _linear_samples() -> list[Sample]:
 
     return [call(4, 32, 0, going_on, slope=0.7), call(2, 64, 1, beginning, before=True),
             call(2, 64, 1, going_on, each=False), call(3, 64, 3, going_on),
-            call(2, 20, 3, beginning)]  # fmt: skip
+            call(2, 20, 3, beginning), call(2, 64, 1, astray, before=True)]  # fmt: skip
 
 
 gated_delta_net = Op("gated_delta_net", "recurrent", infer=_infer_delta, reference=_delta,

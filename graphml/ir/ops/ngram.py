@@ -46,8 +46,8 @@ def _rows(inputs: Sequence[Array], attributes: Attributes) -> Array:
     heads = list(zip(integers(attributes, "sizes"), integers(attributes, "offsets"), strict=True))
     n, eos = len(multipliers), integer(attributes, "eos")
     each = len(heads) // (n - 1)
-    rows = np.empty((len(tokens), len(heads)), np.int32)
-    for run in runs(sequences, positions):
+    rows = np.zeros((len(tokens), len(heads)), np.int32)
+    for run in runs(sequences, positions, len(state)):
         known = [*map(int, state[run.sequence]), *map(int, tokens[run.first : run.end])]
         for t in range(run.first, run.end):
             last = n - 1 + t - run.first

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from graphml.ir.op import Array, Attributes, Op, Sample, number
-from graphml.ir.ops.rules import ROWS, f32, faint, same_shape, singles
+from graphml.ir.ops.rules import ROWS, f32, same_shape, singles, sized
 
 
 def _divided(x: Array, length: Array) -> Array:
@@ -33,7 +33,7 @@ def _l2_norm(inputs: Sequence[Array], attributes: Attributes) -> Array:
 
 def _samples(size: float) -> Callable[[], list[Sample]]:
     """Rows of usual numbers, and some whose length is near eps."""
-    return lambda: [*singles(), Sample((f32(ROWS, 64),), fill={0: faint(size)})]
+    return lambda: [*singles(), Sample((f32(ROWS, 64),), fill={0: sized(size)})]
 
 
 rms_norm = Op("rms_norm", "norm", infer=same_shape, reference=_rms_norm, samples=_samples(1e-5**0.5),

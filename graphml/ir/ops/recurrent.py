@@ -2,7 +2,8 @@
 
 A state is f32 [S, ...], a row for each sequence. The tokens of a sequence are in order of their
 positions in a step; one at position 0 begins with a state of zeros, and nothing else resets it. Such an op
-changes its state and returns a value of its own (`recurrent`, decision 20).
+changes its state and returns a value of its own (`recurrent`, decision 20). A token whose sequence is outside
+0 to S - 1 (negative ones are) has a result of zeros, and changes no state.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ class Run(NamedTuple):
     fresh: bool
 
 
-def runs(sequences: Array, positions: Array) -> Iterator[Run]:
-    """The tokens of a step, sequence by sequence."""
+def runs(sequences: Array, positions: Array, n_sequences: int) -> Iterator[Run]:
+    """The tokens of a step, sequence by sequence, but for those of sequences outside 0 to n_sequences - 1."""
     cuts = np.flatnonzero((np.diff(sequences) != 0) | (positions[1:] == 0)) + 1
     for first, end in zip([0, *cuts], [*cuts, len(sequences)], strict=True):
-        yield Run(int(sequences[first]), int(first), int(end), bool(positions[first] == 0))
+        if 0 <= sequences[first] < n_sequences:
+            yield Run(int(sequences[first]), int(first), int(end), bool(positions[first] == 0))
 
 
 def want_tokens(x: Type, sequences: Type, positions: Type) -> None:
@@ -51,25 +53,29 @@ def _sample_sequences(generator: np.random.Generator, shape: tuple[int, ...]) ->
     return np.array([(2, 0, 1)[3 * t // shape[0]] for t in range(shape[0])], np.int32)
 
 
-def _sample_positions(*starts: int) -> Fill:
+def _sequences_astray(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Fifths of the step, of which the first and the fourth are of sequences that no state has."""
+    which = (SAMPLE_SEQUENCES, 1, 0, -1, 2)
+    return np.array([which[5 * t // shape[0]] for t in range(shape[0])], np.int32)
+
+
+def _sample_positions(sequences: Fill, *starts: int) -> Fill:
+    """Positions of tokens in order; the first of each sequence is one of `starts`, by its number."""
+
     def make(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        sequences = _sample_sequences(generator, shape)
-        return np.array(
-            [starts[s] + int((sequences[:t] == s).sum()) for t, s in enumerate(sequences)], np.int32
-        )
+        own = sequences(generator, shape)
+        return np.array([starts[s] + int((own[:t] == s).sum()) for t, s in enumerate(own)], np.int32)
 
     return make
 
 
 def token_fills(sequences: int, positions: int) -> list[dict[int, Fill]]:
-    """Ways to fill these two operands of a sample: sequences that continue, and some that begin.
+    """Ways to fill these two operands: sequences that continue, some that begin, some that are outside.
 
-    A sample's state has `SAMPLE_SEQUENCES` rows. A single token is of the last sequence.
+    A sample's state has `SAMPLE_SEQUENCES` rows. A single token is of the last sequence, or of one outside.
     """
-    return [
-        {sequences: _sample_sequences, positions: _sample_positions(*starts)}
-        for starts in ((0, 4, 9), (5, 0, 0))
-    ]
+    ways = ((_sample_sequences, (0, 4, 9)), (_sample_sequences, (5, 0, 0)), (_sequences_astray, (7, 0, 4, 0)))
+    return [{sequences: fill, positions: _sample_positions(fill, *starts)} for fill, starts in ways]
 
 
 def _infer_conv(inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -89,8 +95,8 @@ def _infer_conv(inputs: Sequence[Type], attributes: Attributes) -> Type:
 def _conv(inputs: Sequence[Array], attributes: Attributes) -> Array:
     state, x, weight, sequences, positions = inputs[:5]
     taps = weight.T.astype(np.float64)
-    y = np.empty(x.shape, np.float32)
-    for run in runs(sequences, positions):
+    y = np.zeros(x.shape, np.float32)
+    for run in runs(sequences, positions, len(state)):
         n = run.end - run.first
         before = np.zeros_like(state[0]) if run.fresh else state[run.sequence]
         seen = np.concatenate([before, x[run.first : run.end]])
@@ -106,8 +112,9 @@ def _conv_samples() -> list[Sample]:
                   i32(ROWS), i32(ROWS))  # fmt: skip
         return Sample((*inputs, f32(channels)) if bias else inputs, {}, fill)
 
-    going_on, beginning = token_fills(3, 4)
-    return [call(64, 4, going_on, True), call(70, 4, beginning, False), call(20, 2, beginning, True)]
+    going_on, beginning, astray = token_fills(3, 4)
+    return [call(64, 4, going_on, True), call(70, 4, beginning, False), call(20, 2, beginning, True),
+            call(70, 4, astray, True)]  # fmt: skip
 
 
 # The causal depthwise convolution of Mamba (Gu and Dao 2023, arXiv:2312.00752) and others, not activated.

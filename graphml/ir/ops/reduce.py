@@ -9,7 +9,19 @@ import numpy as np
 from graphml.errors import ShapeError
 from graphml.ir.dtype import I32
 from graphml.ir.op import Array, Attributes, Op, Sample, Type
-from graphml.ir.ops.rules import ROWS, below, f32, i32, same_shape, singles, some_of, want_dtype, want_float
+from graphml.ir.ops.rows_by_number import inside, rows_at
+from graphml.ir.ops.rules import (
+    ROWS,
+    below,
+    f32,
+    i32,
+    partly_below,
+    same_shape,
+    singles,
+    some_of,
+    want_dtype,
+    want_float,
+)
 
 
 def _infer_one(inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -52,10 +64,16 @@ def _infer_mean(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _mean(inputs: Sequence[Array], attributes: Attributes) -> Array:
+    """Means over the rows of x [O, D] of each sequence, [S, D]; zeros for a sequence without rows.
+
+    rows [O]: the token of each row, sequences [T] those of tokens. A row whose token or sequence is outside
+    is left out.
+    """
     x, rows, sequences, lengths = inputs
     y = np.zeros((len(lengths), x.shape[1]), np.float32)
-    of = sequences[rows]
-    for sequence in np.unique(of):
+    of, known = rows_at(sequences, rows)
+    of = np.where(known, of, -1)
+    for sequence in np.unique(of[inside(of, len(lengths))]):
         y[sequence] = x[of == sequence].astype(np.float64).mean(axis=0)
     return y
 
@@ -65,7 +83,9 @@ def _mean_samples() -> list[Sample]:
         return np.asarray(generator.permutation(shape[0]), np.int32)
 
     fill = {1: number_rows, 2: below(3), 3: below(9)}
-    return [Sample((f32(ROWS, n), i32(ROWS), i32(ROWS), i32(3)), {}, fill) for n in (1, 7, 64, 130)]
+    astray = {**fill, 1: partly_below(5), 2: partly_below(3)}
+    usual = [Sample((f32(ROWS, n), i32(ROWS), i32(ROWS), i32(3)), {}, fill) for n in (1, 7, 64, 130)]
+    return [*usual, Sample((f32(ROWS, 64), i32(ROWS), i32(ROWS), i32(3)), {}, astray)]
 
 
 softmax = Op("softmax", "reduce", infer=same_shape, reference=_softmax, samples=singles, inplace=(0,),

@@ -8,9 +8,9 @@ import numpy as np
 
 from graphml.errors import ShapeError
 from graphml.ir.dtype import F32
-from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer
+from graphml.ir.op import Array, Attributes, Fill, Op, Sample, Type, integer
 from graphml.ir.ops import attention as plain
-from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
+from graphml.ir.ops.rules import ROWS, below, f32, i32, partly_below, want_dtype
 from graphml.ir.shape import bound
 
 
@@ -64,7 +64,10 @@ def _samples() -> list[Sample]:
         more = () if causal else (i32(2),)
         return Sample((*inputs, *more), said, fill if causal else {**fill, 7: plain.more_than_positions})
 
-    return [call(4, 4, 16, 8, causal=False), call(4, 2, 32, 32, causal=False), call(4, 2, 16, 8, causal=True)]
+    usual = [call(4, 4, 16, 8, causal=False), call(4, 2, 32, 32, causal=False),
+             call(4, 2, 16, 8, causal=True)]  # fmt: skip
+    astray: dict[int, Fill] = {3: partly_below(40), 4: partly_below(2), 5: partly_below(8)}
+    return [*usual, Sample(usual[2].inputs, usual[2].attributes, {**usual[2].fill, **astray})]
 
 
 relative_attention = Op(

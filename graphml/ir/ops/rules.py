@@ -69,8 +69,8 @@ def some_of(*values: float) -> Fill:
     return lambda generator, shape: generator.choice(np.array(values, np.float32), shape)
 
 
-def faint(size: float) -> Fill:
-    """A maker of normal numbers so small that an eps beside their squares matters."""
+def sized(size: float) -> Fill:
+    """A maker of normal numbers times a size: so small that an eps beside their squares matters, say."""
     return lambda generator, shape: (size * generator.standard_normal(shape)).astype(np.float32)
 
 
@@ -93,6 +93,24 @@ def below(limit: int) -> Callable[[np.random.Generator, tuple[int, ...]], Array]
     return lambda generator, shape: generator.integers(0, limit, shape, dtype=np.int32)
 
 
-def distinct(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """How to fill an operand of rows to write: distinct indices below three times their count."""
-    return generator.permutation(shape[0] * 3)[: shape[0]].astype(np.int32)
+OUTSIDE = (-1, 1 << 24, -(1 << 31), (1 << 31) - 1)
+"""Indices that no table of a sample has; the products of the last two with a row's size overflow."""
+
+
+def partly_below(limit: int) -> Callable[[np.random.Generator, tuple[int, ...]], Array]:
+    """As `below`, but for every third, of which each is outside: `limit` itself or one of `OUTSIDE`."""
+
+    def fill(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        numbers = below(limit)(generator, shape)
+        flat = numbers.reshape(-1)
+        flat[1::3] = np.resize((limit, *OUTSIDE), len(flat[1::3]))
+        return numbers
+
+    return fill
+
+
+def distinct_or_outside(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """How to fill an operand of rows to write: distinct below three times their count, the second outside."""
+    rows = generator.permutation(shape[0] * 3)[: shape[0]].astype(np.int32)
+    rows[1::7] = np.resize(OUTSIDE, len(rows[1::7]))
+    return rows

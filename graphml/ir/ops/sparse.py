@@ -3,6 +3,9 @@
 Positions are grouped into blocks of equal size, which may be 1. `select_blocks` scores the visible positions
 by small queries and keys and returns the top blocks; `selected_attention` attends to those. Lightning
 indexer: DeepSeek-V3.2 (2025, arXiv:2512.02556). Blocks, some of them forced: MiniMax-M3 (2026).
+
+Indices outside are as in `attention`: a sequence without a row in the block table sees nothing, and a cell
+outside the cache is a key and a value of zeros. A block of positions that no token sees is chosen by none.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ import numpy as np
 from graphml.errors import GraphError, ShapeError
 from graphml.former_names import attributes_of_module
 from graphml.ir.dtype import F32, I32
-from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, number
-from graphml.ir.ops.attention import plain_cache, plain_caches
-from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
+from graphml.ir.op import Array, Attributes, Fill, Op, Sample, Type, integer, number
+from graphml.ir.ops.attention import cells_of, plain_cache, plain_caches
+from graphml.ir.ops.rows_by_number import rows_at, zero_outside
+from graphml.ir.ops.rules import ROWS, below, f32, i32, partly_below, want_dtype
 from graphml.ir.shape import bound
 
 
@@ -44,9 +48,10 @@ def _infer_select(inputs: Sequence[Type], attributes: Attributes) -> Type:
     return Type(I32, (q.shape[0], 1 if weights else q.shape[1], integer(attributes, "n")))
 
 
-def _cells(seen: Array, sequence: int, table: Array, attributes: Attributes) -> Array:
-    block = integer(attributes, "block_size")
-    return np.asarray(table[sequence, seen // block].astype(np.int64) * block + seen % block)
+def _n_seen(position: int, sequence: int, table: Array, attributes: Attributes) -> int:
+    """How many positions a token sees, from the first on."""
+    room = table.shape[1] * integer(attributes, "block_size")
+    return max(0, min(position + 1, room)) if 0 <= sequence < len(table) else 0
 
 
 def _select(inputs: Sequence[Array], attributes: Attributes) -> Array:
@@ -55,12 +60,16 @@ def _select(inputs: Sequence[Array], attributes: Attributes) -> Array:
     k = plain_cache(k, attributes, "k_dtype")
     n, size, local = (integer(attributes, name) for name in ("n", "selection_block", "local"))
     y = np.full((q.shape[0], 1 if weights else q.shape[1], n), -1, np.int32)
-    for t, (position, sequence) in enumerate(zip(positions, sequences, strict=True)):
-        keys = k[_cells(np.arange(position + 1), sequence, table, attributes), 0].astype(np.float64)
+    for t, (position, sequence) in enumerate(zip(positions.tolist(), sequences.tolist(), strict=True)):
+        n_seen = _n_seen(position, sequence, table, attributes)
+        if not n_seen:
+            continue
+        cells = cells_of(np.arange(n_seen), table[sequence], integer(attributes, "block_size"))
+        keys = zero_outside(*rows_at(k[:, 0], cells)).astype(np.float64)
         score = q[t].astype(np.float64) @ keys.T
         if weights:
             score = weights[0][t].astype(np.float64)[None] @ np.maximum(score, 0.0)
-        highest = np.maximum.reduceat(score, np.arange(0, position + 1, size), axis=1)
+        highest = np.maximum.reduceat(score, np.arange(0, n_seen, size), axis=1)
         highest[:, max(0, highest.shape[1] - local) :] = np.inf
         order = np.argsort(-highest, axis=1, kind="stable")[:, :n]
         y[t, :, : order.shape[1]] = order
@@ -90,13 +99,17 @@ def _attend(inputs: Sequence[Array], attributes: Attributes) -> Array:
     k, v = plain_caches(inputs, attributes)
     size, scale, n_head = integer(attributes, "selection_block"), number(attributes, "scale"), q.shape[1]
     each, kv_each = n_head // selected.shape[1], n_head // k.shape[1]
-    y = np.empty((q.shape[0], n_head, v.shape[2]), np.float32)
-    for t, (position, sequence) in enumerate(zip(positions, sequences, strict=True)):
-        chosen = [_chosen(blocks, size, position) for blocks in selected[t]]
-        cells = [_cells(seen, sequence, table, attributes) for seen in chosen]
+    y = np.zeros((q.shape[0], n_head, v.shape[2]), np.float32)
+    for t, (position, sequence) in enumerate(zip(positions.tolist(), sequences.tolist(), strict=True)):
+        n_seen = _n_seen(position, sequence, table, attributes)
+        chosen = [_chosen(blocks, size, n_seen) for blocks in selected[t]]
         for head in range(n_head):
-            place = cells[head // each], head // kv_each
-            keys, values = (cache[place].astype(np.float64) for cache in (k, v))
+            seen = chosen[head // each]
+            if not len(seen):
+                continue
+            cells = cells_of(seen, table[sequence], integer(attributes, "block_size"))
+            of_head = (cache[:, head // kv_each] for cache in (k, v))
+            keys, values = (zero_outside(*rows_at(cache, cells)).astype(np.float64) for cache in of_head)
             score = keys @ q[t, head].astype(np.float64) * scale
             every = np.append(score, sinks[0][head]) if sinks else score
             weight = np.exp(every - every.max())
@@ -104,11 +117,11 @@ def _attend(inputs: Sequence[Array], attributes: Attributes) -> Array:
     return y
 
 
-def _chosen(blocks: Array, size: int, position: int) -> Array:
-    """The positions of chosen blocks up to that of a token, ascending."""
-    kept = np.unique(blocks)
+def _chosen(blocks: Array, size: int, n_seen: int) -> Array:
+    """The positions of chosen blocks that are among the first `n_seen`, ascending."""
+    kept = np.unique(blocks).astype(np.int64)
     seen = (kept[kept >= 0, None] * size + np.arange(size)).reshape(-1)
-    return np.asarray(seen[seen <= position])
+    return np.asarray(seen[seen < n_seen])
 
 
 _CELLS, _BLOCKS = 64, 8
@@ -121,10 +134,12 @@ def _select_samples() -> list[Sample]:
         return Sample((*inputs, f32(ROWS, n_head)) if weighted else inputs,
                       {"block_size": 8, **attributes}, fill)  # fmt: skip
 
+    fewer = call(2, 32, False, n=3, selection_block=4, local=1)
     return [
         call(4, 16, True, n=6),
-        call(2, 32, False, n=3, selection_block=4, local=1),
+        fewer,
         call(1, 20, True, n=64),
+        Sample(fewer.inputs, fewer.attributes, {**fewer.fill, 2: partly_below(40), 3: partly_below(2)}),
     ]
 
 
@@ -136,7 +151,9 @@ def _attend_samples() -> list[Sample]:
         return Sample((*inputs, f32(n_head)) if sunk else inputs,
                       {"scale": 0.25, "block_size": 8, "selection_block": selection_block}, fill)  # fmt: skip
 
-    return [call(4, 1, 1, True, 1), call(4, 2, 2, False, 4), call(2, 2, 1, False, 8)]
+    usual = [call(4, 1, 1, True, 1), call(4, 2, 2, False, 4), call(2, 2, 1, False, 8)]
+    astray: dict[int, Fill] = {3: partly_below(40), 4: partly_below(2), 5: partly_below(_BLOCKS)}
+    return [*usual, Sample(usual[1].inputs, usual[1].attributes, {**usual[1].fill, **astray, 6: _astray})]
 
 
 def _blocks(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -148,6 +165,13 @@ def _choice(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Blocks, the first of them always among them; -1 where there are fewer."""
     chosen = generator.integers(-1, 6, shape).astype(np.int32)
     chosen[..., 0] = 0
+    return chosen
+
+
+def _astray(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Blocks of which one is far behind every position."""
+    chosen = _choice(generator, shape)
+    chosen[..., 1] = (1 << 31) - 1
     return chosen
 
 

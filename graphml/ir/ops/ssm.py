@@ -50,8 +50,8 @@ def _scan(inputs: Sequence[Array], attributes: Attributes) -> Array:
     decay = a.astype(np.float64)[:, :, None] if per_head else a.T.astype(np.float64)[None]
     each = n_head * d_state // b.shape[1]  # heads of a group
     b_now, c_now = (np.repeat(one.reshape(len(x), -1, d_state), each, 1)[..., None] for one in (b, c))
-    y = np.empty(x.shape, np.float32)
-    for run in runs(sequences, positions):
+    y = np.zeros(x.shape, np.float32)
+    for run in runs(sequences, positions, len(state)):
         now = np.zeros(state.shape[1:]) if run.fresh else state[run.sequence].astype(np.float64)
         for t in range(run.first, run.end):
             x_t, step_t = x[t].reshape(n_head, 1, head_dim).astype(np.float64), step[t].reshape(alike)
@@ -76,12 +76,14 @@ def _samples() -> list[Sample]:
                   f32(ROWS, n_group * d_state), f32(n), i32(ROWS), i32(ROWS))  # fmt: skip
         return Sample(inputs, {}, {**fill, 3: negative})
 
-    going_on, beginning = token_fills(7, 8)
+    going_on, beginning, astray = token_fills(7, 8)
     return [
         call(4, 20, 6, 2, going_on, True),
         call(2, 64, 5, 1, beginning, True),
         call(1, 70, 4, 1, beginning, False),
         call(1, 128, 16, 1, going_on, False),
+        call(2, 64, 5, 1, astray, True),
+        call(1, 70, 4, 1, astray, False),
     ]
 
 

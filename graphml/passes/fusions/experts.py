@@ -10,7 +10,7 @@ from graphml.ir.ops.elementwise import clamp, div, mul
 from graphml.ir.ops.index import gather
 from graphml.ir.ops.layout import permute, reshape
 from graphml.ir.ops.reduce import sum_rows
-from graphml.ir.ops.rules import ROWS, below, f32, i32
+from graphml.ir.ops.rules import ROWS, below, f32, i32, partly_below
 from graphml.ir.shape import fixed
 from graphml.passes.fusion import Fusion
 from graphml.passes.rewrite import Match, Refusal
@@ -24,7 +24,8 @@ def _weights(g: Builder, x: Node, ids: Node, low: float, high: float) -> Node:
 
 def _weight_samples() -> list[Sample]:
     limits = {"low": 0.5, "high": 2.0}
-    return [Sample((f32(ROWS, n), i32(ROWS, k)), limits, {1: below(n)}) for n, k in ((12, 3), (6, 1))]
+    fills = ((12, 3, below(12)), (6, 1, below(6)), (12, 3, partly_below(12)))
+    return [Sample((f32(ROWS, n), i32(ROWS, k)), limits, {1: fill}) for n, k, fill in fills]
 
 
 gather_normalise = fused_op("gather_normalise", _weights, _weight_samples, {"low": None, "high": None})

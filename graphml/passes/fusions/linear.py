@@ -10,7 +10,7 @@ from graphml.ir.op import Sample
 from graphml.ir.ops.elementwise import add
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.ops.linear import dequantize, mul_mat
-from graphml.ir.ops.rules import ROWS, f32
+from graphml.ir.ops.rules import ROWS, f32, sized
 from graphml.passes.fusion import Fusion
 from graphml.passes.rewrite import Match, Refusal
 
@@ -32,6 +32,9 @@ def _samples() -> list[Sample]:
         Sample((w, x, b), {"bias": True}),
         Sample((w, x, r), {"residual": True}),
         Sample((w, x, b, r), {"bias": True, "residual": True}),
+        # The scales of converted activations are no halves.
+        Sample((w, x), fill={1: sized(1e9)}),
+        Sample((w, x), fill={1: sized(1e-9)}),
     ]
 
 

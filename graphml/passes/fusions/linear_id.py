@@ -7,7 +7,7 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Sample
 from graphml.ir.ops.linear import dequantize, mul_mat_id
-from graphml.ir.ops.rules import ROWS, below, f32, i32
+from graphml.ir.ops.rules import ROWS, below, f32, i32, partly_below
 from graphml.passes.fusion import Fusion
 from graphml.passes.fusions.linear import weight_is_a_tensor
 
@@ -22,6 +22,7 @@ def _samples() -> list[Sample]:
     return [
         Sample((weight, f32(ROWS, 32), ids), fill=fill),
         Sample((weight, f32(ROWS, 2, 32), ids), fill=fill),
+        Sample((weight, f32(ROWS, 32), ids), fill={2: partly_below(6)}),
     ]
 
 
@@ -36,4 +37,5 @@ FUSION = Fusion(
     ),
     replace=linear_id,
     when=weight_is_a_tensor,
+    attributes=lambda match: {},
 )

@@ -8,11 +8,11 @@ from graphml.ir.node import Node
 from graphml.ir.op import Sample
 from graphml.ir.ops.elementwise import mul
 from graphml.ir.ops.norm import rms_norm
-from graphml.ir.ops.rules import ROWS, f32, faint
+from graphml.ir.ops.rules import ROWS, f32, sized
 from graphml.passes.fusion import Fusion
 from graphml.passes.rewrite import Match, Refusal
 
-FAINT = faint(1e-5**0.5)  # rows whose mean square is near the samples' eps
+FAINT = sized(1e-5**0.5)  # rows whose mean square is near the samples' eps
 
 
 def _decompose(g: Builder, x: Node, weight: Node, eps: float) -> Node:

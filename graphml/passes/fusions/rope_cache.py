@@ -8,24 +8,35 @@ from graphml.ir.node import Node
 from graphml.ir.op import Sample
 from graphml.ir.ops.index import set_rows
 from graphml.ir.ops.position import rope
-from graphml.ir.ops.rules import ROWS, distinct, f32, i32
+from graphml.ir.ops.rules import ROWS, distinct_or_outside, f32, i32, partly_below
 from graphml.passes.fusion import Fusion
 
 
-def _decompose(g: Builder, state: Node, x: Node, table: Node, cells: Node, mode: str) -> Node:
+def _decompose(
+    g: Builder, state: Node, x: Node, table: Node, cells: Node, mode: str, distinct: bool = False
+) -> Node:
     """State [C, head, d] of a cache's dtype; x [T, head, d]; table [T, n_rot / 2, 2]; cells [T]."""
-    return g.call(set_rows, state, g.rope(x, table, mode), cells, to_dtype=state.dtype.name)
+    rotated = g.rope(x, table, mode)
+    return g.call(set_rows, state, rotated, cells, to_dtype=state.dtype.name, distinct=distinct)
 
 
 def _samples() -> list[Sample]:
+    ways = ((True, distinct_or_outside), (False, partly_below(6)))
     return [
-        Sample((f32(15, 3, d), f32(ROWS, 3, d), f32(ROWS, half, 2), i32(ROWS)), {"mode": mode}, {3: distinct})
-        for d, half in ((64, 32), (80, 16))
+        Sample(
+            (f32(15, 3, d), f32(ROWS, 3, d), f32(ROWS, half, 2), i32(ROWS)),
+            {"mode": mode, "distinct": distinct},
+            {3: fill},
+        )
+        for (d, half), (distinct, fill) in (
+            *zip(((64, 32), (80, 16)), ways, strict=True),
+            ((64, 32), ways[1]),
+        )
         for mode in ("norm", "neox")
     ]
 
 
-rope_set_rows = fused_op("rope_set_rows", _decompose, _samples, {"mode": "norm"}, writes=0)
+rope_set_rows = fused_op("rope_set_rows", _decompose, _samples, {"mode": "norm", "distinct": False}, writes=0)
 
 FUSION = Fusion(
     "rope_cache",

@@ -38,6 +38,8 @@ def decode(
         "window": case.window,
         "causal": int(case.causal),
         "n_head": case.n_head,
+        "n_sequences": len(inputs.block_table),
+        "room": inputs.block_table.shape[1] * case.block_size,
         "rows": case.rows,
         "alone": alone,
         "notes_bytes": notes,
@@ -49,6 +51,7 @@ def decode(
         "v_cache": inputs.v,
         "block_table": inputs.block_table,
         "n_head_kv": case.n_head_kv,
+        "n_cells": len(inputs.k),
         "block_size": case.block_size,
         "table_stride": inputs.block_table.shape[1],
         "scale": inputs.scale,
@@ -86,7 +89,8 @@ def prefill(case: Case, inputs: Inputs, nth: int = 1, alone: int = 0) -> np.ndar
         n_head=case.n_head, n_head_kv=case.n_head_kv, block_size=case.block_size, window=case.window,
         table_stride=inputs.block_table.shape[1], causal=int(case.causal), scale=inputs.scale,
         softcap=case.softcap, max_bias=case.max_bias, q_stride=inputs.q.strides[0], out_stride=out.strides[0],
-        alone=alone, rows=case.rows)  # fmt: skip
+        n_sequences=len(inputs.block_table), room=inputs.block_table.shape[1] * case.block_size,
+        n_cells=len(inputs.k), alone=alone, rows=case.rows)  # fmt: skip
     assert (scratch[-16:] == 77).all()
     return out
 

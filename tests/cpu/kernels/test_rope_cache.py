@@ -102,21 +102,22 @@ def test_rope_cache_write_is_rope_then_cache_write(mode: str, dtype: str, d: int
     random = np.random.default_rng(1)
     x = random.standard_normal((4, 3, d)).astype(np.float32)
     table = table_of(np.array([1, 2, 3, 100]), 100.0 ** -(np.arange(n_rot // 2) / (n_rot // 2)))
-    cells = np.array([6, 0, -1, 3], np.int32)
+    cells = np.array([6, 0, 8, 6], np.int32)
     y = np.empty_like(x)
     values = {"table": table, "n_head": 3, "head_dim": d, "n_rot": n_rot, "x_stride": 3 * d * 4, "rows": 4}
     run(kernel("positions.rope", "make_rope", mode), 1, x=x, out=y, out_stride=3 * d * 4, **values)
     empty = empty_cache(dtype, (8, 3, d))
     wanted, got = empty.copy(), empty.copy()
     for row, cell in enumerate(cells):
-        if cell >= 0:
+        if cell < 8:
             wanted[cell] = store(y[row], dtype)
     run(
-        kernel("positions.rope", "make_rope_cache_write", mode, dtype),
+        kernel("positions.rope", "make_rope_cache_write", mode, dtype, True),
         2,
         x=x,
         cells=cells,
         cache=got,
+        n_cells=8,
         **values,
     )
     np.testing.assert_array_equal(got, wanted)
@@ -138,13 +139,14 @@ def test_cache_write_rounds_to_nearest_even(dtype: str, n: int) -> None:
     for nth in THREADS:
         got = empty_cache(dtype, (9, n))
         run(
-            kernel("attention.cache_write", "make_cache_write", dtype),
+            kernel("attention.cache_write", "make_cache_write", dtype, True),
             nth,
             x=x,
             cells=cells,
             cache=got,
             n=n,
             x_stride=n * 4,
+            n_cells=9,
             rows=6,
         )
         np.testing.assert_array_equal(recall(got, dtype), recall(wanted, dtype))
@@ -168,11 +170,27 @@ def test_cache_write_quantises_as_the_format_does(dtype: str, n: int) -> None:
         for row, cell in enumerate(cells):
             if cell >= 0:
                 wanted[cell] = store(x[row], dtype)
-    values = {"x": x, "cells": cells, "n": n, "x_stride": n * 4, "rows": len(x)}
+    values = {"x": x, "cells": cells, "n": n, "x_stride": n * 4, "n_cells": 9, "rows": len(x)}
     for nth in THREADS:
         got = empty_cache(dtype, (9, n))
-        run(kernel("attention.cache_write", "make_cache_write", dtype), nth, cache=got, **values)
+        run(kernel("attention.cache_write", "make_cache_write", dtype, True), nth, cache=got, **values)
         fine = np.isfinite(recall(wanted, dtype)).reshape(9, -1, 32).all(axis=2).ravel()
         bytes_of = [blocks.reshape(len(fine), -1) for blocks in (got, wanted)]
         np.testing.assert_array_equal(bytes_of[0][fine], bytes_of[1][fine])
         np.testing.assert_array_equal(recall(got, dtype), recall(wanted, dtype))
+
+
+def test_of_equal_cells_the_last_row_is_written_on_any_number_of_threads() -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((300, 520)).astype(np.float32)
+    cells = random.integers(-2, 11, 300).astype(np.int32)
+    wanted = np.full((9, 520), 7, np.float32)
+    for row, cell in enumerate(cells):
+        if 0 <= cell < 9:
+            wanted[cell] = x[row]
+    values = {"x": x, "cells": cells, "n": 520, "x_stride": 520 * 4, "n_cells": 9, "rows": 300}
+    made = kernel("attention.cache_write", "make_cache_write", "f32", True)
+    for nth in (1, 2, 7):
+        got = np.full((9, 520), 7, np.float32)
+        run(made, nth, cache=got, **values)
+        np.testing.assert_array_equal(got, wanted)

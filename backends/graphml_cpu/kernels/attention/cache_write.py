@@ -36,11 +36,21 @@ def make_write(dtype: str) -> Any:
     return write
 
 
-def make_cache_write(dtype: str) -> Callable[..., None]:
+@inline
+def is_overwritten(cells: int, row: int, rows: int) -> bool:
+    """Whether a later row has the cell of this one."""
+    cell, other = load_i32(cells + row * 4), row + 1
+    while other < rows and load_i32(cells + other * 4) != cell:
+        other += 1
+    return other < rows
+
+
+def make_cache_write(dtype: str, looks: bool) -> Callable[..., None]:
     """cache[cells[t]] = x[t], rounded to nearest even or quantised; `dtype` one of `CACHE_DTYPES`.
 
-    x float32 [rows, n], rows `x_stride` bytes apart, n whole blocks; cells int32 [rows], a negative one is
-    not written; cache `dtype` [n_cells, n].
+    x float32 [rows, n], rows `x_stride` bytes apart, n whole blocks; cells int32 [rows], one outside
+    0 .. n_cells - 1 is not written; cache `dtype` [n_cells, n]. looks: of equal cells the last row is
+    written; without it cells that are written are distinct.
     """
     # One unit of work: enough that two threads do not share a cache line's worth of trouble; whole blocks.
     chunk = 8 * WIDTH
@@ -49,15 +59,18 @@ def make_cache_write(dtype: str) -> Callable[..., None]:
     block_bytes = row_bytes(dtype, block)
 
     def cache_write(
-        ith: Int, nth: Int, x: Address, cells: Address, cache: RunAddress, n: Int, x_stride: Int, rows: Dim
-    ) -> None:
+        ith: Int, nth: Int, x: Address, cells: Address, cache: RunAddress, n: Int, x_stride: Int,
+        n_cells: Dim, rows: Dim,
+    ) -> None:  # fmt: skip
         chunks = (n + chunk - 1) // chunk
         begin, end = share(ith, nth, rows * chunks)
         for unit in range(begin, end):
             row = unit // chunks
             first = (unit - row * chunks) * chunk
             cell = load_i32(cells + row * 4)
-            if cell >= 0:
+            if looks and is_overwritten(cells, row, rows):
+                continue
+            if 0 <= cell < n_cells:
                 to = cache + cell * (n // block * block_bytes) + first // chunk * chunk_bytes
                 write(x + row * x_stride + first * 4, to, min(chunk, n - first))
 

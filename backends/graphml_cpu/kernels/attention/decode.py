@@ -23,6 +23,7 @@ from graphml_cpu.kernels.attention.paging import (
     cell_of,
     chunk_size,
     exp_of,
+    listed_cell,
     log2_of,
     slope_of,
     takes,
@@ -43,6 +44,7 @@ from graphml_cpu.simd import (
     load,
     load_f32,
     load_i32,
+    load_i64,
     max_lanes,
     maximum,
     ramp,
@@ -59,10 +61,19 @@ from graphml_cpu.simd import (
 
 
 @inline
-def fill_cells(cells: int, first: int, count: int, table: int, shift: int) -> None:
+def fill_cells(cells: int, first: int, count: int, table: int, shift: int, n_cells: int) -> None:
     """Cells of `count` positions, then of the last one again up to a whole tile: those scores are masked."""
-    for i in range((count + SCORE_ROWS - 1) // SCORE_ROWS * SCORE_ROWS):
-        store_i64(cells + i * 8, cell_of(first + min(i, count - 1), table, shift))
+    done = 0
+    while done < count:  # block by block of the cache, of which each is looked up once
+        position = first + done
+        left = (1 << shift) - (position & ((1 << shift) - 1))
+        cell, end = cell_of(position, table, shift, n_cells), min(done + left, count)
+        for i in range(done, end):
+            store_i64(cells + i * 8, min(cell + i - done, n_cells))
+        done = end
+    last = load_i64(cells + (count - 1) * 8)
+    for i in range(count, (count + SCORE_ROWS - 1) // SCORE_ROWS * SCORE_ROWS):
+        store_i64(cells + i * 8, last)
 
 
 @inline
@@ -99,9 +110,9 @@ def soften(
 
 @inline
 def fill_ahead(cells: int, first: int, last: int, table: int, shift: int) -> None:
-    """Cells of the block of positions that is read next, none behind the last."""
+    """Cells of the block of positions that is fetched next, none behind the last; of any number."""
     for i in range(BLOCK):
-        store_i64(cells + i * 8, cell_of(min(first + i, last), table, shift))
+        store_i64(cells + i * 8, listed_cell(min(first + i, last), table, shift))
 
 
 def make_attend_chunk(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
@@ -134,15 +145,15 @@ def make_attend_chunk(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
     @inline
     def attend_chunk(
         q: int, k: int, v: int, record: int, chunk: int, first: int, end: int, k_ahead: int, ahead: int,
-        last: int, position: int, table: int, shift: int, head: int, group: int, n_head: int, n_head_kv: int,
-        scale: Number, softcap: Number, max_bias: Number,
+        last: int, n_cells: int, position: int, table: int, shift: int, head: int, group: int, n_head: int,
+        n_head_kv: int, scale: Number, softcap: Number, max_bias: Number,
     ) -> None:  # fmt: skip
         cells, scores, alphas, next_cells = local_cells(), local_scores(), local_alphas(), local_ahead()
         k_cell, v_cell = n_head_kv * k_bytes, n_head_kv * v_bytes
         begin_records(record, chunk, group)
         for block in range(first, end, BLOCK):
             count = min(BLOCK, end - block)
-            fill_cells(cells, block, count, table, shift)
+            fill_cells(cells, block, count, table, shift, n_cells)
             more = block + BLOCK < end
             fill_ahead(next_cells, block + BLOCK if more else ahead, last, table, shift)
             for tile in range(0, group, TILE_HEADS):
@@ -185,14 +196,15 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
         sequences: Address, lengths: Address, block_table: Address, partial: Address, notes_bytes: Int,
         n_head: Int, n_head_kv: Int, block_size: Int, table_stride: Int, window: Int, causal: Int,
-        scale: Float, softcap: Float, max_bias: Float, q_stride: Int, alone: Int, rows: Dim,
+        scale: Float, softcap: Float, max_bias: Float, q_stride: Int, alone: Int, n_sequences: Dim, room: Dim,
+        n_cells: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         group = n_head // n_head_kv
         shift = log2_of(block_size)
         total, taken = 0, 0
         for row in range(rows):
             if takes(row, taken, alone, rows, sequences):
-                first, end = visible(row, positions, sequences, lengths, window, causal)
+                first, end = visible(row, positions, sequences, lengths, window, causal, n_sequences, room)
                 shared, _ = noted(partial, notes_bytes, taken)
                 total += (end - first - shared) * n_head_kv
                 taken += 1
@@ -201,7 +213,7 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
         done, record_row = 0, 0
         for row in range(rows):
             is_taken = takes(row, record_row, alone, rows, sequences)
-            first, end = visible(row, positions, sequences, lengths, window, causal)
+            first, end = visible(row, positions, sequences, lengths, window, causal, n_sequences, room)
             if is_taken:
                 # Shared positions begin with the first of all, and may end within a chunk.
                 shared, _ = noted(partial, notes_bytes, record_row)
@@ -227,6 +239,7 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
                                     k_cache + (0 if is_last else (head_kv + 1) * k_bytes),
                                     stop if is_last else begin,
                                     end - 1,
+                                    n_cells,
                                     load_i32(positions + row * 4),
                                     table,
                                     shift,
@@ -315,7 +328,7 @@ def make_attention_combine(d_v: int) -> Callable[..., None]:
     def attention_combine(
         ith: Int, nth: Int, partial: Address, positions: Address, sequences: Address, lengths: Address,
         sinks: Address, out: Address, notes_bytes: Int, n_head: Int, window: Int, causal: Int,
-        out_stride: Int, alone: Int, rows: Dim,
+        out_stride: Int, alone: Int, n_sequences: Dim, room: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         count = 0
         for row in range(rows):
@@ -325,7 +338,7 @@ def make_attention_combine(d_v: int) -> Callable[..., None]:
         unit = 0  # the first of the row's, one for each of its heads
         for row in range(rows):
             if unit < end_unit and takes(row, unit // n_head, alone, rows, sequences):
-                first, end = visible(row, positions, sequences, lengths, window, causal)
+                first, end = visible(row, positions, sequences, lengths, window, causal, n_sequences, room)
                 shared, segments = noted(partial, notes_bytes, unit // n_head)
                 for head in range(max(begin - unit, 0), min(end_unit - unit, n_head)):
                     to = out + row * out_stride + head * d_v * 4

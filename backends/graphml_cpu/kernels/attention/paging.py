@@ -16,18 +16,22 @@ _SMALLEST_CHUNK = 64
 
 @inline
 def visible(
-    row: int, positions: int, sequences: int, lengths: int, window: int, causal: int
-) -> tuple[int, int]:
-    """The positions [first, end) that token `row` attends to: int32 arrays.
+    row: int, positions: int, sequences: int, lengths: int, window: int, causal: int, n_sequences: int,
+    room: int,
+) -> tuple[int, int]:  # fmt: skip
+    """The positions [first, end) that token `row` attends to, none for a sequence outside: int32 arrays.
 
+    room: the positions that a row of the block table, of one of n_sequences, has cells for.
     window: the last so many, of which it is one, or unless `causal` half of them on either side of it; below
     0: those of its chunk of -window; 0: no limit.
     """
-    position = load_i32(positions + row * 4)
+    position, sequence = load_i32(positions + row * 4), load_i32(sequences + row * 4)
     first, end = 0, position + 1
+    if not 0 <= sequence < n_sequences:
+        return 0, 0
     back = window - 1
     if causal == 0:
-        end = load_i32(lengths + load_i32(sequences + row * 4) * 4)
+        end = load_i32(lengths + sequence * 4)
         back = window // 2
         if window > 0:
             end = min(end, position + back + 1)
@@ -35,7 +39,8 @@ def visible(
         first = max(0, position - back)
     if window < 0:
         first = position - position % -window
-    return min(first, max(end, 0)), max(end, 0)
+    end = max(min(end, room), 0)
+    return min(first, end), end
 
 
 @inline
@@ -48,10 +53,19 @@ def log2_of(power: int) -> int:
 
 
 @inline
-def cell_of(position: int, table: int, shift: int) -> int:
+def listed_cell(position: int, table: int, shift: int) -> int:
     """The cell of a position; `table` is the sequence's row of the block table, blocks of 2**shift cells."""
     block = load_i32(table + (position >> shift) * 4)
     return (block << shift) + (position & ((1 << shift) - 1))
+
+
+@inline
+def cell_of(position: int, table: int, shift: int, n_cells: int) -> int:
+    """The cell of a position; for one that the cache does not have `n_cells`, a row of zeros."""
+    cell = listed_cell(position, table, shift)
+    if not 0 <= cell < n_cells:
+        cell = n_cells
+    return cell
 
 
 @inline

@@ -59,7 +59,7 @@ def make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
     @inline
     def attend(
         scratch: int, vectors: int, start: int, end: int, all_first: int, all_end: int, k: int, v: int,
-        n_head_kv: int, table: int, shift: int, softcap: Number, max_bias: Number,
+        n_head_kv: int, n_cells: int, table: int, shift: int, softcap: Number, max_bias: Number,
     ) -> None:  # fmt: skip
         out, alpha = scratch + out_at, scratch + alpha_at
         for i in range(0, value_rows * ROW, STEP):
@@ -67,8 +67,8 @@ def make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
         bent = softcap > f32(0.0) or max_bias > f32(0.0)
         for block in range(start, end, PREFILL_BLOCK):
             count = min(PREFILL_BLOCK, end - block)
-            load_keys(k, n_head_kv * k_bytes, block, count, table, shift, scratch + keys_at)
-            load_values(v, n_head_kv * v_bytes, block, count, table, shift, scratch + values_at)
+            load_keys(k, n_head_kv * k_bytes, n_cells, block, count, table, shift, scratch + keys_at)
+            load_values(v, n_head_kv * v_bytes, n_cells, block, count, table, shift, scratch + values_at)
             weights = scratch + weights_at
             scores(vectors, count, scratch + keys_at, d_k * 4, 4, scratch + queries_at, d_k, weights, 0)
             for lane in range(0, vectors * STEP, STEP):
@@ -88,7 +88,8 @@ def _make_load_tile(d_k: int, places: Places) -> Any:
     @inline
     def load_tile(
         q: int, q_stride: int, scratch: int, token: int, tokens: int, head: int, heads: int, n_head: int,
-        positions: int, sequences: int, lengths: int, window: int, causal: int, scale: Number,
+        positions: int, sequences: int, lengths: int, window: int, causal: int, n_sequences: int,
+        room: int, scale: Number,
         max_bias: Number, sinks: int,
     ) -> None:  # fmt: skip
         for i in range(tokens):
@@ -96,7 +97,7 @@ def _make_load_tile(d_k: int, places: Places) -> Any:
         clear_queries(scratch, tokens * heads)
         for lane in range(LANES):
             row = token + min(lane // heads, tokens - 1)
-            first, end = visible(row, positions, sequences, lengths, window, causal)
+            first, end = visible(row, positions, sequences, lengths, window, causal, n_sequences, room)
             position = load_i32(positions + row * 4)
             begin_lane(scratch, lane, first, end, position, head + lane % heads, n_head, max_bias, sinks)
 
@@ -115,13 +116,21 @@ def _run_end(token: int, rows: int, most: int, sequences: int) -> int:
 
 @inline
 def _bounds(
-    token: int, tokens: int, positions: int, sequences: int, lengths: int, window: int, causal: int
+    token: int,
+    tokens: int,
+    positions: int,
+    sequences: int,
+    lengths: int,
+    window: int,
+    causal: int,
+    n_sequences: int,
+    room: int,
 ) -> tuple[int, int, int, int]:
     """Positions [first, end) that some of the tokens see, and [all_first, all_end) that all of them see."""
-    first, end = visible(token, positions, sequences, lengths, window, causal)
+    first, end = visible(token, positions, sequences, lengths, window, causal, n_sequences, room)
     all_first, all_end = first, end
     for row in range(token + 1, token + tokens):
-        low, high = visible(row, positions, sequences, lengths, window, causal)
+        low, high = visible(row, positions, sequences, lengths, window, causal, n_sequences, room)
         first, end = min(first, low), max(end, high)
         all_first, all_end = max(all_first, low), min(all_end, high)
     return first, end, all_first, all_end
@@ -139,7 +148,7 @@ def _unit_cost(tokens: int, heads: int, length: int) -> int:
 @inline
 def _total_cost(
     rows: int, group: int, units: int, positions: int, sequences: int, lengths: int, window: int, causal: int,
-    alone: int,
+    n_sequences: int, room: int, alone: int,
 ) -> int:  # fmt: skip
     """What all tiles take; units: of each run of tokens."""
     token, total, left = 0, 0, alone
@@ -150,7 +159,7 @@ def _total_cost(
             left -= 1
         else:
             first, end, _, _ = _bounds(
-                token, next_token - token, positions, sequences, lengths, window, causal
+                token, next_token - token, positions, sequences, lengths, window, causal, n_sequences, room
             )
             total += units * _unit_cost(next_token - token, heads, end - first)
         token = next_token
@@ -175,7 +184,7 @@ def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
         sequences: Address, lengths: Address, block_table: Address, sinks: Address, out: Address,
         scratch: Address, scratch_bytes: Int, n_head: Int, n_head_kv: Int, block_size: Int, table_stride: Int,
         window: Int, causal: Int, scale: Float, softcap: Float, max_bias: Float, q_stride: Int, out_stride:
-        Int, alone: Int, rows: Dim,
+        Int, alone: Int, n_sequences: Dim, room: Dim, n_cells: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         group = n_head // n_head_kv
         heads_per_tile = min(group, LANES)
@@ -191,7 +200,7 @@ def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
             ith,
             nth,
             _total_cost(rows, group, n_head_kv * pieces, positions, sequences, lengths, window, causal,
-                        alone),
+                        n_sequences, room, alone),
         )  # fmt: skip
         done, token, left = 0, 0, alone
         while token < rows:
@@ -202,7 +211,7 @@ def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
                 tokens = next_token - token
                 table = block_table + load_i32(sequences + token * 4) * table_stride * 4
                 first, end, all_first, all_end = _bounds(
-                    token, tokens, positions, sequences, lengths, window, causal
+                    token, tokens, positions, sequences, lengths, window, causal, n_sequences, room
                 )
                 cost = _unit_cost(tokens, heads_per_tile, end - first)
                 for head_kv in range(n_head_kv):
@@ -214,11 +223,12 @@ def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
                             head = head_kv * group + piece
                             at = q + token * q_stride + head * d_k * 4
                             load_tile(at, q_stride, own, token, tokens, head, heads, n_head,
-                                      positions, sequences, lengths, window, causal, factor, max_bias,
+                                      positions, sequences, lengths, window, causal, n_sequences, room,
+                                      factor, max_bias,
                                       sinks)  # fmt: skip
                             attend(own, (tokens * heads + WIDTH - 1) // WIDTH, first, end, all_first, all_end,
                                    k_cache + head_kv * k_bytes, v_cache + head_kv * v_bytes,
-                                   n_head_kv, table, shift, softcap, max_bias)  # fmt: skip
+                                   n_head_kv, n_cells, table, shift, softcap, max_bias)  # fmt: skip
                             finish(own, tokens, heads, out + token * out_stride + head * d_v * 4, out_stride)
             token = next_token
 

@@ -99,15 +99,15 @@ def by_vectors(rescaled: bool) -> Any:
 
 
 def make_load_rows(dtype: str, d: int, row_bytes: int) -> Any:
-    """`load_rows(cache, cell_bytes, first, count, table, shift, out)`: `count` positions as float32 rows."""
+    """`load_rows(cache, cell_bytes, n_cells, first, count, table, shift, out)`: positions as float32 rows."""
     decode = make_decode(dtype)
 
     @inline
     def load_rows(
-        cache: int, cell_bytes: int, first: int, count: int, table: int, shift: int, out: int
+        cache: int, cell_bytes: int, n_cells: int, first: int, count: int, table: int, shift: int, out: int
     ) -> None:
         for row in range(count):
-            source = cache + cell_of(first + row, table, shift) * cell_bytes
+            source = cache + cell_of(first + row, table, shift, n_cells) * cell_bytes
             decode(source, out + row * row_bytes, d)
 
     return load_rows

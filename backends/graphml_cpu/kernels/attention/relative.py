@@ -76,13 +76,13 @@ def make_relative_attention(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
     @inline
     def attend(
         heads: int, q: int, k: int, v: int, first: int, end: int, position: int, table: int, shift: int,
-        n_head_kv: int, far: int, bias: int, buckets: int, scale: Number, out: int,
+        n_head_kv: int, n_cells: int, far: int, bias: int, buckets: int, scale: Number, out: int,
     ) -> None:  # fmt: skip
         cells, scores, alphas, states = local_cells(), local_scores(), local_alphas(), local_states()
         begin_heads(heads, states, out)
         for block in range(first, end, BLOCK):
             count = min(BLOCK, end - block)
-            fill_cells(cells, block, count, table, shift)
+            fill_cells(cells, block, count, table, shift, n_cells)
             scores_of(heads, count, q, cells, k, n_head_kv * k_bytes, scores, 0, 0)
             for i in range(heads):
                 mine, distance = scores + i * BLOCK * 4, block - position
@@ -97,7 +97,7 @@ def make_relative_attention(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
         sequences: Address, lengths: Address, block_table: Address, bias: Address, buckets: Address,
         out: Address, n_head: Int, n_head_kv: Int, block_size: Int, table_stride: Int, causal: Int, far: Int,
-        scale: Float, rows: Dim,
+        scale: Float, n_sequences: Dim, room: Dim, n_cells: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         group = n_head // n_head_kv
         shift = log2_of(block_size)
@@ -105,7 +105,7 @@ def make_relative_attention(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
         for unit in range(begin, end_unit):
             row = unit // n_head_kv
             head_kv = unit - row * n_head_kv
-            first, end = visible(row, positions, sequences, lengths, 0, causal)
+            first, end = visible(row, positions, sequences, lengths, 0, causal, n_sequences, room)
             table = block_table + load_i32(sequences + row * 4) * table_stride * 4
             for tile in range(0, group, TILE_HEADS):
                 head = head_kv * group + tile
@@ -120,6 +120,7 @@ def make_relative_attention(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
                     table,
                     shift,
                     n_head_kv,
+                    n_cells,
                     far,
                     bias + head * 4,
                     buckets,

@@ -153,8 +153,8 @@ def make_attention_shared(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Cal
     @inline
     def attend_tile(
         begin: int, stop: int, done: int, leader: int, tokens: int, q: int, k_cache: int, v_cache: int,
-        positions: int, table: int, records: int, scratch: int, n_head: int, n_head_kv: int, shift: int,
-        factor: Number, softcap: Number, max_bias: Number, q_stride: int,
+        positions: int, table: int, records: int, scratch: int, n_head: int, n_head_kv: int, n_cells: int,
+        shift: int, factor: Number, softcap: Number, max_bias: Number, q_stride: int,
     ) -> int:  # fmt: skip
         """The segments of a tile whose cost begins in [begin, stop); `done`: that before it, and behind."""
         groups, tile, group = scratch + groups_at, scratch + tile_at, n_head // n_head_kv
@@ -173,7 +173,7 @@ def make_attention_shared(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Cal
                         loaded = 1
                     begin_tile(scratch, groups, tokens, group, head, n_head, positions, extent, max_bias)
                     attend(scratch, vectors, first, end, 0, extent, k_cache + head_kv * k_bytes,
-                           v_cache + head_kv * v_bytes, n_head_kv, table, shift, softcap,
+                           v_cache + head_kv * v_bytes, n_head_kv, n_cells, table, shift, softcap,
                            max_bias)  # fmt: skip
                     write_records(
                         scratch, tile, tokens, group, records + head * record_bytes, n_head, segment
@@ -184,11 +184,12 @@ def make_attention_shared(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Cal
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
         sequences: Address, lengths: Address, block_table: Address, partial: Address, scratch: Address,
         notes_bytes: Int, n_head: Int, n_head_kv: Int, block_size: Int, table_stride: Int, window: Int,
-        causal: Int, scale: Float, softcap: Float, max_bias: Float, q_stride: Int, alone: Int, rows: Dim,
+        causal: Int, scale: Float, softcap: Float, max_bias: Float, q_stride: Int, alone: Int,
+        n_sequences: Dim, room: Dim, n_cells: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         groups, group = scratch + groups_at, n_head // n_head_kv
         taken = find_groups(groups, positions, sequences, lengths, block_table, table_stride, block_size,
-                            window, causal, alone, rows)  # fmt: skip
+                            window, causal, alone, n_sequences, room, rows)  # fmt: skip
         if ith == 0:
             write_notes(groups, taken, partial)
         factor = scale
@@ -205,8 +206,8 @@ def make_attention_shared(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Cal
                 tokens = min(left, LANES // group)
                 entry = _list_tile(groups, leader, entry, tokens, scratch + tile_at)
                 done = attend_tile(begin, stop, done, leader, tokens, q, k_cache, v_cache, positions, table,
-                                   partial + notes_bytes, scratch, n_head, n_head_kv, log2_of(block_size),
-                                   factor, softcap, max_bias, q_stride)  # fmt: skip
+                                   partial + notes_bytes, scratch, n_head, n_head_kv, n_cells,
+                                   log2_of(block_size), factor, softcap, max_bias, q_stride)  # fmt: skip
                 left -= tokens
 
     return attention_shared

@@ -94,18 +94,20 @@ def _joins(groups: int, leader: int, own: int, end: int, chunk: int, block_table
 @inline
 def find_groups(
     groups: int, positions: int, sequences: int, lengths: int, block_table: int, table_stride: int,
-    block_size: int, window: int, causal: int, alone: int, rows: int,
+    block_size: int, window: int, causal: int, alone: int, n_sequences: int, room: int, rows: int,
 ) -> int:  # fmt: skip
     """List the tokens that decoding computes with their groups; returns how many they are."""
     shift, taken = log2_of(block_size), 0
     for row in range(rows):
         if takes(row, taken, alone, rows, sequences):
-            first, end = visible(row, positions, sequences, lengths, window, causal)
+            first, end = visible(row, positions, sequences, lengths, window, causal, n_sequences, room)
             at = groups + taken * GROUP_BYTES
             own = block_table + load_i32(sequences + row * 4) * table_stride * 4
             chunk, leader = chunk_size(end - first, MAX_CHUNKS), 0
             # Tokens of one sequence, as of drafts, have the bits of decoding one by one.
-            joins, block = first == 0 and is_alone(row, rows, sequences), load_i32(own)
+            joins, block = first == 0 and is_alone(row, rows, sequences), -1
+            if end > 0:
+                block = load_i32(own)
             while leader < taken:
                 if joins and load_i32(groups + leader * GROUP_BYTES + _BLOCK) == block:
                     theirs = load_i32(sequences + entry_row(groups, leader) * 4)

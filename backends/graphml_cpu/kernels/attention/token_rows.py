@@ -30,7 +30,8 @@ def make_attention_by_token(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
         sequences: Address, lengths: Address, block_table: Address, sinks: Address, out: Address,
         scratch: Address, n_head: Int, n_head_kv: Int, block_size: Int, table_stride: Int, window: Int,
-        causal: Int, scale: Float, softcap: Float, max_bias: Float, q_stride: Int, out_stride: Int, rows: Dim,
+        causal: Int, scale: Float, softcap: Float, max_bias: Float, q_stride: Int, out_stride: Int,
+        n_sequences: Dim, room: Dim, n_cells: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         group, shift = n_head // n_head_kv, log2_of(block_size)
         begin, end_unit = share(ith, nth, rows * n_head_kv)
@@ -38,7 +39,8 @@ def make_attention_by_token(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
             # Key-value heads one after the other: the keys that a token read, the next one reads again.
             head_kv = unit // rows
             row, head = unit - head_kv * rows, head_kv * group
-            first, end = visible(row, positions, sequences, lengths, window, causal)
+            first, end = visible(row, positions, sequences, lengths, window, causal, n_sequences,
+                                 room)  # fmt: skip
             size = chunk_size(end - first, MAX_CHUNKS)
             table = block_table + load_i32(sequences + row * 4) * table_stride * 4
             for chunk in range((end - first + size - 1) // size):
@@ -54,6 +56,7 @@ def make_attention_by_token(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
                     k_cache + head_kv * k_bytes,
                     start + size,
                     end - 1,
+                    n_cells,
                     load_i32(positions + row * 4),
                     table,
                     shift,

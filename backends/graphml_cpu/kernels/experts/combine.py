@@ -74,7 +74,7 @@ def hold(total: Number, low: Number, high: Number) -> Number:
 def make_gather_normalise() -> Callable[..., None]:
     """out[row, j] = x[row, ids[row, j]] / the sum of those of the row, held between low and high.
 
-    x float32 [rows, n]; ids int32 [rows, k], clamped to 0 .. n - 1; out float32 [rows, k]. NaN stays NaN.
+    x float32 [rows, n], 0 for an id outside 0 .. n - 1; ids int32 and out float32 [rows, k]. NaN stays NaN.
     """
 
     def gather_normalise(
@@ -85,8 +85,10 @@ def make_gather_normalise() -> Callable[..., None]:
         for row in range(begin, end):
             total: Number = f32(0.0)
             for place in range(row * k * 4, (row + 1) * k * 4, 4):
-                column = max(0, min(load_i32(ids + place), n - 1))
-                value = load_f32(x + (row * n + column) * 4)
+                column = load_i32(ids + place)
+                value: Number = f32(0.0)
+                if 0 <= column < n:
+                    value = load_f32(x + (row * n + column) * 4)
                 store_f32(out + place, value)
                 total += value
             total = hold(total, low, high)

@@ -15,6 +15,7 @@ from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.experts.expert_pairs import find_begins, next_place
 from graphml_cpu.kernels.products.panel_products import list_token, make_multiply_block
 from graphml_cpu.kernels.share import share
+from graphml_cpu.kernels.vector_rows import put_zeros
 from graphml_cpu.layouts import PANEL_ROWS, TOKEN_BLOCK, panel_scratch_bytes
 from graphml_cpu.simd import load_i32, store_i32
 
@@ -28,8 +29,8 @@ def make_mul_mat_id(format: str, one_order: bool = False) -> Callable[..., None]
     a pair do not depend on how many share its expert.
 
     w: n_experts matrices, `expert_bytes` apart, of n rows of k elements, `row_bytes` apart. ids int32
-    [T, n_used], clamped to 0 .. n_experts - 1. x float32 rows of k, `x_token_stride` bytes from token to
-    token and `x_slot_stride` from slot to slot (0: the slots of a token share its row). y float32
+    [T, n_used], zeros for one outside 0 .. n_experts - 1. x float32 rows of k, `x_token_stride` bytes from
+    token to token and `x_slot_stride` from slot to slot (0: the slots of a token share its row). y float32
     [T, n_used, n], rows `y_stride` bytes apart. pairs: T * n_used. scratch: this thread's own
     `layouts.expert_scratch_bytes(k, n_experts, pairs)` bytes. k as for `mul_mat_panels`.
     """
@@ -43,7 +44,7 @@ def make_mul_mat_id(format: str, one_order: bool = False) -> Callable[..., None]
         begin, end = share(ith, nth, (n + PANEL_ROWS - 1) // PANEL_ROWS)
         begin, end = begin * PANEL_ROWS, min(end * PANEL_ROWS, n)
         ends = scratch + _panel_scratch_bytes(k)
-        order = ends + n_experts * 4
+        order = ends + (n_experts + 1) * 4
         find_begins(ids, pairs, n_experts, ends)
         for pair in range(pairs):
             store_i32(order + next_place(ids, pair, n_experts, ends) * 4, pair)
@@ -59,5 +60,7 @@ def make_mul_mat_id(format: str, one_order: bool = False) -> Callable[..., None]
                     list_token(scratch, i, row, y + pair * y_stride, 0)
                 multiply_block(w + expert * expert_bytes, row_bytes, begin, end, k, tokens, 0, scratch)
             first = last
+        for i in range(first, pairs):
+            put_zeros(y + load_i32(order + i * 4) * y_stride + begin * 4, end - begin)
 
     return mul_mat_id

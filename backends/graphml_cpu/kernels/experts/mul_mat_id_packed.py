@@ -25,6 +25,7 @@ from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_produ
 from graphml_cpu.kernels.products.interleaved_tokens import listed_address
 from graphml_cpu.kernels.products.register_tiles import make_record_addresses
 from graphml_cpu.kernels.share import share
+from graphml_cpu.kernels.vector_rows import put_zeros
 from graphml_cpu.layouts import PAIR_BYTES
 from graphml_cpu.simd import WIDTH, extract, load_i32, load_i64, store_f32, store_i64
 
@@ -131,7 +132,7 @@ def _list(
 ) -> int:  # fmt: skip
     """List the pairs by expert: the address of each one's row and the offset of its results.
 
-    Returns the address of the experts' ends in the list, int32 [n_experts].
+    Returns the address of the experts' ends in the list, int32 [n_experts + 1].
     """
     ends: int = records + pairs * PAIR_BYTES
     find_begins(ids, pairs, n_experts, ends)
@@ -159,9 +160,9 @@ def make_mul_mat_id_packed(kind: str, one_token: bool, one_order: bool = False) 
     """y[t, u] = w[ids[t, u]] @ x[t, u], for weights of the format `kind`, which has a `Reader`.
 
     w: n_experts matrices, `expert_bytes` apart, of n rows of k elements, `row_bytes` apart. ids int32
-    [T, n_used], clamped to 0 .. n_experts - 1. x: packed rows, `x_token_stride` bytes from token to token and
-    `x_slot_stride` from slot to slot (0: the slots of a token share its row). y float32 [T, n_used, n], rows
-    `y_stride` bytes apart. pairs: T * n_used. scratch: this thread's own, aligned to 64 bytes:
+    [T, n_used], zeros for one outside 0 .. n_experts - 1. x: packed rows, `x_token_stride` bytes from token
+    to token and `x_slot_stride` from slot to slot (0: the slots of a token share its row). y float32
+    [T, n_used, n], rows `y_stride` bytes apart. pairs: T * n_used. scratch: this thread's own, aligned to 64:
     `packed.scratch_bytes(kind, k)` rounded up to `tile_bytes`, then `layouts.record_bytes(n_experts, pairs)`.
     one_token: made for T = 1, where hardly two pairs share an expert: without panels and scratch for them.
     one_order: the sums of a pair do not depend on how many share its expert.
@@ -191,5 +192,9 @@ def make_mul_mat_id_packed(kind: str, one_token: bool, one_order: bool = False) 
                     multiply(top, bottom, matrix, y, n, k, row_bytes, at, last - first, scratch)
                 before += blocks * cost
             first = last
+        if first < pairs:
+            begin, end = share(ith, nth, n)
+            for pair in range(first, pairs):
+                put_zeros(y + load_i64(records + pair * PAIR_BYTES + 8) + begin * 4, end - begin)
 
     return mul_mat_id_packed

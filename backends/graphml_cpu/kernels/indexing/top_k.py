@@ -147,7 +147,7 @@ def make_top_k_of_blocks() -> Callable[..., None]:
 def make_gather() -> Callable[..., None]:
     """out[row, j] = x[row, ids[row, j]]; elements of 4 bytes.
 
-    x [rows, n], rows `x_stride` bytes apart; ids int32 [rows, k], clamped to 0 .. n - 1; out [rows, k].
+    x [rows, n], rows `x_stride` bytes apart; ids int32 [rows, k]; out [rows, k], 0 for an id outside.
     """
 
     def gather(
@@ -156,8 +156,10 @@ def make_gather() -> Callable[..., None]:
         begin, end = share(ith, nth, rows)
         for row in range(begin, end):
             for place in range(row * k * 4, (row + 1) * k * 4, 4):
-                column = max(0, min(load_i32(ids + place), n - 1))
-                store_i32(out + place, load_i32(x + row * x_stride + column * 4))
+                column, value = load_i32(ids + place), 0
+                if 0 <= column < n:
+                    value = load_i32(x + row * x_stride + column * 4)
+                store_i32(out + place, value)
 
     return gather
 

@@ -15,6 +15,7 @@ from graphml.ir.dtype import dtype as dtype_of
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.attention.cache_elements import row_bytes
+from graphml_cpu.kernels.attention.cache_write import is_overwritten
 from graphml_cpu.kernels.attention.tiles import make_local_memory
 from graphml_cpu.kernels.formats import make_encode
 from graphml_cpu.kernels.share import Vector, share
@@ -213,10 +214,10 @@ def _make_stored_head(mode: str, dtype: str) -> Any:
     return head
 
 
-def make_rope_cache_write(mode: str, dtype: str) -> Callable[..., None]:
+def make_rope_cache_write(mode: str, dtype: str, looks: bool) -> Callable[..., None]:
     """`rope`, its result rounded or quantised to `dtype`, one of `CACHE_DTYPES`, in the cache's cells.
 
-    x float32 [rows, n_head, head_dim]; cells int32 [rows], a negative one is not written; cache `dtype`
+    x float32 [rows, n_head, head_dim]; cells and `looks` as of `attention.cache_write`; cache `dtype`
     [n_cells, n_head, head_dim]. Heads of a block format are whole blocks, at most LARGEST_HEAD elements.
     """
     head = _make_stored_head(mode, dtype)
@@ -225,14 +226,16 @@ def make_rope_cache_write(mode: str, dtype: str) -> Callable[..., None]:
 
     def rope_cache_write(
         ith: Int, nth: Int, x: Address, table: Address, cells: Address, cache: RunAddress, n_head: Int,
-        head_dim: Int, n_rot: Int, x_stride: Int, rows: Dim,
+        head_dim: Int, n_rot: Int, x_stride: Int, n_cells: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         begin, end = share(ith, nth, rows * n_head)
         for unit in range(begin, end):
             row = unit // n_head
+            if looks and is_overwritten(cells, row, rows):
+                continue
             index = unit - row * n_head
             cell = load_i32(cells + row * 4)
-            if cell >= 0:
+            if 0 <= cell < n_cells:
                 to = cache + (cell * n_head + index) * (head_dim // block * block_bytes)
                 source = x + row * x_stride + index * head_dim * 4
                 head(source, table + row * n_rot * 4, to, head_dim, n_rot)

@@ -16,6 +16,7 @@ from graphml_cpu.kernels.attention.paging import exp_of, slope_of
 from graphml_cpu.kernels.attention.tiles import make_local_memory
 from graphml_cpu.kernels.recurrent.linear_attention_tiles import DELTA, TILE_ROWS, make_memory_tile
 from graphml_cpu.kernels.share import share
+from graphml_cpu.kernels.vector_rows import put_zeros
 from graphml_cpu.simd import WIDTH, f32, load_i32, store_f32
 
 BLOCK = 16  # tokens
@@ -38,7 +39,7 @@ def make_memory_attention(rule: str, k_width: int, each: bool, before: bool) -> 
 
     state float32 [S, N, V, K]. A head reads keys of head n % G, if `grouped` of n // (N / G). decay, first,
     second: as of `make_memory_tile`; decay may be address 0, and `slope` is then a factor of ALiBi's slopes.
-    sequences, positions int32 [rows]. V is a multiple of 4.
+    sequences, positions int32 [rows], zeros for a token of a sequence outside. V is a multiple of 4.
     """
     tile = make_memory_tile(rule, k_width, math.gcd(k_width, WIDTH), each, before)
     local = make_local_memory(64)
@@ -47,7 +48,8 @@ def make_memory_attention(rule: str, k_width: int, each: bool, before: bool) -> 
     def memory_attention(
         ith: Int, nth: Int, state: RunAddress, q: Address, k: Address, v: Address, decay: Address,
         first: Address, second: Address, sequences: Address, positions: Address, out: Address, n_head: Int,
-        n_group: Int, grouped: Int, v_width: Int, scale: Float, slope: Float, rows: Dim,
+        n_group: Int, grouped: Int, v_width: Int, scale: Float, slope: Float,
+        n_sequences: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         constant = local()
         tiles = v_width // TILE_ROWS
@@ -57,6 +59,13 @@ def make_memory_attention(rule: str, k_width: int, each: bool, before: bool) -> 
             stop = _end_of_run(t, rows, sequences, positions)
             sequence = load_i32(sequences + t * 4)
             fresh = 1 if load_i32(positions + t * 4) == 0 else 0
+            if not 0 <= sequence < n_sequences:
+                for at in range(t, stop):
+                    put_zeros(
+                        out + (at * n_head * v_width + begin * TILE_ROWS) * 4, (end - begin) * TILE_ROWS
+                    )
+                t = stop
+                continue
             for head in range(begin // tiles, (end + tiles - 1) // tiles):
                 group = head // (n_head // n_group) if grouped != 0 else head % n_group
                 if decay == 0:

@@ -38,6 +38,13 @@ def _remainder(word: int, size: int) -> int:
     return ((half % size) * 2 + (word & 1)) % size
 
 
+@inline
+def _no_rows(out: int, n_head: int) -> None:
+    """Zeros, for a token of a sequence that the state does not have."""
+    for head in range(n_head):
+        store_i32(out + head * 4, 0)
+
+
 def make_ngram_rows() -> Callable[..., None]:
     """out int32 [rows, n_head]: rows of the table for each token, as `ngram_rows` means them.
 
@@ -48,7 +55,7 @@ def make_ngram_rows() -> Callable[..., None]:
     def ngram_rows(
         ith: Int, nth: Int, state: RunAddress, tokens: Address, sequences: Address, positions: Address,
         multipliers: Address, sizes: Address, offsets: Address, out: Address, n: Int, n_head: Int, eos: Int,
-        rows: Dim,
+        n_sequences: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         if ith > 0:
             return
@@ -60,6 +67,9 @@ def make_ngram_rows() -> Callable[..., None]:
             position = load_i32(positions + t * 4)
             if t > 0 and (position == 0 or sequence != load_i32(sequences + (t - 1) * 4)):
                 first = t
+            if not 0 <= sequence < n_sequences:
+                _no_rows(out + t * n_head * 4, n_head)
+                continue
             mine = state + sequence * before * 4
             mixed = load_i32(tokens + t * 4) * load_i64(multipliers)
             hidden = 0

@@ -26,18 +26,24 @@ def make_ssm_conv(activation: str = "") -> Callable[..., None]:
 
     activation: of the result, a name of `UNARY`; "": none.
     state float32 [S, d_conv - 1, n], the oldest input first; x, out float32 [rows, n], out may be x; weight
-    float32 [d_conv, n]; bias float32 [n] or address 0; sequences, positions int32 [rows].
+    float32 [d_conv, n]; bias float32 [n] or address 0; sequences, positions int32 [rows]. A token of a
+    sequence outside 0 .. n_sequences - 1 has zeros.
     """
     finish = pick(UNARY, activation, "ssm_conv") if activation else _itself
 
     def ssm_conv(
         ith: Int, nth: Int, state: RunAddress, x: Address, weight: Address, bias: Address, sequences: Address,
-        positions: Address, out: Address, n: Int, d_conv: Int, rows: Dim,
+        positions: Address, out: Address, n: Int, d_conv: Int, n_sequences: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         row, kept = n * 4, d_conv - 1
         first, last = share(ith, nth, (n + WIDTH - 1) // WIDTH)
         for t in range(rows):
-            mine = state + load_i32(sequences + t * 4) * kept * row
+            sequence = load_i32(sequences + t * 4)
+            if not 0 <= sequence < n_sequences:
+                for i in range(first * WIDTH, last * WIDTH, WIDTH):
+                    put(out + t * row + i * 4, zero(F32), n - i)
+                continue
+            mine = state + sequence * kept * row
             fresh = load_i32(positions + t * 4) == 0
             for i in range(first * WIDTH, last * WIDTH, WIDTH):
                 at, count = i * 4, n - i

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from graphml_cpu.compiler import Address, Dim, Int, RunAddress
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import Vector, share
-from graphml_cpu.kernels.vector_rows import get, put
+from graphml_cpu.kernels.vector_rows import get, put, put_zeros
 from graphml_cpu.simd import (
     F32,
     WIDTH,
@@ -86,13 +86,13 @@ def make_ssm_scan() -> Callable[..., None]:
     """Mamba 2: state float32 [S, n_head, d_state, head_dim], a decay per head; out may be x.
 
     x, out float32 [rows, n_head * head_dim]; dt float32 [rows, n_head]; a, d float32 [n_head]; b, c float32
-    [rows, n_group * d_state]; sequences, positions int32 [rows].
+    [rows, n_group * d_state]; sequences, positions int32 [rows], zeros for a token of a sequence outside.
     """
 
     def ssm_scan(
         ith: Int, nth: Int, state: RunAddress, x: Address, dt: Address, a: Address, b: Address, c: Address,
         d: Address, sequences: Address, positions: Address, out: Address, n_head: Int, head_dim: Int,
-        d_state: Int, n_group: Int, rows: Dim,
+        d_state: Int, n_group: Int, n_sequences: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         row = head_dim * 4
         chunks = (head_dim + _CHUNK - 1) // _CHUNK
@@ -104,14 +104,17 @@ def make_ssm_scan() -> Callable[..., None]:
             group = head // (n_head // n_group)
             decay_of, d_of = splat(F32, load_f32(a + head * 4)), splat(F32, load_f32(d + head * 4))
             for t in range(rows):
-                place = load_i32(sequences + t * 4) * n_head + head
+                sequence, channel = load_i32(sequences + t * 4), ((t * n_head + head) * head_dim + first) * 4
+                if not 0 <= sequence < n_sequences:
+                    put_zeros(out + channel, count)
+                    continue
+                place = sequence * n_head + head
                 mine = state + (place * d_state * head_dim + first) * 4
                 if load_i32(positions + t * 4) == 0:
                     _forget(mine, d_state, row, count)
                 step = log1p_exp(splat(F32, load_f32(dt + (t * n_head + head) * 4)))
                 decay = exp(step * decay_of)
                 of_group = (t * n_group + group) * d_state * 4
-                channel = ((t * n_head + head) * head_dim + first) * 4
                 if count == _CHUNK:
                     _chunk(mine, x + channel, b + of_group, c + of_group, out + channel, row, d_state, step,
                            decay, d_of)  # fmt: skip
@@ -132,7 +135,8 @@ def make_ssm_scan_channels() -> Callable[..., None]:
 
     def ssm_scan_channels(
         ith: Int, nth: Int, state: RunAddress, x: Address, dt: Address, a: Address, b: Address, c: Address,
-        d: Address, sequences: Address, positions: Address, out: Address, n: Int, d_state: Int, rows: Dim,
+        d: Address, sequences: Address, positions: Address, out: Address, n: Int, d_state: Int,
+        n_sequences: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         row = n * 4
         begin, end = share(ith, nth, (n + WIDTH - 1) // WIDTH)
@@ -140,7 +144,11 @@ def make_ssm_scan_channels() -> Callable[..., None]:
             at, count = unit * WIDTH * 4, n - unit * WIDTH
             d_of = get(d + at, count)
             for t in range(rows):
-                mine = state + load_i32(sequences + t * 4) * d_state * row + at
+                sequence = load_i32(sequences + t * 4)
+                if not 0 <= sequence < n_sequences:
+                    put(out + t * row + at, zero(F32), count)
+                    continue
+                mine = state + sequence * d_state * row + at
                 if load_i32(positions + t * 4) == 0:
                     _forget(mine, d_state, row, min(count, WIDTH))
                 x0 = get(x + t * row + at, count)

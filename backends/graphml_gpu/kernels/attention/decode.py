@@ -14,7 +14,9 @@ from graphml_gpu.kernels.attention.cache_loads import PAIRS, CacheLoad, load_f32
 from graphml_gpu.kernels.attention.parts import (
     find_cells,
     finish_score,
+    list_number,
     load_query,
+    one_for_none,
     seen,
     slope,
     split_size,
@@ -169,8 +171,8 @@ def _attention(k_element: Any, v_element: Any) -> Kernel:
     def attention(
         q: Read[f32], k: Read[k_element], v: Read[v_element], positions: Read[i32], sequences: Read[i32],
         lengths: Read[i32], table: Read[i32], records: Write[f32], out: Write[f32],
-        table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32, splits: u32,
-        planes: u32,
+        table_stride: u32, n_sequences: u32, room: u32, n_cells: u32, window: u32, scale: f32, softcap: f32,
+        bias_step: f32, lower: u32, splits: u32, planes: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, HEADS: int = 1, TILE: int = 64,
         LANES: int = 1, RECORDS: bool = False, LEAST: int = 64, WINDOW: bool = False, CHUNK: bool = False,
         SOFTCAP: bool = False, ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True,
@@ -197,8 +199,10 @@ def _attention(k_element: Any, v_element: Any) -> Kernel:
         for i in range(local_id(0), HEADS * fours, GROUP):
             head = kv_head * each + min(chunk * HEADS + i // fours, each - 1)
             queries[i] = load_query(q, token * N_HEAD + head, i % fours, D)
-        position = u32(positions[token])
-        first, last = seen(sequences, lengths, token, position, window, WINDOW, CHUNK, CAUSAL)
+        position = positions[token]
+        first, last = seen(
+            sequences, lengths, token, position, window, n_sequences, room, WINDOW, CHUNK, CAUSAL
+        )
         begin, end = first, last
         if RECORDS:
             share = split_size(last - first, splits, LEAST)
@@ -215,10 +219,10 @@ def _attention(k_element: Any, v_element: Any) -> Kernel:
         mine = chunk * HEADS + min(local_id(0) // TEAM, HEADS - 1)
         my_slope = slope(kv_head * each + min(mine, each - 1), bias_step, lower) if ALIBI else f32(0.0)
         top, total = f32(-math.inf), f32(0.0)
-        row = u32(sequences[token]) * table_stride
+        row = list_number(sequences, token, n_sequences) * table_stride
         for start in range(begin, end, TILE):
             count = min(end - start, TILE)
-            find_cells(cells, table, row, start, end, BLOCK, TILE, GROUP)
+            find_cells(cells, table, row, start, end, n_cells, BLOCK, TILE, GROUP)
             barrier()
             score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, HEADS, TILE, LANES, GROUP, LOAD_K)
             barrier()
@@ -238,7 +242,8 @@ def _attention(k_element: Any, v_element: Any) -> Kernel:
             head = token * N_HEAD + kv_head * each + min(chunk * HEADS + h, each - 1)
             for part in unroll(parts):
                 leave(
-                    records, out, head, sums[h * parts + part], tops[h], weights[h], splits,
+                    records, out, head, sums[h * parts + part], tops[h],
+                    weights[h] + one_for_none(first, last), splits,
                     local_id(0) + part * GROUP, DV, RECORDS, SINKS,
                 )  # fmt: skip
 

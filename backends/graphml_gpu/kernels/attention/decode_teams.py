@@ -27,8 +27,11 @@ from graphml_gpu.kernels.attention.fetched_rows import (
 )
 from graphml_gpu.kernels.attention.merge_teams import merge_teams
 from graphml_gpu.kernels.attention.parts import (
+    cell_of,
     finish_score,
+    list_number,
     load_query,
+    one_for_none,
     seen,
     slope,
     split_size,
@@ -68,14 +71,13 @@ def my_unit(lane: u32, part: int, WIDTH: int, LANES: int) -> u32:
 
 @function
 def find_rows(
-    rows: Array[u32], table: Read[i32], list_start: u32, first: u32, end: u32, kv_head: u32,
+    rows: Array[u32], table: Read[i32], list_start: u32, first: u32, end: u32, kv_head: u32, n_cells: u32,
     BLOCK: int, N_HEAD_KV: int, AHEAD: int, TEAMS: int,
 ) -> None:  # fmt: skip
     """The rows of keys of this team's next AHEAD positions, from `first` on; of the last one beyond `end`."""
     for a in unroll(AHEAD):
-        position = min(first + a * TEAMS, end - 1)
-        cell = u32(table[list_start + position // BLOCK]) * BLOCK + position % BLOCK
-        rows[a] = cell * N_HEAD_KV + kv_head
+        position = min(first + a * TEAMS, max(end, 1) - 1)
+        rows[a] = cell_of(table, list_start, position, n_cells, BLOCK) * N_HEAD_KV + kv_head
 
 
 @function
@@ -118,7 +120,7 @@ def multiply_rows(
 @function
 def weigh_rows(
     scores: Array[f32], tops: Array[f32], totals: Array[f32], corrections: Array[f32], slopes: Array[f32],
-    first: u32, end: u32, position: u32, scale: f32, softcap: f32,
+    first: u32, end: u32, position: i32, scale: f32, softcap: f32,
     HEADS: int, AHEAD: int, TEAMS: int, SOFTCAP: bool, ALIBI: bool, MASKED: bool,
 ) -> None:  # fmt: skip
     """Make products weights, with what the sums so far are to be multiplied with."""
@@ -161,7 +163,7 @@ def add_row(
 def take_rows(
     keys: Any, values: Any, queries: Array[f32x4], scores: Array[f32], sums: Array[f32x4], tops: Array[f32],
     totals: Array[f32], corrections: Array[f32], slopes: Array[f32], lane: u32, first: u32, end: u32,
-    position: u32, scale: f32, softcap: f32, K_ELEMENT: Any, V_ELEMENT: Any,
+    position: i32, scale: f32, softcap: f32, K_ELEMENT: Any, V_ELEMENT: Any,
     D: int, DV: int, HEADS: int, LANES: int, AHEAD: int, TEAMS: int, SOFTCAP: bool, ALIBI: bool,
     LOAD_K: UnitLoad, LOAD_V: UnitLoad, MASKED: bool,
 ) -> None:  # fmt: skip
@@ -189,7 +191,8 @@ def _attention_teams(k_element: Any, v_element: Any) -> Kernel:
     def attention_teams(
         q: Read[f32], k: Read[k_element], v: Read[v_element], positions: Read[i32], sequences: Read[i32],
         lengths: Read[i32], table: Read[i32], records: Write[f32], out: Write[f32],
-        table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32, splits: u32,
+        table_stride: u32, n_sequences: u32, room: u32, n_cells: u32, window: u32, scale: f32, softcap: f32,
+        bias_step: f32, lower: u32, splits: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, HEADS: int = 1, LANES: int = 4,
         AHEAD: int = 2, RECORDS: bool = False, LEAST: int = 64, WINDOW: bool = False, CHUNK: bool = False,
         SOFTCAP: bool = False, ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True,
@@ -208,8 +211,10 @@ def _attention_teams(k_element: Any, v_element: Any) -> Kernel:
         for i in range(local_id(0), HEADS * fours, GROUP):
             head = kv_head * each + min(chunk * HEADS + i // fours, each - 1)
             queries[i] = load_query(q, token * N_HEAD + head, i % fours, D)
-        position = u32(positions[token])
-        first, last = seen(sequences, lengths, token, position, window, WINDOW, CHUNK, CAUSAL)
+        position = positions[token]
+        first, last = seen(
+            sequences, lengths, token, position, window, n_sequences, room, WINDOW, CHUNK, CAUSAL
+        )
         begin, end = first, last
         if RECORDS:
             share = split_size(last - first, splits, LEAST)
@@ -227,7 +232,7 @@ def _attention_teams(k_element: Any, v_element: Any) -> Kernel:
             totals[h] = 0.0
             if ALIBI:
                 slopes[h] = slope(kv_head * each + min(chunk * HEADS + h, each - 1), bias_step, lower)
-        list_start = u32(sequences[token]) * table_stride
+        list_start = list_number(sequences, token, n_sequences) * table_stride
         rows, scores = private_array(u32, AHEAD), private_array(f32, AHEAD * HEADS)
         each_k, each_v = (
             fetches(D, LANES) * kept_of(k_element, D),
@@ -237,13 +242,16 @@ def _attention_teams(k_element: Any, v_element: Any) -> Kernel:
         values = private_array(kept_as(v_element), AHEAD * each_v)
         step = teams * AHEAD
         full = end - (end - begin) % step
-        find_rows(rows, table, list_start, begin + team, end, kv_head, BLOCK, N_HEAD_KV, AHEAD, teams)
+        find_rows(
+            rows, table, list_start, begin + team, end, kv_head, n_cells, BLOCK, N_HEAD_KV, AHEAD, teams
+        )
         barrier()
         for start in range(begin, full, step):
             fetch_rows(k, keys, rows, lane, k_element, D, LANES, AHEAD, LOAD_K)
             fetch_rows(v, values, rows, lane, v_element, DV, LANES, AHEAD, LOAD_V)
             find_rows(
-                rows, table, list_start, start + step + team, end, kv_head, BLOCK, N_HEAD_KV, AHEAD, teams
+                rows, table, list_start, start + step + team, end, kv_head, n_cells, BLOCK, N_HEAD_KV, AHEAD,
+                teams,
             )  # fmt: skip
             take_rows(
                 keys, values, queries, scores, sums, tops, totals, corrections, slopes, lane, start + team,
@@ -260,7 +268,7 @@ def _attention_teams(k_element: Any, v_element: Any) -> Kernel:
             )  # fmt: skip
         merge_teams(
             records, out, tops, totals, sums, token * N_HEAD + kv_head * each, chunk * HEADS, each - 1,
-            splits, DV, HEADS, LANES, GROUP, RECORDS, SINKS,
+            one_for_none(first, last), splits, DV, HEADS, LANES, GROUP, RECORDS, SINKS,
         )  # fmt: skip
 
     return attention_teams

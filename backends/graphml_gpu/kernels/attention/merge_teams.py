@@ -87,10 +87,13 @@ def gather_planes(
 @function
 def merge_teams(
     records: Write[f32], out: Write[f32], tops: Array[f32], totals: Array[f32], sums: Array[f32x4],
-    first_row: u32, first_head: u32, last_head: u32, splits: u32,
+    first_row: u32, first_head: u32, last_head: u32, more: f32, splits: u32,
     DV: int, HEADS: int, LANES: int, GROUP: int, RECORDS: bool, SINKS: bool,
 ) -> None:  # fmt: skip
-    """Merge all teams and `leave` their heads, `first_head` and on of those from row `first_row`."""
+    """Merge all teams and `leave` their heads, `first_head` and on of those from row `first_row`.
+
+    more: added to the sums of weights, see `one_for_none`.
+    """
     cluster = min(subgroup_size_min(), GROUP)
     planes, fours = GROUP // cluster, fours_of(DV)
     plane = local_id(0) // cluster
@@ -116,5 +119,5 @@ def merge_teams(
                 weight += shares[h * planes + other] * kept
                 value += gathered[((h - begin) * planes + other) * fours + i % fours] * kept
             head = first_row + min(first_head + h, last_head)
-            leave(records, out, head, value, highest, weight, splits, i % fours, DV, RECORDS, SINKS)
+            leave(records, out, head, value, highest, weight + more, splits, i % fours, DV, RECORDS, SINKS)
         barrier()

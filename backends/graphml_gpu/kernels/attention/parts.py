@@ -83,13 +83,30 @@ def weight_of(score: f32, top: f32) -> f32:
 
 
 @function
+def cell_of(table: Read[i32], row: u32, position: u32, n_cells: u32, BLOCK: int) -> u32:
+    """The cell of a position of a sequence whose list of blocks begins at `row`.
+
+    n_cells, where states have a row of zeros, for a cell that the cache does not have.
+    """
+    block = min(u32(table[row + position // BLOCK]), n_cells // BLOCK + 1)
+    return min(block * BLOCK + position % BLOCK, n_cells)
+
+
+@function
 def find_cells(
-    cells: Array[u32], table: Read[i32], row: u32, start: u32, end: u32, BLOCK: int, TILE: int, GROUP: int
-) -> None:
+    cells: Array[u32], table: Read[i32], row: u32, start: u32, end: u32, n_cells: u32,
+    BLOCK: int, TILE: int, GROUP: int,
+) -> None:  # fmt: skip
     """The cells of positions from start on, of a sequence whose list of blocks begins at `row`."""
     for i in range(local_id(0), TILE, GROUP):
-        position = min(start + i, end - 1)
-        cells[i] = u32(table[row + position // BLOCK]) * BLOCK + position % BLOCK
+        cells[i] = cell_of(table, row, min(start + i, end - 1), n_cells, BLOCK)
+
+
+@function
+def list_number(sequences: Read[i32], token: u32, n_sequences: u32) -> u32:
+    """Which row of the block table is a token's: the first for a sequence outside, which sees nothing."""
+    sequence = u32(sequences[token])
+    return select(sequence < n_sequences, sequence, 0)
 
 
 @function
@@ -100,22 +117,32 @@ def split_size(length: u32, splits: u32, LEAST: int) -> u32:
 
 @function
 def seen(
-    sequences: Read[i32], lengths: Read[i32], token: u32, position: u32, window: u32,
-    WINDOW: bool, CHUNK: bool, CAUSAL: bool,
+    sequences: Read[i32], lengths: Read[i32], token: u32, place: i32, window: u32, n_sequences: u32,
+    room: u32, WINDOW: bool, CHUNK: bool, CAUSAL: bool,
 ) -> tuple[u32, u32]:  # fmt: skip
-    """The first position that a token sees and the one after the last.
+    """The first position that a token at `place` sees and the one after the last.
 
-    WINDOW: of the last `window`, or unless CAUSAL of half as many on either side; CHUNK: of its chunk of so
-    many.
+    room: the positions that a row of the block table, of one of n_sequences, has cells for; a token of
+    another sequence sees none. WINDOW: of the last `window`, or unless CAUSAL of half as many on either side;
+    CHUNK: of its chunk of so many.
     """
     back = window - 1 if CAUSAL else window // 2
-    first, end = u32(0), position + 1
+    position = u32(max(place, 0))
+    first, end = u32(0), select(place < 0, 0, position + 1)
     if not CAUSAL:
-        end = u32(lengths[u32(sequences[token])])
+        end = u32(max(lengths[list_number(sequences, token, n_sequences)], 0))
         if WINDOW:
-            end = min(end, position + back + 1)
+            reached = max(min(place, 0x3FFFFFFF), -0x3FFFFFFF) + i32(back) + 1
+            end = min(end, u32(max(reached, 0)))
     if CHUNK:
         first = position - position % window
     if WINDOW:
         first = select(position > back, position - back, 0)
-    return first, end
+    end = select(u32(sequences[token]) < n_sequences, min(end, room), 0)
+    return min(first, end), end
+
+
+@function
+def one_for_none(first: u32, end: u32) -> f32:
+    """1 where no position is seen, else 0: what a sum of weights needs so that zeros can be divided by it."""
+    return select(first < end, f32(0.0), f32(1.0))

@@ -14,7 +14,9 @@ from graphml_gpu.kernels.attention.cache_loads import PAIRS, CacheLoad, load_f32
 from graphml_gpu.kernels.attention.parts import (
     find_cells,
     finish_score,
+    list_number,
     load_query,
+    one_for_none,
     seen,
     slope,
     store_four,
@@ -49,6 +51,16 @@ STAGED = 8
 """Fours of each key that are brought to shared memory at a time."""
 QUAD = 4
 """Rows of queries that an invocation multiplies with a key."""
+
+
+TILE_POSITIONS = 32
+"""Positions that a workgroup has at a time."""
+
+
+def tile_turns(d: int, rows: int, group: int) -> int:
+    """Turns of loops of a tile of positions, for heads of d and `rows` tokens."""
+    staged = -(-d // (4 * STAGED)) * (TILE_POSITIONS * STAGED // group + STAGED + 1)
+    return staged + 2 * (TILE_POSITIONS * rows // group) + group // rows + TILE_POSITIONS + 4
 
 
 @function
@@ -189,15 +201,17 @@ def run_of(
 def note_rows(
     lows: Array[u32], highs: Array[u32], runs: Array[u32],
     positions: Read[i32], sequences: Read[i32], lengths: Read[i32], first: u32, count: u32,
-    window: u32, ROWS: int, GROUP: int, WINDOW: bool, CHUNK: bool, CAUSAL: bool,
+    window: u32, n_sequences: u32, room: u32, ROWS: int, GROUP: int, WINDOW: bool, CHUNK: bool, CAUSAL: bool,
 ) -> None:  # fmt: skip
     """Bring what the tile's tokens see to shared memory."""
     for row in range(local_id(0), ROWS, GROUP):
         token = first + min(row, count - 1)
-        low, high = seen(sequences, lengths, token, u32(positions[token]), window, WINDOW, CHUNK, CAUSAL)
+        low, high = seen(
+            sequences, lengths, token, positions[token], window, n_sequences, room, WINDOW, CHUNK, CAUSAL
+        )
         lows[row] = low
         highs[row] = high
-        runs[row] = u32(sequences[token])
+        runs[row] = list_number(sequences, token, n_sequences)
 
 
 @function
@@ -215,7 +229,7 @@ def load_queries(
 @function
 def leave_rows(
     out: Write[f32], sinks: Read[f32], sums: Array[f32x4], maxima: Array[f32], tops: Array[f32],
-    top: f32, total: f32, first: u32, count: u32, head: u32,
+    lows: Array[u32], highs: Array[u32], top: f32, total: f32, first: u32, count: u32, head: u32,
     DV: int, N_HEAD: int, ROWS: int, EACH: int, GROUP: int, SINKS: bool,
 ) -> None:  # fmt: skip
     """Write the tile's values, divided by the sums of weights. All must call it."""
@@ -230,7 +244,7 @@ def leave_rows(
         for a in unroll(EACH):
             row = unit // fours * EACH + a
             if unit < units and row < count:
-                weight = f32(0.0)
+                weight = one_for_none(lows[row], highs[row])
                 for j in range(GROUP // ROWS):
                     weight += maxima[j * ROWS + row]
                 value = divided(sums[part * EACH + a], weight, tops[row], sinks, head, SINKS)
@@ -244,11 +258,12 @@ def _attention_tiles(k_element: Any, v_element: Any) -> Kernel:
     def attention_tiles(
         q: Read[f32], k: Read[k_element], v: Read[v_element], positions: Read[i32], sequences: Read[i32],
         lengths: Read[i32], table: Read[i32], sinks: Read[f32], out: Write[f32],
-        tokens: u32, table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32,
-        fours: u32, *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, ROWS: int = 16,
-        EACH: int = 4, TILE: int = 32, WINDOW: bool = False, CHUNK: bool = False, SOFTCAP: bool = False,
-        ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True, LOAD_K: CacheLoad = load_f32,
-        LOAD_V: CacheLoad = load_f32, GROUP: int = 64,
+        tokens: u32, table_stride: u32, n_sequences: u32, room: u32, n_cells: u32, window: u32, scale: f32,
+        softcap: f32, bias_step: f32, lower: u32, fours: u32,
+        *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, ROWS: int = 16,
+        EACH: int = 4, TILE: int = TILE_POSITIONS, WINDOW: bool = False, CHUNK: bool = False,
+        SOFTCAP: bool = False, ALIBI: bool = False, SINKS: bool = False, CAUSAL: bool = True,
+        LOAD_K: CacheLoad = load_f32, LOAD_V: CacheLoad = load_f32, GROUP: int = 64,
     ) -> None:  # fmt: skip
         """As `attention`, for `tokens` tokens; a workgroup (tile of ROWS tokens, head).
 
@@ -261,7 +276,7 @@ def _attention_tiles(k_element: Any, v_element: Any) -> Kernel:
         lows, highs, runs = shared_array(u32, ROWS), shared_array(u32, ROWS), shared_array(u32, ROWS)
         queries = shared_array(f32x4, ROWS * ((D + 3) // 4))
         note_rows(
-            lows, highs, runs, positions, sequences, lengths, first, count, window,
+            lows, highs, runs, positions, sequences, lengths, first, count, window, n_sequences, room,
             ROWS, GROUP, WINDOW, CHUNK, CAUSAL,
         )  # fmt: skip
         load_queries(queries, q, first, count, head, D, N_HEAD, ROWS, GROUP)
@@ -284,7 +299,7 @@ def _attention_tiles(k_element: Any, v_element: Any) -> Kernel:
             whole = begin == 0 and stop == count
             for start in range(low, high, TILE):
                 wide = min(high - start, TILE)
-                find_cells(cells, table, runs[begin] * table_stride, start, high, BLOCK, TILE, GROUP)
+                find_cells(cells, table, runs[begin] * table_stride, start, high, n_cells, BLOCK, TILE, GROUP)
                 barrier()
                 multiply(k, queries, cells, scores, kv_head, fours, D, N_HEAD_KV, ROWS, TILE, GROUP, LOAD_K)
                 top, total = weigh(
@@ -299,7 +314,7 @@ def _attention_tiles(k_element: Any, v_element: Any) -> Kernel:
                 )  # fmt: skip
             begin = stop
         leave_rows(
-            out, sinks, sums, maxima, corrections, top, total, first, count, head,
+            out, sinks, sums, maxima, corrections, lows, highs, top, total, first, count, head,
             DV, N_HEAD, ROWS, EACH, GROUP, SINKS,
         )  # fmt: skip
 

@@ -23,7 +23,14 @@ from graphml_gpu.kernels.attention.fetched_rows import (
     kept_of,
     units_of,
 )
-from graphml_gpu.kernels.attention.parts import finish_score, slope, store_four, weight_of
+from graphml_gpu.kernels.attention.parts import (
+    cell_of,
+    finish_score,
+    one_for_none,
+    slope,
+    store_four,
+    weight_of,
+)
 from graphml_gpu.kernels.attention.prefill import load_queries, note_rows, run_of
 from graphml_gpu.kernels.attention.split_records import divided
 from graphml_gpu.language import (
@@ -75,14 +82,14 @@ def shared_bytes(d: int, d_v: int, rows: int, tile: int) -> int:
 @function
 def fetch_tile(
     cache: Any, kept: Any, table: Read[i32], list_start: u32, start: u32, end: u32, kv_head: u32,
-    ELEMENT: Any, WIDTH: int, N_HEAD_KV: int, BLOCK: int, TILE: int, GROUP: int, LOAD: UnitLoad,
+    n_cells: u32, ELEMENT: Any, WIDTH: int, N_HEAD_KV: int, BLOCK: int, TILE: int, GROUP: int, LOAD: UnitLoad,
 ) -> None:  # fmt: skip
     """Fetch this invocation's units of rows of positions from `start` on, the last one's beyond `end`."""
     units = units_of(WIDTH)
     for part in unroll(tile_fetches(WIDTH, TILE, GROUP)):
         i = local_id(0) + part * GROUP
-        position = min(start + i // units, end - 1)
-        cell = u32(table[list_start + position // BLOCK]) * BLOCK + position % BLOCK
+        position = min(start + i // units, max(end, 1) - 1)
+        cell = cell_of(table, list_start, position, n_cells, BLOCK)
         fetch(cache, kept, part, cell * N_HEAD_KV + kv_head, i % units, ELEMENT, WIDTH, LOAD)
 
 
@@ -176,14 +183,14 @@ def add_values_of_tile(
 @function
 def leave_quad(
     out: Write[f32], sinks: Read[f32], sums: Array[f32x4], tops: Array[f32], totals: Array[f32],
-    first: u32, count: u32, head: u32, quad: u32, lane: u32,
+    lows: Array[u32], highs: Array[u32], first: u32, count: u32, head: u32, quad: u32, lane: u32,
     DV: int, N_HEAD: int, ACROSS: int, SINKS: bool,
 ) -> None:  # fmt: skip
     """Write the values of four tokens, divided by the sums of weights. All must call it."""
     fours = fours_of(DV)
     for a in unroll(QUAD):
-        total = cluster_sum(totals[a], ACROSS)
         row = quad * QUAD + a
+        total = cluster_sum(totals[a], ACROSS) + one_for_none(lows[row], highs[row])
         if row < count:
             for part in unroll((fours + ACROSS - 1) // ACROSS):
                 column = lane + part * ACROSS
@@ -199,7 +206,8 @@ def _attention_registers(k_element: Any, v_element: Any) -> Kernel:
     def attention_registers(
         q: Read[f32], k: Read[k_element], v: Read[v_element], positions: Read[i32], sequences: Read[i32],
         lengths: Read[i32], table: Read[i32], sinks: Read[f32], out: Write[f32],
-        tokens: u32, table_stride: u32, window: u32, scale: f32, softcap: f32, bias_step: f32, lower: u32,
+        tokens: u32, table_stride: u32, n_sequences: u32, room: u32, n_cells: u32, window: u32, scale: f32,
+        softcap: f32, bias_step: f32, lower: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, ACROSS: int = 8, TILE: int = 32,
         WINDOW: bool = False, CHUNK: bool = False, SOFTCAP: bool = False, ALIBI: bool = False,
         SINKS: bool = False, CAUSAL: bool = True, LOAD_K: UnitLoad = load_f32, LOAD_V: UnitLoad = load_f32,
@@ -217,7 +225,7 @@ def _attention_registers(k_element: Any, v_element: Any) -> Kernel:
         lows, highs, runs = shared_array(u32, rows), shared_array(u32, rows), shared_array(u32, rows)
         queries = shared_array(f32x4, rows * fours_of(D) + quads)
         note_rows(
-            lows, highs, runs, positions, sequences, lengths, first, count, window,
+            lows, highs, runs, positions, sequences, lengths, first, count, window, n_sequences, room,
             rows, GROUP, WINDOW, CHUNK, CAUSAL,
         )  # fmt: skip
         load_queries(queries, q, first, count, head, D, N_HEAD, rows, GROUP, PADDING=1)
@@ -244,15 +252,15 @@ def _attention_registers(k_element: Any, v_element: Any) -> Kernel:
             whole = begin == 0 and stop == count
             list_start = runs[begin] * table_stride
             fetch_tile(
-                k, keys, table, list_start, low, high, kv_head, k_element, D, N_HEAD_KV, BLOCK, TILE, GROUP,
-                LOAD_K,
+                k, keys, table, list_start, low, high, kv_head, n_cells, k_element, D, N_HEAD_KV, BLOCK, TILE,
+                GROUP, LOAD_K,
             )  # fmt: skip
             for start in range(low, high, TILE):
                 store_tile(tile, keys, k_element, D, TILE, GROUP, LOAD_K)
                 barrier()
                 fetch_tile(
-                    v, values, table, list_start, start, high, kv_head, v_element, DV, N_HEAD_KV, BLOCK, TILE,
-                    GROUP, LOAD_V,
+                    v, values, table, list_start, start, high, kv_head, n_cells, v_element, DV, N_HEAD_KV,
+                    BLOCK, TILE, GROUP, LOAD_V,
                 )  # fmt: skip
                 multiply_tile(tile, queries, scores, quad, lane, D, ACROSS, TILE)
                 weigh_quad(
@@ -269,8 +277,8 @@ def _attention_registers(k_element: Any, v_element: Any) -> Kernel:
                 store_tile(tile, values, v_element, DV, TILE, GROUP, LOAD_V)
                 barrier()
                 fetch_tile(
-                    k, keys, table, list_start, start + TILE, high, kv_head, k_element, D, N_HEAD_KV, BLOCK,
-                    TILE, GROUP, LOAD_K,
+                    k, keys, table, list_start, start + TILE, high, kv_head, n_cells, k_element, D, N_HEAD_KV,
+                    BLOCK, TILE, GROUP, LOAD_K,
                 )  # fmt: skip
                 wide = min(high - start, TILE)
                 if whole and start >= shared_low and start + wide <= shared_high:
@@ -279,7 +287,10 @@ def _attention_registers(k_element: Any, v_element: Any) -> Kernel:
                     add_values_of_tile(tile, weights, sums, wide, quad, lane, DV, ACROSS, quads, GUARD=True)
                 barrier()
             begin = stop
-        leave_quad(out, sinks, sums, tops, totals, first, count, head, quad, lane, DV, N_HEAD, ACROSS, SINKS)
+        leave_quad(
+            out, sinks, sums, tops, totals, lows, highs, first, count, head, quad, lane,
+            DV, N_HEAD, ACROSS, SINKS,
+        )  # fmt: skip
 
     return attention_registers
 

@@ -18,7 +18,15 @@ from graphml_gpu.kernels.attention.decode import (
     score_tile,
     weigh_tile,
 )
-from graphml_gpu.kernels.attention.parts import find_cells, load_query, seen, store_four
+from graphml_gpu.kernels.attention.parts import (
+    cell_of,
+    find_cells,
+    list_number,
+    load_query,
+    one_for_none,
+    seen,
+    store_four,
+)
 from graphml_gpu.kernels.attention.split_records import divided
 from graphml_gpu.kernels.grid import element_number
 from graphml_gpu.language import (
@@ -69,7 +77,7 @@ def _relative(k_element: Any, v_element: Any) -> Kernel:
     def relative_attention(
         q: Read[f32], k: Read[k_element], v: Read[v_element], positions: Read[i32], sequences: Read[i32],
         lengths: Read[i32], block_table: Read[i32], bias: Read[f32], out: Write[f32],
-        table_stride: u32, scale: f32, planes: u32,
+        table_stride: u32, n_sequences: u32, room: u32, n_cells: u32, scale: f32, planes: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, BLOCK: int, BUCKETS: tuple[int, ...], AHEAD: int,
         TILE: int = 64, LANES: int = 1, CAUSAL: bool = True, LOAD_K: CacheLoad = load_f32,
         LOAD_V: CacheLoad = load_f32, GROUP: int = 128,
@@ -84,8 +92,8 @@ def _relative(k_element: Any, v_element: Any) -> Kernel:
         queries = shared_array(f32x4, (D + 3) // 4)
         for i in range(local_id(0), (D + 3) // 4, GROUP):
             queries[i] = load_query(q, token * N_HEAD + head, i, D)
-        position = u32(positions[token])
-        first, end = seen(sequences, lengths, token, position, 0, False, False, CAUSAL)
+        position = positions[token]
+        first, end = seen(sequences, lengths, token, position, 0, n_sequences, room, False, False, CAUSAL)
         cells, scores = shared_array(u32, TILE), shared_array(f32, TILE)
         maxima, corrections = shared_array(f32, TEAM), shared_array(f32, 1)
         parts = ((DV + 3) // 4 + GROUP - 1) // GROUP
@@ -93,14 +101,14 @@ def _relative(k_element: Any, v_element: Any) -> Kernel:
         for part in unroll(parts):
             sums[part] = f32x4(0.0)
         top, total = f32(-math.inf), f32(0.0)
-        row = u32(sequences[token]) * table_stride
+        row = list_number(sequences, token, n_sequences) * table_stride
         for start in range(first, end, TILE):
             count = min(end - start, TILE)
-            find_cells(cells, block_table, row, start, end, BLOCK, TILE, GROUP)
+            find_cells(cells, block_table, row, start, end, n_cells, BLOCK, TILE, GROUP)
             barrier()
             score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, 1, TILE, LANES, GROUP, LOAD_K)
             barrier()
-            _add_bias(scores, bias, start, position, head, scale, N_HEAD, TILE, BUCKETS, AHEAD)
+            _add_bias(scores, bias, start, u32(position), head, scale, N_HEAD, TILE, BUCKETS, AHEAD)
             barrier()
             top, total = weigh_tile(
                 scores, maxima, corrections, top, total, count, 0.0, 1.0, 0.0, 0.0, 1, TILE, False, False
@@ -116,7 +124,13 @@ def _relative(k_element: Any, v_element: Any) -> Kernel:
         for part in unroll(parts):
             four = local_id(0) + part * GROUP
             if four < (DV + 3) // 4:
-                store_four(out, (token * N_HEAD + head) * DV, four, sums[part] / weights[0], DV)
+                store_four(
+                    out,
+                    (token * N_HEAD + head) * DV,
+                    four,
+                    sums[part] / (weights[0] + one_for_none(first, end)),
+                    DV,
+                )
 
     return relative_attention
 
@@ -147,17 +161,19 @@ def _end_of_list(blocks: Read[i32], list_start: u32, n: u32, GROUP: int) -> u32:
 @function
 def _find_chosen(
     cells: Array[u32], chosen: Array[u32], blocks: Read[i32], block_table: Read[i32], row: u32,
-    list_start: u32, start: u32, total: u32, position: u32, BLOCK: int, SIZE: int, TILE: int,
+    list_start: u32, start: u32, total: u32, end: u32, n_cells: u32, BLOCK: int, SIZE: int, TILE: int,
 ) -> None:  # fmt: skip
-    """Of places from `start` on in the blocks of a list: their cells, and 1 where the token sees them."""
+    """Of places from `start` on in the blocks of a list: their cells, and 1 where the token sees them.
+
+    end: of what the token sees.
+    """
     i = local_id(0)
     if i < TILE:
         place = min(start + i, total - 1)
         number = blocks[list_start + place // SIZE]
-        there = u32(max(number, 0)) * SIZE + place % SIZE
-        is_seen = number >= 0 and start + i < total and there <= position
-        at = select(is_seen, there, position)
-        cells[i] = u32(block_table[row + at // BLOCK]) * BLOCK + at % BLOCK
+        there = u32(number) * SIZE + place % SIZE
+        is_seen = u32(number) <= end // SIZE and start + i < total and there < end
+        cells[i] = cell_of(block_table, row, select(is_seen, there, 0), n_cells, BLOCK)
         chosen[i] = select(is_seen, u32(1), u32(0))
 
 
@@ -178,7 +194,7 @@ def _selected(k_element: Any, v_element: Any) -> Kernel:
     def selected_attention(
         q: Read[f32], k: Read[k_element], v: Read[v_element], positions: Read[i32], sequences: Read[i32],
         block_table: Read[i32], blocks: Read[i32], sinks: Read[f32], out: Write[f32],
-        table_stride: u32, n: u32, scale: f32, planes: u32,
+        table_stride: u32, n_sequences: u32, room: u32, n_cells: u32, n: u32, scale: f32, planes: u32,
         *, D: int, DV: int, N_HEAD: int, N_HEAD_KV: int, N_LIST: int, BLOCK: int, SIZE: int, HEADS: int = 1,
         TILE: int = 64, LANES: int = 1, SINKS: bool = False, LOAD_K: CacheLoad = load_f32,
         LOAD_V: CacheLoad = load_f32, GROUP: int = 128,
@@ -190,12 +206,12 @@ def _selected(k_element: Any, v_element: Any) -> Kernel:
         """
         assert None not in (k_element, v_element)  # so that the annotations know them
         head, token = group_id(0) * HEADS, group_id(1)
-        kv_head, list_number = head // (N_HEAD // N_HEAD_KV), head // (N_HEAD // N_LIST)
+        kv_head = head // (N_HEAD // N_HEAD_KV)
         fours = (D + 3) // 4
         queries = shared_array(f32x4, HEADS * fours)
         for i in range(local_id(0), HEADS * fours, GROUP):
             queries[i] = load_query(q, token * N_HEAD + head + i // fours, i % fours, D)
-        position = u32(positions[token])
+        _, end = seen(sequences, sequences, token, positions[token], 0, n_sequences, room, False, False, True)
         cells, chosen = shared_array(u32, TILE), shared_array(u32, TILE)
         scores = shared_array(f32, HEADS * TILE)
         maxima, corrections = shared_array(f32, HEADS * TEAM), shared_array(f32, HEADS)
@@ -204,14 +220,16 @@ def _selected(k_element: Any, v_element: Any) -> Kernel:
         for i in unroll(HEADS * parts):
             sums[i] = f32x4(0.0)
         top, total = f32(-math.inf), f32(0.0)
-        row, list_start = u32(sequences[token]) * table_stride, (token * N_LIST + list_number) * n
+        row = list_number(sequences, token, n_sequences) * table_stride
+        list_start, mine = (token * N_LIST + head // (N_HEAD // N_LIST)) * n, u32(0)
         total_places = _end_of_list(blocks, list_start, n, GROUP) * SIZE
         for start in range(0, total_places, TILE):
             _find_chosen(
-                cells, chosen, blocks, block_table, row, list_start, start, total_places, position,
-                BLOCK, SIZE, TILE,
+                cells, chosen, blocks, block_table, row, list_start, start, total_places, end,
+                n_cells, BLOCK, SIZE, TILE,
             )  # fmt: skip
             barrier()
+            mine = max(mine, chosen[min(local_id(0), TILE - 1)])
             score_tile(k, queries, cells, scores, kv_head, D, N_HEAD_KV, HEADS, TILE, LANES, GROUP, LOAD_K)
             barrier()
             _hide(scores, chosen, HEADS, TILE)
@@ -227,11 +245,14 @@ def _selected(k_element: Any, v_element: Any) -> Kernel:
         add_planes(sums, planes, DV, HEADS, GROUP)
         tops, weights = shared_array(f32, HEADS), shared_array(f32, HEADS)
         add_totals(tops, weights, maxima, top, total, HEADS)
+        more = one_for_none(0, group_max(mine))
         for h in unroll(HEADS):
             for part in unroll(parts):
                 four = local_id(0) + part * GROUP
                 if four < (DV + 3) // 4:
-                    value = divided(sums[h * parts + part], weights[h], tops[h], sinks, head + h, SINKS)
+                    value = divided(
+                        sums[h * parts + part], weights[h] + more, tops[h], sinks, head + h, SINKS
+                    )
                     store_four(out, (token * N_HEAD + head + h) * DV, four, value, DV)
 
     return selected_attention

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphml_gpu.kernels.attention.cache_loads import ELEMENTS, CacheLoad, load_f32
-from graphml_gpu.kernels.attention.parts import load_query
+from graphml_gpu.kernels.attention.parts import cell_of, list_number, load_query, seen
 from graphml_gpu.kernels.indexing.top_k import n_before, sortable
 from graphml_gpu.language import (
     Array,
@@ -32,6 +32,7 @@ from graphml_gpu.language import (
     select,
     shared_array,
     u32,
+    uniform,
 )
 
 _DIGITS = 256
@@ -53,7 +54,8 @@ def _score_blocks(element: Any) -> Kernel:
     @kernel
     def score_blocks(
         q: Read[f32], k: Read[element], positions: Read[i32], sequences: Read[i32], block_table: Read[i32],
-        weights: Read[f32], keys: Write[u32], table_stride: u32, most: u32, begin: u32,
+        weights: Read[f32], keys: Write[u32], table_stride: u32, n_sequences: u32, room: u32, n_cells: u32,
+        most: u32, begin: u32,
         *, D: int, N_HEAD: int, BLOCK: int, SIZE: int, LOCAL: int = 0, WEIGHTED: bool = False,
         LOAD: CacheLoad = load_f32, GROUP: int = 64,
     ) -> None:  # fmt: skip
@@ -65,12 +67,13 @@ def _score_blocks(element: Any) -> Kernel:
         """
         assert element is not None  # so that the annotations know it
         number, token = group_id(0) * GROUP + local_id(0), begin + group_id(1)
-        position, row = u32(positions[token]), u32(sequences[token]) * table_stride
-        n_visible = position // SIZE + 1
+        row = list_number(sequences, token, n_sequences) * table_stride
+        _, end = seen(sequences, sequences, token, positions[token], 0, n_sequences, room, False, False, True)
+        n_visible = (end + SIZE - 1) // SIZE
         if number < n_visible:
             highest = f32(-math.inf)
-            for at in range(number * SIZE, min(number * SIZE + SIZE, position + 1)):
-                cell = u32(block_table[row + at // BLOCK]) * BLOCK + at % BLOCK
+            for at in range(number * SIZE, min(number * SIZE + SIZE, end)):
+                cell = cell_of(block_table, row, at, n_cells, BLOCK)
                 score = f32(0.0)
                 if WEIGHTED:
                     for head in range(N_HEAD):
@@ -103,11 +106,29 @@ def _find_digit(counts: Array[u32], found: Array[u32], wanted: u32) -> None:
 
 
 @function
-def _nth_largest(keys: Read[u32], start: u32, n_visible: u32, n: u32, bytes_of_key: u32, GROUP: int) -> u32:
-    """The n-th largest of n_visible keys, byte by byte. All must call it."""
+def _key(key: u32, place: u32, equal: u32) -> u32:
+    """A key as it is."""
+    return key
+
+
+@function
+def _place_of_equal(key: u32, place: u32, equal: u32) -> u32:
+    """Larger for an earlier place; 0 for other keys than `equal`."""
+    return select(key == equal, ~place, 0)
+
+
+@function
+def _nth_largest(
+    keys: Read[u32], start: u32, n_visible: u32, n: u32, equal: u32, bytes_of_key: u32, GROUP: int,
+    VALUE: Any,
+) -> tuple[u32, u32, u32]:  # fmt: skip
+    """The n-th largest VALUE of n_visible keys, byte by byte. All must call it.
+
+    Beside it how many of those with this value are among the n largest, and how many there are.
+    """
     me = local_id(0)
     counts, digits = shared_array(u32, _DIGITS), shared_array(u32, 2)
-    least, wanted = u32(0), n
+    least, wanted, alike = u32(0), n, u32(0)
     for step in range(bytes_of_key):
         shift = 24 - 8 * step
         for i in range(me, _DIGITS, GROUP):
@@ -115,7 +136,7 @@ def _nth_largest(keys: Read[u32], start: u32, n_visible: u32, n: u32, bytes_of_k
         barrier()
         for first in range(0, n_visible, GROUP):
             if first + me < n_visible:
-                key = keys[start + first + me]
+                key = VALUE(keys[start + first + me], first + me, equal)
                 if ((key ^ least) >> shift) < _DIGITS:  # all bytes before are those that are known
                     atomic_add(counts, (key >> shift) & 255, 1)
         barrier()
@@ -124,13 +145,19 @@ def _nth_largest(keys: Read[u32], start: u32, n_visible: u32, n: u32, bytes_of_k
         barrier()
         least = least | (digits[0] << shift)
         wanted = digits[1]
+        alike = counts[digits[0]]
         barrier()
-    return least
+    return least, wanted, alike
 
 
 @function
-def _collect(keys: Read[u32], found: Array[u32], start: u32, n_visible: u32, least: u32, GROUP: int) -> u32:
-    """Put the keys that are not smaller to `found`, each with its number, in any order; gives how many."""
+def _collect(
+    keys: Read[u32], found: Array[u32], start: u32, n_visible: u32, least: u32, latest: u32, GROUP: int
+) -> u32:
+    """Put the keys that are not smaller to `found`, each with its number, in any order; gives how many.
+
+    latest: of those that are equal, the last place that counts, as `_place_of_equal` has it.
+    """
     me = local_id(0)
     count = shared_array(u32, 1)
     if me == 0:
@@ -139,7 +166,7 @@ def _collect(keys: Read[u32], found: Array[u32], start: u32, n_visible: u32, lea
     for first in range(0, n_visible, GROUP):
         if first + me < n_visible:
             key = keys[start + first + me]
-            if key >= least:
+            if key > least or (key == least and ~(first + me) >= latest):
                 at = start + atomic_add(count, 0, 1)
                 found[at * 2] = key
                 found[at * 2 + 1] = first + me
@@ -149,21 +176,28 @@ def _collect(keys: Read[u32], found: Array[u32], start: u32, n_visible: u32, lea
 
 @kernel
 def top_k_blocks(
-    keys: Read[u32], positions: Read[i32], found: Update[u32], out: Write[i32], n: u32, most: u32,
-    bytes_of_key: u32, begin: u32, *, LISTS: int, SIZE: int, GROUP: int = 256,
+    keys: Read[u32], positions: Read[i32], sequences: Read[i32], found: Update[u32], out: Write[i32], n: u32,
+    most: u32, bytes_of_key: u32, begin: u32, n_sequences: u32, room: u32,
+    *, LISTS: int, SIZE: int, GROUP: int = 256,
 ) -> None:  # fmt: skip
     """out[begin + row] = numbers of a row's n largest keys, the largest first, the first of equals; then -1.
 
     keys [rows of a chunk, most], LISTS rows for each token; of a row as many count as its token sees blocks.
-    What is not smaller than the n-th largest is ranked. found [rows of a chunk, most, 2]: room for it.
+    The n largest are ranked. found [rows of a chunk, most, 2]: room for it.
     bytes_of_key is 4: a scalar, since compilers write out loops of barriers whose length they know. A
     workgroup a row.
     """
     row, start = begin + group_id(0), group_id(0) * most
     me = local_id(0)
-    n_visible = u32(positions[row // LISTS]) // SIZE + 1
-    least = _nth_largest(keys, start, n_visible, min(n, n_visible), bytes_of_key, GROUP)
-    total = _collect(keys, found, start, n_visible, least, GROUP)
+    token = row // LISTS
+    _, end = seen(sequences, sequences, token, positions[token], 0, n_sequences, room, False, False, True)
+    n_visible = (end + SIZE - 1) // SIZE
+    wanted = min(n, n_visible)
+    least, left, alike = _nth_largest(keys, start, n_visible, wanted, 0, bytes_of_key, GROUP, _key)
+    latest = u32(0)
+    if uniform(select(alike > left, u32(1), u32(0))) == 1:  # too many of the last: the first of them
+        latest, _, _ = _nth_largest(keys, start, n_visible, left, least, bytes_of_key, GROUP, _place_of_equal)
+    total = _collect(keys, found, start, n_visible, least, latest, GROUP)
     for first in range(0, total, GROUP):
         # Who has none of its own takes the last too: PoCL 3.1 lets some of those that are left out store.
         mine = start + min(first + me, total - 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from graphml_gpu.kernels.attention.parts import seen, split_size, store_four, weight_of
+from graphml_gpu.kernels.attention.parts import one_for_none, seen, split_size, store_four, weight_of
 from graphml_gpu.language import (
     Read,
     Vector,
@@ -68,13 +68,15 @@ def divided(
 @kernel
 def combine_attention(
     records: Read[f32], positions: Read[i32], sequences: Read[i32], lengths: Read[i32], sinks: Read[f32],
-    out: Write[f32], window: u32, splits: u32,
+    out: Write[f32], window: u32, n_sequences: u32, room: u32, splits: u32,
     *, DV: int, N_HEAD: int, LEAST: int = 64, WINDOW: bool = False, CHUNK: bool = False, SINKS: bool = False,
     CAUSAL: bool = True, GROUP: int = 256,
 ) -> None:  # fmt: skip
     """out[t, head] = the records of its splits as one. A workgroup (head, token); see `attention`."""
     head, token = group_id(0), group_id(1)
-    low, high = seen(sequences, lengths, token, u32(positions[token]), window, WINDOW, CHUNK, CAUSAL)
+    low, high = seen(
+        sequences, lengths, token, positions[token], window, n_sequences, room, WINDOW, CHUNK, CAUSAL
+    )
     share = split_size(high - low, splits, LEAST)
     count = (high - low + share - 1) // share
     first = (token * N_HEAD + head) * splits * (DV + RECORD_HEAD)
@@ -87,7 +89,7 @@ def combine_attention(
         top = max(top, sinks[head])
     kept = shared_array(f32, GROUP)
     kept[local_id(0)] = weight_of(mine, top)
-    total = group_sum(weight * weight_of(mine, top))
+    total = group_sum(weight * weight_of(mine, top)) + one_for_none(low, high)
     if SINKS:
         total += exp(sinks[head] - top)
     barrier()

@@ -1,8 +1,8 @@
 """Products with the matrices of chosen experts: pair by pair, or tile by tile of the pairs of one expert.
 
 A pair is a token with one of the experts that it chose; pairs are numbered as the ids [tokens, used] lie.
-For many pairs `expert_tiles` makes a list: which pairs are an expert's, in tiles of so many. Knows nothing of
-graphs.
+For many pairs `expert_tiles` makes a list: which pairs are an expert's, in tiles of so many. Pairs of an
+expert that there is not get zeros, from the first of a stack's dispatches. Knows nothing of graphs.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from graphml_gpu.language import (
     kernel,
     local_id,
     private_array,
+    select,
     shared_array,
     u32,
     unroll,
@@ -39,12 +40,12 @@ def make_mat_vec_id(ELEMENT: Any) -> Kernel:
     @kernel
     def mat_vec_id(
         w: Read[u32], table: Read[u32], x: Read[ELEMENT], ids: Read[i32], y: Write[f32],
-        n: u32, k: u32, pairs: u32, per_x: u32, first: u32, count: u32,
+        n: u32, k: u32, pairs: u32, per_x: u32, first: u32, count: u32, experts: u32,
         *, FORMAT: str, ALIGN: int, EVEN: bool = True, GROUP: int = 64, LANES: int = 64, ROWS: int = 1,
     ) -> None:  # fmt: skip
         """y [pairs, n] = the matrices of experts ids [pairs] times x [pairs / per_x, k]; a pair a place in z.
 
-        w [count, n, k] are those of experts `first` and on; pairs of others are left alone.
+        w [count, n, k] are those of experts `first` and on, of so many; pairs of others are left alone.
         """
         form, teams = RowFormat(FORMAT, ALIGN, EVEN), Teams(GROUP, LANES, ROWS, 1)
         row = first_row(group_number(), teams)
@@ -52,11 +53,12 @@ def make_mat_vec_id(ELEMENT: Any) -> Kernel:
         expert = u32(ids[pair]) - first
         begin = min(expert, count - 1) * n * row_bytes(k, FORMAT)
         sums = float_products(w, table, x, begin, row, pair // per_x, n, k, pairs, form, ELEMENT, teams)
-        if local_id(0) % LANES == 0 and expert < count:
+        missing = first == 0 and expert >= experts
+        if local_id(0) % LANES == 0 and (expert < count or missing):
             for r in unroll(ROWS):
                 here = row + r * teams.count
                 if here < n:
-                    y[pair * n + here] = sums[r]
+                    y[pair * n + here] = select(missing, 0.0, sums[r])
 
     return mat_vec_id
 
@@ -69,20 +71,21 @@ def expert_tiles(
     """Sort pairs by expert and cut each expert's into tiles. One group.
 
     plan: the pairs, an expert's beside each other [most_pairs], then for each of the tiles its expert, and
-    the first and the last + 1 of its pairs among these; a tile without pairs has 0 and 0.
+    the first and the last + 1 of its pairs among these; a tile without pairs has 0 and 0. Pairs of an expert
+    that there is not are those of number EXPERTS.
     """
-    counts = shared_array(u32, EXPERTS)
+    counts = shared_array(u32, EXPERTS + 1)
     me = local_id(0)
-    for expert in range(me, EXPERTS, GROUP):
+    for expert in range(me, EXPERTS + 1, GROUP):
         counts[expert] = 0
     barrier()
     for pair in range(me, pairs, GROUP):
-        atomic_add(counts, u32(ids[pair]), 1)
+        atomic_add(counts, min(u32(ids[pair]), EXPERTS), 1)
     barrier()
     if me == 0:
         begin = u32(0)
         slot = most_pairs
-        for expert in range(0, EXPERTS):
+        for expert in range(0, EXPERTS + 1):
             end = begin + counts[expert]
             counts[expert] = begin
             for start in range(begin, end, TILE):
@@ -97,7 +100,7 @@ def expert_tiles(
             plan[rest + 2] = 0
     barrier()
     for pair in range(me, pairs, GROUP):
-        place = atomic_add(counts, u32(ids[pair]), 1)
+        place = atomic_add(counts, min(u32(ids[pair]), EXPERTS), 1)
         plan[place] = pair
 
 
@@ -107,7 +110,7 @@ def make_mat_mul_id(ELEMENT: Any) -> Kernel:
     @kernel
     def mat_mul_id(
         w: Read[u32], table: Read[u32], x: Read[ELEMENT], plan: Read[u32], y: Write[f32],
-        n: u32, k: u32, most_pairs: u32, per_x: u32, first: u32, count: u32,
+        n: u32, k: u32, most_pairs: u32, per_x: u32, first: u32, count: u32, experts: u32,
         *, FORMAT: str, ALIGN: int, EVEN: bool = True, GROUP: int = 64, ACROSS: int = 8, TILE_ROWS: int = 32,
         TILE_COLUMNS: int = 32, UNITS: int = 2,
     ) -> None:  # fmt: skip
@@ -132,12 +135,13 @@ def make_mat_mul_id(ELEMENT: Any) -> Kernel:
             barrier()
             multiply(weights, activations, sums, UNITS * 16, GROUP, ACROSS, TILE_ROWS, TILE_COLUMNS)
             barrier()
+        missing = first == 0 and expert >= experts
         for j in unroll(wide):
             for i in unroll(tall):
                 here = row + local_id(0) % ACROSS + i * ACROSS
                 there = pair + local_id(0) // ACROSS + j * down
-                if here < n and there < end and expert < count:
-                    y[plan[there] * n + here] = sums[j * tall + i]
+                if here < n and there < end and (expert < count or missing):
+                    y[plan[there] * n + here] = select(missing, 0.0, sums[j * tall + i])
 
     return mat_mul_id
 

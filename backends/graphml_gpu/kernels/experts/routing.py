@@ -120,12 +120,21 @@ def route_experts(
                 weights[row * K + j] = chosen[j]
 
 
+@function
+def _element(x: Read[f32], start: u32, i: u32, n: u32) -> f32:
+    """Element i of n from `start` on; 0 where there is none."""
+    value = f32(0.0)
+    if i < n:
+        value = x[start + i]
+    return value
+
+
 @kernel
 def gather_normalise(
     x: Read[f32], ids: Read[i32], out: Write[f32], rows: u32, n: u32, k: u32, low: f32, high: f32,
     *, GROUP: int = 64,
 ) -> None:  # fmt: skip
-    """out[row] = x[row] at ids[row], divided by their sum held between low and high.
+    """out[row] = x[row] at ids[row], 0 for an id outside, divided by their sum held between low and high.
 
     x [rows, n]; out [rows, k].
     """
@@ -133,10 +142,10 @@ def gather_normalise(
     if row < rows:
         total = f32(0.0)
         for j in range(k):
-            total += x[row * n + u32(ids[row * k + j])]
+            total += _element(x, row * n, u32(ids[row * k + j]), n)
         divisor = hold(total, low, high)
         for j in range(k):
-            out[row * k + j] = x[row * n + u32(ids[row * k + j])] / divisor
+            out[row * k + j] = _element(x, row * n, u32(ids[row * k + j]), n) / divisor
 
 
 @kernel

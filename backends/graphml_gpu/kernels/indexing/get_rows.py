@@ -27,6 +27,7 @@ def get_rows(
     k: u32,
     count: u32,
     first: u32,
+    total: u32,
     *,
     FORMAT: str,
     ALIGN: int,
@@ -36,13 +37,15 @@ def get_rows(
 ) -> None:
     """out [count, k] = rows of a table at indices [count], in order if not CHOSEN. An invocation a unit.
 
-    w [n, k] are the table's rows from `first` on: what stands in others is left alone.
+    w [n, k] are those of the table's `total` rows from `first` on: what stands in others is left alone. An
+    index that no row has is zeros.
     """
     units = (k + 15) // 16
     number = (group_id(0) + group_id(1) * num_groups(0)) * GROUP + local_id(0)
     if number < count * units:
         row, unit = number // units, number % units
-        source = u32(indices[row]) - first if CHOSEN else row
+        wanted = u32(indices[row]) if CHOSEN else row
+        source = wanted - first
         if source < n:
             form = RowFormat(FORMAT, ALIGN, EVEN)
             quads = unpacked(w, table, source * row_bytes(k, FORMAT), unit, k, form)
@@ -51,3 +54,7 @@ def get_rows(
                 for lane in unroll(4):
                     if EVEN or at + lane < k:
                         out[row * k + at + lane] = quads[quad][lane]
+        if CHOSEN and first == 0 and wanted >= total:
+            for i in unroll(16):
+                if EVEN or unit * 16 + i < k:
+                    out[row * k + unit * 16 + i] = 0.0

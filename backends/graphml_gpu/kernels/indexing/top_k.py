@@ -24,11 +24,14 @@ from graphml_gpu.language import (
     select,
     shared_array,
     u32,
+    uniform,
 )
 
 NONE_CHOSEN = 0xFFFFFFFF
 """The key before that of the largest element: larger than that of every number."""
 _LAST = 0xFFFFFFFF
+RANKED = 2048
+"""Pairs that are counted against each other; the turns of loops grow with their square."""
 
 
 @function
@@ -81,15 +84,20 @@ def key_of_bits(bits: u32) -> u32:
 
 
 @kernel
-def top_k(x: Read[u32], out: Write[i32], rows: u32, n: u32, k: u32, *, GROUP: int = 64) -> None:
-    """out[row] = numbers of the k largest elements of x[row], the largest first.
+def top_k(
+    x: Read[u32], out: Update[i32], rows: u32, n: u32, k: u32, first: u32, last: u32, *, GROUP: int = 64
+) -> None:
+    """out[row, first:last] = those of the numbers of the k largest elements of x[row], the largest first.
 
-    x: f32 [rows, n], by its bits; out [rows, k].
+    x: f32 [rows, n], by its bits; out [rows, k], which holds those before `first`.
     """
     row = group_number()
     if row < rows:
         key, place = u32(NONE_CHOSEN), u32(0)
-        for j in range(k):
+        if first > 0:
+            place = u32(out[row * k + first - 1])
+            key = key_of_bits(x[row * n + place])
+        for j in range(first, last):
             key, place = next_largest(x, row * n, n, key, place, GROUP, key_of_bits)
             if local_id(0) == 0:
                 out[row * k + j] = i32(place)
@@ -116,6 +124,21 @@ def column_maxima(x: Read[u32], maxima: Write[u32], n: u32, *, COLUMNS: int, GRO
 
 
 @function
+def next_pair(pairs: Array[u32], start: u32, n: u32, key: u32, place: u32, GROUP: int) -> tuple[u32, u32]:
+    """The first of n pairs (key, place) behind one, by `n_before`'s order. All must call it."""
+    largest, least = u32(0), u32(_LAST)
+    for i in range(start + local_id(0), start + n, GROUP):
+        other, other_place = pairs[i * 2], pairs[i * 2 + 1]
+        behind = other < key or (other == key and other_place > place)
+        if behind and (least == _LAST or other > largest or (other == largest and other_place < least)):
+            largest = other
+            least = other_place
+    highest = group_max(largest)
+    first = group_max(select(largest == highest and least != _LAST, _LAST - least, 0))
+    return highest, _LAST - first
+
+
+@function
 def n_before(pairs: Array[u32], start: u32, n: u32, key: u32, place: u32) -> u32:
     """How many of n pairs (key, place) come before one: by a larger key, or of equals by place."""
     before = u32(0)
@@ -124,6 +147,32 @@ def n_before(pairs: Array[u32], start: u32, n: u32, key: u32, place: u32) -> u32
         if other > key or (other == key and other_place < place):
             before += 1
     return before
+
+
+@function
+def _leave_in_turn(
+    found: Array[u32], out: Write[i32], begin: u32, total: u32, start: u32, k: u32, GROUP: int
+) -> None:
+    """out[start + j] = the place of the j-th of `total` pairs, one after the other. All must call it."""
+    key, place = u32(NONE_CHOSEN), u32(0)
+    for j in range(k):
+        key, place = next_pair(found, begin, total, key, place, GROUP)
+        if local_id(0) == 0:
+            out[start + j] = i32(place)
+
+
+@function
+def _leave_ranked(
+    found: Array[u32], out: Write[i32], begin: u32, total: u32, start: u32, k: u32, GROUP: int
+) -> None:
+    """The same, each pair counted against all."""
+    for first in range(0, total, GROUP):
+        # Who has none of its own takes the last too: PoCL 3.1 lets some of those that are left out store.
+        mine = begin + min(first + local_id(0), total - 1)
+        number = found[mine * 2 + 1]
+        before = n_before(found, begin, total, found[mine * 2], number)
+        if before < k:
+            out[start + before] = i32(number)
 
 
 @kernel
@@ -144,7 +193,8 @@ def top_k_of_columns(
 
     maxima: of `column_maxima`. The k largest lie in the k columns whose maxima are largest, and none of them
     comes behind the last of those: there are few more of these than k, which then are counted against
-    each other. found [rows, k * ceil(n / COLUMNS), 2]: room for them. A workgroup a row.
+    each other. Of more than `RANKED`, one after the other is found. found [rows, k * ceil(n / COLUMNS), 2]:
+    room for them. A workgroup a row.
     """
     row = group_number()
     if row < rows:
@@ -176,14 +226,11 @@ def top_k_of_columns(
                     found[at * 2] = key
                     found[at * 2 + 1] = place
         barrier()
-        total = count[0]
-        for first in range(0, total, GROUP):
-            # Who has none of its own takes the last too: PoCL 3.1 lets some of those that are left out store.
-            mine = begin + min(first + me, total - 1)
-            number = found[mine * 2 + 1]
-            before = n_before(found, begin, total, found[mine * 2], number)
-            if before < k:
-                out[row * k + before] = i32(number)
+        total = uniform(count[0])
+        if total > RANKED:
+            _leave_in_turn(found, out, begin, total, row * k, k, GROUP)
+        else:
+            _leave_ranked(found, out, begin, total, row * k, k, GROUP)
 
 
 @function
@@ -231,11 +278,16 @@ def top_k_groups(
 def gather(
     x: Read[u32], ids: Read[i32], out: Write[u32], n: u32, k: u32, width: u32, *, GROUP: int = 64
 ) -> None:
-    """out[row, j] = x[row, ids[row, j]]. x [rows, width] of four bytes each; ids, out [rows, k], n in all."""
+    """out[row, j] = x[row, ids[row, j]], 0 for an id outside.
+
+    x [rows, width] of four bytes each; ids, out [rows, k], n in all.
+    """
     i = element_number()
     if i < n:
-        column = min(max(ids[i], 0), i32(width) - 1)
-        out[i] = x[i // k * width + u32(column)]
+        value = u32(0)
+        if u32(ids[i]) < width:
+            value = x[i // k * width + u32(ids[i])]
+        out[i] = value
 
 
 @kernel

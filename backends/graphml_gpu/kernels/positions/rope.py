@@ -61,13 +61,27 @@ def rotated(
     return value
 
 
+@function
+def is_overwritten(cells: Read[i32], token: u32, tokens: u32) -> bool:
+    """Whether a later token has the cell of this one."""
+    other = token + 1
+    while other < tokens:
+        if cells[other] == cells[token]:
+            break
+        other += 1
+    return other < tokens
+
+
 @kernel
 def write_rows(
     x: Read[f32], turns: Read[f32], cells: Read[i32], cache: Write[u32], n: u32, width: u32, head_dim: u32,
-    pairs: u32, *, MODE: str = "none", UNIT: int = 1, STORE: CacheStore = store_f32, GROUP: int = 64,
+    pairs: u32, n_cells: u32, *, MODE: str = "none", UNIT: int = 1, STORE: CacheStore = store_f32,
+    LOOKS: bool = False, GROUP: int = 64,
 ) -> None:  # fmt: skip
-    """cache[cells[t]] = x[t], rotated by `turns` unless MODE is "none". x [T, width]; cache [cell, width].
+    """cache[cells[t]] = x[t], rotated by `turns` unless MODE is "none". x [T, width]; cache [n_cells, width].
 
+    A token whose cell is outside is not written. LOOKS: of equal cells the last token's row is written;
+    without it cells that are written are distinct.
     turns [T, pairs, 2] as of `rope`, for heads of head_dim elements. An invocation stores UNIT elements in a
     cache's dtype by STORE: n = T * width / UNIT of them.
     """
@@ -76,7 +90,11 @@ def write_rows(
         each = width // UNIT
         token = i // each
         unit = i % each
-        values = private_array(f32, UNIT)
-        for j in range(UNIT):
-            values[j] = rotated(x, turns, token, unit * UNIT + j, width, head_dim, pairs, MODE)
-        STORE(cache, u32(cells[token]) * each + unit, values)
+        cell = u32(cells[token])
+        if LOOKS and is_overwritten(cells, token, n // each):
+            cell = n_cells
+        if cell < n_cells:
+            values = private_array(f32, UNIT)
+            for j in range(UNIT):
+                values[j] = rotated(x, turns, token, unit * UNIT + j, width, head_dim, pairs, MODE)
+            STORE(cache, cell * each + unit, values)

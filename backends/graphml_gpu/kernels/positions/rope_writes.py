@@ -11,26 +11,27 @@ from graphml_gpu.language import Read, Write, f32, function, i32, kernel, privat
 @function
 def _keep(
     cache: Write[u32], x: Read[f32], turns: Read[f32], cells: Read[i32], i: u32, width: u32, head_dim: u32,
-    pairs: u32, MODE: str, UNIT: int, STORE: CacheStore,
+    pairs: u32, n_cells: u32, MODE: str, UNIT: int, STORE: CacheStore,
 ) -> None:  # fmt: skip
     each = width // UNIT
     token = i // each
     unit = i % each
-    values = private_array(f32, UNIT)
-    for j in range(UNIT):
-        values[j] = rotated(x, turns, token, unit * UNIT + j, width, head_dim, pairs, MODE)
-    STORE(cache, u32(cells[token]) * each + unit, values)
+    if u32(cells[token]) < n_cells:
+        values = private_array(f32, UNIT)
+        for j in range(UNIT):
+            values[j] = rotated(x, turns, token, unit * UNIT + j, width, head_dim, pairs, MODE)
+        STORE(cache, u32(cells[token]) * each + unit, values)
 
 
 @kernel
 def rope_writes(
     q: Read[f32], k: Read[f32], v: Read[f32], turns: Read[f32], cells: Read[i32], out: Write[f32],
     k_cache: Write[u32], v_cache: Write[u32], n_q: u32, n_k: u32, n_v: u32, q_width: u32, k_width: u32,
-    v_width: u32, head_dim: u32, pairs: u32,
+    v_width: u32, head_dim: u32, pairs: u32, n_k_cells: u32, n_v_cells: u32,
     *, MODE: str = "norm", K_UNIT: int = 1, V_UNIT: int = 1, STORE_K: CacheStore = store_f32,
     STORE_V: CacheStore = store_f32, GROUP: int = 64,
 ) -> None:  # fmt: skip
-    """out = q rotated; k_cache[cells[t]] = k[t] rotated; v_cache[cells[t]] = v[t].
+    """out = q rotated; k_cache[cells[t]] = k[t] rotated; v_cache[cells[t]] = v[t]. Cells are distinct.
 
     q, out [T, q_width], k [T, k_width], v [T, v_width]; heads of head_dim elements, rotated by turns
     [T, pairs, 2] as of `rope`; out may be q. An invocation turns a pair of q (or copies two elements behind
@@ -57,6 +58,9 @@ def rope_writes(
             out[first] = q[first]
             out[second] = q[second]
     elif i < n_q + n_k:
-        _keep(k_cache, k, turns, cells, i - n_q, k_width, head_dim, pairs, MODE, K_UNIT, STORE_K)
+        _keep(k_cache, k, turns, cells, i - n_q, k_width, head_dim, pairs, n_k_cells, MODE, K_UNIT, STORE_K)
     elif i < n_q + n_k + n_v:
-        _keep(v_cache, v, turns, cells, i - n_q - n_k, v_width, head_dim, pairs, "none", V_UNIT, STORE_V)
+        _keep(
+            v_cache, v, turns, cells, i - n_q - n_k, v_width, head_dim, pairs, n_v_cells, "none", V_UNIT,
+            STORE_V,
+        )  # fmt: skip

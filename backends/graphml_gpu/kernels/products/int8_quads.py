@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.products.int8_rows import PLANES, inverse_of, magnitude, number_of, packed
+from graphml_gpu.kernels.products.int8_rows import PLANES, head_word, inverse_of, magnitude, number_of, packed
 from graphml_gpu.language import (
-    bitcast,
     cluster_max,
     cluster_sum,
     f32,
-    f32x2,
     function,
     i32,
-    pack_half2,
     u32,
 )
 
@@ -43,5 +40,4 @@ def store_quad(out: Any, row: u32, i: u32, quads: u32, value: Any, inside: Any) 
         place = row * (PLANES * groups) + group
         out[place + lane * groups] = packed(a, b, c, e)
         if lane == 0:
-            half = pack_half2(f32x2(d, 0.0)) & 0xFFFF
-            out[place + LANES * groups] = half | (bitcast(u32, i32(total)) << 16)
+            out[place + LANES * groups] = head_word(d, i32(total))

@@ -1,9 +1,10 @@
 """Rows of activations as 8-bit numbers, and rows of weights that meet them by products of four bytes.
 
 A row of k activations (a multiple of 32) takes 9 * k / 32 words in nine planes of k / 32: word j of plane i
-is word i of the j-th group of 32 numbers; the last plane has each group's scale, a half, and above it the sum
-of its numbers in 16 bits. So neighbours read neighbours, whichever word of their groups they read. The values
-are those of Q8_1 (`graphml_quant.q8_1`). Knows nothing of graphs.
+is word i of the j-th group of 32 numbers; the last plane has the sum of each group's numbers in 13 bits, and
+above it its scale, a float32 without its sign and its last 12 bits: more exact than a half, with all of its
+range. So neighbours read neighbours, whichever word of their groups they read. The values are those of
+`graphml.ir.activation_blocks`, within the rounding of the scale. Knows nothing of graphs.
 """
 
 from __future__ import annotations
@@ -21,19 +22,15 @@ from graphml_gpu.language import (
     bitcast,
     dot4_i8,
     f32,
-    f32x2,
     function,
     i32,
-    isinf,
     isnan,
     local_id,
-    pack_half2,
     private_array,
     select,
     trunc,
     u32,
     u32x4,
-    unpack_half2,
     unroll,
 )
 
@@ -44,8 +41,16 @@ PLANES = 9
 @function
 def scale_and_sum(word: u32) -> tuple[f32, f32]:
     """The scale of a group, and its product with the sum of the group's numbers."""
-    d = unpack_half2(word & 0xFFFF).x
-    return d, d * f32(bitcast(i32, word) >> 16)
+    d = bitcast(f32, (word >> 1) & 0x7FFFF000)
+    return d, d * f32(bitcast(i32, word << 19) >> 19)
+
+
+@function
+def head_word(d: f32, total: i32) -> u32:
+    """The word of a group's scale, rounded to nearest even, and of the sum of its numbers."""
+    bits = bitcast(u32, d)
+    rounded = (bits + 0x7FF + ((bits >> 12) & 1)) >> 12
+    return (rounded << 13) | (bitcast(u32, total) & 0x1FFF)
 
 
 @function
@@ -123,7 +128,7 @@ def rounded(value: f32) -> i32:
 def inverse_of(d: f32) -> f32:
     """What values are multiplied with to be numbers of scale d: 0 where there are none."""
     inverted = 1.0 / d
-    return select(isnan(inverted) or isinf(inverted), 0.0, inverted)
+    return select(inverted < 3e38, inverted, 0.0)
 
 
 @function
@@ -161,5 +166,4 @@ def store_group(out: Any, row: u32, group: u32, groups: u32, values: Array[f32])
         c, e = number_of(values[4 * j + 2], inverse), number_of(values[4 * j + 3], inverse)
         total += a + b + c + e
         out[place + j * groups] = packed(a, b, c, e)
-    half = pack_half2(f32x2(d, 0.0)) & 0xFFFF
-    out[place + 8 * groups] = half | (bitcast(u32, total) << 16)
+    out[place + 8 * groups] = head_word(d, total)

@@ -1,7 +1,8 @@
 """Attention whose memory is a matrix a head: its rows stay in registers while the tokens of a step pass by.
 
 A workgroup (rows, sequence); LANES neighbours share a row, and each has every LANES-th four of its elements.
-Knows tokens by their sequence and position; one at position 0 begins with a memory of zeros.
+Knows tokens by their sequence and position; one at position 0 begins with a memory of zeros, and one of a
+sequence that the state does not have gets zeros.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ def _of_first(x: Read[f32], at: u32, lane: u32) -> f32:
 def gated_delta_net(
     state: Update[f32x4], q: Read[f32x4], k: Read[f32x4], v: Read[f32], decay: Read[f32], beta: Read[f32],
     sequences: Read[i32], positions: Read[i32], out: Write[f32], tokens: u32, scale: f32,
+    n_sequences: u32,
     *, N_HEAD: int, N_GROUP: int, V: int, FOURS: int, GROUPED: bool = False, EACH: bool = False,
     LANES: int = 1, GROUP: int = 64,
 ) -> None:  # fmt: skip
@@ -127,6 +129,8 @@ def gated_delta_net(
             y = cluster_sum(_times(held, q, key, FOURS // LANES, LANES), LANES)
             if lane == 0:
                 out[at] = y * scale
+        elif sequence == 0 and u32(sequences[t]) >= n_sequences and lane == 0:
+            out[t * (N_HEAD * V) + row] = 0.0
     _keep(held, state, start, begun, FOURS // LANES, LANES)
 
 
@@ -134,7 +138,7 @@ def gated_delta_net(
 def linear_attention(
     state: Update[f32x4], q: Read[f32x4], k: Read[f32x4], v: Read[f32], decay: Read[f32],
     remove: Read[f32x4], replace: Read[f32x4], sequences: Read[i32], positions: Read[i32], out: Write[f32],
-    tokens: u32, scale: f32, fading: f32, bias_step: f32, lower: u32,
+    tokens: u32, scale: f32, n_sequences: u32, fading: f32, bias_step: f32, lower: u32,
     *, N_HEAD: int, V: int, FOURS: int, DECAY: str = "", REPLACES: bool = False, BEFORE: bool = False,
     LANES: int = 1, GROUP: int = 64,
 ) -> None:  # fmt: skip
@@ -175,4 +179,6 @@ def linear_attention(
             y = cluster_sum(share, LANES)
             if lane == 0:
                 out[at] = y * scale
+        elif sequence == 0 and u32(sequences[t]) >= n_sequences and lane == 0:
+            out[t * (N_HEAD * V) + row] = 0.0
     _keep(held, state, start, begun, FOURS // LANES, LANES)

@@ -49,16 +49,21 @@ def token_before(
 @kernel
 def ngram_rows(
     state: Read[f32], tokens: Read[i32], sequences: Read[i32], positions: Read[i32], out: Write[i32], n: u32,
+    n_sequences: u32,
     *, LOWS: tuple[int, ...], HIGHS: tuple[int, ...], SIZES: tuple[int, ...], OFFSETS: tuple[int, ...],
     EOS: int, GROUP: int = 64,
 ) -> None:  # fmt: skip
     """out[t] = rows of a table for each token, as op `ngram_rows` means them; an invocation a token.
 
-    state [S, KEPT], KEPT one less than multipliers, the oldest token first; tokens, sequences, positions [n];
+    state [n_sequences, KEPT], KEPT one less than multipliers, the oldest token first; zeros for a token of a
+    sequence outside; tokens, sequences, positions [n];
     out [n, number of SIZES]. LOWS, HIGHS: words of the multipliers.
     """
     t = element_number()
-    if t < n:
+    if t < n and u32(sequences[t]) >= n_sequences:
+        for head in range(len(SIZES)):
+            out[t * len(SIZES) + head] = 0
+    elif t < n:
         kept = len(LOWS) - 1
         each = len(SIZES) // kept
         lows = table(u32, LOWS)

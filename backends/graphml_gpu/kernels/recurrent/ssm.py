@@ -1,6 +1,7 @@
 """Recurrent ops of state spaces: an invocation a channel, which takes the tokens one after the other.
 
-Knows tokens by their sequence and position; a token at position 0 begins with a state of zeros.
+Knows tokens by their sequence and position; a token at position 0 begins with a state of zeros. One of a
+sequence that the state does not have gets zeros.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def itself(x: f32) -> f32:
 @kernel
 def ssm_conv(
     state: Update[f32], x: Read[f32], weight: Read[f32], bias: Read[f32], sequences: Read[i32],
-    positions: Read[i32], out: Write[f32], n: u32, tokens: u32,
+    positions: Read[i32], out: Write[f32], n: u32, tokens: u32, n_sequences: u32,
     *, KEPT: int = 3, BIAS: bool = False, FUNCTION: Callable[[f32], f32] = itself, GROUP: int = 64,
 ) -> None:  # fmt: skip
     """out[t] = FUNCTION of the convolution of the last KEPT + 1 inputs; the state moves on.
@@ -32,6 +33,9 @@ def ssm_conv(
     i = element_number()
     if i < n:
         for t in range(0, tokens):
+            if u32(sequences[t]) >= n_sequences:
+                out[t * n + i] = 0.0
+                continue
             mine = u32(sequences[t]) * KEPT * n + i
             fresh = positions[t] == 0
             total = f32(0.0)
@@ -51,13 +55,14 @@ def ssm_conv(
 def ssm_scan(
     state: Update[f32], x: Read[f32], dt: Read[f32], a: Read[f32], b: Read[f32], c: Read[f32], d: Read[f32],
     sequences: Read[i32], positions: Read[i32], out: Write[f32], n: u32, n_head: u32, head_dim: u32,
-    d_state: u32, n_group: u32, tokens: u32,
+    d_state: u32, n_group: u32, first: u32, tokens: u32, n_sequences: u32,
     *, BY_CHANNEL: bool = False, GROUP: int = 64,
 ) -> None:  # fmt: skip
     """Mamba 2, or BY_CHANNEL Mamba: the state fades and takes up step * x * b; out = state * c + d * x.
 
     state [S, n_head, d_state, head_dim]; x, out [tokens, n], out may be x; b, c [tokens, n_group, d_state].
-    Of each head, or BY_CHANNEL of each channel: dt [tokens, ...], a [...] or [..., d_state], d [...].
+    Of each head, or BY_CHANNEL of each channel: dt [tokens, ...], a [...] or [..., d_state], d [...]. Tokens
+    from `first` on.
     """
     i = element_number()
     if i < n:
@@ -65,7 +70,10 @@ def ssm_scan(
         row, n_rows = head, n_head
         if BY_CHANNEL:
             row, n_rows = i, n
-        for t in range(0, tokens):
+        for t in range(first, tokens):
+            if u32(sequences[t]) >= n_sequences:
+                out[t * n + i] = 0.0
+                continue
             step = softplus(dt[t * n_rows + row])
             now = x[t * n + i]
             y = now * d[row]

@@ -102,17 +102,19 @@ def softmax(x: Read[f32], out: Write[f32], rows: u32, n: u32, *, GROUP: int = 64
 @kernel
 def mean_rows(
     x: Read[f32], numbers: Read[i32], sequences: Read[i32], out: Write[f32], count: u32, rows: u32, n: u32,
-    *, GROUP: int = 64,
+    tokens: u32, *, GROUP: int = 64,
 ) -> None:  # fmt: skip
     """out[s] = the mean of the rows of x whose token is of sequence s, 0 where there are none.
 
-    x [rows, n]; numbers [rows] of the rows' tokens; sequences of all tokens; out: count elements, [S, n].
+    x [rows, n]; numbers [rows]: the rows' tokens, left out where there is none; sequences [tokens];
+    out: count elements, [S, n].
     """
     i = element_number()
     if i < count:
         total, used = f32(0.0), u32(0)
         for row in range(rows):
-            if u32(sequences[u32(numbers[row])]) == i // n:
+            token = u32(numbers[row])
+            if token < tokens and u32(sequences[token]) == i // n:
                 total += x[row * n + i % n]
                 used += 1
         out[i] = total / f32(max(used, 1))

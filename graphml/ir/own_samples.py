@@ -1,0 +1,117 @@
+"""The samples of an op of one's own: on them its shape rule, its function and its claims agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphml.errors import GraphError
+from graphml.ir.op import Array, Attributes, Op, Sample, Type
+from graphml.ir.op_claims import by_row, may_swap, not_by_row, not_commutative
+from graphml.ir.own_signature import OwnSignature
+from graphml.ir.shape import bounds
+from graphml.ir.symbol_rules import check_symbols
+
+
+def check_samples(op: Op, declared: OwnSignature) -> None:
+    """Run the reference on every sample; a `GraphError` where the declaration contradicts itself."""
+    generator = np.random.default_rng(0)
+    said = {f"rowwise={declared.operands[i]!r}" for i in op.rowwise}
+    said |= {"commutative=True"} if op.commutative else set()
+    for number, one in enumerate(op.samples()):
+        try:
+            attributes = _attributes(op, declared, one)
+            _check_types(one.inputs)
+            for kind in (*one.inputs, op.infer(one.inputs, attributes)):
+                check_symbols(op, kind)
+            if op.reference is not None:
+                arrays = [_filled(one, i, generator) for i in range(len(one.inputs))]
+                op.reference(arrays, attributes)
+                said -= _checked_claims(op, declared, one.inputs, arrays, attributes)
+        except GraphError as error:
+            if str(error).startswith(f"op {op.name!r}"):
+                raise
+            declared.fail(f"sample {number}: {error}")
+    if said:
+        declared.fail(
+            f"{min(said)}: no sample checks it; wanted one whose operand and result have the same rows, of a "
+            "symbol such as ROWS, or whose first two operands are of one type"
+        )
+
+
+def samples_of(declared: OwnSignature, given: Any) -> list[Sample]:
+    """The samples of a declaration; an error for anything but a list of what `sample` returns."""
+    wanted = "what graphml.ops.sample returns"
+    if not isinstance(given, list | tuple):
+        declared.fail(f"samples: wanted a list of {wanted}; got {given!r:.100}")
+    if not given:
+        declared.fail("samples: wanted at least one, to test it with")
+    for number, one in enumerate(given):
+        if not isinstance(one, Sample):
+            declared.fail(f"sample {number}: wanted {wanted}; got {one!r:.100}")
+        is_filled = isinstance(one.fill, Mapping) and all(
+            type(i) is int and 0 <= i < len(one.inputs) and callable(make) for i, make in one.fill.items()
+        )
+        if not is_filled:
+            declared.fail(
+                f"sample {number}: fill: wanted the number of an operand -> a function of a generator and a "
+                f"shape; got {one.fill!r:.100}"
+            )
+    return list(given)
+
+
+def _attributes(op: Op, declared: OwnSignature, one: Sample) -> Attributes:
+    unknown = [name for name in one.attributes if name not in op.attributes]
+    if unknown:
+        raise GraphError(f"no attribute is called {unknown[0]!r}; it has {list(op.attributes)}")
+    given = {**op.attributes, **one.attributes}
+    missing = [name for name, value in given.items() if value is None]
+    if missing:
+        raise GraphError(f"wanted a value for the attribute {missing[0]!r}")
+    return declared.fitted({name: value for name, value in given.items() if value is not None})
+
+
+def _check_types(inputs: Sequence[Any]) -> None:
+    for kind in inputs:
+        if not isinstance(kind, Type):
+            raise GraphError(f"wanted types of operands, such as f32(ROWS, 64); got {kind!r:.100}")
+        are_sizes = all(isinstance(size, int) and size > 0 for size in bounds(kind.shape))
+        if not are_sizes:
+            raise GraphError(f"wanted dimensions of at least 1; got {kind}")
+
+
+def _checked_claims(
+    op: Op, declared: OwnSignature, inputs: Sequence[Type], arrays: Sequence[Array], attributes: Attributes
+) -> set[str]:
+    """What an op says of itself and a sample confirms; a `GraphError` for what it contradicts."""
+    checked: set[str] = set()
+    rows = by_row(op, inputs, attributes)
+    for i in rows:
+        problem = not_by_row(op, rows, arrays, attributes)
+        if problem:
+            raise GraphError(f"rowwise={declared.operands[i]!r}: {problem}")
+        checked.add(f"rowwise={declared.operands[i]!r}")
+    if may_swap(op, inputs):
+        problem = not_commutative(op, arrays, attributes)
+        if problem:
+            raise GraphError(f"commutative=True: {problem}")
+        checked.add("commutative=True")
+    return checked
+
+
+def _filled(one: Sample, i: int, generator: np.random.Generator) -> Array:
+    kind, shape = one.inputs[i], bounds(one.inputs[i].shape)
+    make = one.fill.get(i)
+    if make is None:
+        is_whole = kind.dtype.numpy is not None and kind.dtype.numpy.kind == "i"
+        values: Array = np.zeros(shape) if is_whole else generator.standard_normal(shape)
+        return values.astype(kind.dtype.numpy or np.float32)
+    try:
+        made: Array = np.asarray(make(generator, shape), kind.dtype.numpy)
+    except Exception as error:
+        raise GraphError(f"fill of operand {i} raised {type(error).__name__}: {error}") from error
+    if made.shape != shape:
+        raise GraphError(f"fill of operand {i}: wanted an array of {list(shape)}; got {list(made.shape)}")
+    return made
