@@ -14,7 +14,7 @@ AROUND = 3  # readings before and after the first finding
 _KINDS = {
     "kernel": "the kernel is wrong: {a} computes another value than the node means, from the same inputs",
     "rewrite": "the rewriting is wrong: the node means something else than what stood there before",
-    "plan": "the values are right as long as every one is kept: suspect the memory plan or a barrier",
+    "plan": "the values are right as long as every one is kept: suspect a barrier (plans are checked)",
 }
 
 

@@ -18,6 +18,7 @@ from graphml_cpu.lowering.step import Argument, Constant, Step, Table
 from graphml.backend import Plan
 from graphml.compiler import compile as compiling
 from graphml.compiler.options import CompileOptions
+from graphml.errors import GraphError
 from graphml.inspect import repro
 from graphml.inspect.bisect import bisect
 from graphml.inspect.inside import look_inside, where
@@ -265,7 +266,9 @@ def test_quantised_weights(form: str, tmp_path: Path) -> None:
     assert {one.node.op.name for one in found.findings} == {"rope"}
 
 
-def test_a_wrong_plan_shows_only_where_nobody_looks() -> None:
+def test_a_wrong_plan_is_refused_and_would_show_only_where_nobody_looks() -> None:
+    """An observed run keeps every value, so that nothing is overwritten: plans are checked when made."""
+
     def overlapping(*arguments: Any) -> Plan:
         plan = plan_memory(*arguments)
         inputs = {node for node in plan.offsets if node.op.name == "input"}
@@ -274,7 +277,10 @@ def test_a_wrong_plan_shows_only_where_nobody_looks() -> None:
         return replace(plan, offsets=moved, peak=plan.peak * 4 + start)
 
     with mock.patch.object(compiling, "plan_memory", overlapping), opened(stories()) as both:
-        one = first(both.bisect())
+        with pytest.raises(GraphError, match=r"memory plan: %.* has bytes .* and is read still where %"):
+            both.bisect()
+        with mock.patch.object(compiling, "check_plan", lambda graph, plan, device: plan):
+            one = first(both.bisect())
     assert one.kind == "plan"
 
 
