@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeAlias, TypeVar
 
@@ -31,6 +32,8 @@ from graphml.passes.plan_check import check_plan
 from graphml.passes.refusals import refusals, refuse_fallbacks
 
 T = TypeVar("T")
+
+BUILD = "build"  # what the graph is called before the first pass
 
 _DECODE_SLACK = 6  # steps of one token are so short that threads run ahead into the next ones
 
@@ -89,15 +92,22 @@ class _Record:
         self.snapshots[name] = graph
         return graph
 
-    def verified(self) -> None:
-        """Refuse what the passes made of a well-formed graph if that is none; the pass is named."""
+    @contextmanager
+    def verified(self) -> Iterator[None]:
+        """Refuse what the passes within make of a graph if it is not well formed; the pass is named.
+
+        The graph as built is looked at where something is wrong: the builder has checked each of its nodes.
+        """
         try:
+            yield
             verify(list(self.snapshots.values())[-1])
-        except GraphError:
+        except Exception:
             for name, graph in self.snapshots.items():
                 try:
                     verify(graph)
                 except GraphError as error:
+                    if name == BUILD:
+                        raise
                     raise GraphError(f"after the pass {name!r}: {error}") from None
             raise
 
@@ -105,7 +115,7 @@ class _Record:
 def prepare(graph: Graph, backend: Backend, device: Device, options: CompileOptions = DEFAULT) -> Prepared:
     """Run the passes that need no weights: all but lowering."""
     record = _Record()
-    graph = record.keep("build", verify(record.timed("build", lambda: _built(graph, options))))
+    graph = record.keep(BUILD, record.timed(BUILD, lambda: _built(graph, options)))
     if isinstance(device, PartsDevice):
         return _prepare_parts(graph, device, options, record)
     backend = on_device(backend, device)
@@ -212,13 +222,13 @@ def _apply_passes(
     """
     names, log = options.fusions(), FusionLog()
     graphs = [graph for graph, _ in parts]
-    for number, one in enumerate(PASSES):
-        stages = [_stage(graph, backend, names, known, number) for graph, backend in parts]
-        record.seconds[one.name] = sum(stage.seconds for stage in stages)
-        log = sum((stage.log for stage in stages), log)
-        graphs = [stage.graph for stage in stages]
-        record.keep(one.name, whole(graphs))
-    record.verified()
+    with record.verified():
+        for number, one in enumerate(PASSES):
+            stages = [_stage(graph, backend, names, known, number) for graph, backend in parts]
+            record.seconds[one.name] = sum(stage.seconds for stage in stages)
+            log = sum((stage.log for stage in stages), log)
+            graphs = [stage.graph for stage in stages]
+            record.keep(one.name, whole(graphs))
     return graphs, log
 
 

@@ -17,6 +17,8 @@ from graphml.ir.op import Attribute, Attributes, Op, Sample, Type
 
 _KEPT = 256  # decompositions of one op: a model has as many kinds of a fused node as kinds of layers
 _decompositions: WeakKeyDictionary[Op, dict[Any, Graph]] = WeakKeyDictionary()
+_latest: tuple[Op | None, tuple[Type, ...], Attributes | None, Graph | None] = (None, (), None, None)
+"""What was asked for last: a node is made of it, and then looked at."""
 
 
 def decomposition(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Graph:
@@ -28,13 +30,19 @@ def decomposition(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Gra
     """
     if op.decompose is None:
         raise GraphError(f"[{op.name}] is a plain op")
+    global _latest
+    types = tuple(inputs)
+    of, kinds, given, graph = _latest
+    if graph is not None and of is op and given is attributes and kinds == types:
+        return graph
     known = _decompositions.setdefault(op, {})
-    key = tuple(inputs), repr(sorted(attributes.items()))  # as text: 1, 1.0 and True are equal
+    key = types, repr(sorted(attributes.items()))  # as text: 1, 1.0 and True are equal
     found = known.get(key)
     if found is None:
         if len(known) >= _KEPT:
             known.clear()
         found = known[key] = _decomposed(op.decompose, inputs, attributes)
+    _latest = op, types, attributes, found
     return found
 
 

@@ -19,7 +19,7 @@ from graphml.ir.state_order import changed_by
 from graphml.passes.rewrite import Match, Refusal, Users, find, root_of
 
 _Covered = Sequence[Mapping[str, Attribute | None]] | None
-_covered: WeakKeyDictionary[Graph, dict[Pattern, _Covered]] = WeakKeyDictionary()
+_covered: WeakKeyDictionary[Graph, dict[int, tuple[Pattern, _Covered]]] = WeakKeyDictionary()
 
 
 def shared(match: Match, users: Users, wanted: Collection[Node]) -> Refusal | None:
@@ -45,6 +45,8 @@ def state_out_of_order(match: Match, users: Users, position: Mapping[Node, int])
     """Refuse a match that would move the read of a state past its change, or its change before a read."""
     place = min(position[node] for node in match.results)
     for node in match.covered:
+        if node.op.writes is None and not node.op.reads and node.op.decompose is None:
+            continue
         for version in node.inputs:
             if version.op is not state_leaf and not version.op.is_write:
                 continue
@@ -63,16 +65,19 @@ def other_attributes(pattern: Pattern, match: Match, fused: Node, merged: bool) 
     has to be its op's default, one that the pattern requires, or an attribute of the fused node. merged:
     whether the fused node's attributes are the covered nodes'; a fusion that makes others knows why.
     """
+    if not any(node.attributes for node in match.covered):
+        return None
     plain = decomposition(fused.op, [node.type for node in fused.inputs], fused.attributes)
     known = _covered.setdefault(plain, {})
-    if pattern not in known:
-        known[pattern] = _attributes_in(pattern, plain)
-    there = known[pattern]
+    held = known.get(id(pattern))  # patterns take long to hash
+    if held is None or held[0] is not pattern:
+        held = known[id(pattern)] = pattern, _attributes_in(pattern, plain)
+    there = held[1]
     if there is None or len(there) != len(match.covered):
         there = [_unpaired(pattern, node, fused) for node in match.covered] if merged else ()
     for node, wanted in zip(match.covered, there, strict=bool(there)):
         for name, value in node.attributes.items():
-            if _shown(value) != _shown(wanted.get(name)):
+            if value is not wanted.get(name) and _shown(value) != _shown(wanted.get(name)):
                 reason = f"{node.name} has {name}={value!r}; {fused.op.name} computes with"
                 return Refusal(f"{reason} {wanted.get(name)!r}", node)
     return None

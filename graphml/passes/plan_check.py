@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from graphml.backend import Device, Plan
 from graphml.errors import GraphError
@@ -16,14 +16,8 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.passes.plan import RereadingDevice
 
-
-@dataclass(frozen=True, order=True)
-class _Bytes:
-    """Where a value lies, and its number in the walk."""
-
-    begin: int
-    end: int
-    number: int
+_Bytes: TypeAlias = tuple[int, int, int]
+"""Where a value begins and ends, and its number in the walk: plain tuples, compared at every step."""
 
 
 def check_plan(graph: Graph, plan: Plan, device: Device) -> Plan:
@@ -79,21 +73,21 @@ class _Walk:
     def put(self, node: Node, begin: int, size: int, overwritten: Sequence[Node]) -> None:
         """A value comes: it may lie on what it overwrites, from the same byte on, and on nothing else."""
         for source in overwritten:
-            if source in self._at and self._at[source].begin == begin:
+            if source in self._at and self._at[source][0] == begin:
                 self.take_away(source)
         self.try_out(node, begin, size)
         if size:
-            self._at[node] = held = _Bytes(begin, begin + size, self._number[node])
+            self._at[node] = held = begin, begin + size, self._number[node]
             insort(self._live, held)
 
     def try_out(self, node: Node, begin: int, size: int) -> None:
         """Refuse bytes that a value has which is needed still."""
-        following = bisect_left(self._live, _Bytes(begin, -1, -1))
+        following = bisect_left(self._live, (begin, -1, -1))
         # What lives does not overlap, so that only the value before and the one behind can be met.
-        for held in self._live[max(following - 1, 0) : following + 1]:
-            if size and held.begin < begin + size and begin < held.end:
+        for first, end, number in self._live[max(following - 1, 0) : following + 1]:
+            if size and first < begin + size and begin < end:
                 raise GraphError(
-                    f"memory plan: %{self._nodes[held.number].name} has bytes {held.begin} to {held.end} and "
+                    f"memory plan: %{self._nodes[number].name} has bytes {first} to {end} and "
                     f"is read still where %{node.name} gets bytes {begin} to {begin + size}"
                 )
 
