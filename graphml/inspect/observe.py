@@ -27,6 +27,7 @@ from graphml.ir.cell_groups import share_cells
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.ir.shape import bounds, resolve
+from graphml.ir.verify import verify
 from graphml.loading.own_ops import known_ops
 from graphml.passes.fusion_log import Applied
 from graphml.passes.refusals import refusals
@@ -256,5 +257,5 @@ def _restored(step: Any, held: Mapping[str, Array], weights: Mapping[str, Array]
 
     arrays = Arrays(of("i"), weights, of("s"), {name: int(size) for name, size in step["dims"].items()})
     applied = tuple(Applied(fusion, node, tuple(covered)) for fusion, node, covered in step["applied"])
-    graph, plain = (text.parse(step[which], ops) for which in ("graph", "plain"))
+    graph, plain = (verify(text.parse(step[which], ops)) for which in ("graph", "plain"))
     return Step(str(step["name"]), graph, plain, applied, arrays, of("v"))

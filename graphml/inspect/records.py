@@ -20,6 +20,7 @@ from graphml.ir.op import Attribute, Op, Type
 from graphml.ir.shape import Dim, Symbol
 from graphml.ir.source import Source
 from graphml.ir.text import parse, parse_type, unknown_op
+from graphml.ir.verify import verify
 from graphml.loading.own_ops import known_ops
 
 MAX_BYTES = 1 << 28
@@ -123,7 +124,7 @@ def read_dump(path: Path) -> Document:
 
 
 def _from_text(name: str, text: str) -> Document:
-    graph = parse(text, known_ops())
+    graph = verify(parse(text, known_ops()))
     found = {
         "name": "text",
         "seconds": 0.0,

@@ -25,6 +25,7 @@ from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
 from graphml.ir.shape import Dim, Symbol
+from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.loading.own_ops import known_ops, load_ops_of_file, op_files
 
@@ -54,7 +55,7 @@ def reproduce(
     for side in (a, b):
         with_device = discovery.backend(side.backend).open(threads)
         try:
-            results.append(run(with_device, text.parse(side.graph, known_ops()), held)[0]["result"])
+            results.append(run(with_device, verify(text.parse(side.graph, known_ops())), held)[0]["result"])
         finally:
             with_device.close()
     found = difference(*results)

@@ -1,4 +1,4 @@
-"""Checks that a graph is well formed: whenever one is compiled, as built and after every pass."""
+"""Checks that a graph is well formed: one read from text, and what passes made of one when it is compiled."""
 
 from __future__ import annotations
 

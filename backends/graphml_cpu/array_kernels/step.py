@@ -15,8 +15,8 @@ import numpy as np
 from graphml.errors import BackendError
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Type
-from graphml.ir.ops.leaf import state_leaf
 from graphml.ir.shape import Dim, Shape, Symbol, bounds
+from graphml.ir.state_order import state_of
 from graphml_cpu.array_kernels.reference import RAISED, ROWS, ArrayKernelRef, ArraySlot, dim_slot
 from graphml_cpu.lowering.step import Argument, Constant, Part, Rows, Step
 
@@ -75,7 +75,7 @@ def array_step(
     for key, array in arrays.items():
         kind = array.type.dtype.numpy or np.dtype(np.uint8)
         kind = np.dtype(np.uint16) if kind == np.float16 else kind
-        moves = isinstance(array.value, Node) and _base(array.value).op is state_leaf
+        moves = isinstance(array.value, Node) and state_of(array.value) is not None
         slots.append(ArraySlot(key, kind.name, len(array.shape), moves))
         arguments[key] = array.value
         arguments |= {dim_slot(key, i): _dim(dim) for i, dim in enumerate(array.shape)}
@@ -92,12 +92,6 @@ def array_step(
 def _ordered(value: Any) -> Any:
     """A set as an ordered tuple: it has a hash, which is the same in each process."""
     return tuple(sorted(value)) if isinstance(value, set | frozenset) else value
-
-
-def _base(node: Node) -> Node:
-    while node.op.view or node.op.is_write:
-        node = node.inputs[node.op.writes or 0]
-    return node
 
 
 def _dim(dim: Dim | Rows) -> Rows:
