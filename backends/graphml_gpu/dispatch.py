@@ -264,12 +264,6 @@ def number(node: Node, name: str) -> float:
     return float(value)
 
 
-def known_width(node: Node) -> str | None:
-    """Refuse an op along rows whose width is symbolic."""
-    x = node.inputs[0]
-    return f"{x.name} has rows of a symbolic width" if isinstance(x.shape[-1], Symbol) else None
-
-
 def all_of(node: Node, *kinds: str) -> str | None:
     """Refuse a node whose inputs and results are not all of these dtypes."""
     values = (*(source.type for source in node.inputs), *(node.type.parts or (node.type,)))

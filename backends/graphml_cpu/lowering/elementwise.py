@@ -11,7 +11,6 @@ from graphml_cpu.lowering.step import (
     Step,
     leading,
     number,
-    one_symbol,
     row_bytes,
     rows,
     width,
@@ -84,7 +83,7 @@ def _stretch(node: Node) -> str | None:
 def _refuses_binary(node: Node) -> str | None:
     if _stretch(node) is None:
         return f"{node.inputs[1].name} is stretched in a way that has no kernel"
-    return one_symbol(node.inputs[0])
+    return None
 
 
 def _lower_binary(node: Node, threads: int) -> list[Step]:
@@ -142,7 +141,7 @@ def _refuses_where(node: Node) -> str | None:
     for one in (mask, b):
         if _rows_along(a, one) is None:
             return f"{one.name} is stretched in a way that has no kernel"
-    return one_symbol(a)
+    return None
 
 
 def _lower_where(node: Node, threads: int) -> list[Step]:
@@ -192,21 +191,19 @@ UNARY = Lowering(
         "softplus",
     ),
     _lower_unary,
-    refuses=one_symbol,
     replicable=True,
 )
-NUMBERS = Lowering(tuple(_NUMBERS), _lower_numbers, refuses=one_symbol, replicable=True)
+NUMBERS = Lowering(tuple(_NUMBERS), _lower_numbers, replicable=True)
 BINARY = Lowering(
     ("add", "sub", "mul", "div", "maximum", "minimum", "less", "less_equal", "equal"),
     _lower_binary,
     refuses=_refuses_binary,
     replicable=True,
 )
-CAST = Lowering(("cast",), _lower_cast, refuses=one_symbol, replicable=True)
+CAST = Lowering(("cast",), _lower_cast, replicable=True)
 WHERE = Lowering(("where",), _lower_where, refuses=_refuses_where, replicable=True)
 GLU = Lowering(
     ("swiglu", "swiglu_oai", "geglu", "geglu_erf", "geglu_quick", "reglu"),
     _lower_glu,
-    refuses=one_symbol,
     replicable=True,
 )

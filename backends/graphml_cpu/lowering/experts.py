@@ -9,7 +9,7 @@ from functools import partial
 
 from graphml.ir.node import Node
 from graphml.ir.op import integer, text
-from graphml.ir.shape import Symbol, bounds, max_elements
+from graphml.ir.shape import bounds, max_elements
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import expert_scratch_bytes, record_bytes
 from graphml_cpu.lowering.linear import product_kind, stored_row_bytes
@@ -22,7 +22,6 @@ from graphml_cpu.lowering.step import (
     decodable,
     leading,
     number,
-    one_symbol,
     row_bytes,
     rows,
     width,
@@ -33,9 +32,7 @@ _COMBINE = "graphml_cpu.kernels.experts.combine"
 
 
 def _refuses(node: Node) -> str | None:
-    weight = node.inputs[0]
-    many = f"{weight.name} has a symbolic number of experts" if isinstance(weight.shape[0], Symbol) else None
-    return decodable(weight) or many or one_symbol(node)
+    return decodable(node.inputs[0])
 
 
 def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
@@ -77,10 +74,6 @@ def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
         (kind, one_token, one_order and not one_token),
     )
     return [Step(ref, arguments, writes=("y",))]
-
-
-def _refuses_rows(node: Node) -> str | None:
-    return one_symbol(node.inputs[0])
 
 
 def _lower_combine(node: Node, threads: int) -> list[Step]:
@@ -135,9 +128,9 @@ def _lower_routing(node: Node, threads: int) -> list[Step]:
     return [Step(ref, arguments, writes=("ids", "weights"))]
 
 
-ROUTING = Lowering(("route_experts",), _lower_routing, refuses=_refuses_rows, replicable=True)
-COMBINE = Lowering(("combine_experts",), _lower_combine, refuses=_refuses_rows, replicable=True)
-WEIGHTS = Lowering(("gather_normalise",), _lower_weights, refuses=one_symbol, replicable=True)
+ROUTING = Lowering(("route_experts",), _lower_routing, replicable=True)
+COMBINE = Lowering(("combine_experts",), _lower_combine, replicable=True)
+WEIGHTS = Lowering(("gather_normalise",), _lower_weights, replicable=True)
 EXPERTS = Lowering(
     ("linear_id", "mul_mat_id"), _lower, refuses=_refuses, one_order=partial(_lower, one_order=True)
 )

@@ -17,7 +17,6 @@ from graphml_cpu.lowering.step import (
     decodable,
     four_bytes,
     leading,
-    one_symbol,
     row_bytes,
     rows,
     width,
@@ -28,7 +27,7 @@ _TOP_K = "graphml_cpu.kernels.indexing.top_k"
 
 
 def _refuses_get_rows(node: Node) -> str | None:
-    return decodable(node.inputs[0]) or one_symbol(node)
+    return decodable(node.inputs[0])
 
 
 def _lower_get_rows(node: Node, threads: int) -> list[Step]:
@@ -111,10 +110,6 @@ def _lower_top_k(node: Node, threads: int) -> list[Step]:
     ]
 
 
-def _refuses_gather(node: Node) -> str | None:
-    return four_bytes(node) or one_symbol(node)
-
-
 def _lower_gather(node: Node, threads: int) -> list[Step]:
     x, ids = node.inputs
     arguments: dict[str, Argument] = {
@@ -157,11 +152,10 @@ SET_ROWS = Lowering(("set_rows",), _lower_set_rows, refuses=_refuses_set_rows)
 TOP_K = Lowering(
     ("top_k",),
     _lower_top_k,
-    refuses=one_symbol,
     workspace=_choice_workspace,
     replicable=True,
     shared=_long_choice,
 )
-GATHER = Lowering(("gather",), _lower_gather, refuses=_refuses_gather, replicable=True)
-TOP_K_GROUPS = Lowering(("top_k_groups",), _lower_top_k_groups, refuses=one_symbol, replicable=True)
-COLUMN_NUMBERS = Lowering(("column_numbers",), _lower_column_numbers, refuses=one_symbol, replicable=True)
+GATHER = Lowering(("gather",), _lower_gather, refuses=four_bytes, replicable=True)
+TOP_K_GROUPS = Lowering(("top_k_groups",), _lower_top_k_groups, replicable=True)
+COLUMN_NUMBERS = Lowering(("column_numbers",), _lower_column_numbers, replicable=True)

@@ -11,17 +11,12 @@ from graphml_cpu.lowering.step import (
     Step,
     four_bytes,
     leading,
-    one_symbol,
     row_bytes,
     rows,
     width,
 )
 
 _MODULE = "graphml_cpu.kernels.indexing.layout"
-
-
-def _refuses(node: Node) -> str | None:
-    return four_bytes(node) or one_symbol(node)
 
 
 def _refuses_permute(node: Node) -> str | None:
@@ -79,6 +74,6 @@ def _lower_repeat(node: Node, threads: int) -> list[Step]:
 
 
 PERMUTE = Lowering(("permute",), _lower_permute, refuses=_refuses_permute, replicable=True)
-CONCAT = Lowering(("concat",), _lower_concat, refuses=_refuses, replicable=True)
-COLUMNS = Lowering(("columns",), _lower_columns, refuses=_refuses, replicable=True)
-REPEAT = Lowering(("repeat",), _lower_repeat, refuses=_refuses, replicable=True)
+CONCAT = Lowering(("concat",), _lower_concat, refuses=four_bytes, replicable=True)
+COLUMNS = Lowering(("columns",), _lower_columns, refuses=four_bytes, replicable=True)
+REPEAT = Lowering(("repeat",), _lower_repeat, refuses=four_bytes, replicable=True)

@@ -25,7 +25,6 @@ from graphml_cpu.lowering.step import (
     Step,
     decodable,
     leading,
-    one_symbol,
     row_bytes,
     width,
 )
@@ -116,7 +115,7 @@ def product_kernel(kind: str, one_row: bool = False, one_order: bool = False) ->
 
 def refuses_packing(node: Node) -> str | None:
     """Why no kernel converts rows to the layout of the node's value."""
-    return one_symbol(node) if is_packed(node.dtype) else f"no kernel converts to {node.dtype.name}"
+    return None if is_packed(node.dtype) else f"no kernel converts to {node.dtype.name}"
 
 
 def conversion(layout: str) -> KernelRef:
@@ -133,7 +132,7 @@ def _lower_quantize(node: Node, threads: int) -> list[Step]:
 
 
 def _refuses_linear(node: Node) -> str | None:
-    return decodable(node.inputs[0]) or one_symbol(node.inputs[1])
+    return decodable(node.inputs[0])
 
 
 def _lower_linear(node: Node, threads: int, one_order: bool = False) -> list[Step]:

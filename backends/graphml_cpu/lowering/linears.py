@@ -28,7 +28,6 @@ from graphml_cpu.lowering.step import (
     Workspace,
     decodable,
     leading,
-    one_symbol,
     rows,
     width,
 )
@@ -46,9 +45,8 @@ def _products(node: Node) -> tuple[Node, list[tuple[Node, Node | int]]]:
 
 
 def _refuses_linears(node: Node) -> str | None:
-    x, products = _products(node)
-    reasons = [decodable(weight) for weight, _ in products]
-    return next((reason for reason in reasons if reason), None) or one_symbol(x)
+    reasons = [decodable(weight) for weight, _ in _products(node)[1]]
+    return next((reason for reason in reasons if reason), None)
 
 
 def _lower_linears(node: Node, threads: int, one_order: bool = False) -> list[Step]:
@@ -88,7 +86,7 @@ def _refuses_glu(node: Node) -> str | None:
         return f"no kernel multiplies {gate.dtype.name} as the file has it"
     if node.dtype.is_format and not is_packed(node.dtype):
         return f"no kernel converts to {node.dtype.name}"
-    return decodable(gate) or one_symbol(x)
+    return decodable(gate)
 
 
 def _workspace(node: Node, threads: int) -> int:

@@ -14,7 +14,6 @@ from graphml_cpu.lowering.step import (
     Table,
     Workspace,
     leading,
-    one_symbol,
     width,
 )
 
@@ -22,8 +21,8 @@ _MODULE = "graphml_cpu.kernels.products.low_rank"
 
 
 def _refuses(node: Node) -> str | None:
-    other = next((one for one in node.inputs if one.dtype.name != "f32"), None)
-    return one_symbol(node) or (f"{other.name} is {other.dtype.name}" if other else None)
+    other = next((operand for operand in node.inputs if operand.dtype.name != "f32"), None)
+    return f"{other.name} is {other.dtype.name}" if other else None
 
 
 def _ranks(node: Node) -> list[int]:

@@ -5,16 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from graphml.ir.node import Node
-from graphml.ir.shape import Symbol, bounds
+from graphml.ir.shape import bounds
 from graphml_cpu.layouts import panel_scratch_bytes
 from graphml_cpu.lowering.linear import panels_kernel
-from graphml_cpu.lowering.step import Argument, Lowering, Scratch, Step, leading, one_symbol, row_bytes
-
-
-def _refuses(node: Node) -> str | None:
-    weight = node.inputs[0]
-    symbolic = any(isinstance(dim, Symbol) for dim in weight.shape)
-    return f"{weight.name} has a symbolic dimension" if symbolic else one_symbol(node)
+from graphml_cpu.lowering.step import Argument, Lowering, Scratch, Step, leading, row_bytes
 
 
 def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
@@ -37,4 +31,4 @@ def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
     return [Step(panels_kernel("f32", one_order), arguments, writes=("y",))]
 
 
-MUL_MAT = Lowering(("mul_mat",), _lower, refuses=_refuses, one_order=partial(_lower, one_order=True))
+MUL_MAT = Lowering(("mul_mat",), _lower, one_order=partial(_lower, one_order=True))

@@ -10,7 +10,6 @@ from graphml_cpu.lowering.step import (
     Lowering,
     Part,
     Step,
-    known_rows,
     leading,
     number,
     row_bytes,
@@ -48,7 +47,7 @@ def _refuses_add_norm(node: Node) -> str | None:
     normed = node.type.parts[1].dtype
     if normed.is_format and not is_packed(normed):
         return f"no kernel converts to {normed.name}"
-    return known_rows(node)
+    return None
 
 
 def _lower_add_norm(node: Node, threads: int) -> list[Step]:
@@ -76,6 +75,5 @@ ADD_NORM = Lowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_nor
 NORM = Lowering(
     ("rms_norm", "rms_norm_mul", "layer_norm", "layer_norm_mul", "l2_norm"),
     _lower,
-    refuses=known_rows,
     replicable=True,
 )

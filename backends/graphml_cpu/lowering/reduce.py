@@ -11,7 +11,6 @@ from graphml_cpu.lowering.step import (
     Lowering,
     Step,
     Workspace,
-    known_rows,
     leading,
     row_bytes,
     rows,
@@ -64,7 +63,6 @@ def _lower(node: Node, threads: int) -> list[Step]:
 REDUCE = Lowering(
     ("softmax", *_TO_NUMBERS),
     _lower,
-    refuses=known_rows,
     workspace=_workspace,
     replicable=True,
     shared=_long,
@@ -84,7 +82,7 @@ def _lower_cumsum(node: Node, threads: int) -> list[Step]:
     return [Step(KernelRef("cumsum", _MODULE, "make_cumsum"), arguments)]
 
 
-CUMSUM = Lowering(("cumsum",), _lower_cumsum, refuses=known_rows, replicable=True)
+CUMSUM = Lowering(("cumsum",), _lower_cumsum, replicable=True)
 
 
 def _lower_mean(node: Node, threads: int) -> list[Step]:

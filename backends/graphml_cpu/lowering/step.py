@@ -138,30 +138,9 @@ def row_bytes(value: Node | Type) -> int:
     return value.dtype.bytes_for(width(value))
 
 
-def one_symbol(node: Node) -> str | None:
-    """Refuse a value with several symbolic dimensions among its rows, or several rows of a symbolic width."""
-    symbolic = sum(isinstance(dim, Symbol) for dim in node.shape[:-1])
-    if symbolic > 1:
-        return f"{node.name} has several symbolic dimensions"
-    return None if set(node.shape[:-1]) <= {1} else known_width(node)
-
-
-def known_width(node: Node) -> str | None:
-    """Refuse a value whose last dimension is symbolic."""
-    return f"{node.name} has rows of a symbolic width" if isinstance(node.shape[-1], Symbol) else None
-
-
-def known_rows(node: Node) -> str | None:
-    """Refuse an op along rows whose operand has not rows of one width, in one symbolic number."""
-    return known_width(node.inputs[0]) or one_symbol(node.inputs[0])
-
-
 def decodable(table: Node) -> str | None:
-    """Refuse rows whose elements no kernel decodes, or whose size is not known beforehand."""
-    if table.dtype.name not in formats.names():
-        return f"no kernel decodes {table.dtype.name}"
-    symbolic = any(isinstance(dim, Symbol) for dim in table.shape[1:])
-    return f"{table.name} has rows of a symbolic size" if symbolic else None
+    """Refuse rows whose elements no kernel decodes."""
+    return None if table.dtype.name in formats.names() else f"no kernel decodes {table.dtype.name}"
 
 
 def cache_type(state: Node) -> str | None:

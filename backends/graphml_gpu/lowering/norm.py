@@ -11,7 +11,6 @@ from graphml_gpu.dispatch import (
     Part,
     all_of,
     along,
-    known_width,
     number,
     rows,
     width,
@@ -24,7 +23,7 @@ _CONVERTED = "q8_1"
 
 
 def _f32(node: Node) -> str | None:
-    return all_of(node, "f32") or known_width(node)
+    return all_of(node, "f32")
 
 
 def _refuses_converted(node: Node) -> str | None:

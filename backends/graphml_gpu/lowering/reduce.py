@@ -11,7 +11,6 @@ from graphml_gpu.dispatch import (
     Scalar,
     all_of,
     along,
-    known_width,
     rows,
     width,
 )
@@ -37,7 +36,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     return [Dispatch(kernel, constants, {"x": x, "out": node}, scalars, along(count), node.op.name)]
 
 
-REDUCE = Lowering(tuple(_KERNELS), _lower, refuses=lambda node: all_of(node, "f32") or known_width(node))
+REDUCE = Lowering(tuple(_KERNELS), _lower, refuses=lambda node: all_of(node, "f32"))
 
 
 def _lower_mean_rows(node: Node, context: Context) -> list[Dispatch]:

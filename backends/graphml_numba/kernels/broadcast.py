@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
-from graphml_cpu.lowering.step import Step, one_symbol
+from graphml_cpu.lowering.step import Step
 
 from graphml.ir.node import Node
 from graphml_numba.helpers import Array, Number, helper
@@ -19,8 +19,7 @@ DIMS = 4
 
 def refuses(node: Node) -> str | None:
     """Why an op has no kernel."""
-    too_many = len(node.shape) > DIMS
-    return f"{node.name} has more than {DIMS} dimensions" if too_many else one_symbol(node)
+    return f"{node.name} has more than {DIMS} dimensions" if len(node.shape) > DIMS else None
 
 
 def in_four(value: Node) -> ArrayValue:

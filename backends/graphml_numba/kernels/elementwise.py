@@ -14,7 +14,6 @@ from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
 from graphml_cpu.lowering.step import Step
 
 from graphml.ir.node import Node
-from graphml.ir.shape import Symbol
 from graphml_numba.helpers import F32, F64, Array, Number, helper
 from graphml_numba.kernel_of import kernel_of
 from graphml_numba.kernels.exponential import exp, sigmoid, tanh
@@ -152,12 +151,7 @@ def _each(node: Node, function: Callable[..., Any]) -> Step:
     return array_step(function, arrays, count, name=node.op.name)
 
 
-def _refuses_each(node: Node) -> str | None:
-    symbols = sum(isinstance(dim, Symbol) for dim in node.shape)
-    return f"{node.name} has several symbolic dimensions" if symbols > 1 else None
-
-
-@kernel_of("cast", call=_each, refuses=_refuses_each)
+@kernel_of("cast", call=_each, refuses=lambda node: None)
 def cast(out: Array, x: Array, begin: int, end: int) -> None:
     """out = x as the other of float32 and int32: toward zero and within the range, 0 for NaN."""
     for i in range(begin, end):

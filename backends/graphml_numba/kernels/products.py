@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
-from graphml_cpu.lowering.step import Step, one_symbol
+from graphml_cpu.lowering.step import Step
 
 from graphml.ir.node import Node
-from graphml.ir.shape import Dim, Symbol
+from graphml.ir.shape import Dim
 from graphml_numba.helpers import F32, Array
 from graphml_numba.kernel_of import kernel_of
 from graphml_numba.kernels.formats import SCRATCH, RowFormat, has_format, row_format
@@ -31,9 +31,7 @@ def refuses_product(node: Node) -> str | None:
         return f"no kernel decodes {weight.dtype.name}"
     if x.dtype.name != "f32":
         return f"no kernel multiplies with rows of {x.dtype.name}"
-    if weight.dtype.is_format and isinstance(weight.shape[-1], Symbol):
-        return f"{weight.name} has rows of a symbolic size"
-    return one_symbol(x)
+    return None
 
 
 def rows_of(value: Node, last: Dim) -> ArrayValue:

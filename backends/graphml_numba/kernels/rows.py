@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, joined
-from graphml_cpu.lowering.step import Step, one_symbol
+from graphml_cpu.lowering.step import Step
 
 from graphml.ir.node import Node
-from graphml.ir.shape import Shape, Symbol
+from graphml.ir.shape import Shape
 from graphml_numba.helpers import F32, Array
 from graphml_numba.kernel_of import kernel_of
 from graphml_numba.kernels.formats import SCRATCH, RowFormat, has_format, row_format
@@ -21,12 +21,8 @@ Maker = Callable[..., Callable[..., Any]]
 
 def refuses_rows(node: Node) -> str | None:
     """Why rows are not decoded."""
-    table = node.inputs[0]
-    if not has_format(table.dtype.name):
-        return f"no kernel decodes {table.dtype.name}"
-    if any(isinstance(dim, Symbol) for dim in table.shape[1 if node.op.name == "get_rows" else -1 :]):
-        return f"{table.name} has rows of a symbolic size"
-    return one_symbol(node)
+    kind = node.inputs[0].dtype.name
+    return None if has_format(kind) else f"no kernel decodes {kind}"
 
 
 def stored_rows(value: Node, lead: Shape, row: Shape) -> ArrayValue:
