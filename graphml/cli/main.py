@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import importlib
 import keyword
 import os
@@ -193,6 +194,7 @@ def graphml_command(
 
 def main() -> None:
     """Run the command line."""
+    gc.set_threshold(50_000, 20, 100)  # graphs are many small objects, which stay
     if sys.stdout is None:  # as Python has it where the descriptor was closed
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
     for stream in (sys.stdin, sys.stdout, sys.stderr):
