@@ -6,6 +6,7 @@ of graphs and what `checks` tells of them; nothing of how.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,18 +15,22 @@ from pathlib import Path
 from graphml.errors import UsageError
 from graphml.fuzz.checks import Difference, Side, check
 from graphml.fuzz.graphs import Drawn, random_graph
-from graphml.fuzz.script import write_script
+from graphml.fuzz.script import without_lines, write_script
 from graphml.fuzz.shrink import shrink
 from graphml.replaced_file import replacing
 
 
 @dataclass
 class Record:
-    """What was tried. next: the number of the next graph. trying: of the one that is being checked, or -1."""
+    """What was tried. next: the number of the next graph. trying: of the one that is being checked, or -1.
+
+    drawn: a digest of some graphs; numbers are other graphs where ops or what draws them have changed.
+    """
 
     backends: list[str]
     first: int
     next: int
+    drawn: str
     trying: int = -1
     n_nodes: int = 0
     found: list[dict[str, str | int]] = field(default_factory=list)
@@ -33,8 +38,9 @@ class Record:
     @classmethod
     def read(cls, path: Path | None, backends: Sequence[str], first: int) -> Record:
         """The record of a file, or a new one; a `UsageError` for the record of other backends or graphs."""
+        drawn = _digest()
         if path is None or not path.exists():
-            return cls(list(backends), first, first)
+            return cls(list(backends), first, first, drawn)
         try:
             record = cls(**json.loads(path.read_text()))
             same = record.backends == list(backends) and record.first == first
@@ -45,7 +51,17 @@ class Record:
                 f"{path} is the record of {','.join(record.backends)} from graph {record.first}; wanted "
                 f"{','.join(backends)} from {first}: name another file"
             )
+        if record.drawn != drawn:
+            raise UsageError(
+                f"{path} is the record of other graphs: ops have changed since, and what a number draws with "
+                "them; name another file"
+            )
         return record
+
+
+def _digest() -> str:
+    graphs = "".join(without_lines(random_graph(number)) for number in range(8))
+    return hashlib.sha256(graphs.encode()).hexdigest()[:16]
 
 
 def run(

@@ -40,12 +40,17 @@ raise SystemExit(1 if difference else 0)
 '''
 
 
+def without_lines(drawn: Drawn) -> str:
+    """The graph's text without the source lines of its nodes."""
+    return re.sub(r' at "[^"]*":\d+$', "", text.write(drawn.graph), flags=re.MULTILINE)
+
+
 def write_script(drawn: Drawn, difference: Difference, folder: Path) -> Path:
     """`fuzz_NUMBER.py` and its arrays; the graph is in its text form, a line a node."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"fuzz_{drawn.number}.py"
     nodes = [node for node in drawn.graph.nodes if node.op not in LEAVES]
-    graph = re.sub(r' at "[^"]*":\d+$', "", text.write(drawn.graph), flags=re.MULTILINE)
+    graph = without_lines(drawn)
     feed = drawn.feed
     path.write_text(
         _SCRIPT.format(

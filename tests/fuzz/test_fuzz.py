@@ -172,6 +172,9 @@ def test_a_run_writes_scripts_and_goes_on_from_its_record(
     assert again.found[-1]["way"] == "end"
     with pytest.raises(UsageError, match="is the record of reference from graph 0; wanted cpu from 0"):
         campaign.Record.read(path, ["cpu"], 0)
+    path.write_text(json.dumps({**held, "drawn": "of other ops"}))
+    with pytest.raises(UsageError, match="is the record of other graphs"):
+        campaign.Record.read(path, ["reference"], 0)
     path.write_text("{}")
     with pytest.raises(UsageError, match="wanted the record of a `graphml fuzz`"):
         campaign.Record.read(path, ["cpu"], 0)
