@@ -13,7 +13,7 @@ import numpy as np
 
 from graphml.errors import GraphError
 from graphml.fuzz.graphs import Drawn
-from graphml.ir.dtype import F32
+from graphml.ir.dtype import F32, I32
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
@@ -26,6 +26,7 @@ INT8 = 0.5 / 127  # of a row's largest, where a product with weights in blocks m
 RUNS = 3
 TIMES = 40.0  # how much farther than the disturbed results a right one may be
 LONG = 16  # elements of a row, of which one surely moves as far as it may
+_STEPS = frozenset({"floor", "round", "less", "less_equal", "equal"})
 LEAST = (1e-5, 1e-6)  # of the largest element of a row, and of any: tails of gelu and softplus
 
 
@@ -86,6 +87,19 @@ def run(
 def _multiplies_blocks(node: Node) -> bool:
     """A product whose weights are of a format: in NumPy they reach it through `dequantize`."""
     return node.op.name in ("mul_mat", "mul_mat_id") and node.inputs[0].op.name == "dequantize"
+
+
+def turned_by_rounding(graph: Graph) -> set[str]:
+    """The outputs behind a step function behind a rounded operand: a number beside a step goes either way."""
+    rounded: set[Node] = set()
+    turned: set[Node] = set()
+    for node in graph.nodes:
+        if _multiplies_blocks(node) or not rounded.isdisjoint(node.inputs):
+            rounded.add(node)
+        steps = node.op.name in _STEPS or node.dtype is I32
+        if (steps and not rounded.isdisjoint(node.inputs)) or not turned.isdisjoint(node.inputs):
+            turned.add(node)
+    return {name for name, node in graph.outputs.items() if node in turned}
 
 
 def _rounded(value: Array, generator: np.random.Generator) -> Array:
