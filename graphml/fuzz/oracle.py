@@ -25,6 +25,8 @@ OF_ROW = 2e-7  # of the largest element of its row
 INT8 = 0.5 / 127  # of a row's largest, where a product with weights in blocks may round
 RUNS = 3
 TIMES = 40.0  # how much farther than the disturbed results a right one may be
+STORED = 2.0  # the same where only what goes into a state of fewer bits is rounded up or down at will
+F16 = 2.0**-11  # of a number's size, what rounding to float16 moves it at most
 LONG = 16  # elements of a row, of which one surely moves as far as it may
 _STEPS = frozenset({"floor", "round", "less", "less_equal", "equal"})
 LEAST = (1e-5, 1e-6)  # of the largest element of a row, and of any: tails of gelu and softplus
@@ -43,14 +45,15 @@ def wanted(drawn: Drawn) -> dict[str, Wanted]:
     clean = run(drawn.graph, drawn.arrays())
     generator = np.random.default_rng(drawn.number)
     far = {name: np.zeros(value.shape) for name, value in clean.items()}
+    rounds = any(_rounds_a_state(node) for node in drawn.graph.nodes)
     with np.errstate(all="ignore"):
-        for _ in range(RUNS):
+        for stored_alone in [False] * RUNS + [True] * rounds:
             try:
-                disturbed = run(drawn.graph, drawn.arrays(), generator)
+                disturbed = run(drawn.graph, drawn.arrays(), generator, stored_alone)
             except GraphError:  # a disturbed value is NaN, which formats refuse
                 disturbed = {name: np.full(value.shape, np.nan) for name, value in clean.items()}
             for name, value in disturbed.items():
-                away = np.abs(value.astype(np.float64) - clean[name])
+                away = np.abs(value.astype(np.float64) - clean[name]) * (STORED if stored_alone else TIMES)
                 far[name] = np.where(np.isfinite(away), np.maximum(far[name], away), np.nan)
         return {name: Wanted(value, _limit(value, far[name])) for name, value in clean.items()}
 
@@ -60,26 +63,34 @@ def _limit(value: Array, far: Array) -> Array:
     size = np.abs(value.astype(np.float64))
     axis = -1 if value.ndim and value.shape[-1] >= LONG else None
     most, largest = (of.max(axis=axis, keepdims=True) for of in (far, size))
-    return np.broadcast_to(TIMES * most + LEAST[0] * largest + LEAST[1], value.shape)
+    return np.broadcast_to(most + LEAST[0] * largest + LEAST[1], value.shape)
 
 
 def run(
-    graph: Graph, arrays: Mapping[str, Array], disturb: np.random.Generator | None = None
+    graph: Graph,
+    arrays: Mapping[str, Array],
+    disturb: np.random.Generator | None = None,
+    stored_alone: bool = False,
 ) -> dict[str, Array]:
-    """The outputs, of an array for each leaf; states are changed in place. disturb: each node's result is."""
+    """The outputs, of an array for each leaf; states are changed in place.
+
+    disturb: each node's result is; stored_alone: only what is rounded where a state keeps it.
+    """
     values: dict[Node, Array] = {}
+    every = None if stored_alone else disturb
     for node in graph.nodes:
         if node.op in LEAVES:
             held = arrays[node.name]
-            values[node] = held if disturb is None or node.dtype is not F32 else _disturbed(held, disturb)
+            values[node] = held if every is None or node.dtype is not F32 else _disturbed(held, every)
             continue
         operands: Mapping[Node, Array] = values
-        if disturb is not None and _multiplies_blocks(node):
-            operands = {**values, node.inputs[1]: _rounded(values[node.inputs[1]], disturb)}
+        if disturb is not None and (_rounds_a_state(node) if every is None else _multiplies_blocks(node)):
+            step = F16 if node.dtype.name == "f16" else INT8
+            operands = {**values, node.inputs[1]: _rounded(values[node.inputs[1]], disturb, step)}
         with np.errstate(all="ignore"):
             value = evaluate(node, operands)
-        if disturb is not None and node.dtype is F32 and not node.op.view and not node.op.is_write:
-            value = _disturbed(value, disturb)
+        if every is not None and node.dtype is F32 and not node.op.view and not node.op.is_write:
+            value = _disturbed(value, every)
         values[node] = value
     return {name: np.array(values[node]) for name, node in graph.outputs.items()}
 
@@ -87,6 +98,10 @@ def run(
 def _multiplies_blocks(node: Node) -> bool:
     """A product whose weights are of a format: in NumPy they reach it through `dequantize`."""
     return node.op.name in ("mul_mat", "mul_mat_id") and node.inputs[0].op.name == "dequantize"
+
+
+def _rounds_a_state(node: Node) -> bool:
+    return node.op.is_write and node.dtype is not F32
 
 
 def turned_by_rounding(graph: Graph) -> set[str]:
@@ -102,9 +117,9 @@ def turned_by_rounding(graph: Graph) -> set[str]:
     return {name for name, node in graph.outputs.items() if node in turned}
 
 
-def _rounded(value: Array, generator: np.random.Generator) -> Array:
+def _rounded(value: Array, generator: np.random.Generator, step: float) -> Array:
     most = np.abs(value).max(axis=-1, keepdims=True)
-    return np.asarray(value + INT8 * most * generator.uniform(-1, 1, value.shape), np.float32)
+    return np.asarray(value + step * most * generator.uniform(-1, 1, value.shape), np.float32)
 
 
 def _disturbed(value: Array, generator: np.random.Generator) -> Array:
