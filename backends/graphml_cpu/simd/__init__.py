@@ -29,7 +29,7 @@ from graphml_cpu.simd.arithmetic import (
     zero,
 )
 from graphml_cpu.simd.atomics import atomic_add, atomic_load, atomic_store, compare_swap, pause
-from graphml_cpu.simd.bfloats import bf16_to_f32, dot2_bf16, f32_to_bf16
+from graphml_cpu.simd.bfloats import bf16_to_f32, dot2_bf16, f32_to_bf16, narrow_to_bf16
 from graphml_cpu.simd.calls import call_kernel
 from graphml_cpu.simd.lanes import (
     any_lane,
@@ -157,6 +157,7 @@ __all__ = [
     "min_lanes",
     "minimum",
     "narrow_saturated",
+    "narrow_to_bf16",
     "pause",
     "prefetch",
     "prefetch_near",

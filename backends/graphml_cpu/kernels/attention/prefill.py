@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from graphml_cpu import target
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.attention.cache_elements import row_bytes
@@ -27,8 +28,10 @@ from graphml_cpu.kernels.attention.query_tiles import (
     make_bend,
     make_clear_queries,
     make_finish,
+    make_load_keys_in_pairs,
     make_load_query,
     make_load_rows,
+    make_load_values_in_pairs,
     make_places,
     make_soften,
 )
@@ -44,16 +47,31 @@ from graphml_cpu.simd import (
 )
 
 
-def make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
-    """`attend(...)`: the queries in scratch against positions [start, end) of their sequence."""
+def takes_pairs(k_dtype: str, v_dtype: str, d_k: int) -> bool:
+    """Whether scores and values are products of bfloat16: twice as many an instruction, where there is one.
+
+    A cache of float32 keeps all bits.
+    """
+    return target.current().has_bf16 and d_k % 2 == 0 and "f32" not in (k_dtype, v_dtype)
+
+
+def make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int, pairs: bool = False) -> Any:
+    """`attend(...)`: the queries in scratch against positions [start, end) of their sequence.
+
+    pairs: in products of bfloat16 (`takes_pairs`), as the queries are.
+    """
     places = make_places(d_k, d_v)
     value_rows = prefill_values(d_v)
     queries_at, keys_at, values_at = places.queries, places.keys, places.values
     weights_at, out_at, alpha_at = places.weights, places.out, places.alpha
-    load_keys = make_load_rows(k_dtype, d_k, d_k * 4)
-    load_values = make_load_rows(v_dtype, d_v, value_rows * 4)
-    scores, weigh = by_vectors(rescaled=False), by_vectors(rescaled=True)
-    bend, soften = make_bend(places), make_soften(places)
+    load_keys = make_load_keys_in_pairs(k_dtype, d_k) if pairs else make_load_rows(k_dtype, d_k, d_k * 4)
+    load_values = (
+        make_load_values_in_pairs(v_dtype, d_v) if pairs else make_load_rows(v_dtype, d_v, value_rows * 4)
+    )
+    scores, weigh = by_vectors(rescaled=False, pairs=pairs), by_vectors(rescaled=True, pairs=pairs)
+    bend, soften = make_bend(places), make_soften(places, pairs)
+    held = 2 if pairs else 1  # numbers in an int32
+    k_row = d_k * 4 // held
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
 
     @inline
@@ -70,19 +88,20 @@ def make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
             load_keys(k, n_head_kv * k_bytes, n_cells, block, count, table, shift, scratch + keys_at)
             load_values(v, n_head_kv * v_bytes, n_cells, block, count, table, shift, scratch + values_at)
             weights = scratch + weights_at
-            scores(vectors, count, scratch + keys_at, d_k * 4, 4, scratch + queries_at, d_k, weights, 0)
+            scores(vectors, count, scratch + keys_at, k_row, 4, scratch + queries_at, d_k // held, weights, 0)
             for lane in range(0, vectors * STEP, STEP):
                 if bent or block < all_first or block + count > all_end:
                     bend(scratch, lane, block, count, softcap, max_bias)
                 soften(scratch, lane, count)
-            weigh(vectors, value_rows, scratch + values_at, 4, value_rows * 4, weights, count, out, alpha)
+            steps = (count + held - 1) // held
+            weigh(vectors, value_rows, scratch + values_at, 4, value_rows * 4, weights, steps, out, alpha)
 
     return attend
 
 
-def _make_load_tile(d_k: int, places: Places) -> Any:
+def _make_load_tile(d_k: int, places: Places, pairs: bool) -> Any:
     """`load_tile(...)`: the lanes of consecutive tokens, token by token, and what each sees."""
-    load_query, clear_queries = make_load_query(d_k, places), make_clear_queries(d_k, places)
+    load_query, clear_queries = make_load_query(d_k, places, pairs), make_clear_queries(d_k, places)
     begin_lane = make_begin_lane(places)
 
     @inline
@@ -176,8 +195,9 @@ def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
     """
     places = make_places(d_k, d_v)
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
-    load_tile = _make_load_tile(d_k, places)
-    attend, finish = make_attend(k_dtype, v_dtype, d_k, d_v), make_finish(d_v, places)
+    pairs = takes_pairs(k_dtype, v_dtype, d_k)
+    load_tile = _make_load_tile(d_k, places, pairs)
+    attend, finish = make_attend(k_dtype, v_dtype, d_k, d_v, pairs), make_finish(d_v, places)
 
     def attention_prefill(
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,

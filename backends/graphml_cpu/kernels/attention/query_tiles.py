@@ -12,27 +12,32 @@ from typing import Any
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.attention.paging import cell_of, slope_of
-from graphml_cpu.kernels.attention.tiles import make_outer_tile
+from graphml_cpu.kernels.attention.tiles import make_local_memory, make_outer_tile
 from graphml_cpu.kernels.formats import make_decode
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.layouts import PREFILL_BLOCK, PREFILL_LANE_ARRAYS, PREFILL_VECTORS, prefill_values
 from graphml_cpu.simd import (
     F32,
     I32,
+    U32,
     WIDTH,
     absolute,
+    convert,
     exp,
     f32,
     fma,
     load,
     load_f32,
+    load_i32,
     maximum,
+    narrow_to_bf16,
     select,
     splat,
     store,
     store_f32,
     store_i32,
     tanh,
+    vector,
     zero,
 )
 
@@ -75,10 +80,10 @@ def make_places(d_k: int, d_v: int) -> Places:
     return Places(first, end, position, slope, sink, top, total, alpha, queries, keys, values, weights, out)
 
 
-def by_vectors(rescaled: bool) -> Any:
+def by_vectors(rescaled: bool, pairs: bool) -> Any:
     """`tile(vectors, ...)`: `make_outer_tile` for 1 to 3 vectors of queries."""
     tile_1, tile_2, tile_3 = (
-        make_outer_tile(TILE_ROWS, vectors, WIDTH, rescaled) for vectors in range(1, VECTORS + 1)
+        make_outer_tile(TILE_ROWS, vectors, WIDTH, rescaled, pairs) for vectors in range(1, VECTORS + 1)
     )
 
     @inline
@@ -113,9 +118,59 @@ def make_load_rows(dtype: str, d: int, row_bytes: int) -> Any:
     return load_rows
 
 
-def make_load_query(d_k: int, places: Places) -> Any:
+def make_load_keys_in_pairs(dtype: str, d: int) -> Any:
+    """As `make_load_rows`, to rows of bfloat16 that follow each other: an int32 holds two of one position."""
+    decode, lanes = make_decode(dtype), math.gcd(d, WIDTH)
+    part, local_row = vector("f32", lanes), make_local_memory(d * 4)
+
+    @inline
+    def load_keys(
+        cache: int, cell_bytes: int, n_cells: int, first: int, count: int, table: int, shift: int, out: int
+    ) -> None:
+        decoded = local_row()
+        for row in range(count):
+            source = cache + cell_of(first + row, table, shift, n_cells) * cell_bytes
+            decode(source, decoded, d)
+            for i in range(0, d, lanes):
+                store(out + (row * d + i) * 2, narrow_to_bf16(load(part, decoded + i * 4)))
+
+    return load_keys
+
+
+def make_load_values_in_pairs(dtype: str, d: int) -> Any:
+    """As `make_load_rows`, to rows of two positions: an int32 holds an element of both, in bfloat16.
+
+    The second of a last position alone is zero.
+    """
+    decode, rounded = make_decode(dtype), prefill_values(d)
+    lanes = math.gcd(rounded, WIDTH)
+    part, words = vector("f32", lanes), vector("u32", lanes)
+    local_even, local_odd = make_local_memory(rounded * 4), make_local_memory(rounded * 4)
+
+    @inline
+    def load_values(
+        cache: int, cell_bytes: int, n_cells: int, first: int, count: int, table: int, shift: int, out: int
+    ) -> None:
+        even, odd = local_even(), local_odd()
+        for row in range(0, count, 2):
+            decode(cache + cell_of(first + row, table, shift, n_cells) * cell_bytes, even, d)
+            if row + 1 < count:
+                decode(cache + cell_of(first + row + 1, table, shift, n_cells) * cell_bytes, odd, d)
+            else:
+                for i in range(0, rounded, lanes):
+                    store(odd + i * 4, zero(part))
+            for i in range(0, rounded, lanes):
+                low = convert(words, narrow_to_bf16(load(part, even + i * 4)))
+                high = convert(words, narrow_to_bf16(load(part, odd + i * 4)))
+                store(out + (row // 2 * rounded + i) * 4, low | (high << 16))
+
+    return load_values
+
+
+def make_load_query(d_k: int, places: Places, pairs: bool = False) -> Any:
     """`load_query(q, scratch, lane, heads, scale)`: the heads of one token into lanes from `lane` on."""
-    queries_at = places.queries
+    queries_at, lanes = places.queries, math.gcd(d_k, WIDTH)
+    part, local_row = vector("f32", lanes), make_local_memory(d_k * 2)
 
     @inline
     def load_query(q: int, scratch: int, lane: int, heads: int, scale: Number) -> None:
@@ -124,7 +179,17 @@ def make_load_query(d_k: int, places: Places) -> Any:
             for i in range(d_k):
                 store_f32(to + i * ROW, load_f32(source + i * 4) * scale)
 
-    return load_query
+    @inline
+    def load_query_in_pairs(q: int, scratch: int, lane: int, heads: int, scale: Number) -> None:
+        row = local_row()
+        for head in range(heads):
+            source, to = q + head * d_k * 4, scratch + queries_at + (lane + head) * 4
+            for i in range(0, d_k, lanes):
+                store(row + i * 2, narrow_to_bf16(load(part, source + i * 4) * scale))
+            for i in range(d_k // 2):
+                store_i32(to + i * ROW, load_i32(row + i * 4))
+
+    return load_query_in_pairs if pairs else load_query
 
 
 def make_clear_queries(d_k: int, places: Places) -> Any:
@@ -193,33 +258,58 @@ def make_bend(places: Places) -> Any:
     return bend
 
 
-def make_soften(places: Places) -> Any:
-    """`soften(...)`: one vector of scores of a block -> weights, in place; maximum, sum, alpha."""
+def make_soften(places: Places, pairs: bool) -> Any:
+    """`soften(...)`: one vector of scores of a block -> weights, in place; maximum, sum, alpha.
+
+    pairs: the weights of two positions in each int32, in bfloat16; that of no position is zero.
+    """
     top_at, total_at, alpha_at, weights_at = places.top, places.total, places.alpha, places.weights
 
     @inline
-    def soften(scratch: int, lane: int, count: int) -> None:
-        column = scratch + weights_at + lane
-        old = load(F32, scratch + top_at + lane)
+    def highest(column: int, count: int, old: Vector) -> Vector:
         a, b = old, old
         for row in range(0, count - 1, 2):
             a = maximum(a, load(F32, column + row * ROW))
             b = maximum(b, load(F32, column + row * ROW + ROW))
         if count % 2 == 1:
             a = maximum(a, load(F32, column + (count - 1) * ROW))
-        top = maximum(a, b)
+        return maximum(a, b)
+
+    @inline
+    def finish(scratch: int, lane: int, old: Vector, top: Vector, base: Vector, total: Vector) -> None:
+        alpha = exp(old - base)
+        store(scratch + top_at + lane, top)
+        store(scratch + alpha_at + lane, alpha)
+        store(scratch + total_at + lane, fma(load(F32, scratch + total_at + lane), alpha, total))
+
+    @inline
+    def soften(scratch: int, lane: int, count: int) -> None:
+        column, old = scratch + weights_at + lane, load(F32, scratch + top_at + lane)
+        top = highest(column, count, old)
         base = _finite_or_zero(top)
         total = zero(F32)
         for row in range(count):
             weight = exp(load(F32, column + row * ROW) - base)
             store(column + row * ROW, weight)
             total = total + weight
-        alpha = exp(old - base)
-        store(scratch + top_at + lane, top)
-        store(scratch + alpha_at + lane, alpha)
-        store(scratch + total_at + lane, fma(load(F32, scratch + total_at + lane), alpha, total))
+        finish(scratch, lane, old, top, base, total)
 
-    return soften
+    @inline
+    def soften_in_pairs(scratch: int, lane: int, count: int) -> None:
+        column, old = scratch + weights_at + lane, load(F32, scratch + top_at + lane)
+        top = highest(column, count, old)
+        base = _finite_or_zero(top)
+        total = zero(F32)
+        for row in range(0, count, 2):
+            even, odd = exp(load(F32, column + row * ROW) - base), zero(F32)
+            if row + 1 < count:
+                odd = exp(load(F32, column + row * ROW + ROW) - base)
+            low, high = convert(U32, narrow_to_bf16(even)), convert(U32, narrow_to_bf16(odd))
+            store(column + row // 2 * ROW, low | (high << 16))
+            total = total + (even + odd)
+        finish(scratch, lane, old, top, base, total)
+
+    return soften_in_pairs if pairs else soften
 
 
 def make_finish(d_v: int, places: Places) -> Any:

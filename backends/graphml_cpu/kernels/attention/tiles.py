@@ -18,9 +18,11 @@ from graphml_cpu.frontend import types
 from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.attention.cache_elements import make_elements
 from graphml_cpu.simd import build
+from graphml_cpu.simd.bfloats import emit_dot2
 from graphml_cpu.simd.types import VectorType, splat_value
 
 _I64 = ir.IntType(64)
+_I32 = ir.IntType(32)
 _F32 = ir.FloatType()
 # Positions whose dot products are summed across lanes together.
 SCORE_ROWS = 4
@@ -59,8 +61,13 @@ def _fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Val
     return builder.fadd(builder.fmul(a, b), c)
 
 
-def _splat_from(builder: ir.IRBuilder, address: ir.Value, lanes: int) -> ir.Value:
-    return splat_value(builder, _load(builder, address, _F32), VectorType("f32", lanes))
+def _multiply_pairs(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    return emit_dot2(builder, c, a, b)
+
+
+def _splat_from(builder: ir.IRBuilder, address: ir.Value, lanes: int, element: ir.Type = _F32) -> ir.Value:
+    kind = VectorType("f32" if element is _F32 else "i32", lanes)
+    return splat_value(builder, _load(builder, address, element), kind)
 
 
 def _accumulators(builder: ir.IRBuilder, initial: Sequence[ir.Value]) -> list[ir.Value]:
@@ -192,15 +199,17 @@ def make_weigh_tile(
     return weigh_tile
 
 
-def make_outer_tile(rows: int, vectors: int, lanes: int, rescaled: bool) -> Any:
+def make_outer_tile(rows: int, vectors: int, lanes: int, rescaled: bool, pairs: bool = False) -> Any:
     """An operation `f(a, a_row, a_step, b, b_step, count, out, out_row, alpha)`: out = out * alpha + a @ b.
 
     a float32 [rows, count] with strides `a_row` and `a_step`; b float32 [count, vectors * lanes], rows
     `b_step` apart; out float32 [rows, vectors * lanes], rows `out_row` apart; alpha float32 [vectors *
     lanes], one factor per column. All strides in bytes. Without `rescaled`, out = a @ b and neither out nor
-    alpha is read.
+    alpha is read. pairs: an element of a and b is two bfloat16, of neighbours in the sum.
     """
     single = ir.VectorType(_F32, lanes)
+    element = _I32 if pairs else _F32
+    multiply_add = _multiply_pairs if pairs else _fma
     shape = [(row, part) for row in range(rows) for part in range(vectors)]
 
     @operation
@@ -227,13 +236,14 @@ def make_outer_tile(rows: int, vectors: int, lanes: int, rescaled: bool) -> Any:
                 a_at = builder.add(a, builder.mul(index, a_step))
                 b_at = builder.add(b, builder.mul(index, b_step))
                 columns = [
-                    _load(builder, _at(builder, b_at, part * lanes * 4), single) for part in range(vectors)
+                    _load(builder, _at(builder, b_at, part * lanes * 4), ir.VectorType(element, lanes))
+                    for part in range(vectors)
                 ]
                 for row in range(rows):
-                    factor = _splat_from(builder, builder.add(a_at, a_rows[row]), lanes)
+                    factor = _splat_from(builder, builder.add(a_at, a_rows[row]), lanes, element)
                     for part, column in enumerate(columns):
                         slot = sums[row * vectors + part]
-                        builder.store(_fma(builder, factor, column, builder.load(slot)), slot)
+                        builder.store(multiply_add(builder, factor, column, builder.load(slot)), slot)
             for place, slot in zip(places, sums, strict=True):
                 builder.store(builder.load(slot), build.pointer(builder, place, single), align=1)
             return context.get_dummy_value()
