@@ -12,7 +12,9 @@ from typing import Literal
 
 import numpy as np
 
+from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
+from graphml.inspect.copies import Copied
 from graphml.inspect.coverage import Coverage, coverage
 from graphml.inspect.forced import Arrays, extract, is_state, unit
 from graphml.inspect.inside import Inside, look_inside
@@ -38,6 +40,7 @@ class Reading:
 
     total: against the other run; here: from the same inputs, on the other backend; meaning: its graph against
     the other's, both on the other backend. None if the other run has no such value.
+    copied: set for a value after a copy to another device; here is then against the value before it.
     """
 
     step: str
@@ -47,6 +50,12 @@ class Reading:
     meaning: Difference | None
     limit: float
     verdict: Literal["ok", "wrong", "inherited"]
+    copied: Copied | None = None
+
+    @property
+    def op(self) -> str:
+        """The name of the node's op; of a copy between devices, `copy`."""
+        return self.node.op.name if self.copied is None else "copy"
 
 
 @dataclass(frozen=True)
@@ -54,10 +63,12 @@ class Finding:
     """A node that is wrong by itself.
 
     kind: "kernel": the kernel of the run's backend is wrong; "rewrite": the node computes something else than
-    the nodes that it replaced; "plan": all values are right only if they are kept. unit: the nodes that may
-    cause a difference, that one last; applied: the fusion that made it. graph, other: the unit in the run's
-    graph, and in the graph that it is compared with; arrays: the values of their leaves. token, position: of
-    the first wrong row in the step and in its sequence; None for a value without a row a token.
+    the nodes that it replaced; "copy": the value on a device is another than the one that was copied to it;
+    "plan": all values are right only if they are kept. backend: where the node is; copied: of a copy, which.
+    unit: the nodes that may cause a difference, that one last; applied: the fusion that made it. graph,
+    other: the unit in the run's graph, and in the graph that it is compared with; arrays: the values of their
+    leaves. token, position: of the first wrong row in the step and in its sequence; None for a value without
+    a row a token.
     """
 
     kind: Kind
@@ -75,6 +86,13 @@ class Finding:
     inside: Inside | None = None
     token: int | None = None
     position: int | None = None
+    backend: str = ""
+    copied: Copied | None = None
+
+    @property
+    def op(self) -> str:
+        """The name of the op to blame; `copy` for a copy between devices."""
+        return self.made_by.name if self.copied is None else "copy"
 
     @property
     def made_by(self) -> Op:
@@ -121,9 +139,10 @@ def bisect(
     findings += in_use  # a wrong kernel is the better explanation
     if findings and judge.own is not None:
         first = findings[0]
-        inside = look_inside(
-            first.graph, first.other, first.arrays, first.got, judge.own, judge.executor.device
-        )
+        own = judge.own
+        if isinstance(own, PartsDevice):
+            own = own.devices.get(first.backend, own)
+        inside = look_inside(first.graph, first.other, first.arrays, first.got, own, judge.executor.device)
         findings[0] = replace(first, inside=inside, kind=_kind(first, inside))
     seen = coverage(a, steps, bool(tried), judge)
     return Bisection(tuple(readings), tuple(findings), seen)
@@ -153,7 +172,8 @@ def _judge_step(step: Step, other: Step | None, benches: Benches) -> tuple[list[
         elif total is not None and total.nmse > max(limit, END_TO_END):
             verdict = "inherited"
         meaning = found[1].difference if found[1] is not None else None
-        readings.append(Reading(step.name, node, total, found[0].difference, meaning, limit, verdict))
+        copied = step.copies.get(name)
+        readings.append(Reading(step.name, node, total, found[0].difference, meaning, limit, verdict, copied))
     return readings, findings
 
 
@@ -181,9 +201,11 @@ def _finding(step: Step, node: Node, check: Check) -> Finding:
     applied = [one for one in step.applied if one.node in names]
     chosen = next((one for one in applied if one.node == maker(node).name), applied[-1] if applied else None)
     arrays = _arrays_of(Graph((*graph.nodes, *other.nodes), {}), step)
+    copied = step.copies.get(node.name)
     return Finding(
-        check.kind, step.name, node, check.difference, check.limit, nodes, graph, other, arrays,
-        check.got, check.wanted, chosen, None, *_first_wrong_row(step, node, check),
+        "copy" if copied is not None else check.kind, step.name, node, check.difference, check.limit, nodes,
+        graph, other, arrays, check.got, check.wanted, chosen, None, *_first_wrong_row(step, node, check),
+        step.backends.get(nodes[-1].name) or step.backends.get(node.name, ""), copied,
     )  # fmt: skip
 
 
