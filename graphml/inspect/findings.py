@@ -64,6 +64,8 @@ def _verdict(found_all: Bisection, first: Finding, a: Observation) -> str:
     ]
     if first.applied is not None:
         lines.append(f"made by the fusion {first.applied.fusion} of {', '.join(first.applied.covered)}")
+    if first.kind == "rewrite" and (first.culprits is not None or len(first.suspects) > 1):
+        lines.append(_blamed(first))
     if len(first.unit) > 1:
         lines.append(
             f"computed together with {', '.join(f'{n.name} ({n.op.name})' for n in first.unit[:-1])}"
@@ -86,6 +88,19 @@ def _told_kind(first: Finding, a: Observation) -> str:
     ends = {} if first.copied is None else {"source": first.copied.source, "target": first.copied.target}
     copies = " or a copy between devices" if any(step.copies for step in a.steps) else ""
     return _KINDS[first.kind].format(a=first.backend or a.facts["backend"], copies=copies, **ends)
+
+
+def _blamed(first: Finding) -> str:
+    found = first.culprits
+    names = ", ".join(dict.fromkeys((*first.suspects, *(found or ()))))
+    if found is None:
+        return f"fusions of these nodes, none tried alone: {names}"
+    if not found:
+        return f"it is wrong without these fusions too: {names}; suspect another pass"
+    off = ",".join(f"-{name}" for name in found)
+    if len(found) == 1:
+        return f"right with {off} alone; tried: {names}"
+    return f"right with {off} only together; tried: {names}"
 
 
 def _place(first: Finding) -> str:
@@ -201,6 +216,8 @@ def _finding(one: Finding) -> dict[str, Any]:
         "source": source_of(one.node.source),
         "fusion": one.applied.fusion if one.applied else None,
         "covered": list(one.applied.covered) if one.applied else [],
+        "suspects": list(one.suspects),
+        "culprits": None if one.culprits is None else list(one.culprits),
         "unit": [node.name for node in one.unit],
         "limit": one.limit, "difference": one.difference.as_json(),
         "hints": [] if one.inside is None else list(one.inside.hints),

@@ -172,7 +172,7 @@ class Bench:
         if key not in self._programs:
             parts = narrowed(forced(graph, given), wanted)
             self._programs[key] = Lowered(device or self.judge.executor.device, parts, self.weights)
-        return self._programs[key].run(_given(step, given))[0]
+        return self._programs[key].run(with_given(step, given))[0]
 
 
 class Judged:
@@ -284,6 +284,7 @@ def read(step: Step, name: str) -> Array:
     return step.given[name] if name in step.given else step.values[name]
 
 
-def _given(step: Step, names: Collection[str]) -> Arrays:
+def with_given(step: Step, names: Collection[str]) -> Arrays:
+    """A step's leaves, and the given values as the inputs of a forced graph."""
     values = {GIVEN + name: read(step, name) for name in names}
     return replace(step.arrays, inputs={**step.arrays.inputs, **values})

@@ -45,7 +45,7 @@ class Step:
     values: node -> its value, states after the step; arrays: the values of the leaves before it. unwatched:
     differences of logits and states between the program of sessions and the observed one, by name; None if it
     was not run. whole: see `Leg`. given: node -> the value that its readers read, if it is not the node's.
-    copies, backends: of a graph on several devices, see `graphml.inspect.copies`.
+    copies, backends: of a graph on several devices, see `graphml.inspect.copies`. fuse: the run's switches.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Step:
     given: Mapping[str, Array] = field(default_factory=dict)
     copies: Mapping[str, Copied] = field(default_factory=dict)
     backends: Mapping[str, str] = field(default_factory=dict)
+    fuse: str = ""
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ class _Run:
         unwatched = self._unwatched(watched, arrays, {**after, "logits": logits})
         step = Step(
             leg.name, graph, watched.plain, watched.applied, arrays, kept, unwatched, whole=leg.whole,
-            copies=watched.copies, backends=watched.backends,
+            copies=watched.copies, backends=watched.backends, fuse=self.options.fuse,
         )  # fmt: skip
         return step, after
 
