@@ -1,7 +1,7 @@
 """Copies between devices as nodes: each part of a placed graph shows the values that it received.
 
-A value before its copy is that of the device that computed it; the node of the copy reads the memory of the
-device that it was copied to. Knows prepared graphs and devices; nothing of how values are judged.
+A value before its copy is that of the device that computed it; the node of the copy is computed by the device
+that it was copied to. Knows prepared graphs and devices; nothing of how values are judged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphml.inspect.forced import OUTPUT, Lowered, apart, shown
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Attribute
-from graphml.ir.ops.layout import reshape
+from graphml.ir.ops.layout import columns, reshape
 from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Symbol, fixed
 from graphml.passes.cut import COPY
@@ -50,7 +50,7 @@ class WithCopies:
 def with_copies(prepared: Prepared, device: PartsDevice, weights: Mapping[str, Array]) -> WithCopies:
     """Lower a placed graph with every value kept, in the parts that it was cut into.
 
-    The node of a copy is called `VALUE@BACKEND:PART`; it is a view, so no kernel changes what it shows.
+    The node of a copy is called `VALUE@BACKEND:PART`.
     """
     assert prepared.placement is not None
     givers: dict[str, str] = {}
@@ -83,20 +83,24 @@ def without_copies(graph: Graph, copies: Mapping[str, Copied]) -> Graph:
 
 
 def _receiving(graph: Graph, givers: Mapping[str, str], suffix: str) -> Graph:
-    """A part whose nodes read its inputs from earlier parts through a view of each."""
+    """A part whose nodes read its inputs from earlier parts through a node for each."""
     new: dict[Node, Node] = {}
     order: list[Node] = []
     for node in graph.nodes:
         moved = node.on(tuple(new[source] for source in node.inputs))
         order.append(moved)
         if node.op is input_leaf and node.name in givers:
-            moved = _view(moved, node.name + suffix)
+            moved = _received(moved, node.name + suffix)
             order.append(moved)
         new[node] = moved
     return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
 
 
-def _view(node: Node, name: str) -> Node:
+def _received(node: Node, name: str) -> Node:
+    """All columns of an input: a kernel reads the device's memory; a view may be read in main memory."""
+    if node.shape and not isinstance(node.shape[-1], Symbol):
+        every: dict[str, Attribute] = {"start": 0, "stop": node.shape[-1]}
+        return Node(columns, (node,), node.type, name, every, node.source)
     kept = max((i + 1 for i, size in enumerate(node.shape) if isinstance(size, Symbol)), default=0)
     tail = tuple(fixed(size) for size in node.shape[kept:])
     attributes: dict[str, Attribute] = {"tail": tail, "keep": kept}

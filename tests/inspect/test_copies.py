@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from graphml_gpu.places import Inputs
 
 from graphml.inspect.bisect import bisect
 from graphml.inspect.compare import compare, wrong_copies
@@ -18,6 +19,7 @@ from graphml.inspect.observe import observe, restore, save
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import golden
+from tests.gpu.test_gpu_model import DEVICES
 from tests.inspect import faults
 from tests.inspect.bisected import IDS, NONE, Opened, first, opened, stories
 from tests.inspect.test_bisect import quantised
@@ -137,3 +139,24 @@ def test_a_wrong_kernel_is_that_of_its_device() -> None:
     assert [(part.node.op.name, part.wrong) for part in one.inside.parts] == [
         ("rms_norm", True), ("mul", False),
     ]  # fmt: skip
+
+
+@pytest.mark.skipif(not DEVICES, reason="neither wgpu nor OpenCL finds a device")
+def test_the_memory_of_a_gpu_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What arrives wrong there is seen, though it is right in main memory."""
+    right, backend = Inputs.upload, DEVICES[-1]
+
+    def lost(self: Inputs) -> None:
+        kept = {name: array.copy() for name, array in self.arrays.items()}
+        for array in (self.arrays[name] for name in kept if name == RESIDUAL.value):
+            array[0] = 0
+        right(self)
+        for name, array in kept.items():
+            self.arrays[name][...] = array
+
+    monkeypatch.setattr(Inputs, "upload", lost)
+    with placed(stories(), f"cpu:layers.0,{backend}:layers.1", f"cpu,{backend}") as both:
+        run = observe(both.a, IDS[:1], in_use=False)
+        rows = compare(run, observe(both.b, IDS[:1], NONE, in_use=False))
+    wrong = {row.copied for row in rows if row.copied is not None and row.difference.nmse}
+    assert wrong == {Copied(RESIDUAL.value, "cpu", backend)}
