@@ -22,13 +22,17 @@ from graphml.ir.ops.leaf import LEAVES
 
 ROUNDING = 2e-6  # of each element's size: approximations of exp and tanh, sums in another order
 OF_ROW = 2e-7  # of the largest element of its row
+FLOOR = 2e-8  # of any: where gelu and softplus end, nothing is left of what cancels
 INT8 = 0.5 / 127  # of a row's largest, where a product with weights in blocks may round
 RUNS = 3
+MORE_RUNS = 24  # before a difference is told
 TIMES = 40.0  # how much farther than the disturbed results a right one may be
 STORED = 2.0  # the same where only what goes into a state of fewer bits is rounded up or down at will
 F16 = 2.0**-11  # of a number's size, what rounding to float16 moves it at most
 LONG = 16  # elements of a row, of which one surely moves as far as it may
 _STEPS = frozenset({"floor", "round", "less", "less_equal", "equal"})
+_EXACT = _STEPS | {"maximum", "minimum", "max_rows", "min_rows", "where", "cast", "relu", "clamp", "neg",
+                   "abs", "dequantize"}  # fmt: skip
 LEAST = (1e-5, 1e-6)  # of the largest element of a row, and of any: tails of gelu and softplus
 
 
@@ -40,14 +44,14 @@ class Wanted:
     limit: Array
 
 
-def wanted(drawn: Drawn) -> dict[str, Wanted]:
-    """Of each output of a graph."""
+def wanted(drawn: Drawn, runs: int = RUNS) -> dict[str, Wanted]:
+    """Of each output of a graph. runs: how often it is disturbed."""
     clean = run(drawn.graph, drawn.arrays())
     generator = np.random.default_rng(drawn.number)
     far = {name: np.zeros(value.shape) for name, value in clean.items()}
     rounds = any(_rounds_a_state(node) for node in drawn.graph.nodes)
     with np.errstate(all="ignore"):
-        for stored_alone in [False] * RUNS + [True] * rounds:
+        for stored_alone in [False] * runs + [True] * (rounds * runs // RUNS):
             try:
                 disturbed = run(drawn.graph, drawn.arrays(), generator, stored_alone)
             except GraphError:  # a disturbed value is NaN, which formats refuse
@@ -89,7 +93,7 @@ def run(
             operands = {**values, node.inputs[1]: _rounded(values[node.inputs[1]], disturb, step)}
         with np.errstate(all="ignore"):
             value = evaluate(node, operands)
-        if every is not None and node.dtype is F32 and not node.op.view and not node.op.is_write:
+        if every is not None and node.dtype is F32 and not _is_exact(node):
             value = _disturbed(value, every)
         values[node] = value
     return {name: np.array(values[node]) for name, node in graph.outputs.items()}
@@ -98,6 +102,11 @@ def run(
 def _multiplies_blocks(node: Node) -> bool:
     """A product whose weights are of a format: in NumPy they reach it through `dequantize`."""
     return node.op.name in ("mul_mat", "mul_mat_id") and node.inputs[0].op.name == "dequantize"
+
+
+def _is_exact(node: Node) -> bool:
+    """Whether every backend gives the same bits for the same operands: it moves, compares or chooses."""
+    return node.op.view or node.op.family in ("layout", "index") or node.op.name in _EXACT
 
 
 def _rounds_a_state(node: Node) -> bool:
@@ -125,8 +134,10 @@ def _rounded(value: Array, generator: np.random.Generator, step: float) -> Array
 def _disturbed(value: Array, generator: np.random.Generator) -> Array:
     size = np.abs(value)
     most = size.max(axis=-1, keepdims=True) if value.size else size
-    noise = ROUNDING * size + OF_ROW * np.where(np.isfinite(most), most, 0.0)
-    return np.asarray(value + noise * generator.uniform(-1, 1, value.shape), np.float32)
+    noise = ROUNDING * size + OF_ROW * np.where(np.isfinite(most), most, 0.0) + FLOOR
+    disturbed = value + noise * generator.uniform(-1, 1, value.shape)
+    ends = (size < FLOOR) & (generator.random(value.shape) < 0.5)  # nothing, or almost nothing
+    return np.asarray(np.where(ends, 0.0, disturbed), np.float32)
 
 
 def differs(got: Array, want: Wanted) -> str:
