@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from graphml import settings
 from graphml.cli import options
 from graphml.cli.checks import check_backends, check_folder, check_target
 from graphml.cli.console import Bars
@@ -51,6 +52,7 @@ def fuzz(
     check_folder("--scripts", scripts)
     load_own_ops()
     names = [name.strip() for name in backend.split(",")]
+    settings.without("GRAPHML_OPENCL_OPTIONS")  # what users run is tried, with the optimiser
     tried = campaign.Record.read(record, names, first)
     sides = [_side(name, threads) for name in names]
     with Bars() as bars:

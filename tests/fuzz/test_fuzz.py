@@ -35,6 +35,12 @@ from tests.backend_pairs import GPUS
 N_GRAPHS = {"cpu": 150, "reference": 60, "numba": 6}  # GPUs' compilers take long
 
 
+@pytest.fixture(autouse=True)
+def as_users_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the optimiser of OpenCL's compiler, which tests do without."""
+    monkeypatch.delenv("GRAPHML_OPENCL_OPTIONS", raising=False)
+
+
 @pytest.fixture
 def reference() -> Side:
     backend = discovery.backend("reference")

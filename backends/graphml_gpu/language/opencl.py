@@ -260,6 +260,11 @@ def _store(features: Features, array: Array, index: str, value: str) -> str:
     return f"vstore_half{lanes}_rte({value}, {index}, {array.name});"
 
 
+def declared(text: str) -> tuple[str, ...]:
+    """The names that a text has for its whole file, but for the kernel's."""
+    return ("Params", *_DECLARED.findall(text))
+
+
 def joined(kernels: Mapping[str, str], names: Mapping[str, str]) -> str:
     """One text of several. kernels, names: text -> its kernel's name, and that which it gets here.
 
@@ -267,8 +272,7 @@ def joined(kernels: Mapping[str, str], names: Mapping[str, str]) -> str:
     """
     found = []
     for i, (text, kernel) in enumerate(kernels.items()):
-        declared = ("Params", *_DECLARED.findall(text))
-        new = {name: f"{name}_{i}" for name in declared} | {kernel: names[text]}
+        new = {name: f"{name}_{i}" for name in declared(text)} | {kernel: names[text]}
         found += [f"#define {old} {name}" for old, name in new.items()]
         found += [text, *(f"#undef {old}" for old in new)]
     return "\n".join(found) + "\n"
