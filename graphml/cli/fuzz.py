@@ -52,7 +52,6 @@ def fuzz(
     check_folder("--scripts", scripts)
     load_own_ops()
     names = [name.strip() for name in backend.split(",")]
-    settings.without("GRAPHML_OPENCL_OPTIONS")  # what users run is tried, with the optimiser
     tried = campaign.Record.read(record, names, first)
     sides = [_side(name, threads) for name in names]
     with Bars() as bars:
@@ -68,6 +67,7 @@ def _side(name: str, threads: int | None) -> Side:
     reason = backend.unavailable()
     if reason is not None:
         raise BackendError(f"backend {name!r} cannot be used on this machine: {reason}")
+    settings.without(f"GRAPHML_{name}_OPTIONS".upper())  # of its compiler: tried is what users run
     counts = [threads] if backend.reads_back else [1, 3, threads]
     return Side(backend, [backend.open(count) for count in counts])
 
