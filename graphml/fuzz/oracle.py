@@ -25,6 +25,14 @@ OF_ROW = 2e-7  # of the largest element of its row
 INT8 = 0.5 / 127  # of a row's largest, where a product with weights in blocks may round
 RUNS = 3
 TIMES = 40.0  # how much farther than the disturbed results a right one may be
+JUMPS = (
+    "cast",
+    "equal",
+    "floor",
+    "less",
+    "less_equal",
+    "round",
+)  # their results move as a whole, or not at all
 LONG = 16  # elements of a row, of which one surely moves as far as it may
 LEAST = (1e-5, 1e-6)  # of the largest element of a row, and of any: tails of gelu and softplus
 
@@ -39,13 +47,14 @@ class Wanted:
 
 def wanted(drawn: Drawn) -> dict[str, Wanted]:
     """Of each output of a graph."""
-    clean = run(drawn.graph, drawn.arrays())
+    values: dict[Node, Array] = {}
+    clean = run(drawn.graph, drawn.arrays(), values=values)
     generator = np.random.default_rng(drawn.number)
     far = {name: np.zeros(value.shape) for name, value in clean.items()}
     with np.errstate(all="ignore"):
         for _ in range(RUNS):
             try:
-                disturbed = run(drawn.graph, drawn.arrays(), generator)
+                disturbed = run(drawn.graph, drawn.arrays(), generator, clean=values)
             except GraphError:  # a disturbed value is NaN, which formats refuse
                 disturbed = {name: np.full(value.shape, np.nan) for name, value in clean.items()}
             for name, value in disturbed.items():
@@ -63,10 +72,18 @@ def _limit(value: Array, far: Array) -> Array:
 
 
 def run(
-    graph: Graph, arrays: Mapping[str, Array], disturb: np.random.Generator | None = None
+    graph: Graph,
+    arrays: Mapping[str, Array],
+    disturb: np.random.Generator | None = None,
+    values: dict[Node, Array] | None = None,
+    clean: Mapping[Node, Array] | None = None,
 ) -> dict[str, Array]:
-    """The outputs, of an array for each leaf; states are changed in place. disturb: each node's result is."""
-    values: dict[Node, Array] = {}
+    """The outputs, of an array for each leaf; states are changed in place. disturb: each node's result is.
+
+    values: gets those of all nodes. clean: those of an undisturbed run: operands of an op that jumps are
+    as far from these as a right backend may be, so that a jump near by is seen.
+    """
+    values = {} if values is None else values
     for node in graph.nodes:
         if node.op in LEAVES:
             held = arrays[node.name]
@@ -75,6 +92,8 @@ def run(
         operands: Mapping[Node, Array] = values
         if disturb is not None and _multiplies_blocks(node):
             operands = {**values, node.inputs[1]: _rounded(values[node.inputs[1]], disturb)}
+        if clean is not None and node.op.name in JUMPS:
+            operands = {source: _farther(values[source], clean[source]) for source in node.inputs}
         with np.errstate(all="ignore"):
             value = evaluate(node, operands)
         if disturb is not None and node.dtype is F32 and not node.op.view and not node.op.is_write:
@@ -91,6 +110,15 @@ def _multiplies_blocks(node: Node) -> bool:
 def _rounded(value: Array, generator: np.random.Generator) -> Array:
     most = np.abs(value).max(axis=-1, keepdims=True)
     return np.asarray(value + INT8 * most * generator.uniform(-1, 1, value.shape), np.float32)
+
+
+def _farther(value: Array, clean: Array) -> Array:
+    """A value as many times as far from the undisturbed one as a right result may be; whole numbers as is."""
+    if value.dtype.kind != "f":
+        return value
+    with np.errstate(all="ignore"):
+        moved = np.asarray(clean + np.float32(TIMES) * (value - clean), np.float32)
+    return np.where(np.isfinite(moved), moved, value)
 
 
 def _disturbed(value: Array, generator: np.random.Generator) -> Array:
