@@ -25,14 +25,8 @@ OF_ROW = 2e-7  # of the largest element of its row
 INT8 = 0.5 / 127  # of a row's largest, where a product with weights in blocks may round
 RUNS = 3
 TIMES = 40.0  # how much farther than the disturbed results a right one may be
-JUMPS = (
-    "cast",
-    "equal",
-    "floor",
-    "less",
-    "less_equal",
-    "round",
-)  # their results move as a whole, or not at all
+# Their results move by a whole step, or not at all.
+JUMPS = ("cast", "equal", "floor", "less", "less_equal", "round")
 LONG = 16  # elements of a row, of which one surely moves as far as it may
 LEAST = (1e-5, 1e-6)  # of the largest element of a row, and of any: tails of gelu and softplus
 
