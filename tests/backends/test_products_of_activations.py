@@ -66,6 +66,22 @@ def test_products_are_those_of_numpy_for_any_number_of_tokens(backend: str) -> N
     device.close()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_infinity_and_nan_stay_in_their_rows(backend: str) -> None:
+    """In the last element of a row too, where vectors and tiles end."""
+    g, device = Builder(max_tokens=2), discovery.backend(backend).open(2)
+    nodes = [g.input(name, F32, (g.n_tokens, n, 21)) for name, n in (("weight", 3), ("x", 5))]
+    graph = g.finish(y=g.mul_mat(*nodes))
+    made = compile_graph(graph, discovery.backend(backend), device, {})
+    weight, x = np.ones((2, 3, 21), np.float32), np.ones((2, 5, 21), np.float32)
+    weight[0, 1, 20], x[0, 2, 20], weight[1, 0, 20], x[1, 4, 20] = np.inf, -np.inf, np.nan, np.inf
+    made.program.inputs["weight"][...], made.program.inputs["x"][...] = weight, x
+    with np.errstate(invalid="ignore"):
+        got = made.program.run({"T": 2}, device.state(made.graph, {}))["y"]
+        np.testing.assert_array_equal(got, x @ weight.transpose(0, 2, 1))
+    device.close()
+
+
 def test_operands_that_do_not_fit_are_refused() -> None:
     g = Builder(max_tokens=T)
     x, q = g.input("x", F32, (g.n_tokens, 6)), g.input("q", F32, (g.n_tokens, 2, 6))
