@@ -101,12 +101,12 @@ def test_graphs_have_the_language_in_them() -> None:
 
 
 def wrong(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference backend computes an op wrong by a thousandth."""
+    """The reference backend computes an op wrong by half a percent."""
     real = Decoded.of
 
     def of(self: Decoded, node: Any, values: Any) -> Any:
         value = real(self, node, values)
-        return value * np.float32(1.001) if node.op.name == op else value
+        return value * np.float32(1.005) if node.op.name == op else value
 
     monkeypatch.setattr(Decoded, "of", of)
 
