@@ -23,7 +23,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import bounds
 from graphml.loading import discovery
-from graphml.passes.plan import ALIGNMENT, aligned, plan_memory
+from graphml.passes.plan import ALIGNMENT, plan_memory
 from graphml.passes.plan_check import check_plan
 from tests.graphs import QUANTIZING, Recipe, random_graphs
 
@@ -345,23 +345,3 @@ class Norms(Device):
 def test_every_plan_passes_the_walk_that_shares_nothing_with_it(recipe: Recipe) -> None:
     for slack in (0, 3):
         check_plan(recipe.graph, plan_memory(recipe.graph, Device(), slack), Device())
-
-
-@pytest.mark.parametrize("updates", [1, 2])
-def test_a_result_takes_over_an_operand_of_its_own_type_alone(updates: int) -> None:
-    """With two updates in a token the values are larger than the result, but both fill one cache line."""
-    g = Builder(max_tokens=1)
-    q, decay = g.input("q", F32, (g.n_tokens, 1, 4)), g.input("decay", F32, (g.n_tokens, 1, 1))
-    more = () if updates == 1 else (updates,)
-    k = g.input("k", F32, (g.n_tokens, *more, 1, 4))
-    v, beta = g.silu(k), g.sum_rows(k)
-    y = g.gated_delta_net(q, k, v, decay, beta, layer=0, scale=1.0)
-    device, graph = Device(), g.finish(y=g.neg(y))
-    plan = plan_memory(graph, device)
-    assert aligned(device.storage(v)) == aligned(device.storage(y))
-    assert (plan.offsets[v] == plan.offsets[y]) == (updates == 1)
-    check_plan(graph, replace(plan, offsets={**plan.offsets, y: plan.offsets[y]}), device)
-    if updates > 1:
-        wrong = replace(plan, offsets={**plan.offsets, y: plan.offsets[v]})
-        with pytest.raises(GraphError):
-            check_plan(graph, wrong, device)
