@@ -175,6 +175,11 @@ def colours() -> bool:
     return not os.environ.get("NO_COLOR") and not dumb_terminal()
 
 
+def without(name: str) -> None:
+    """Take a variable out of this process's environment."""
+    os.environ.pop(name, None)
+
+
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a child process: ours with `changes`."""
     return {**os.environ, **changes}

@@ -36,6 +36,7 @@ class Facts:
     included. unified_memory: the device's memory is the host's. overlaps: bindings of a dispatch may
     overlap where one of them is written; WebGPU forbids it. loop_turns: turns of all loops of an invocation
     together, nested ones and those after each other, behind which the driver ends every loop; None: no limit.
+    keeps_negated: see `Features`.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Facts:
     unified_memory: bool = False
     overlaps: bool = False
     loop_turns: int | None = None
+    keeps_negated: bool = True
 
     def features(self) -> Features:
         """What kernels for this device may use."""
@@ -70,6 +72,7 @@ class Facts:
             subgroup_max=self.subgroup_max,
             f16=self.has_f16,
             dot4=self.has_dot4,
+            keeps_negated=self.keeps_negated,
         )
 
 

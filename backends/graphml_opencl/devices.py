@@ -25,6 +25,9 @@ _NO_DEVICE = (
 )
 NEW = (3, 0)
 """The version whose compilers know subgroups and products of bytes."""
+# The compiler for processors (2026.22 at least) takes a negated float for one value of the whole workgroup:
+# behind a barrier every invocation has that of another.
+_INTEL = "Intel(R) OpenCL"
 _MOST_GROUPS = 2**31 - 1
 
 
@@ -96,6 +99,7 @@ def facts(device: Any) -> Facts:
         has_timestamps=True,
         unified_memory=bool(device.host_unified_memory),
         overlaps=True,
+        keeps_negated=_kind(device) != "cpu" or device.platform.name != _INTEL,
     )
 
 

@@ -67,7 +67,7 @@ class Programs:
             text = self._text(kernel)
             if text not in self._by_text:
                 try:
-                    self._by_text[text] = self._program(text), kernel.name
+                    self._by_text[text] = self._program(text, self._options_of(kernel)), kernel.name
                 except pyopencl.Error as error:
                     raise compile_error(kernel, text, str(error)) from error
             self._by_kernel[kernel] = self._by_text[text]
@@ -91,7 +91,8 @@ class Programs:
         if len(left) > 1:
             names = {text: f"{kernel.name}_{i}" for i, (text, kernel) in enumerate(left.items())}
             with contextlib.suppress(pyopencl.Error):
-                program = self._program(joined({text: left[text].name for text in left}, names))
+                together = joined({text: left[text].name for text in left}, names)
+                program = self._program(together, self._options)
                 self._by_text.update({text: (program, name) for text, name in names.items()})
 
     def _text(self, kernel: Specialised) -> str:
@@ -99,20 +100,25 @@ class Programs:
             self._texts[kernel] = kernel.opencl()
         return self._texts[kernel]
 
-    def _program(self, text: str) -> Any:
+    def _options_of(self, kernel: Specialised) -> list[str]:
+        """Without the optimiser where the text is its author's and may negate what would be lost."""
+        own = not kernel.joinable and not kernel.features.keeps_negated
+        return [*self._options, "-cl-opt-disable"] if own else self._options
+
+    def _program(self, text: str, options: list[str]) -> Any:
         import pyopencl
 
-        identity = self._identity(text)
+        identity = self._identity(text, options)
         path = self._path(identity) if self._keeps else None
-        program = self._kept(path, identity) if path else None
+        program = self._kept(path, identity, options) if path else None
         if program is None:
-            program = self._built(pyopencl.Program(self._context, text))
+            program = self._built(pyopencl.Program(self._context, text), options)
             if path:
                 with contextlib.suppress(OSError):  # a folder that cannot be written costs time only
                     _keep(path, identity, program.get_info(pyopencl.program_info.BINARIES)[0])
         return program
 
-    def _kept(self, path: Path, identity: bytes) -> Any:
+    def _kept(self, path: Path, identity: bytes, options: list[str]) -> Any:
         """The program of an earlier process; None if there is none, or none that the driver takes."""
         import pyopencl
 
@@ -124,21 +130,21 @@ class Programs:
         if _digest(identity, data) != digest:  # drivers crash on damaged binaries
             return None
         try:
-            return self._built(pyopencl.Program(self._context, [self._device], [data]))
+            return self._built(pyopencl.Program(self._context, [self._device], [data]), options)
         except pyopencl.Error:
             return None
 
-    def _built(self, program: Any) -> Any:
+    def _built(self, program: Any, options: list[str]) -> Any:
         import pyopencl
 
         with warnings.catch_warnings():  # many drivers say something about every program
             warnings.simplefilter("ignore", pyopencl.CompilerWarning)
-            return program.build(options=self._options, devices=[self._device], cache_dir=False)
+            return program.build(options=options, devices=[self._device], cache_dir=False)
 
-    def _identity(self, text: str) -> bytes:
+    def _identity(self, text: str, options: list[str]) -> bytes:
         """All that decides about the binary of a text."""
         device = self._device
-        of = (device.name, device.vendor, device.driver_version, device.version, *self._options, text)
+        of = (device.name, device.vendor, device.driver_version, device.version, *options, text)
         return hashlib.sha256("\0".join(of).encode()).digest()
 
     def _path(self, identity: bytes) -> Path | None:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from graphml.passes.placement_rules import with_named
+
 LLAMA_CPP = "llama.cpp"
 
 
@@ -70,17 +72,12 @@ class Setting:
     @property
     def opened(self) -> str:
         """The backends that are opened: those that rules name, too."""
-        return ",".join(dict.fromkeys([self.backend, *placed_backends(self.place)]))
+        return with_named(self.backend, self.place)
 
     @property
     def kv(self) -> str:
         """Both types as one value of the option `kv`."""
         return f"{self.type_k}/{self.type_v}"
-
-
-def placed_backends(rules: str) -> list[str]:
-    """The backends that rules of placement name."""
-    return [name for name in (rule.partition(":")[0].strip() for rule in rules.split(",")) if name]
 
 
 def tests(

@@ -37,7 +37,7 @@ from graphml.bench.suite_run import markdown as suite_markdown
 from graphml.bench.suites import ServeCase, Suite, suite_named
 from graphml.cli import bench_serve, bench_server, machine
 from graphml.cli.bench_compare import compare
-from graphml.cli.checks import check_backends, check_file
+from graphml.cli.checks import check_backends, check_file, check_places
 from graphml.cli.console import Bars, remark
 from graphml.cli.opening import find
 from graphml.cli.options import Source
@@ -47,7 +47,6 @@ from graphml.errors import BackendError, UsageError
 from graphml.inspect.profile import profile
 from graphml.loading import discovery
 from graphml.option_fields import options_of
-from graphml.passes.placement_rules import parse_rules
 
 T = TypeVar("T")
 bench = typer.Typer(add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
@@ -92,7 +91,8 @@ def run(
         if suite.loads:
             loads = bench_serve.loads(lengths, how, asked)
             bench_serve.check_output(written)
-    _check_places(setting.place)
+    for rules in setting.place:
+        check_places(rules)
     with Bars() as bars:
         counts = list(setting.threads) or [_default_threads()]
         given = _models(which, bars)
@@ -131,16 +131,6 @@ def _job(lengths: LengthOptions, how: RunOptions, hashed: bool) -> Job:
         hashed=hashed,
         checked=not how.no_check,
     )
-
-
-def _check_places(places: tuple[str, ...]) -> None:
-    """Refuse rules that are none, and backends that are not installed."""
-    for rules in places:
-        named = plan.placed_backends(rules)
-        if not named:
-            raise UsageError(f"--place: wanted BACKEND:WHAT, such as cpu:layers.0-14; got {rules!r}")
-        parse_rules(rules, named)
-        check_backends("--place", ",".join(named))
 
 
 def _check_suite(suite: Suite, asked: list[str]) -> None:

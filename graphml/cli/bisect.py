@@ -56,10 +56,11 @@ def bisect(
     check_limit(limit)
     check_file("--saved", saved)
     check_folder("--repro", out)
-    if saved is not None and (given.fuse_a or given.prompt != numbers.TEXT):
-        raise UsageError("--saved: wanted no --fuse-a and no --prompt: the run has its own")
+    if saved is not None and (given.fuse_a or opening.place or given.prompt != numbers.TEXT):
+        raise UsageError("--saved: wanted no --fuse-a, --place and --prompt: the run has its own")
     judged, judging = given.backends
     with numbers.opened(model, opening, given, None if saved else judged, judging) as sides:
+        assert sides.b is not None
         executor = sides.b.executor
         if saved is not None:
             run = restore(saved, executor.weights)
@@ -88,9 +89,12 @@ def bisect(
 def _write(
     finding: Finding | None, run: Observation, judge: str, out: Path | None, threads: int | None
 ) -> list[str]:
-    if out is None or finding is None or not finding.graph.nodes:
-        return []
+    if out is None or finding is None or not finding.graph.nodes or finding.copied is not None:
+        return []  # a copy happens between two devices: no graph of one reproduces it
     case = repro.Case(finding.graph, finding.other, finding.arrays)
-    backends = (judge if finding.graph is not finding.other else run.facts["backend"], judge)
+    backends = (
+        judge if finding.graph is not finding.other else finding.backend or run.facts["backend"],
+        judge,
+    )
     title = f"{finding.node.name} ({finding.node.op.name}): {backends[0]} against {backends[1]}"
     return [str(path) for path in repro.write(case, backends, finding.limit, title, out, threads)]

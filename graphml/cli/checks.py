@@ -11,7 +11,7 @@ from pathlib import Path
 from graphml.cli.options import Opening
 from graphml.errors import TokenizerError, UsageError
 from graphml.loading import discovery
-from graphml.passes.placement_rules import parse_rules
+from graphml.passes.placement_rules import named_backends, parse_rules
 
 
 def check_backends(option: str, names: str) -> None:
@@ -22,6 +22,15 @@ def check_backends(option: str, names: str) -> None:
             raise UsageError(
                 f"{option}: no backend {name.strip()!r} is installed; installed: {', '.join(known)}"
             )
+
+
+def check_places(rules: str) -> None:
+    """UsageError for rules of placement that are none, or name a backend that is not installed."""
+    named = named_backends(rules)
+    if not named:
+        raise UsageError(f"--place: wanted BACKEND:WHAT, such as cpu:layers.0-14; got {rules!r}")
+    parse_rules(rules, named)
+    check_backends("--place", ",".join(named))
 
 
 def check_file(option: str, path: Path | None) -> None:

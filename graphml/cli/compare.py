@@ -14,7 +14,7 @@ from graphml.cli.checks import check_target
 from graphml.cli.console import write_file, write_json
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
-from graphml.inspect.compare import Row, as_markdown, with_errors
+from graphml.inspect.compare import Row, as_markdown, with_errors, wrong_copies
 from graphml.inspect.compare import compare as compare_runs
 from graphml.inspect.findings import told
 from graphml.inspect.observe import observe, save
@@ -47,12 +47,13 @@ def compare(
     if saving is not None:
         _npz(saving)
     judged, judging = given.backends
-    with numbers.opened(model, opening, given, judged, judged if saving else judging) as sides:
+    with numbers.opened(model, opening, given, judged, None if saving else judging) as sides:
         assert sides.a is not None
         run = observe(sides.a.executor, sides.ids, sides.options_a)
         if saving is not None:
             save(run, saving)
             return
+        assert sides.b is not None
         other_run = observe(sides.b.executor, sides.ids, sides.options_b)
         path = str(sides.b.path)
         rows = compare_runs(run, other_run)
@@ -60,6 +61,7 @@ def compare(
             many = 1 if rows[-1].step == "decode" else sides.a.executor.n_batch
             document = describe_model(sides.a.executor, many, options=sides.options_a)
             write_file(graph, json.dumps(with_errors(document, rows), allow_nan=False) + "\n", "--graph")
+    copies = wrong_copies(rows)
     if worst:
         rows = sorted(rows, key=lambda row: -row.difference.nmse)[:worst]
     if given.format == "json":
@@ -72,7 +74,7 @@ def compare(
         return
     print(f"# {path}: {told(run)} against {told(other_run)}, {len(sides.ids)} tokens\n")
     print(as_markdown(rows))
-    print(_ending(rows))
+    print(copies + _ending(rows))
 
 
 def _ending(rows: list[Row]) -> str:

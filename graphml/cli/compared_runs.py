@@ -13,11 +13,12 @@ import typer
 from graphml.api.load_model import load_model
 from graphml.api.model import Model
 from graphml.cli import options
-from graphml.cli.checks import check_backends
+from graphml.cli.checks import check_backends, check_places
 from graphml.cli.console import Bars
 from graphml.cli.opening import find
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
+from graphml.passes.placement_rules import with_named
 
 SMALLEST_BATCH = 32
 TEXT = "Once upon a time there was a little girl who liked to look at the stars. Every night she"
@@ -69,10 +70,10 @@ class Given:
 
 @dataclass(frozen=True)
 class Sides:
-    """The two models, opened; b is a where both run on one backend. ids: what they run."""
+    """The two models, opened; b is a where both run on one backend; None is not run. ids: what they run."""
 
     a: Model | None
-    b: Model
+    b: Model | None
     ids: list[int]
     options_a: CompileOptions
     options_b: CompileOptions
@@ -80,23 +81,31 @@ class Sides:
 
 @contextmanager
 def opened(
-    model: str | None, opening: options.Opening, given: Given, a: str | None, b: str
+    model: str | None, opening: options.Opening, given: Given, a: str | None, b: str | None
 ) -> Iterator[Sides]:
-    """Open the model once per backend; a None: it is not run."""
-    options_a, options_b = CompileOptions(given.fuse_a), CompileOptions(given.fuse_b)
+    """Open the model once per backend; a or b None: that side is not run.
+
+    A is spread over its backend and those that the rules of placement name; B is on one backend.
+    """
+    options_a, options_b = CompileOptions(given.fuse_a, place=opening.place), CompileOptions(given.fuse_b)
+    if opening.place:
+        check_places(opening.place)
     for one in (options_a, options_b):
         one.fusions()  # a wrong name is told before anything is opened
     with Bars() as bars, ExitStack() as held:
-        path = find(model, opening, bars)
         batch = max(given.tokens, SMALLEST_BATCH)
+        spread = None if a is None else replace(opening, backend=with_named(a, opening.place), n_batch=batch)
+        alone = None if b is None else replace(opening, backend=b, place="", n_batch=batch)
+        path = find(model, spread or alone or opening, bars)
 
-        def load(backend: str) -> Model:
-            side = replace(opening, backend=backend, n_batch=batch)
-            return held.enter_context(load_model(path, side, bars.report))
+        def load(side: options.Opening | None) -> Model | None:
+            return None if side is None else held.enter_context(load_model(path, side, bars.report))
 
-        first = None if a is None else load(a)
-        other = first if first is not None and a == b else load(b)
-        yield Sides(first, other, ids_of(other, given.prompt, given.tokens), options_a, options_b)
+        first = load(spread)
+        other = first if alone == spread else load(alone)
+        either = first if first is not None else other
+        assert either is not None, "no side is run"
+        yield Sides(first, other, ids_of(either, given.prompt, given.tokens), options_a, options_b)
 
 
 def ids_of(model: Model, prompt: str, tokens: int) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from graphml import settings
 from graphml.cli import options
 from graphml.cli.checks import check_backends, check_folder, check_target
 from graphml.cli.console import Bars
@@ -66,6 +67,7 @@ def _side(name: str, threads: int | None) -> Side:
     reason = backend.unavailable()
     if reason is not None:
         raise BackendError(f"backend {name!r} cannot be used on this machine: {reason}")
+    settings.without(f"GRAPHML_{name}_OPTIONS".upper())  # of its compiler: tried is what users run
     counts = [threads] if backend.reads_back else [1, 3, threads]
     return Side(backend, [backend.open(count) for count in counts])
 

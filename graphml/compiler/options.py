@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 from graphml import settings
 from graphml.errors import UsageError
@@ -44,6 +45,13 @@ class CompileOptions:
         if not isinstance(self.fuse, str):
             raise UsageError(f"fuse: wanted names in one text, got {self.fuse!r}")
         return switched(self.fuse, "fuse") if self.fuse else switched(settings.fuse(), "GRAPHML_FUSE")
+
+    def without(self, names: Collection[str]) -> CompileOptions:
+        """The same with some fusions off, and those that need them."""
+        if not names:
+            return self
+        switches = [self.fuse or settings.fuse(), *(f"-{name}" for name in sorted(names))]
+        return replace(self, fuse=",".join(filter(None, switches)))
 
     def arrays(self) -> dict[str, Array]:
         """Name -> array of the weights of adapters and control vectors."""

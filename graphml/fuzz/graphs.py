@@ -191,11 +191,11 @@ class _Graph(Drawing):
             self.take(lambda: self.g.ssm_conv(x, weight, bias, self._layers))
 
     def delta_net(self) -> None:
-        """The gated delta rule, with factors below 1."""
-        g, ((q, k, v), d) = self.g, self._heads()
+        """The gated delta rule, with factors below 1; perhaps with several updates in each token."""
+        g, ((q, k, v), d) = self.g, self._heads(self.choose.choice(((), (), (2,), (3,))))
 
         def made() -> Node:
-            decay, beta = g.sigmoid(g.sum_rows(k)), g.sigmoid(g.sum_rows(v))
+            decay, beta = g.sigmoid(g.sum_rows(q)), g.sigmoid(g.sum_rows(v))
             unit_q, unit_k = g.l2_norm(q, 1e-6), g.l2_norm(k, 1e-6)
             return g.gated_delta_net(unit_q, unit_k, v, decay, beta, self._layers, d**-0.5)
 
@@ -206,9 +206,10 @@ class _Graph(Drawing):
         (q, k, v), d = self._heads()
         self.take(lambda: self.g.linear_attention(q, k, v, self._layers, slope=0.5, scale=d**-0.5))
 
-    def _heads(self) -> tuple[list[Node], int]:
+    def _heads(self, updates: tuple[int, ...] = ()) -> tuple[list[Node], int]:
+        """Queries, keys and values, and their width; of the last two some for each of the updates."""
         n_head, d = self.choose.choice((1, 2)), self.choose.choice((8, 16))
-        return [self.wide(n_head, d) for _ in range(3)], d
+        return [self.wide(*more, n_head, d) for more in ((), updates, updates)], d
 
 
 def _call(drawing: Drawing, op: Op, operands: list[Node], sample: Sample) -> Callable[[], Iterable[Node]]:

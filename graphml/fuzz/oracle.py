@@ -22,13 +22,17 @@ from graphml.ir.ops.leaf import LEAVES
 
 ROUNDING = 2e-6  # of each element's size: approximations of exp and tanh, sums in another order
 OF_ROW = 2e-7  # of the largest element of its row
+FLOOR = 2e-8  # of any: where gelu and softplus end, nothing is left of what cancels
 INT8 = 0.5 / 127  # of a row's largest, where a product with weights in blocks may round
 RUNS = 3
+MORE_RUNS = 24  # before a difference is told
 TIMES = 40.0  # how much farther than the disturbed results a right one may be
 STORED = 2.0  # the same where only what goes into a state of fewer bits is rounded up or down at will
 F16 = 2.0**-11  # of a number's size, what rounding to float16 moves it at most
 LONG = 16  # elements of a row, of which one surely moves as far as it may
-_STEPS = frozenset({"floor", "round", "less", "less_equal", "equal"})
+_STEPS = frozenset({"cast", "equal", "floor", "less", "less_equal", "round"})
+_EXACT = _STEPS | {"maximum", "minimum", "max_rows", "min_rows", "where", "relu", "clamp", "neg",
+                   "abs", "dequantize"}  # fmt: skip
 LEAST = (1e-5, 1e-6)  # of the largest element of a row, and of any: tails of gelu and softplus
 
 
@@ -40,16 +44,29 @@ class Wanted:
     limit: Array
 
 
-def wanted(drawn: Drawn) -> dict[str, Wanted]:
-    """Of each output of a graph."""
-    clean = run(drawn.graph, drawn.arrays())
+@dataclass(frozen=True)
+class Noise:
+    """How a run is disturbed. clean: the values of an undisturbed one, so that a step near by is seen.
+
+    stored_alone: only what is rounded where a state keeps it.
+    """
+
+    generator: np.random.Generator
+    clean: Mapping[Node, Array]
+    stored_alone: bool
+
+
+def wanted(drawn: Drawn, runs: int = RUNS) -> dict[str, Wanted]:
+    """Of each output of a graph. runs: how often it is disturbed."""
+    values: dict[Node, Array] = {}
+    clean = run(drawn.graph, drawn.arrays(), values=values)
     generator = np.random.default_rng(drawn.number)
     far = {name: np.zeros(value.shape) for name, value in clean.items()}
     rounds = any(_rounds_a_state(node) for node in drawn.graph.nodes)
     with np.errstate(all="ignore"):
-        for stored_alone in [False] * RUNS + [True] * rounds:
+        for stored_alone in [False] * runs + [True] * (rounds * runs // RUNS):
             try:
-                disturbed = run(drawn.graph, drawn.arrays(), generator, stored_alone)
+                disturbed = run(drawn.graph, drawn.arrays(), Noise(generator, values, stored_alone))
             except GraphError:  # a disturbed value is NaN, which formats refuse
                 disturbed = {name: np.full(value.shape, np.nan) for name, value in clean.items()}
             for name, value in disturbed.items():
@@ -69,35 +86,41 @@ def _limit(value: Array, far: Array) -> Array:
 def run(
     graph: Graph,
     arrays: Mapping[str, Array],
-    disturb: np.random.Generator | None = None,
-    stored_alone: bool = False,
+    noise: Noise | None = None,
+    values: dict[Node, Array] | None = None,
 ) -> dict[str, Array]:
-    """The outputs, of an array for each leaf; states are changed in place.
-
-    disturb: each node's result is; stored_alone: only what is rounded where a state keeps it.
-    """
-    values: dict[Node, Array] = {}
-    every = None if stored_alone else disturb
+    """The outputs, of an array for each leaf; states are changed in place. values: gets all nodes."""
+    values = {} if values is None else values
     for node in graph.nodes:
         if node.op in LEAVES:
-            held = arrays[node.name]
-            values[node] = held if every is None or node.dtype is not F32 else _disturbed(held, every)
-            continue
-        operands: Mapping[Node, Array] = values
-        if disturb is not None and (_rounds_a_state(node) if every is None else _multiplies_blocks(node)):
-            step = F16 if node.dtype.name == "f16" else INT8
-            operands = {**values, node.inputs[1]: _rounded(values[node.inputs[1]], disturb, step)}
-        with np.errstate(all="ignore"):
-            value = evaluate(node, operands)
-        if every is not None and node.dtype is F32 and not node.op.view and not node.op.is_write:
-            value = _disturbed(value, every)
+            value, operands = arrays[node.name], values
+        else:
+            operands = values if noise is None else _disturbed_operands(node, values, noise)
+            with np.errstate(all="ignore"):
+                value = evaluate(node, operands)
+        if noise is not None and not noise.stored_alone and node.dtype is F32 and not _is_exact(node):
+            value = _disturbed(value, noise.generator)
         values[node] = value
     return {name: np.array(values[node]) for name, node in graph.outputs.items()}
+
+
+def _disturbed_operands(node: Node, values: dict[Node, Array], noise: Noise) -> dict[Node, Array]:
+    if node.op.name in _STEPS and not noise.stored_alone:
+        return {source: _farther(values[source], noise.clean[source]) for source in node.inputs}
+    if _rounds_a_state(node) if noise.stored_alone else _multiplies_blocks(node):
+        step = F16 if node.dtype.name == "f16" else INT8
+        return {**values, node.inputs[1]: _rounded(values[node.inputs[1]], noise.generator, step)}
+    return values
 
 
 def _multiplies_blocks(node: Node) -> bool:
     """A product whose weights are of a format: in NumPy they reach it through `dequantize`."""
     return node.op.name in ("mul_mat", "mul_mat_id") and node.inputs[0].op.name == "dequantize"
+
+
+def _is_exact(node: Node) -> bool:
+    """Whether every backend gives the same bits for the same operands: it moves, compares or chooses."""
+    return node.op.view or node.op.family in ("layout", "index") or node.op.name in _EXACT
 
 
 def _rounds_a_state(node: Node) -> bool:
@@ -122,11 +145,22 @@ def _rounded(value: Array, generator: np.random.Generator, step: float) -> Array
     return np.asarray(value + step * most * generator.uniform(-1, 1, value.shape), np.float32)
 
 
+def _farther(value: Array, clean: Array) -> Array:
+    """A value as many times as far from the undisturbed one as a right result may be; whole numbers as is."""
+    if value.dtype.kind != "f":
+        return value
+    with np.errstate(all="ignore"):
+        moved = np.asarray(clean + np.float32(TIMES) * (value - clean), np.float32)
+    return np.where(np.isfinite(moved), moved, value)
+
+
 def _disturbed(value: Array, generator: np.random.Generator) -> Array:
     size = np.abs(value)
     most = size.max(axis=-1, keepdims=True) if value.size else size
-    noise = ROUNDING * size + OF_ROW * np.where(np.isfinite(most), most, 0.0)
-    return np.asarray(value + noise * generator.uniform(-1, 1, value.shape), np.float32)
+    noise = ROUNDING * size + OF_ROW * np.where(np.isfinite(most), most, 0.0) + FLOOR
+    disturbed = value + noise * generator.uniform(-1, 1, value.shape)
+    ends = (size < FLOOR) & (generator.random(value.shape) < 0.5)  # nothing, or almost nothing
+    return np.asarray(np.where(ends, 0.0, disturbed), np.float32)
 
 
 def differs(got: Array, want: Wanted) -> str:

@@ -12,11 +12,14 @@ from typing import Literal
 
 import numpy as np
 
+from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
+from graphml.inspect.copies import Copied
 from graphml.inspect.coverage import Coverage, coverage
+from graphml.inspect.culprits import Rewritten, Trials, built_names, suspects
 from graphml.inspect.forced import Arrays, extract, is_state, unit
 from graphml.inspect.inside import Inside, look_inside
-from graphml.inspect.judging import Benches, Check, Judge, Judged, Kind, read
+from graphml.inspect.judging import Bench, Benches, Check, Judge, Judged, Kind, read
 from graphml.inspect.observe import Observation, Step
 from graphml.inspect.probes import probes
 from graphml.inspect.tolerances import Difference, difference
@@ -38,6 +41,7 @@ class Reading:
 
     total: against the other run; here: from the same inputs, on the other backend; meaning: its graph against
     the other's, both on the other backend. None if the other run has no such value.
+    copied: set for a value after a copy to another device; here is then against the value before it.
     """
 
     step: str
@@ -47,6 +51,12 @@ class Reading:
     meaning: Difference | None
     limit: float
     verdict: Literal["ok", "wrong", "inherited"]
+    copied: Copied | None = None
+
+    @property
+    def op(self) -> str:
+        """The name of the node's op; of a copy between devices, `copy`."""
+        return self.node.op.name if self.copied is None else "copy"
 
 
 @dataclass(frozen=True)
@@ -54,10 +64,13 @@ class Finding:
     """A node that is wrong by itself.
 
     kind: "kernel": the kernel of the run's backend is wrong; "rewrite": the node computes something else than
-    the nodes that it replaced; "plan": all values are right only if they are kept. unit: the nodes that may
-    cause a difference, that one last; applied: the fusion that made it. graph, other: the unit in the run's
-    graph, and in the graph that it is compared with; arrays: the values of their leaves. token, position: of
-    the first wrong row in the step and in its sequence; None for a value without a row a token.
+    the nodes that it replaced; "copy": the value on a device is another than the one that was copied to it;
+    "plan": all values are right only if they are kept. backend: where the node is; copied: of a copy, which.
+    unit: the nodes that may cause a difference, that one last; applied: the fusion that made it. suspects:
+    the fusions that covered its nodes; culprits: those that must be off for it to be right; None: not looked
+    for. graph, other: the unit in the run's graph, and in the graph that it is compared with; arrays: the
+    values of their leaves. token, position: of the first wrong row in the step and in its sequence; None for
+    a value without a row a token.
     """
 
     kind: Kind
@@ -75,6 +88,15 @@ class Finding:
     inside: Inside | None = None
     token: int | None = None
     position: int | None = None
+    backend: str = ""
+    copied: Copied | None = None
+    suspects: tuple[str, ...] = ()
+    culprits: tuple[str, ...] | None = None
+
+    @property
+    def op(self) -> str:
+        """The name of the op to blame; `copy` for a copy between devices."""
+        return self.made_by.name if self.copied is None else "copy"
 
     @property
     def made_by(self) -> Op:
@@ -97,11 +119,16 @@ class Bisection:
 
 
 def bisect(
-    a: Observation, b: Observation | None, judge: Judge, apart: Observation | None = None
+    a: Observation,
+    b: Observation | None,
+    judge: Judge,
+    apart: Observation | None = None,
+    rewritten: Rewritten | None = None,
 ) -> Bisection:
     """Judge a run; b: the other side's run of the same ids, for the differences end to end.
 
-    apart: the run repeated without the fusions that make int8, whose rounding hides small errors.
+    apart: the run repeated without the fusions that make int8, whose rounding hides small errors. rewritten:
+    makes the run's graphs without some fusions, to find those to blame for the first wrong rewriting.
     """
     others = {step.name: step for step in b.steps} if b is not None else {}
     benches = Benches(judge, a.facts.get("backend") != judge.executor.backend.name)
@@ -121,10 +148,14 @@ def bisect(
     findings += in_use  # a wrong kernel is the better explanation
     if findings and judge.own is not None:
         first = findings[0]
-        inside = look_inside(
-            first.graph, first.other, first.arrays, first.got, judge.own, judge.executor.device
-        )
+        own = judge.own
+        if isinstance(own, PartsDevice):
+            own = own.devices.get(first.backend, own)
+        inside = look_inside(first.graph, first.other, first.arrays, first.got, own, judge.executor.device)
         findings[0] = replace(first, inside=inside, kind=_kind(first, inside))
+    if findings and findings[0].kind == "rewrite" and rewritten is not None:
+        step = next(one for one in [*steps, *tried] if one.name == findings[0].step)
+        findings[0] = _with_culprits(findings[0], step, benches.of(step), rewritten)
     seen = coverage(a, steps, bool(tried), judge)
     return Bisection(tuple(readings), tuple(findings), seen)
 
@@ -132,6 +163,14 @@ def bisect(
 def _kind(finding: Finding, inside: Inside) -> Kind:
     """On one backend a wrong fused kernel looks like a wrong rewriting: the parts distinguish them."""
     return "kernel" if finding.kind == "rewrite" and inside.parts_mean_the_same else finding.kind
+
+
+def _with_culprits(first: Finding, step: Step, bench: Bench, rewritten: Rewritten) -> Finding:
+    trials = Trials(step, bench, rewritten, first.node.name, first.wanted, first.limit)
+    names = built_names(first.graph, first.other)
+    found = trials.culprits(step.applied, names)
+    by_them = [one for one in step.applied if one.fusion in found and not names.isdisjoint(one.covered)]
+    return replace(first, culprits=found, applied=by_them[0] if by_them else first.applied)
 
 
 def _judge_step(step: Step, other: Step | None, benches: Benches) -> tuple[list[Reading], list[Finding]]:
@@ -153,7 +192,8 @@ def _judge_step(step: Step, other: Step | None, benches: Benches) -> tuple[list[
         elif total is not None and total.nmse > max(limit, END_TO_END):
             verdict = "inherited"
         meaning = found[1].difference if found[1] is not None else None
-        readings.append(Reading(step.name, node, total, found[0].difference, meaning, limit, verdict))
+        copied = step.copies.get(name)
+        readings.append(Reading(step.name, node, total, found[0].difference, meaning, limit, verdict, copied))
     return readings, findings
 
 
@@ -179,11 +219,15 @@ def _finding(step: Step, node: Node, check: Check) -> Finding:
     other = graph if check.other is check.graph else extract(check.other, check.name, check.given)
     names = {one.name for one in nodes}
     applied = [one for one in step.applied if one.node in names]
-    chosen = next((one for one in applied if one.node == maker(node).name), applied[-1] if applied else None)
+    its_own = [one for one in applied if one.node == maker(node).name]
+    chosen = next(reversed(its_own or applied), None)  # the last made the node of what those before it made
     arrays = _arrays_of(Graph((*graph.nodes, *other.nodes), {}), step)
+    copied = step.copies.get(node.name)
     return Finding(
-        check.kind, step.name, node, check.difference, check.limit, nodes, graph, other, arrays,
-        check.got, check.wanted, chosen, None, *_first_wrong_row(step, node, check),
+        "copy" if copied is not None else check.kind, step.name, node, check.difference, check.limit, nodes,
+        graph, other, arrays, check.got, check.wanted, chosen, None, *_first_wrong_row(step, node, check),
+        step.backends.get(nodes[-1].name) or step.backends.get(node.name, ""), copied,
+        tuple(suspects(step.applied, built_names(graph, other))),
     )  # fmt: skip
 
 

@@ -45,6 +45,7 @@ class Coverage:
     experts: tuple[int, int] = (0, 0)
     in_numpy: tuple[str, ...] = ()
     kv: str = ""
+    copies: int = 0  # copies of a step between devices
     same_backend: bool = False  # A and B are one
     in_use: bool = False  # the programs of sessions, whose values share memory, were run
     extremes: bool = False  # values near zero and large ones were tried
@@ -62,6 +63,7 @@ class Coverage:
         lines += [f"tokens behind the window of {_listed(behind)}"] if behind else []
         lines += ["rows near zero before norms, and values beyond caps"] if self.extremes else []
         lines += ["values before they are made int8"] if self.apart else []
+        lines += [f"copies between devices, {self.copies} in a step"] if self.copies else []
         lines += ["the programs as they are in use"] if self.in_use else []
         return tuple(lines)
 
@@ -125,6 +127,7 @@ def coverage(run: Observation, steps: Sequence[Step], extremes: bool, judge: Jud
         spans(flat), int(judge.executor.config.n_ctx), {n: tuple(counts) for n, counts in rows.items()},
         context, -(-context // BLOCK_SIZE), {size: context > size for size in sorted(windows)},
         _experts(steps), run.in_numpy, run.facts.get("kv", ""),
+        copies=max((len(step.copies) for step in steps), default=0),
         same_backend=judge.executor.backend.name == run.facts.get("backend"),
         in_use=any(step.unwatched is not None for step in run.steps),
         extremes=extremes,

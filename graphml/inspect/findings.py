@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from graphml.inspect.bisect import Bisection, Finding, Reading
@@ -14,7 +15,8 @@ AROUND = 3  # readings before and after the first finding
 _KINDS = {
     "kernel": "the kernel is wrong: {a} computes another value than the node means, from the same inputs",
     "rewrite": "the rewriting is wrong: the node means something else than what stood there before",
-    "plan": "the values are right as long as every one is kept: suspect a barrier (plans are checked)",
+    "copy": "the copy is wrong: {target} has another value than {source} computed",
+    "plan": "the values are right as long as all are kept: suspect a barrier{copies} (plans are checked)",
 }
 
 
@@ -33,8 +35,9 @@ def as_text(found: Bisection, a: Observation, b: Observation) -> str:
 
 
 def told(run: Observation) -> str:
-    """The backend of a run, and its fusions if they are not the default."""
-    return run.facts["backend"] + (f" --fuse={run.facts['fuse']}" if run.facts["fuse"] else "")
+    """The backend of a run, its placement if it has one, and its fusions if they are not the default."""
+    said = ((name, run.facts.get(name)) for name in ("place", "fuse"))
+    return run.facts["backend"] + "".join(f" --{name}={value}" for name, value in said if value)
 
 
 def _nothing(found: Bisection) -> str:
@@ -54,13 +57,15 @@ def _nothing(found: Bisection) -> str:
 def _verdict(found_all: Bisection, first: Finding, a: Observation) -> str:
     node, found = first.node, first.difference
     lines = [
-        f"first wrong: {node.name} ({first.made_by.name}) in {first.step}{_place(first)}",
-        _KINDS[first.kind].format(a=a.facts["backend"]),
+        f"first wrong: {_named(first)} in {first.step}{_place(first)}",
+        _told_kind(first, a),
         f"NMSE {found.nmse:.1e}, allowed {first.limit:.0e}; max abs {found.max_abs:.1e}, "
         f"max ULP {found.max_ulp}{_odd(found)}",
     ]
     if first.applied is not None:
         lines.append(f"made by the fusion {first.applied.fusion} of {', '.join(first.applied.covered)}")
+    if first.kind == "rewrite" and (first.culprits is not None or len(first.suspects) > 1):
+        lines.append(_blamed(first))
     if len(first.unit) > 1:
         lines.append(
             f"computed together with {', '.join(f'{n.name} ({n.op.name})' for n in first.unit[:-1])}"
@@ -71,6 +76,31 @@ def _verdict(found_all: Bisection, first: Finding, a: Observation) -> str:
     if first.kind == "rewrite":
         lines += ["before:", *_lines(first.other), "after:", *_lines(first.graph)]
     return "\n".join(lines) + "\n"
+
+
+def _named(first: Finding) -> str:
+    if first.copied is None:
+        return f"{first.node.name} ({first.op})"
+    return f"{first.copied.value}, copied from {first.copied.source} to {first.copied.target},"
+
+
+def _told_kind(first: Finding, a: Observation) -> str:
+    ends = {} if first.copied is None else {"source": first.copied.source, "target": first.copied.target}
+    copies = " or a copy between devices" if any(step.copies for step in a.steps) else ""
+    return _KINDS[first.kind].format(a=first.backend or a.facts["backend"], copies=copies, **ends)
+
+
+def _blamed(first: Finding) -> str:
+    found = first.culprits
+    names = ", ".join(dict.fromkeys((*first.suspects, *(found or ()))))
+    if found is None:
+        return f"fusions of these nodes, none tried alone: {names}"
+    if not found:
+        return f"it is wrong without these fusions too: {names}; suspect another pass"
+    off = ",".join(f"-{name}" for name in found)
+    if len(found) == 1:
+        return f"right with {off} alone; tried: {names}"
+    return f"right with {off} only together; tried: {names}"
 
 
 def _place(first: Finding) -> str:
@@ -118,7 +148,7 @@ def _cells(one: Reading) -> tuple[str, ...]:
 
     verdict = "" if one.verdict == "ok" else one.verdict
     return (
-        one.node.name, one.node.op.name, nmse(one.total), nmse(one.here), nmse(one.meaning),
+        one.node.name, one.op, nmse(one.total), nmse(one.here), nmse(one.meaning),
         f"{one.limit:.0e}", verdict,
     )  # fmt: skip
 
@@ -148,9 +178,10 @@ def _parts_verdict(first: Finding) -> str:
 def _others(found: Bisection) -> str:
     counts: dict[tuple[str, str], list[Finding]] = {}
     for one in found.findings[1:]:
-        counts.setdefault((one.kind, one.made_by.name), []).append(one)
+        counts.setdefault((one.kind, one.op), []).append(one)
     lines = [
-        f"also wrong by themselves: {len(many)} x {op} ({kind}): {many[0].node.name}"
+        f"also wrong by themselves: {len(many)} x {op if op == kind else f'{op} ({kind})'}: "
+        + many[0].node.name
         + (f" to {many[-1].node.name}" if len(many) > 1 else "")
         for (kind, op), many in counts.items()
     ]
@@ -164,7 +195,7 @@ def as_json(found: Bisection) -> dict[str, Any]:
         "coverage": found.coverage.as_json(),
         "readings": [
             {
-                "step": one.step, "node": one.node.name, "op": one.node.op.name, "verdict": one.verdict,
+                "step": one.step, "node": one.node.name, "op": one.op, "verdict": one.verdict,
                 "limit": one.limit,
                 **{
                     name: None if read is None else read.as_json()
@@ -179,11 +210,14 @@ def as_json(found: Bisection) -> dict[str, Any]:
 def _finding(one: Finding) -> dict[str, Any]:
     parts = [] if one.inside is None else one.inside.parts
     return {
-        "kind": one.kind, "step": one.step, "node": one.node.name, "op": one.made_by.name,
+        "kind": one.kind, "step": one.step, "node": one.node.name, "op": one.op,
+        "backend": one.backend or None, "copied": None if one.copied is None else asdict(one.copied),
         "token": one.token, "position": one.position,
         "source": source_of(one.node.source),
         "fusion": one.applied.fusion if one.applied else None,
         "covered": list(one.applied.covered) if one.applied else [],
+        "suspects": list(one.suspects),
+        "culprits": None if one.culprits is None else list(one.culprits),
         "unit": [node.name for node in one.unit],
         "limit": one.limit, "difference": one.difference.as_json(),
         "hints": [] if one.inside is None else list(one.inside.hints),

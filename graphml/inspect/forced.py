@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from graphml.backend import Device, Plan, State, no_progress
+from graphml.backend import Device, Plan, Program, State, no_progress
 from graphml.errors import UsageError
 from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph, make_graph
@@ -150,13 +150,16 @@ def unquantized(graph: Graph) -> Graph:
 class Lowered:
     """A graph lowered on a device, for one step or several; states are kept between steps.
 
-    Every value has a place of its own in the arena, so that none is overwritten.
+    Every value has a place of its own in the arena, so that none is overwritten. program: of a graph that
+    is lowered already.
     """
 
-    def __init__(self, device: Device, graph: Graph, weights: Mapping[str, Array]) -> None:
+    def __init__(
+        self, device: Device, graph: Graph, weights: Mapping[str, Array], program: Program | None = None
+    ) -> None:
         self.graph = graph
         self._device = device
-        self._program = device.lower(graph, apart(graph, device), weights, no_progress)
+        self._program = program or device.lower(graph, apart(graph, device), weights, no_progress)
 
     def run(self, arrays: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
         """Run a step; returns copies of the outputs and of the states after it."""

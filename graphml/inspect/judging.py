@@ -16,6 +16,7 @@ import numpy as np
 from graphml.backend import Device
 from graphml.compiler.compile import prepare
 from graphml.compiler.options import CompileOptions
+from graphml.inspect.copies import Copied, without_copies
 from graphml.inspect.forced import (
     GIVEN,
     Arrays,
@@ -47,7 +48,7 @@ from graphml.ir.ops.layout import maker
 from graphml.passes.expand import expand
 from graphml.runtime.executor import Executor
 
-Kind: TypeAlias = Literal["kernel", "rewrite", "plan"]
+Kind: TypeAlias = Literal["kernel", "rewrite", "copy", "plan"]
 
 
 @dataclass(frozen=True)
@@ -103,12 +104,13 @@ class Bench:
     weights: Mapping[str, Array]
     plain: Graph
     by_meaning: bool = True
+    copies: Mapping[str, Copied] = field(default_factory=dict)
     _programs: dict[tuple[int, frozenset[str]], Lowered] = field(default_factory=dict)
 
     @cached_property
     def exact(self) -> Graph:
-        """The run's graph without int8 activations, to test whether the graphs are equivalent."""
-        return unquantized(self.graph)
+        """The run's graph without copies and int8 activations, to test whether the graphs are equivalent."""
+        return unquantized(without_copies(self.graph, self.copies))
 
     @cached_property
     def visible(self) -> dict[str, Node]:
@@ -170,7 +172,7 @@ class Bench:
         if key not in self._programs:
             parts = narrowed(forced(graph, given), wanted)
             self._programs[key] = Lowered(device or self.judge.executor.device, parts, self.weights)
-        return self._programs[key].run(_given(step, given))[0]
+        return self._programs[key].run(with_given(step, given))[0]
 
 
 class Judged:
@@ -248,7 +250,7 @@ class Benches:
         bench = self._known.get(id(step.graph))
         if bench is None:
             plain = self._plain_of(step.graph)
-            bench = Bench(step.graph, self._judge, step.arrays.weights, plain, self._by_meaning)
+            bench = Bench(step.graph, self._judge, step.arrays.weights, plain, self._by_meaning, step.copies)
             self._known[id(step.graph)] = bench
         return bench
 
@@ -282,6 +284,7 @@ def read(step: Step, name: str) -> Array:
     return step.given[name] if name in step.given else step.values[name]
 
 
-def _given(step: Step, names: Collection[str]) -> Arrays:
+def with_given(step: Step, names: Collection[str]) -> Arrays:
+    """A step's leaves, and the given values as the inputs of a forced graph."""
     values = {GIVEN + name: read(step, name) for name in names}
     return replace(step.arrays, inputs={**step.arrays.inputs, **values})

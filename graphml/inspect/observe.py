@@ -16,9 +16,11 @@ import numpy as np
 
 from graphml.backend import Program, no_progress
 from graphml.compiler.compile import prepare
+from graphml.compiler.multi_device import PartsDevice
 from graphml.compiler.options import CompileOptions
 from graphml.errors import GraphError, UsageError
 from graphml.inspect import archive
+from graphml.inspect.copies import Copied, with_copies
 from graphml.inspect.forced import OUTPUT, Arrays, Lowered, feed, observed, shown
 from graphml.inspect.route import Cells, Leg, by_token, usual
 from graphml.inspect.tolerances import Difference, difference
@@ -43,6 +45,7 @@ class Step:
     values: node -> its value, states after the step; arrays: the values of the leaves before it. unwatched:
     differences of logits and states between the program of sessions and the observed one, by name; None if it
     was not run. whole: see `Leg`. given: node -> the value that its readers read, if it is not the node's.
+    copies, backends: of a graph on several devices, see `graphml.inspect.copies`. fuse: the run's switches.
     """
 
     name: str
@@ -54,13 +57,16 @@ class Step:
     unwatched: Mapping[str, Difference] | None = None
     whole: bool = True
     given: Mapping[str, Array] = field(default_factory=dict)
+    copies: Mapping[str, Copied] = field(default_factory=dict)
+    backends: Mapping[str, str] = field(default_factory=dict)
+    fuse: str = ""
 
 
 @dataclass(frozen=True)
 class Observation:
     """All values of a run.
 
-    facts: model, backend, fuse, kv. in_numpy: nodes that the backend has no kernel for.
+    facts: model, backend, fuse, place, kv. in_numpy: nodes that the backend has no kernel for.
     """
 
     ids: tuple[int, ...]
@@ -98,7 +104,7 @@ def observe(
         steps = run.steps(by_token(chosen_legs) if executor.max_chunk < executor.n_batch else chosen_legs)
     facts = {
         "model": str(executor.file.path), "backend": executor.backend.name, "fuse": chosen.fuse,
-        "kv": executor.cache_dtype,
+        "place": chosen.place, "kv": executor.cache_dtype,
     }  # fmt: skip
     return Observation(run.ids, steps, facts, tuple(run.in_numpy))
 
@@ -107,7 +113,7 @@ def observe(
 class _Watched:
     """A graph after the last pass and as built, its fusions, and its program with every value kept.
 
-    in_use: the graph and the program of sessions; None unless they are run too.
+    in_use: the graph and the program of sessions; None unless they are run too. copies, backends: see `Step`.
     """
 
     graph: Graph
@@ -115,6 +121,8 @@ class _Watched:
     applied: tuple[Applied, ...]
     program: Lowered
     in_use: tuple[Graph, Program] | None
+    copies: Mapping[str, Copied]
+    backends: Mapping[str, str]
 
 
 @dataclass
@@ -162,7 +170,10 @@ class _Run:
         kept = {node.name: outputs[node.name] for node in shown(graph)}
         logits = outputs[f"{OUTPUT}logits"]
         unwatched = self._unwatched(watched, arrays, {**after, "logits": logits})
-        step = Step(leg.name, graph, watched.plain, watched.applied, arrays, kept, unwatched, whole=leg.whole)
+        step = Step(
+            leg.name, graph, watched.plain, watched.applied, arrays, kept, unwatched, whole=leg.whole,
+            copies=watched.copies, backends=watched.backends, fuse=self.options.fuse,
+        )  # fmt: skip
         return step, after
 
     def _ids(self, start: int, count: int) -> Array:
@@ -178,7 +189,14 @@ class _Run:
             built = executor.build(bound, n_sequences, n_sequences)
             prepared = prepare(built, executor.backend, executor.device, self.options)
             graph, placement = prepared.graph, prepared.placement
-            program = Lowered(executor.device, observed(graph), executor.weights)
+            copies: Mapping[str, Copied] = {}
+            backends: Mapping[str, str] = {}
+            if placement is not None and isinstance(executor.device, PartsDevice):
+                parted = with_copies(prepared, executor.device, executor.weights)
+                graph, program = parted.graph, parted.program
+                copies, backends = parted.copies, parted.backends
+            else:
+                program = Lowered(executor.device, observed(graph), executor.weights)
             if placement is None:
                 alone = [node.name for node, _ in refusals(graph, executor.backend)]
             else:
@@ -191,8 +209,9 @@ class _Run:
             elif self.in_use:
                 in_use = graph, executor.device.lower(graph, prepared.plan, executor.weights, no_progress)
             self.watched[key] = _Watched(
-                graph, prepared.snapshots["build"], prepared.fusions.applied, program, in_use
-            )
+                graph, prepared.snapshots["build"], prepared.fusions.applied, program, in_use,
+                copies, backends,
+            )  # fmt: skip
         return self.watched[key]
 
     def _unwatched(
@@ -225,6 +244,8 @@ def save(observation: Observation, path: Path) -> None:
                 "name": step.name, "dims": dict(step.arrays.dims), "graph": text.write(step.graph),
                 "plain": text.write(step.plain),
                 "applied": [[one.fusion, one.node, list(one.covered)] for one in step.applied],
+                "copies": [[name, one.value, one.source, one.target] for name, one in step.copies.items()],
+                "backends": dict(step.backends),
             }
             for step in observation.steps
         ],
@@ -258,4 +279,7 @@ def _restored(step: Any, held: Mapping[str, Array], weights: Mapping[str, Array]
     arrays = Arrays(of("i"), weights, of("s"), {name: int(size) for name, size in step["dims"].items()})
     applied = tuple(Applied(fusion, node, tuple(covered)) for fusion, node, covered in step["applied"])
     graph, plain = (verify(text.parse(step[which], ops)) for which in ("graph", "plain"))
-    return Step(str(step["name"]), graph, plain, applied, arrays, of("v"))
+    copies = {str(name): Copied(*map(str, said)) for name, *said in step.get("copies", ())}
+    backends = {str(name): str(backend) for name, backend in step.get("backends", {}).items()}
+    values = of("v")
+    return Step(str(step["name"]), graph, plain, applied, arrays, values, copies=copies, backends=backends)

@@ -5,15 +5,16 @@ Knows executors and fusions; nothing of how values are judged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 
-from graphml import settings
+from graphml.compiler.compile import Prepared, prepare
 from graphml.compiler.options import CompileOptions
 from graphml.inspect.bisect import Bisection, bisect
+from graphml.inspect.culprits import Rewritten
 from graphml.inspect.judging import Judge
 from graphml.inspect.observe import Observation, observe
 from graphml.inspect.route import FEW, Leg, usual, wide
+from graphml.ir.graph import Graph
 from graphml.ir.ops.linear import quantize
 from graphml.passes.fusion import fusions
 from graphml.runtime.executor import Executor
@@ -30,16 +31,25 @@ def examine(
     """
     run = observe(executor, ids, options, wide(executor, len(ids)))
     other = observe(judge.executor, ids, judge.options, usual(min(len(ids), FEW + 1)), in_use=False)
-    return run, other, bisect(run, other, judge, _before_int8(run, executor, options))
+    apart, rewritten = _before_int8(run, executor, options), _rewritten(executor, options)
+    return run, other, bisect(run, other, judge, apart, rewritten)
 
 
 def _before_int8(run: Observation, executor: Executor, options: CompileOptions) -> Observation | None:
     """A few steps without the fusions that convert to int8; None if the run has none."""
     names = {f.name for f in fusions().values() if any(quantize in ops for ops in f.ops())}
-    used = sorted({one.fusion for step in run.steps for one in step.applied} & names)
+    used = {one.fusion for step in run.steps for one in step.applied} & names
     if not used:
         return None
-    before = options.fuse or settings.fuse()
-    apart = replace(options, fuse=",".join([*([before] if before else []), *(f"-{name}" for name in used)]))
     legs = [Leg(leg.name + BEFORE, leg.counts, whole=False) for leg in usual(min(len(run.ids), FEW))]
-    return observe(executor, run.ids, apart, legs, in_use=False)
+    return observe(executor, run.ids, options.without(used), legs, in_use=False)
+
+
+def _rewritten(executor: Executor, options: CompileOptions) -> Rewritten:
+    """What the run's passes make of a graph without some fusions."""
+
+    def made(built: Graph, fuse: str, off: Collection[str]) -> Prepared:
+        chosen = CompileOptions(fuse, place=options.place).without(off)
+        return prepare(built, executor.backend, executor.device, chosen)
+
+    return made

@@ -128,7 +128,7 @@ def _part_read(operand: Node, users: Mapping[Node, list[Node]], sizes: Dims) -> 
 
 
 def _flops(node: Node, sizes: Dims) -> int:
-    if node.op.name in ("mul_mat", "mul_mat_id"):
+    if node.op.name in ("mul_mat", "mul_mat_batch", "mul_mat_id"):
         return 2 * prod(_sizes(node.shape, sizes)) * _sizes(node.inputs[0].shape, sizes)[-1]
     if node.op.name == "attention":
         query, keys, values = (_sizes(source.shape, sizes) for source in node.inputs[:3])

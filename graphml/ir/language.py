@@ -65,6 +65,7 @@ class Builder(StepBuilder):
     # matrices
     dequantize = linear.dequantize
     mul_mat = linear.mul_mat
+    outer = linear.outer
     mul_mat_id = linear.mul_mat_id
     per_head = linear.per_head
     # positions

@@ -123,7 +123,7 @@ class Op:
         None for a fused op: its decomposition is the reference. Several results are an array of arrays.
     samples: inputs to test every backend with.
     attributes: name -> default; None marks a required attribute.
-    inplace: inputs whose storage the output may reuse if nothing reads them afterwards.
+    inplace: inputs whose storage the output may reuse if they have its type and nothing reads them later.
     view: the output is a view of input 0, without storage of its own.
     writes: the input (a state) that the op changes; the output is the changed state, unless
     recurrent: it reads the state too, and its output is a value of its own.

@@ -55,6 +55,16 @@ def layer_of(node: Node) -> int | None:
     return int(found[1]) if found else None
 
 
+def named_backends(text: str) -> list[str]:
+    """The backends that rules name, as often as they do."""
+    return [name for name in (rule.partition(":")[0].strip() for rule in text.split(",")) if name]
+
+
+def with_named(backend: str, text: str) -> str:
+    """A backend, preferred, and the others that rules name, as `--backend` takes them."""
+    return ",".join(dict.fromkeys([backend, *named_backends(text)]))
+
+
 def parse_rules(text: str, backends: Sequence[str]) -> tuple[Rule, ...]:
     """Read `cpu:layers.0-14,reference:softmax`; of two rules for one node the later applies."""
     rules = []

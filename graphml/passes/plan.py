@@ -101,9 +101,10 @@ def _take_over(
 ) -> _Buffer | None:
     """The buffer of an input last read here that may be written in place; nothing else read here may use it.
 
-    Never one of several results: it is a part of its buffer, at an offset that only the device knows.
+    Never one of several results: it is a part of its buffer, at an offset that only the device knows. Nor one
+    of another type: kernels write an element where they have read it.
     """
-    for i in (i for i in node.op.inplace if i < len(node.inputs)):
+    for i in (i for i in node.op.inplace if i < len(node.inputs) and node.inputs[i].type == node.type):
         buffer = buffers.get(node.inputs[i])
         alone = sum(buffers.get(other) is buffer for other in (*node.inputs, *more)) == 1
         if buffer is None or buffer.values[0].type.parts:

@@ -56,8 +56,8 @@ def _last_reads(graph: Graph, reads: Sequence[Sequence[Node]]) -> dict[Node, int
 
 
 def _overwritten(node: Node, reads: Sequence[Node], last: dict[Node, int], i: int) -> Sequence[Node]:
-    """The operands that the result may lie on: read for the last time, and by this operand alone."""
-    taken = (reads[k] for k in node.op.inplace if k < len(node.inputs))
+    """The operands that the result may lie on: of its type, read for the last time, by this operand alone."""
+    taken = (reads[k] for k in node.op.inplace if k < len(node.inputs) and node.inputs[k].type == node.type)
     return [source for source in taken if last[source] == i and list(reads).count(source) == 1]
 
 

@@ -34,6 +34,9 @@ FEW = ("f32", "f16", "q6_k", "q4_0", "q8_1")
 # Keys and values are read by readers of their own; tests/gpu/test_gpu_attention.py has each on each device.
 PAIRS = ("f16/f32", "q8_0/q5_1", "q4_0/iq4_nl")
 CACHES_ON_GPUS = (TILED[0], "f16")
+# What a sample runs with the optimiser of OpenCL's compiler: the first case of ops, all cases of some.
+OPTIMISED = ("attention", "recurrent", "reduce", "norm", "linear", "fused", "index")
+MORE, ALL = {"max_bias", "window", "softcap"}, ("gated_delta_net", "minimum", "maximum", "clamp")
 # Both GPUs run the same kernels: a case is tried on one of them, in turn, the first of an op on both, and
 # attention, whose kernels differ where there are subgroups.
 
@@ -69,7 +72,7 @@ def devices() -> Iterator[dict[str, Device]]:
 
 @pytest.fixture(scope="module")
 def optimising() -> Iterator[dict[str, Device]]:
-    """The same for networks, with the compiler of OpenCL as users have it: it optimises."""
+    """The same for networks and a sample of ops, with OpenCL's compiler as users have it: it optimises."""
     opened: dict[str, Device] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("GRAPHML_OPENCL_OPTIONS", raising=False)
@@ -154,6 +157,19 @@ def test_ops_mean_the_same_everywhere(name: str, ops: str, devices: dict[str, De
         sized = [case for case in some if size in sizes_of(name, case)]
         found += suite.check(backend, device_of(name, devices), sized, sizes=[size])
     assert {verdict.op for verdict in found} == set(ops.split(","))
+    assert not [str(verdict) for verdict in found if verdict.failed]
+
+
+def test_a_sample_of_ops_means_the_same_with_the_optimiser(optimising: dict[str, Device]) -> None:
+    """Of ops whose kernels have barriers, and of those that it once made wrong."""
+    first: dict[str, Case] = {}
+    for case in suite.chosen(backend_of("opencl"), formats=["f32"]):
+        if case.inplace < 0 and (case.op.family in OPTIMISED or case.op.name in ALL):
+            name = case.name if MORE & set(case.sample.attributes) or case.op.name in ALL else case.op.name
+            first.setdefault(name, case)
+    device = device_of("opencl", optimising)
+    found = list(suite.check(backend_of("opencl"), device, list(first.values()), sizes=[suite.FEW]))
+    assert {verdict.op for verdict in found} >= {"attention", "linear", "gated_delta_net", "minimum"}
     assert not [str(verdict) for verdict in found if verdict.failed]
 
 

@@ -38,8 +38,8 @@ WAYS: dict[str, list[object]] = {
     "profile": ["-p", 4, "-n", 2, "-r", 1],
     "bench": ["-p", 4, "-n", 0, "-r", 1, "--backend", "reference", "-o", "json"],
     "tune": ["--backend", "cpu"],
-    "compare": ["--backend", "reference", *SMALL],
-    "bisect": ["--backend", "reference", *SMALL],
+    "compare": ["--backend", "reference", "--place", "cpu:layers.0", *SMALL],
+    "bisect": ["--backend", "reference", "--place", "cpu:layers.0", *SMALL],
     "verify": ["--record", "out.npz"],
     "report": ["-o", "report.zip"],
 }

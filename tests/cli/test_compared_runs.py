@@ -99,6 +99,44 @@ def test_a_saved_run_is_bisected(tmp_path: Path) -> None:
     assert "first wrong: layers.0.swiglu (swiglu) in prefill" in done.stdout
 
 
+PLACED = ["--backend", "cpu,cpu", "--place", "cpu:layers.0-2,reference:layers.3-4"]
+
+
+def test_a_run_on_several_devices_is_held_against_one() -> None:
+    compared = command("compare", STORIES, "--tokens", 5, *PLACED).stdout
+    assert f"cpu,reference --place={PLACED[-1]} against cpu, 5 tokens" in compared
+    assert compared.count("| copy cpu to reference |") == 4
+    assert "wrong copy" not in compared
+    judged = command("bisect", STORIES, "--tokens", 8, *PLACED).stdout
+    assert "nothing is wrong by itself" in judged
+    assert "- copies between devices, 2 in a step" in judged
+
+
+def test_a_wrong_copy_between_devices_is_told(tmp_path: Path) -> None:
+    with faults.wrong_copy("layers.2.ffn_residual"):
+        compared = command("compare", STORIES, "--tokens", 5, *PLACED, "--worst", 1).stdout
+        judged = command("bisect", STORIES, "--tokens", 8, *PLACED, "--repro", tmp_path / "no", code=1).stdout
+        command("compare", STORIES, *PLACED, "--save", tmp_path / "run.npz")
+    said = "wrong copy in prefill: layers.2.ffn_residual from cpu to reference, built at llama.py:"
+    assert said in compared
+    assert "first wrong: layers.2.ffn_residual, copied from cpu to reference, in prefill" in judged
+    assert "built at llama.py:" in judged
+    assert not (tmp_path / "no").exists()
+    saved = command("bisect", STORIES, "--saved", tmp_path / "run.npz", "--format", "json", code=1).stdout
+    first = json.loads(saved)["findings"][0]
+    assert (first["kind"], first["copied"]["value"]) == ("copy", "layers.2.ffn_residual")
+
+
+def test_a_repro_of_a_run_on_several_devices_is_of_the_node_s_own(tmp_path: Path) -> None:
+    with wrong_swiglu():
+        place = ["--place", "reference:layers.0-2,cpu:layers.3-4", "--fuse-a", ALONE]
+        done = command("bisect", STORIES, "--tokens", 8, *place, "--repro", tmp_path, code=1)
+    assert "first wrong: layers.3.swiglu (swiglu) in prefill" in done.stdout
+    assert "the kernel is wrong: cpu computes" in done.stdout
+    title = '"""layers.3.swiglu (swiglu): cpu against reference'
+    assert (tmp_path / "repro.py").read_text().startswith(title)
+
+
 def test_a_model_without_vocabulary(tmp_path: Path) -> None:
     path = golden.build(golden.read("llama-moe"), tmp_path / "moe.gguf")
     assert "nothing is wrong" in command("bisect", path).stdout
@@ -117,6 +155,16 @@ def test_a_model_without_vocabulary(tmp_path: Path) -> None:
         (["bisect", "--b", "cpu"], "--b: wanted --backend A,B, of which A is judged"),
         (["compare", "--save", "run.txt"], "--save: wanted a name that ends in .npz"),
         (["bisect", "--fuse-a=-nothing"], "'nothing'"),
+        (["compare", "--place", "cpu"], "place: wanted BACKEND:WHAT, such as cpu:layers.0-14; got 'cpu'"),
+        (["bisect", "--place", "gpu9:layers.0"], "--place: no backend 'gpu9' is installed"),
+        (
+            ["bisect", "--place", "reference:layers.9"],
+            "place: 'reference:layers.9' names no node of the graph",
+        ),
+        (
+            ["bisect", "--place", "cpu:layers.0", "--saved", __file__],
+            "--saved: wanted no --fuse-a, --place and --prompt: the run has its own",
+        ),
         (["bisect", "--saved", "missing.npz"], "--saved: missing.npz: no such file"),
     ],
 )

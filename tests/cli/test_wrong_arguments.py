@@ -316,6 +316,7 @@ CONTRADICTIONS: list[list[object]] = [
     ["profile", "MODEL", "-p", 0, "-n", 0],
     ["compare", "MODEL", "--save", "x.npz", "--worst", 3],
     ["bisect", "MODEL", "--saved", __file__, "--fuse-a", "none"],
+    ["bisect", "MODEL", "--saved", __file__, "--place", "cpu:layers.0"],
     ["new-arch", "mine", "--like", "llama", "--from-hf", __file__],
     ["import", "hf:nowhere", "-o", "x.py"],
     ["import", "nonsense", "-o", "x.py"],

@@ -22,7 +22,7 @@ from graphml.errors import GraphError
 from graphml.ir.dtype import DType, dtype
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
-from graphml.ir.op import Op, Sample
+from graphml.ir.op import Op, Sample, Type
 from graphml.ir.ops.linear import quantize
 from graphml.ir.shape import Symbol
 from graphml.passes.fusion import all_ops
@@ -36,11 +36,15 @@ KINDS = {"q8_1": "dot", "bf16": "bf16"}  # of converted activations
 SOME = ("make_mul_mat_rows", "make_mul_mat_tiles", "make_mul_mat_id_packed")
 
 
+def _moves(kind: Type) -> bool:
+    return any(isinstance(dim, Symbol) for dim in kind.shape)
+
+
 def _make(op: Op, sample: Sample, weight: DType | None, tokens: int, activation: DType | None) -> Node:
     """A node of the sample's kind: with a weight of another format and as many tokens."""
     g, operands = Builder(), []
     shapes = [kind.shape for kind in sample.inputs]
-    moving = [any(isinstance(dim, Symbol) for dim in shape) for shape in shapes]
+    moving = list(map(_moves, sample.inputs))
     weights = [i for i, shape in enumerate(shapes) if weight is not None and len(shape) > 1 and not moving[i]]
     x = moving.index(True)
     for i, kind in enumerate(sample.inputs):
@@ -66,7 +70,7 @@ def _nodes() -> Iterator[Node]:
         op = all_ops()[name]
         if not name.startswith(PRODUCTS):
             continue
-        samples = list(op.samples())
+        samples = [sample for sample in op.samples() if any(map(_moves, sample.inputs))]
         # A lowering looks at the format or at the sample's form, not at both of them.
         pairs = [*product(samples[:1], weights), *product(samples[1:], few)]
         for (sample, weight), tokens in product(pairs, (1, 5)):

@@ -141,7 +141,8 @@ def test_the_delta_rule_has_the_same_bits_however_a_text_is_cut() -> None:
         out, state = np.empty_like(v), np.full((2, heads, values, keys), np.nan, np.float32)
         units = heads * values
         for a, b in pairwise(cuts):
-            now = [one[a:b] for one in (q, k, v, decay, beta, sequences, positions)]
+            once = (k[:, None], v[:, None], beta[:, None])  # one update in each token
+            now = [one[a:b] for one in (q, *once[:2], decay, once[2], sequences, positions)]
             for i in range(threads):
                 begin, end = units * i // threads, units * (i + 1) // threads
                 run(out[a:b], state, *now, begin, end, np.float32(0.3), False)

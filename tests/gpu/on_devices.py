@@ -23,6 +23,8 @@ from graphml.passes.plan import plan_memory
 DEVICES = ("python", "python with subgroups", "wgpu", "opencl")
 REAL = DEVICES[2:]
 WITHOUT_SUBGROUPS = "wgpu without subgroups"
+OPTIMISING = "opencl as users run it"
+"""With the optimiser of its compiler, which tests on "opencl" do without."""
 SUBGROUPS = dataclasses.replace(FACTS, has_subgroups=True, subgroup_min=8, subgroup_max=8)
 """As on GPUs; those of processors are smaller."""
 CARD = "python as a graphics card"
@@ -35,9 +37,17 @@ def device(name: str) -> GpuDevice:
     if name == WITHOUT_SUBGROUPS:
         driver = device("wgpu").memory.driver
         return GpuDevice(pretending(driver, dataclasses.replace(driver.facts, has_subgroups=False)))
+    if name == OPTIMISING:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("GRAPHML_OPENCL_OPTIONS", raising=False)
+            return _opened("opencl")
     if name not in REAL:
         plain = FACTS if name == "python" else SUBGROUPS
         return GpuDevice(PlainDriver(dataclasses.replace(plain, kind="discrete") if name == CARD else plain))
+    return _opened(name)
+
+
+def _opened(name: str) -> GpuDevice:
     backend = discovery.backend(name)
     reason = backend.unavailable()
     if reason is not None:

@@ -1,4 +1,6 @@
-"""Kernels with a memory, and of sparse attention, in the emulator: it finds races and reads out of bounds.
+"""Kernels with a memory, of sparse attention, and of batched products in the emulator.
+
+It finds races and reads out of bounds.
 
 With subgroups neighbours share a row of a memory; processors have no such devices.
 """
@@ -19,6 +21,8 @@ from graphml.conformance.trial import Run, Trial
 from graphml.ir.dtype import F32, I32
 from graphml.ir.language import Builder
 from graphml.ir.op import Op
+from graphml.ir.ops.layout import permute
+from graphml.ir.ops.linear import mul_mat_batch
 from graphml.ir.ops.linear_attention import gated_delta_net, linear_attention
 from graphml.ir.ops.ngram import ngram_rows
 from graphml.ir.ops.reduce import mean_rows
@@ -28,7 +32,10 @@ from graphml.ir.shape import bounds
 from tests.gpu.on_devices import DEVICES, REAL, device
 
 MEMORIES = (gated_delta_net, linear_attention)
-OPS = (*MEMORIES, ngram_rows, mean_rows, relative_attention, select_blocks, selected_attention)
+OPS = (
+    *MEMORIES, ngram_rows, mean_rows, relative_attention, select_blocks, selected_attention, mul_mat_batch,
+    permute,
+)  # fmt: skip
 PLAIN = make_backend("plain", PlainDriver, unavailable=lambda: None)
 MOST = 4096  # elements of an operand: the emulator is slow
 

@@ -17,8 +17,20 @@ from pathlib import Path
 
 import pytest
 from graphml_gpu.driver import Bound
-from graphml_gpu.language import PORTABLE, Features, Specialised
+from graphml_gpu.language import (
+    PORTABLE,
+    Features,
+    Read,
+    Specialised,
+    Update,
+    f32,
+    f32x4,
+    global_id,
+    kernel,
+    private_array,
+)
 from graphml_gpu.language.intrinsics import OPENCL_PREAMBLE
+from graphml_gpu.language.opencl import declared
 from graphml_opencl.programs import standard
 from graphml_wgpu import pipelines
 
@@ -41,6 +53,7 @@ ALONE = {
     "f16": replace(PORTABLE, f16=True),
     "dot4": replace(PORTABLE, dot4=True),
     "everything": EVERYTHING,
+    "no negations": replace(EVERYTHING, keeps_negated=False),
 }
 OF_THE_ENGINE = {"positions", "sequences", "lengths", "table", "block_table", "settings"}
 """What kernels are given by the engine: inputs of the graph, which nothing writes in any model."""
@@ -59,10 +72,11 @@ def clang() -> Path:
 def joined(some: Sequence[Specialised], folder: Path) -> Path:
     """A file of all the texts: what one declares for its whole file has its number behind the name."""
     whole = []
-    for i, kernel in enumerate(some):
-        path = folder / f"{i}.{kernel.name}.cl"
-        path.write_text(kernel.opencl())
-        names = ("Params", kernel.name, *OPENCL_PREAMBLE, *(table.name for table in kernel.tree.tables))
+    for i, one in enumerate(some):
+        path = folder / f"{i}.{one.name}.cl"
+        text = one.opencl()
+        path.write_text(text)
+        names = (one.name, *declared(text))
         whole += [f"#define {name} {name}_{i}" for name in names]
         whole += [f'#include "{path.name}"', *(f"#undef {name}" for name in names)]
     together = folder / "together.cl"
@@ -79,6 +93,17 @@ def read_by_clang(some: Sequence[Specialised], features: Features, folder: Path)
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert bool(run.returncode) == bool(run.stderr)
     return run.stderr
+
+
+@kernel
+def changes_signs(x: Read[f32], out: Update[f32x4], factor: f32) -> None:
+    """Every way to write a negation."""
+    i = global_id(0)
+    value, held = x[i], private_array(f32, 1)
+    held[0] = value * 3.0
+    held[0] = held[0] * -1.0
+    value = value * -1.0
+    out[i] = -out[i] - f32x4(-value, -1.0 * held[0], value / -1.0, factor - value * held[0])
 
 
 def test_every_kernel_is_looked_at() -> None:
@@ -113,10 +138,22 @@ def test_own_functions_are_in_the_text_where_nothing_is_inlined(name: str, tmp_p
     options = ["-x", "cl", standard(ALONE[name]), "-target", "spir64", "-w", "-O0", "-S", "-emit-llvm"]
     command = [str(clang()), *options, str(joined(some, tmp_path)), "-o", "-"]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    for i, kernel in enumerate(some):
-        assert re.search(rf"^define .*@{kernel.name}_{i}\(", made, re.MULTILINE), kernel.name
+    for i, one in enumerate(some):
+        assert re.search(rf"^define .*@{one.name}_{i}\(", made, re.MULTILINE), one.name
     own = "|".join(OPENCL_PREAMBLE)
     assert re.findall(rf"^declare .*@((?:{own})(?:_\d+)?)\(", made, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("keeps_negated", [True, False])
+def test_nothing_is_negated_where_a_compiler_does_not_keep_it(keeps_negated: bool, tmp_path: Path) -> None:
+    """In what clang makes of texts: a product is subtracted by `fma(-a, b, c)` if nothing forbids it."""
+    features = replace(PORTABLE, keeps_negated=keeps_negated)
+    some = [*of_the_language(features), changes_signs.specialise(features)]
+    options = ["-x", "cl", standard(PORTABLE), "-target", "spir64", "-w", "-O1", "-S", "-emit-llvm"]
+    command = [str(clang()), *options, str(joined(some, tmp_path)), "-o", "-"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert made.count("\ndefine ") >= len(some)
+    assert ("fneg" in made) is keeps_negated
 
 
 def test_clang_refuses_what_a_device_does_not_offer(tmp_path: Path) -> None:
@@ -165,8 +202,8 @@ def made_by_wgpu(some: Sequence[Specialised]) -> None:
     assert driver.facts.has_subgroups
     assert driver.facts.has_f16
     values, numbers = driver.buffer(1024, "values"), driver.buffer(1024, "numbers")
-    for kernel in some:
-        driver.record([Bound(kernel, ((values, 0, 1024),) * len(kernel.buffers), (numbers, 0, 1024))])
+    for one in some:
+        driver.record([Bound(one, ((values, 0, 1024),) * len(one.buffers), (numbers, 0, 1024))])
 
 
 @pytest.mark.parametrize("name", FACTS)

@@ -15,6 +15,7 @@ import numpy as np
 from graphml_cpu import lowering, program
 from graphml_cpu.lowering.step import Argument, Lowering, Step
 
+from graphml.compiler import parts_program
 from graphml.ir.fused import fused_op
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -108,6 +109,27 @@ def off_where(chosen: Callable[[Mapping[str, Array], int], Any], by: float = 1.0
         return wrong
 
     return change
+
+
+@contextmanager
+def wrong_copy(value: str) -> Iterator[None]:
+    """The last row of a value is lost where it is copied between devices."""
+    right = parts_program.PartsProgram.__init__
+
+    class WrongLink(parts_program._Link):
+        def window(self, dims: Mapping[str, int]) -> Array:
+            array = super().window(dims)
+            array[-1:] = 0
+            return array
+
+    def made(self: parts_program.PartsProgram, *arguments: Any) -> None:
+        right(self, *arguments)
+        link = self._crossing.get(value)
+        if link is not None:
+            self._crossing[value] = WrongLink(link.shape, link.array)
+
+    with mock.patch.object(parts_program.PartsProgram, "__init__", made):
+        yield
 
 
 @contextmanager

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from graphml.errors import ShapeError
+from graphml.ir.dtype import F32
+from graphml.ir.language import Builder
 from graphml.ir.op import Array
 from graphml.ir.ops.attention import alibi_slopes
 from graphml.ir.ops.linear_attention import gated_delta_net, linear_attention
@@ -81,3 +84,32 @@ def test_sequences_of_a_step_do_not_meet() -> None:
         )
         np.testing.assert_allclose(y[tokens], wanted, atol=1e-6)
     np.testing.assert_allclose(together, apart, atol=1e-6)
+
+
+def test_updates_of_a_token_are_tokens_that_no_query_reads_and_that_do_not_decay() -> None:
+    """As flash-linear-attention has it: the updates follow each other as tokens of their own."""
+    updates = 3
+    q, decay = drawn(T, N, K), np.abs(drawn(T, N, K, seed=1)) % 1
+    k, v = (drawn(T, updates, N, K, seed=seed) for seed in (2, 3))
+    k /= np.linalg.norm(k, axis=-1, keepdims=True)
+    beta = np.abs(drawn(T, updates, N, 1, seed=4)) % 2
+    first, second = (drawn(1, N, K, K, seed=5) for _ in range(2))
+    y = delta(first, q, k, v, decay, beta, *one_sequence(first=2))
+    queries, decays = np.zeros((T, updates, N, K), np.float32), np.ones((T, updates, N, K), np.float32)
+    queries[:, -1], decays[:, 0] = q, decay
+    apart = [x.reshape(T * updates, N, -1) for x in (queries, k, v, decays, beta)]
+    wanted = delta(second, *apart, *one_sequence(T * updates, first=2))
+    np.testing.assert_allclose(y, wanted[updates - 1 :: updates], atol=1e-5)
+    np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+@pytest.mark.parametrize("role", ["k", "v", "beta", "q"])
+def test_operands_of_another_number_of_updates_are_refused(role: str) -> None:
+    g = Builder(max_tokens=4)
+    shapes = {"q": (N, K), "k": (2, N, K), "v": (2, N, K), "decay": (N, 1), "beta": (2, N, 1)}
+    shapes[role] = (3, *shapes[role][-2:])
+    x = {name: g.input(name, F32, (g.n_tokens, *shape)) for name, shape in shapes.items()}
+    wanted = rf"\[gated_delta_net\].*wanted {'v' if role == 'k' else role} f32\[T<=4, .*; got f32\[T<=4, "
+    wanted = r"\[gated_delta_net\] takes operands of another number or rank" if role == "q" else wanted
+    with pytest.raises(ShapeError, match=wanted):
+        g.gated_delta_net(*x.values(), layer=0, scale=1.0)

@@ -230,6 +230,17 @@ def test_products() -> None:
         assert got[place] == pytest.approx(wanted, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize("lead", [(3,), (2, 3)])
+def test_products_of_each_batch(lead: tuple[int, ...]) -> None:
+    weight, x = normal(*lead, 7, 5), normal(*lead, 4, 5, seed=1)
+    got = run("mul_mat_batch", weight, x)
+    assert (got.shape, got.dtype) == ((*lead, 4, 7), np.float32)
+    for place in np.ndindex(got.shape):
+        row, column = x[place[:-1]], weight[(*place[:-2], place[-1])]
+        wanted = math.fsum(float(a) * float(b) for a, b in zip(row, column, strict=True))
+        assert got[place] == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+
+
 @pytest.mark.parametrize("own", [False, True], ids=["shared x", "x per expert"])
 def test_products_with_chosen_experts(own: bool) -> None:
     weight, x = normal(4, 6, 5), normal(3, 2, 5, seed=1) if own else normal(3, 5, seed=1)

@@ -20,13 +20,13 @@ _MODULE = "graphml_cpu.kernels.indexing.layout"
 
 
 def _refuses_permute(node: Node) -> str | None:
-    too_many = len(node.shape) > 3
-    return f"{node.name} has more than 3 dimensions" if too_many else four_bytes(node)
+    too_many = len(node.shape) > 4
+    return f"{node.name} has more than 4 dimensions" if too_many else four_bytes(node)
 
 
 def _lower_permute(node: Node, threads: int) -> list[Step]:
     x = node.inputs[0]
-    missing = 3 - len(x.shape)  # dimensions of 1 in front
+    missing = 4 - len(x.shape)  # dimensions of 1 in front
     axes = (*range(missing), *(axis + missing for axis in integers(node.attributes, "axes")))
     sizes = (1,) * missing + x.shape
     arguments: dict[str, Argument] = {"x": x, "out": node}

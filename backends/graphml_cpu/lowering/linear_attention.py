@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphml.ir.node import Node
+from graphml.ir.ops.linear_attention import n_updates
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.step import Argument, Lowering, Step, number, rows
@@ -26,21 +27,23 @@ def _step(node: Node, rule: str, first: Node | int, second: Node | int, **other:
         "first": first,
         "second": second,
         "out": node,
-        "n_head": bounds(v.shape)[1],
+        "n_head": bounds(v.shape)[-2],
         "n_group": bounds(q.shape)[1],
         "grouped": int(bool(node.attributes.get("grouped", False))),
-        "v_width": bounds(v.shape)[2],
+        "v_width": bounds(v.shape)[-1],
         "scale": number(node, "scale"),
         "n_sequences": rows(state.shape[:1]),
         "rows": rows(node.shape[:1]),
         **other,
     }
+    updates = n_updates(k.type)
     words = [rule, str(k_width), *(["each"] if each else []), *(["before"] if before else [])]
+    words += [f"{updates}_updates"] if updates > 1 else []
     ref = KernelRef(
         f"memory_attention-{'-'.join(words)}",
         "graphml_cpu.kernels.recurrent.linear_attention",
         "make_memory_attention",
-        (rule, k_width, each, before),
+        (rule, k_width, each, before, *([updates] if updates > 1 else [])),
     )
     return Step(ref, arguments, writes=("state", "out"))
 

@@ -11,7 +11,8 @@ class Features:
     """What kernels may use. The default is what every device has; each is switched by `dataclasses.replace`.
 
     subgroup_min, subgroup_max: the invocations of a subgroup, where `subgroups`. f16: arithmetic in half
-    precision. dot4: the product of four signed bytes in one instruction.
+    precision. dot4: the product of four signed bytes in one instruction. keeps_negated: the compiler keeps
+    what an invocation negated over barriers; without it OpenCL C is written without negations.
     """
 
     subgroups: bool = False
@@ -19,6 +20,7 @@ class Features:
     subgroup_max: int = 1
     f16: bool = False
     dot4: bool = False
+    keeps_negated: bool = True
 
 
 PORTABLE = Features()

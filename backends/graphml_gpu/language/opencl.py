@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -30,9 +30,9 @@ from graphml_gpu.language.tree import (
     Variable,
 )
 from graphml_gpu.language.types import Type
-from graphml_gpu.language.walk import all_expressions, all_statements
+from graphml_gpu.language.walk import all_expressions, all_statements, negated
 
-_TABLE = re.compile(r"^__constant \w+ (\w+)\[", re.MULTILINE)
+_DECLARED = re.compile(r"^(?:__constant|static inline) \w+ (\w+)[\[(]", re.MULTILINE)
 
 _NAMES = {"f32": "float", "f16": "half", "i32": "int", "u32": "uint", "bool": "bool"}
 _POSITIONS = {
@@ -68,6 +68,8 @@ def opencl(tree: Tree, features: Features, title: str, shares: Mapping[str, str]
         for name in _extensions(features, used, places, across, calls)
     ]
     parts += [OPENCL_PREAMBLE[name].rstrip() for name in OPENCL_PREAMBLE if name in calls]
+    if not features.keeps_negated:
+        parts += _without_negations(features, used)
     fields = [*tree.scalars, *((f"{b.name}_at", Type("u32")) for b in tree.buffers)]
     parts += [
         "typedef struct {",
@@ -110,6 +112,18 @@ def _extensions(
     return names
 
 
+def _without_negations(features: Features, used: list[Expression]) -> Iterator[str]:
+    """A pragma, since `a - b * c` is else compiled as `fma(-b, c, a)`, and functions in place of `-`.
+
+    Compilers make a negation of 0 - x, -1 * x and the sign's bit turned, but not of `copysign`.
+    """
+    yield "#pragma OPENCL FP_CONTRACT OFF"
+    for kind in dict.fromkeys(part.type for part in used if negated(part)):
+        name, bits = _type(features, kind), "short" if kind.kind == "f16" and features.f16 else "int"
+        other = f"as_{name}(~as_{bits}{kind.lanes if kind.lanes > 1 else ''}(x))"
+        yield f"static inline {name} negated_{name}({name} x) {{ return copysign(x, {other}); }}"
+
+
 def _position(tree: Tree, which: str) -> str:
     if which in _POSITIONS:
         name = _POSITIONS[which]
@@ -150,6 +164,9 @@ def _dialect(tree: Tree, features: Features) -> Dialect:
             return _ACROSS[statement.operator].format(*texts)
         return f"atomic_{statement.operator}(&{statement.array.name}[{texts[0]}], {texts[1]})"
 
+    def other_sign(kind: Type, value: str) -> str:
+        return f"negated_{_type(features, kind)}({value})"
+
     return Dialect(
         type=lambda kind: _type(features, kind),
         literal=lambda value: _literal(features, value),
@@ -166,6 +183,7 @@ def _dialect(tree: Tree, features: Features) -> Dialect:
         special=special,
         forever="while (true)",
         adds_to_index=False,
+        negated=None if features.keeps_negated else other_sign,
     )
 
 
@@ -242,15 +260,19 @@ def _store(features: Features, array: Array, index: str, value: str) -> str:
     return f"vstore_half{lanes}_rte({value}, {index}, {array.name});"
 
 
+def declared(text: str) -> tuple[str, ...]:
+    """The names that a text has for its whole file, but for the kernel's."""
+    return ("Params", *_DECLARED.findall(text))
+
+
 def joined(kernels: Mapping[str, str], names: Mapping[str, str]) -> str:
     """One text of several. kernels, names: text -> its kernel's name, and that which it gets here.
 
-    What else a text declares gets a name of its own too: its struct, its tables, what it begins with.
+    What else a text declares gets a name of its own too: its struct, its tables, its functions.
     """
     found = []
     for i, (text, kernel) in enumerate(kernels.items()):
-        declared = ("Params", *OPENCL_PREAMBLE, *_TABLE.findall(text))
-        new = {name: f"{name}_{i}" for name in declared} | {kernel: names[text]}
+        new = {name: f"{name}_{i}" for name in declared(text)} | {kernel: names[text]}
         found += [f"#define {old} {name}" for old, name in new.items()]
         found += [text, *(f"#undef {old}" for old in new)]
     return "\n".join(found) + "\n"

@@ -28,7 +28,7 @@ fmax clamp dot isnan isinf popcount countOneBits barrier workgroupBarrier storag
 workgroupUniformLoad atomicAdd atomicMax atomicMin atomicLoad atomicStore atomicOr subgroupAdd subgroupMax
 subgroupMin subgroupBroadcast subgroupShuffleXor pack2x16float unpack2x16float dot4I8Packed unpack_half2
 pack_half2 main params Params group_id local_id global_id num_groups local_index subgroup_size
-subgroup_lane subgroup_id
+subgroup_lane subgroup_id negated_float negated_float2 negated_float4 negated_half negated_half2 negated_half4
 """
 _PYTHON = """
 and as assert async await break class continue def del elif else except finally for from global if import in

@@ -39,6 +39,7 @@ from graphml_gpu.language.tree import (
     While,
 )
 from graphml_gpu.language.types import Type
+from graphml_gpu.language.walk import negated
 
 _SPELLED = {"//": "/", "and": "&&", "or": "||"}
 _RANK = {"*": 3, "//": 3, "/": 3, "%": 3, "+": 2, "-": 2, "<": 1, "<=": 1, ">": 1, ">=": 1, "==": 1, "!=": 1}
@@ -56,7 +57,8 @@ class Dialect:
     load(array, index), store(array, index, value): elements. declare(variable, value or None): a variable
     comes into being. count(variable, begin): a `for`'s beginning. special: `Atomic`, `Across`, `Barrier`,
     `Uniform`: its value, on the last line of what it takes.
-    adds_to_index: an index is text that something is added to.
+    adds_to_index: an index is text that something is added to. negated: a float with the other sign, where
+    `-` is not to be used.
     """
 
     type: Callable[[Type], str]
@@ -72,6 +74,7 @@ class Dialect:
     special: Callable[[Atomic | Across | Barrier | Uniform, list[str]], str]
     forever: str
     adds_to_index: bool
+    negated: Callable[[Type, str], str] | None = None
 
 
 def expression(dialect: Dialect, value: Expression) -> str:
@@ -81,6 +84,12 @@ def expression(dialect: Dialect, value: Expression) -> str:
 
 def _ranked(dialect: Dialect, value: Expression) -> tuple[str, int]:
     """Text and rank: 9 where it needs no brackets anywhere."""
+    if dialect.negated is not None and (operand := negated(value)) is not None:
+        return dialect.negated(value.type, expression(dialect, operand)), 9
+    return _spelled(dialect, value)
+
+
+def _spelled(dialect: Dialect, value: Expression) -> tuple[str, int]:
     match value:
         case Literal():
             text = dialect.literal(value)
@@ -177,7 +186,7 @@ def _stored(dialect: Dialect, statement: Store) -> str:
     """`a[i] = x;`, or `a[i] += x;` in memory that holds what is said: no packed halves, no atomics."""
     array, value, index = statement.array, statement.value, _index(dialect, statement.index)
     same = array.space != "buffer" and not array.atomic
-    if same and isinstance(value, Binary) and value.operator in _IN_PLACE:
+    if same and isinstance(value, Binary) and _is_in_place(dialect, value):
         held = Load(array, statement.index, array.element)
         if value.left == held:
             right = expression(dialect, value.right)
@@ -185,9 +194,13 @@ def _stored(dialect: Dialect, statement: Store) -> str:
     return dialect.store(array, index, expression(dialect, value))
 
 
+def _is_in_place(dialect: Dialect, value: Binary) -> bool:
+    return value.operator in _IN_PLACE and (dialect.negated is None or negated(value) is None)
+
+
 def _assigned(dialect: Dialect, statement: Assign) -> str:
     variable, value = statement.variable, statement.value
-    if isinstance(value, Binary) and value.left == Name(variable) and value.operator in _IN_PLACE:
+    if isinstance(value, Binary) and value.left == Name(variable) and _is_in_place(dialect, value):
         return f"{variable.name} {value.operator}= {expression(dialect, value.right)};"
     return f"{variable.name} = {expression(dialect, value)};"
 

@@ -120,6 +120,18 @@ def is_plain(expression: Expression) -> bool:
     return False
 
 
+def negated(expression: Expression) -> Expression | None:
+    """The float whose sign the expression changes; None where it is another expression."""
+    match expression:
+        case (
+            Unary(operator="-", value=value)
+            | Binary(operator="*" | "/", left=value, right=Literal(value=-1))
+            | Binary(operator="*", left=Literal(value=-1), right=value)
+        ) if value.type.is_float and value.type == expression.type:
+            return value
+    return None
+
+
 def has_load(expression: Expression) -> bool:
     """Whether working it out reads an array, where an index out of bounds could do harm."""
     return any(isinstance(part, Load) for part in walk(expression))

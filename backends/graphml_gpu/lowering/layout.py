@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 from graphml.ir.node import Node
@@ -16,26 +17,21 @@ def _refuses(node: Node) -> str | None:
 
 
 def _refuses_permute(node: Node) -> str | None:
-    return f"{node.name} has more than 3 dimensions" if len(node.shape) > 3 else _refuses(node)
+    return f"{node.name} has more than 4 dimensions" if len(node.shape) > 4 else _refuses(node)
 
 
 def _lower_permute(node: Node, context: Context) -> list[Dispatch]:
     x = node.inputs[0]
-    missing = 3 - len(x.shape)  # dimensions of 1 in front
+    missing = 4 - len(x.shape)  # dimensions of 1 in front
     axes = (*range(missing), *(axis + missing for axis in integers(node.attributes, "axes")))
     sizes = [rows((1,))] * missing + [rows((size,)) for size in x.shape]
 
     def stride(axis: int, dims: Dims) -> int:
         return prod(size(dims) for size in sizes[axis + 1 :])
 
-    scalars: dict[str, Scalar] = {
-        "n": rows(x.shape),
-        "n1": sizes[axes[1]],
-        "n2": sizes[axes[2]],
-        "stride0": lambda dims: stride(axes[0], dims),
-        "stride1": lambda dims: stride(axes[1], dims),
-        "stride2": lambda dims: stride(axes[2], dims),
-    }
+    scalars: dict[str, Scalar] = {"n": rows(x.shape)}
+    scalars |= {f"n{i}": sizes[axes[i]] for i in (1, 2, 3)}
+    scalars |= {f"stride{i}": partial(stride, axis) for i, axis in enumerate(axes)}
     constants, grid = for_elements(rows(x.shape))
     return [Dispatch(permute, constants, {"x": x, "out": node}, scalars, grid)]
 

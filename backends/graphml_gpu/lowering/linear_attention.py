@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphml.ir.node import Node
+from graphml.ir.ops.linear_attention import n_updates
 from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import (
     NOTHING,
@@ -51,6 +52,7 @@ def _delta(node: Node, context: Context) -> list[Dispatch]:
     constants, grid = _shared_out(state, context)
     constants |= {
         "N_GROUP": bounds(q.shape)[1], "GROUPED": bool(node.attributes["grouped"]), "EACH": width(decay) > 1,
+        "UPDATES": n_updates(k.type),
     }  # fmt: skip
     buffers: dict[str, Argument] = {
         "state": state, "q": q, "k": k, "v": v, "decay": decay, "beta": beta, "sequences": sequences,

@@ -18,6 +18,7 @@ from graphml_cpu.lowering.step import Step
 from graphml.ir.node import Node
 from graphml.ir.op import number
 from graphml.ir.ops.attention import alibi_slopes
+from graphml.ir.ops.linear_attention import n_updates
 from graphml.ir.shape import fixed
 from graphml_numba.helpers import F32, Array, Number, helper, sums_helper
 from graphml_numba.kernel_of import kernel_of
@@ -53,6 +54,9 @@ def call_delta(node: Node, function: Callable[..., Any]) -> Step:
     """The call of the kernel of `gated_delta_net`."""
     names = ("state", "q", "k", "v", "decay", "beta", "sequences", "positions")
     arrays = {name: as_stored(value) for name, value in zip(names, node.inputs, strict=True)}
+    for name, value in zip(("k", "v", "beta"), (node.inputs[i] for i in (2, 3, 5)), strict=True):
+        tokens, *rest = value.shape
+        arrays[name] = as_stored(value, (tokens, n_updates(node.inputs[2].type), *rest[-2:]))
     given = {"scale": number(node.attributes, "scale"), "grouped": bool(node.attributes["grouped"])}
     rows = joined(node.shape[1:], node.name)
     return array_step(
@@ -65,8 +69,11 @@ def gated_delta_net(
     out: Array, state: Array, q: Array, k: Array, v: Array, decay: Array, beta: Array, sequences: Array,
     positions: Array, begin: int, end: int, scale: Number, grouped: bool,
 ) -> None:  # fmt: skip
-    """S *= decay; S += beta * (v - S k) k^T; out = scale * S q."""
-    n_head, n_group, width = v.shape[1], q.shape[1], v.shape[2]
+    """S *= decay; S += beta * (v - S k) k^T; out = scale * S q.
+
+    k [T, U, G, K], v [T, U, N, V], beta [T, U, N, 1]: the second is done U times in each token.
+    """
+    n_head, n_group, width = v.shape[2], q.shape[1], v.shape[3]
     for unit in range(begin, end):
         head, i = unit // width, unit % width
         group = head // (n_head // n_group) if grouped else head % n_group
@@ -78,8 +85,9 @@ def gated_delta_net(
             if positions[t] == 0:
                 row[:] = F32(0)
             decay_row(row, decay[t, head])
-            wrong = v[t, head, i] - product(row, k[t, group])
-            add_scaled(row, k[t, group], beta[t, head, 0] * wrong)
+            for u in range(k.shape[1]):
+                wrong = v[t, u, head, i] - product(row, k[t, u, group])
+                add_scaled(row, k[t, u, group], beta[t, u, head, 0] * wrong)
             out[t, head, i] = scale * product(row, q[t, group])
 
 

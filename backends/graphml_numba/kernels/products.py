@@ -1,7 +1,7 @@
 """Products of matrices: rows of float32 times the rows of weights in any stored format.
 
 A few rows of weights are decoded to float32, then multiplied with all rows of x. Threads share the rows of
-weights. Each decorated function makes the kernel for a format.
+weights. Each decorated function makes the kernel for a format; `mul_mat_batch` is of computed values alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from graphml.ir.shape import Dim
 from graphml_numba.helpers import F32, Array
 from graphml_numba.kernel_of import kernel_of
 from graphml_numba.kernels.formats import SCRATCH, RowFormat, has_format, row_format
+from graphml_numba.kernels.running_softmax import dot
 from graphml_numba.kernels.tiles import decode_and_multiply, even, rows_together
 
 Maker = Callable[..., Callable[..., Any]]
@@ -129,3 +130,24 @@ def linear_id(form: RowFormat) -> Callable[..., Any]:
                         out[chosen[i], row] = sums[i, row - first]
 
     return kernel
+
+
+def call_mul_mat_batch(node: Node, function: Callable[..., Any]) -> Step:
+    """The call of the kernel of `mul_mat_batch`, whose leading dimensions are one."""
+    weight, x = node.inputs
+    lead = joined(node.shape[:-2], node.name)
+    arrays = {
+        name: ArrayValue(value, (lead, *value.shape[-2:]))
+        for name, value in (("out", node), ("weight", weight), ("x", x))
+    }
+    return array_step(function, arrays, joined(node.shape[:-1], node.name), name=node.op.name)
+
+
+@kernel_of("mul_mat_batch", call=call_mul_mat_batch)
+def mul_mat_batch(out: Array, weight: Array, x: Array, begin: int, end: int) -> None:
+    """out [b, m, n] = x [b, m, k] times each row of weight [b, n, k]; rows of all b are shared."""
+    m = x.shape[1]
+    for row in range(begin, end):
+        b, i = row // m, row % m
+        for j in range(weight.shape[1]):
+            out[b, i, j] = dot(weight[b, j], x[b, i])

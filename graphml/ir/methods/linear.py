@@ -7,6 +7,7 @@ from graphml.ir.arguments import method
 from graphml.ir.builder import told_weights
 from graphml.ir.dtype import F32
 from graphml.ir.methods.index import column_numbers
+from graphml.ir.methods.layout import reshape
 from graphml.ir.node import Node
 from graphml.ir.ops import linear as ops
 from graphml.ir.shape import Symbol, fixed
@@ -27,15 +28,42 @@ def dequantize(g: StepBuilder, weight: Node) -> Node:
 def mul_mat(g: StepBuilder, weight: Node, x: Node, name: str | None = None) -> Node:
     """x @ weight.T: weight [N, K] of any dtype, x f32 [..., K] -> f32 [..., N].
 
-    A `ShapeError` if K differs, or if N is not known while the graph is built: a weight comes first.
-    `weights.linear(x, name)` reads the matrix from the file, and its bias.
+    weight [..., N, K] with x [..., M, K] of the same leading dimensions: a product for each of them, f32
+    [..., M, N]. So both may be computed for each token: [T, N, K] and [T, M, K] -> [T, M, N]. One vector for
+    each token, [T, K], is [T, 1, K]. Other matrices are transposed first: `g.permute(a, 0, 2, 1)`.
+
+    A `ShapeError` if K or a leading dimension differs, or for a weight [T, K]: the rows of a step are no
+    matrix. `weights.linear(x, name)` reads the matrix from the file, and its bias.
 
     >>> g.mul_mat(w, x)
     %mul_mat: f32[T<=8, 96] = mul_mat(%w, %x)
+    >>> g.mul_mat(q, g.heads(x, 4))
+    %mul_mat_batch: f32[T<=8, 4, 4] = mul_mat_batch(%q, %reshape)
     """
+    if len(weight.shape) > 2:
+        return g.record(ops.mul_mat_batch, _plain(g, weight), x, name=name)
     if weight.shape and isinstance(weight.shape[0], Symbol):
         raise ShapeError(f"[g.mul_mat] wanted weight [out, in], then x; got {weight.type} and {x.type}")
     return g.record(ops.mul_mat, _plain(g, weight), x, name=name)
+
+
+@method
+def outer(g: StepBuilder, a: Node, b: Node, name: str | None = None) -> Node:
+    """The outer product of each row: a f32 [..., N] and b f32 [..., M] -> f32 [..., N, M].
+
+    Element [..., i, j] is a[..., i] * b[..., j]. A `ShapeError` if the leading dimensions differ, or if there
+    are none.
+
+    >>> g.outer(g.columns(x, 0, 4), x)
+    %outer: f32[T<=8, 4, 64] = mul_mat_batch(%reshape_1, %reshape)
+    """
+    if len(a.shape) < 2 or a.shape[:-1] != b.shape[:-1]:
+        raise ShapeError(
+            f"[g.outer] wanted a [..., n] and b [..., m] with the same leading dimensions, one or more; "
+            f"got {a.type} and {b.type}"
+        )
+    column, row = (reshape(g, x, *map(fixed, x.shape[1:]), 1) for x in (a, b))
+    return g.record(ops.mul_mat_batch, row, column, name=name or "outer")
 
 
 @method

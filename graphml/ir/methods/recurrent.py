@@ -105,9 +105,16 @@ def gated_delta_net(
     Decay and beta are factors, most often between 0 and 1. grouped: neighbouring heads of v share keys;
     otherwise heads at a distance of G share them.
 
+    k [T, U, G, K], v [T, U, N, V] and beta [T, U, N, 1]: U updates of the state in each token, one after the
+    other (DeltaProduct, arXiv:2502.10297). The decay is applied before the first, the query reads after the
+    last. A `ShapeError` for other shapes.
+
     >>> ones = g.sigmoid(g.sum_rows(q))
     >>> g.gated_delta_net(q, q, q, ones, ones, layer=0, scale=16**-0.5).type
     f32[T<=8, 4, 16]
+    >>> q_1, two, beta = g.columns(q, 0, 8), g.reshape(x, 2, 4, 8), g.reshape(g.columns(x, 0, 8), 2, 4, 1)
+    >>> g.gated_delta_net(q_1, two, two, ones, beta, layer=1, scale=8**-0.5).type
+    f32[T<=8, 4, 8]
     """
     state = _memory(g, layer, q, v)
     operands = (state, q, k, v, decay, beta, g.sequences, g.positions)
@@ -174,4 +181,4 @@ def ngram_rows(
 
 def _memory(g: StepBuilder, layer: int, q: Node, v: Node) -> Node:
     """A matrix for each head, from keys to values."""
-    return recurrent_state(g, layer, "memory", *map(fixed, (*v.shape[1:], q.shape[2])))
+    return recurrent_state(g, layer, "memory", *map(fixed, (*v.shape[-2:], q.shape[2])))

@@ -84,7 +84,9 @@ permute = Op("permute", "layout", infer=_infer_permute,
              samples=lambda: [Sample((f32(5, 4, 6),), {"axes": (1, 0, 2)}),
                               Sample((f32(ROWS, 4, 6),), {"axes": (0, 2, 1)}),
                               Sample((f32(5, 4, 6),), {"axes": (2, 0, 1)}),
-                              Sample((f32(3, 5),), {"axes": (1, 0)})],
+                              Sample((f32(3, 5),), {"axes": (1, 0)}),
+                              Sample((f32(ROWS, 3, 4, 6),), {"axes": (0, 2, 1, 3)}),
+                              Sample((f32(2, 5, 3, 7),), {"axes": (3, 1, 0, 2)})],
              attributes={"axes": None}, rowwise=(0,))  # fmt: skip
 # No samples: its operand is a node with several results, which only fused ops make.
 part = Op("part", "layout", infer=_infer_part, reference=_part, samples=list,

@@ -13,7 +13,7 @@ from graphml.ir.dtype import F32, I32, DType, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, text
 from graphml.ir.ops.rows_by_number import inside
 from graphml.ir.ops.rules import ROWS, below, f32, i32, partly_below, want_dtype
-from graphml.ir.shape import bound
+from graphml.ir.shape import Dim, bound
 
 
 def decode(array: Array, kind: DType) -> Array:
@@ -65,6 +65,19 @@ def _infer_mul_mat(inputs: Sequence[Type], attributes: Attributes) -> Type:
     return Type(F32, (*x.shape[:-1], weight.shape[0]))
 
 
+def _infer_mul_mat_batch(inputs: Sequence[Type], attributes: Attributes) -> Type:
+    weight, x = inputs
+    want_dtype(weight, F32, "weight")
+    want_dtype(x, F32, "x")
+    *lead, n, k = weight.shape if len(weight.shape) > 2 else (0, 0)
+    if not lead or len(x.shape) != len(weight.shape) or x.shape != (*lead, x.shape[-2], k):
+        raise ShapeError(
+            "wanted weight [..., out, in] and x [..., n, in] with the same leading dimensions, one or more; "
+            f"got weight {weight} and x {x}"
+        )
+    return Type(F32, (*x.shape[:-1], n))
+
+
 def _infer_mul_mat_id(inputs: Sequence[Type], attributes: Attributes) -> Type:
     weight, x, ids = inputs
     want_dtype(weight, F32, "weight")
@@ -100,6 +113,14 @@ def _matrices() -> list[Sample]:
     return [Sample((f32(n, k), f32(ROWS, k))) for n, k in sizes]
 
 
+def _batches() -> list[Sample]:
+    shapes: tuple[tuple[Dim, ...], ...] = (
+        (ROWS, 5, 24, 7), (ROWS, 3, 8, 20, 6), (3, 9, 64, 4), (ROWS, 33, 1, 6), (ROWS, 16, 65, 1),
+        (ROWS, 70, 130, 17), (ROWS, 1, 3, 1),
+    )  # fmt: skip
+    return [Sample((f32(*lead, n, k), f32(*lead, m, k))) for *lead, n, k, m in shapes]
+
+
 def _experts() -> list[Sample]:
     return [
         Sample((f32(6, 24, 32), f32(ROWS, 32), i32(ROWS, 2)), fill={2: below(6)}),
@@ -119,5 +140,9 @@ quantize = Op("quantize", "linear", infer=_infer_quantize, reference=_quantize,
 mul_mat = Op("mul_mat", "linear", infer=_infer_mul_mat,
              reference=lambda inputs, at: inputs[1] @ inputs[0].T, samples=_matrices,
              rowwise=(1,))  # fmt: skip
+# Its own op: a row of the result follows from that row of both operands, and no weight of a file is decoded.
+mul_mat_batch = Op("mul_mat_batch", "linear", infer=_infer_mul_mat_batch,
+                   reference=lambda inputs, at: inputs[1] @ np.swapaxes(inputs[0], -1, -2),
+                   samples=_batches, rowwise=(0, 1))  # fmt: skip
 mul_mat_id = Op("mul_mat_id", "linear", infer=_infer_mul_mat_id, reference=mul_mat_id_reference,
                 samples=_experts, rowwise=(1, 2))  # fmt: skip

@@ -1,7 +1,7 @@
 """Linear attention, with one matrix per head as state instead of a cache: gated delta rule, plain decay.
 
 The state of a head maps keys to values: a matrix S [V, K], which a query reads as S q. Letters: T tokens, S
-sequences, N heads, G heads of queries and keys, K width of a key, V width of a value.
+sequences, N heads, G heads of queries and keys, K width of a key, V width of a value, U updates of a token.
 """
 
 from __future__ import annotations
@@ -34,15 +34,21 @@ def _infer_delta(inputs: Sequence[Type], attributes: Attributes) -> Type:
     state, q, k, v, decay, beta, sequences, positions = inputs
     want_dtype(state, F32, "state")
     (_, n_head, v_width, k_width), (tokens, n_group, _) = state.shape, q.shape
+    updates = k.shape[1:2] if len(k.shape) == 4 else ()
     want_tokens(q, sequences, positions)
     _want("q", q, (tokens, n_group, k_width))
-    _want("k", k, q.shape)
-    _want("v", v, (tokens, n_head, v_width))
+    _want("k", k, (tokens, *updates, n_group, k_width))
+    _want("v", v, (tokens, *updates, n_head, v_width))
     _want("decay", decay, (tokens, n_head, 1), (tokens, n_head, k_width))
-    _want("beta", beta, (tokens, n_head, 1))
+    _want("beta", beta, (tokens, *updates, n_head, 1))
     if fixed(n_head) % fixed(n_group):
         raise ShapeError(f"wanted in q a number of heads that divides the {n_head} of the state; got {q}")
-    return v
+    return Type(F32, (tokens, n_head, v_width))
+
+
+def n_updates(k: Type) -> int:
+    """How often a token changes the state in the gated delta rule, by the type of its keys."""
+    return fixed(k.shape[1]) if len(k.shape) == 4 else 1
 
 
 def _infer_linear(inputs: Sequence[Type], attributes: Attributes) -> Type:
@@ -79,22 +85,25 @@ def _delta(inputs: Sequence[Array], attributes: Attributes) -> Array:
     """Yang et al. 2024 (arXiv:2412.06464): S = S * decay; S += beta * (v - S k) k^T; y = scale * S q.
 
     A head reads the q and k of head `n % G`, or if `grouped` of head `n // (N / G)`. A decay for each element
-    of a key: Kimi Team 2025 (arXiv:2510.26692).
+    of a key: Kimi Team 2025 (arXiv:2510.26692). k [T, U, G, K], v [T, U, N, V] and beta [T, U, N, 1]: the
+    second step is done for each of them in turn, the others once (Siems et al. 2025, arXiv:2502.10297).
     """
     state, q, k, v, decay, beta, sequences, positions = inputs
     n_head, n_group = state.shape[1], q.shape[1]
     head = np.arange(n_head)
     group = head // (n_head // n_group) if attributes["grouped"] else head % n_group
     scale = number(attributes, "scale")
+    each = [x if x.ndim == 4 else x[:, None] for x in (k, v, beta)]
 
     def token(memory: Array, t: int) -> tuple[Array, Array]:
-        key, query = k[t, group].astype(np.float64), q[t, group].astype(np.float64)
         memory = memory * decay[t][:, None, :]
-        wrong = beta[t] * (v[t] - np.einsum("nvk,nk->nv", memory, key))
-        memory = memory + wrong[:, :, None] * key[:, None, :]
-        return memory, scale * np.einsum("nvk,nk->nv", memory, query)
+        for key_GK, value, rate in zip(*(x[t] for x in each), strict=True):
+            key = key_GK[group].astype(np.float64)
+            wrong = rate * (value - np.einsum("nvk,nk->nv", memory, key))
+            memory = memory + wrong[:, :, None] * key[:, None, :]
+        return memory, scale * np.einsum("nvk,nk->nv", memory, q[t, group].astype(np.float64))
 
-    return _over_tokens(state, sequences, positions, v, token)
+    return _over_tokens(state, sequences, positions, each[1][:, 0], token)
 
 
 def _linear(inputs: Sequence[Array], attributes: Attributes) -> Array:
@@ -135,17 +144,22 @@ def _delta_samples() -> list[Sample]:
     going_on, beginning, astray = token_fills(6, 7)
 
     def call(
-        n_head: int, n_group: int, k: int, v: int, each: bool, fill: Fill, grouped: bool = False
-    ) -> Sample:
-        state, keys = f32(SAMPLE_SEQUENCES, n_head, v, k), f32(ROWS, n_group, k)
-        gates = f32(ROWS, n_head, k if each else 1), f32(ROWS, n_head, 1)
-        inputs = (state, keys, keys, f32(ROWS, n_head, v), *gates, i32(ROWS), i32(ROWS))
+        n_head: int, n_group: int, k: int, v: int, each: bool, fill: Fill, grouped: bool = False,
+        updates: tuple[int, ...] = (),
+    ) -> Sample:  # fmt: skip
+        state, keys = f32(SAMPLE_SEQUENCES, n_head, v, k), f32(ROWS, *updates, n_group, k)
+        gates = f32(ROWS, n_head, k if each else 1), f32(ROWS, *updates, n_head, 1)
+        values = f32(ROWS, *updates, n_head, v)
+        inputs = (state, f32(ROWS, n_group, k), keys, values, *gates, i32(ROWS), i32(ROWS))
         full: Fill = {2: _unit, 4: _fraction, 5: _fraction, **fill}
         return Sample(inputs, {"scale": k**-0.5, "grouped": grouped}, full)
 
     return [call(4, 2, 32, 32, False, going_on, grouped=True), call(4, 2, 32, 32, False, beginning),
             call(2, 2, 128, 128, True, going_on), call(1, 1, 64, 24, False, beginning),
-            call(3, 3, 20, 12, True, beginning), call(4, 2, 32, 32, False, astray)]  # fmt: skip
+            call(3, 3, 20, 12, True, beginning), call(4, 2, 32, 32, False, astray),
+            call(4, 2, 32, 12, False, going_on, True, (2,)), call(2, 1, 20, 8, True, beginning, False, (3,)),
+            call(4, 2, 64, 32, False, astray, False, (2,)),
+            call(1, 1, 8, 4, False, going_on, False, (1,))]  # fmt: skip
 
 
 def _linear_samples() -> list[Sample]:

@@ -15,15 +15,15 @@ def bits(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).integers(0, 2**32, shape, np.uint32)
 
 
-@looped("axes", list(itertools.permutations(range(3))))
-@looped("shape", [(1, 1, 1), (1, 3, 5), (4, 6, 2), (5, 8, 33)])
+@looped("axes", list(itertools.permutations(range(4))))
+@looped("shape", [(1, 1, 1, 1), (1, 1, 3, 5), (4, 6, 3, 2), (5, 2, 8, 33)])
 def test_permute(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     x = bits(*shape)
     wanted = np.transpose(x, axes)
     for nth in THREADS:
         out = np.full(x.size + 16, 5, np.uint32)
         made = kernel("indexing.layout", "make_permute", *axes)
-        run(made, nth, x=x, out=out, n0=shape[0], n1=shape[1], n2=shape[2])
+        run(made, nth, x=x, out=out, **{f"n{i}": n for i, n in enumerate(shape)})
         np.testing.assert_array_equal(out[: x.size].reshape(wanted.shape), wanted)
         assert (out[x.size :] == 5).all()
 

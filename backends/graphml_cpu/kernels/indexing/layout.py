@@ -19,19 +19,22 @@ def _copy(x: int, out: int, n: int) -> None:
         store_partial(out + whole * 4, load_partial(I32, x + whole * 4, n - whole), n - whole)
 
 
-def make_permute(first: int, second: int, third: int) -> Callable[..., None]:
-    """out = the dimensions of x in the order first, second, third; x [n0, n1, n2] and out without gaps."""
+def make_permute(*axes: int) -> Callable[..., None]:
+    """out = the dimensions of x in the order of the four axes; x [n0, n1, n2, n3] and out without gaps."""
+    first, second, third, fourth = axes
 
-    def permute(ith: Int, nth: Int, x: Address, out: Address, n0: Dim, n1: Dim, n2: Dim) -> None:
-        sizes, strides = (n0, n1, n2), (n1 * n2 * 4, n2 * 4, 4)
-        n_rows, n = sizes[second], sizes[third]
-        stride = strides[third]
-        begin, end = share(ith, nth, sizes[first] * n_rows)
+    def permute(ith: Int, nth: Int, x: Address, out: Address, n0: Dim, n1: Dim, n2: Dim, n3: Dim) -> None:
+        sizes, strides = (n0, n1, n2, n3), (n1 * n2 * n3 * 4, n2 * n3 * 4, n3 * 4, 4)
+        n_pages, n_rows, n = sizes[second], sizes[third], sizes[fourth]
+        stride = strides[fourth]
+        begin, end = share(ith, nth, sizes[first] * n_pages * n_rows)
         for row in range(begin, end):
-            i = row // n_rows
-            source = x + i * strides[first] + (row - i * n_rows) * strides[second]
+            page = row // n_rows
+            i = page // n_pages
+            source = x + i * strides[first] + (page - i * n_pages) * strides[second]
+            source += (row - page * n_rows) * strides[third]
             to = out + row * n * 4
-            if third == 2:
+            if fourth == 3:
                 _copy(source, to, n)
             else:
                 for column in range(n):

@@ -34,14 +34,17 @@ def _end_of_run(first: int, rows: int, sequences: int, positions: int) -> int:
     return end
 
 
-def make_memory_attention(rule: str, k_width: int, each: bool, before: bool) -> Callable[..., None]:
+def make_memory_attention(
+    rule: str, k_width: int, each: bool, before: bool, updates: int = 1
+) -> Callable[..., None]:
     """out [rows, N, V] of queries and keys [rows, G, K] and values v [rows, N, V], float32; out may be v.
 
     state float32 [S, N, V, K]. A head reads keys of head n % G, if `grouped` of n // (N / G). decay, first,
     second: as of `make_memory_tile`; decay may be address 0, and `slope` is then a factor of ALiBi's slopes.
     sequences, positions int32 [rows], zeros for a token of a sequence outside. V is a multiple of 4.
+    updates: of a token, k [rows, updates, G, K], v [rows, updates, N, V] and first [rows, updates, N].
     """
-    tile = make_memory_tile(rule, k_width, math.gcd(k_width, WIDTH), each, before)
+    tile = make_memory_tile(rule, k_width, math.gcd(k_width, WIDTH), each, before, updates)
     local = make_local_memory(64)
     decays, firsts = k_width if each else 1, 1 if rule == DELTA else k_width  # of each head
 
@@ -73,17 +76,21 @@ def make_memory_attention(rule: str, k_width: int, each: bool, before: bool) -> 
                 lowest, highest = max(begin, head * tiles), min(end, (head + 1) * tiles)
                 # Keys and queries of few tokens, which stay in the first cache for all rows of the head.
                 for at in range(t, stop, BLOCK):
-                    pair, keys_at = at * n_head + head, (at * n_group + group) * k_width * 4
+                    pair, query_at = at * n_head + head, (at * n_group + group) * k_width * 4
+                    update = at * updates  # of all tokens
+                    key_at, first_at = (update * n_group + group) * k_width * 4, update * n_head + head
                     fading, fading_step = decay + pair * decays * 4, n_head * decays * 4
                     if decay == 0:
                         fading, fading_step = constant, 0
                     for unit in range(lowest, highest):
-                        values_at = (at * n_head * v_width + unit * TILE_ROWS) * 4
+                        tile_at = unit * TILE_ROWS * 4
                         tile(
                             state + (sequence * n_head * v_width + unit * TILE_ROWS) * k_width * 4,
-                            q + keys_at, k + keys_at, n_group * k_width * 4, v + values_at, out + values_at,
-                            n_head * v_width * 4, fading, fading_step, first + pair * firsts * 4,
-                            n_head * firsts * 4, second + pair * firsts * 4, min(BLOCK, stop - at),
+                            q + query_at, k + key_at, n_group * k_width * 4,
+                            v + update * n_head * v_width * 4 + tile_at,
+                            out + at * n_head * v_width * 4 + tile_at,
+                            n_head * v_width * 4, fading, fading_step, first + first_at * firsts * 4,
+                            n_head * firsts * 4, second + first_at * firsts * 4, min(BLOCK, stop - at),
                             fresh if at == t else 0, scale,
                         )  # fmt: skip
             t = stop

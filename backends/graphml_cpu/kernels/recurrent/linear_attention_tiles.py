@@ -88,26 +88,36 @@ def _one_token(
     g: _Rows, rows: list[Vector], at: _Operands, rule: str, each: bool, before: bool
 ) -> tuple[list[Vector], ir.Value]:
     """The rows after the token, and its y before it is scaled."""
-    key, value = g.vector(at.k), g.number(at.v, _FOUR)
+    after = _one_update(g, rows, _faded(g, rows, at, each), at, rule)
+    return after, g.dots(rows if before else after, g.vector(at.q))
+
+
+def _faded(g: _Rows, rows: list[Vector], at: _Operands, each: bool) -> list[Vector]:
     fading = g.vector(at.decay) if each else [g.splat(g.number(at.decay, _F32), g.single)] * g.vectors
-    after = g.times(rows, fading)
+    return g.times(rows, fading)
+
+
+def _one_update(g: _Rows, rows: list[Vector], after: list[Vector], at: _Operands, rule: str) -> list[Vector]:
+    """The rows `after` their decay with what a key and a value change in them; rows: before it."""
+    key, value = g.vector(at.k), g.number(at.v, _FOUR)
     if rule == DELTA:
         wrong = g.builder.fsub(value, g.dots(after, key))
         value = g.builder.fmul(g.splat(g.number(at.first, _F32), _FOUR), wrong)
     if rule == REPLACE:
         after = g.plus_outer(after, g.dots(rows, g.vector(at.first)), g.vector(at.second))
-    after = g.plus_outer(after, value, key)
-    return after, g.dots(rows if before else after, g.vector(at.q))
+    return g.plus_outer(after, value, key)
 
 
-def make_memory_tile(rule: str, k_width: int, lanes: int, each: bool, before: bool) -> Any:
+def make_memory_tile(rule: str, k_width: int, lanes: int, each: bool, before: bool, updates: int = 1) -> Any:
     """An operation that takes four rows S of a head's memory over `count` tokens, and writes their y.
 
     `f(state, q, k, key_step, v, out, value_step, decay, decay_step, first, first_step, second, count, fresh,
     scale)`: float32 all of them, and steps from token to token in bytes. state [4, K], zeros if `fresh` is 1;
     q, k [K]; v, out [4], out may be v; decay [K] if `each`, else one number. DELTA: first is beta, a number;
     REPLACE: first and second are remove and replace [K]. `before`: y reads S as it was before the token.
+    updates: DELTA alone has several in each token, with so many k, v and first behind each other.
     """
+    assert updates == 1 or (rule == DELTA and not before)
     vectors = k_width // lanes
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
@@ -125,17 +135,33 @@ def make_memory_tile(rule: str, k_width: int, lanes: int, each: bool, before: bo
         for slot, place in zip(slots, places, strict=True):
             held = builder.load(place, align=4)
             builder.store(builder.select(is_fresh, build.constant(g.single, 0.0), held), slot)
-        with build.counted_loop(builder, count) as index:
+
+        def held_rows() -> list[Vector]:
             parts = [builder.load(slot) for slot in slots]
-            rows = [parts[row * vectors : (row + 1) * vectors] for row in range(TILE_ROWS)]
-            steps = (key_step, key_step, value_step, decay_step, first_step, first_step)
-            moved = [
-                builder.add(address, builder.mul(index, step))
-                for address, step in zip((q, k, v, decay, first, second), steps, strict=True)
-            ]
-            after, y = _one_token(g, rows, _Operands(*moved), rule, each, before)
-            for slot, part in zip(slots, (part for row in after for part in row), strict=True):
+            return [parts[row * vectors : (row + 1) * vectors] for row in range(TILE_ROWS)]
+
+        def hold(rows: list[Vector]) -> None:
+            for slot, part in zip(slots, (part for row in rows for part in row), strict=True):
                 builder.store(part, slot)
+
+        def operands(token: ir.Value, update: ir.Value) -> _Operands:
+            places = (
+                (q, token, key_step), (k, update, key_step), (v, update, value_step),
+                (decay, token, decay_step), (first, update, first_step), (second, update, first_step),
+            )  # fmt: skip
+            return _Operands(*(builder.add(start, builder.mul(i, step)) for start, i, step in places))
+
+        with build.counted_loop(builder, count) as index:
+            if updates == 1:
+                after, y = _one_token(g, held_rows(), operands(index, index), rule, each, before)
+                hold(after)
+            else:
+                token_update = builder.mul(index, build.I64(updates))
+                hold(_faded(g, held_rows(), operands(index, token_update), each))
+                with build.counted_loop(builder, build.I64(updates)) as number:
+                    at = operands(index, builder.add(token_update, number))
+                    hold(_one_update(g, held_rows(), held_rows(), at, rule))
+                y = g.dots(held_rows(), g.vector(operands(index, token_update).q))
             to = builder.add(out, builder.mul(index, value_step))
             y = builder.fmul(y, g.splat(scale, _FOUR))
             builder.store(y, build.pointer(builder, to, _FOUR), align=4)

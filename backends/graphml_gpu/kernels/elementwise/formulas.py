@@ -169,16 +169,20 @@ def div(a: f32, b: f32) -> f32:
     return a / b
 
 
+# No `max` and `min` in these two: where b is one value for all, Intel's OpenCL for processors would read
+# it at any address, for invocations that are all behind the last element.
+
+
 @function
 def maximum(a: f32, b: f32) -> f32:
     """The larger; NaN if one of them is."""
-    return select(isnan(a), a, select(isnan(b), b, max(a, b)))
+    return select(isnan(a), a, select(isnan(b), b, select(a > b, a, b)))
 
 
 @function
 def minimum(a: f32, b: f32) -> f32:
     """The smaller; NaN if one of them is."""
-    return select(isnan(a), a, select(isnan(b), b, min(a, b)))
+    return select(isnan(a), a, select(isnan(b), b, select(a < b, a, b)))
 
 
 @function

@@ -8,14 +8,16 @@ from graphml_gpu.language import Read, Write, kernel, u32
 
 @kernel
 def permute(
-    x: Read[u32], out: Write[u32], n: u32, n1: u32, n2: u32, stride0: u32, stride1: u32, stride2: u32,
-    *, GROUP: int = 64,
+    x: Read[u32], out: Write[u32], n: u32, n1: u32, n2: u32, n3: u32,
+    stride0: u32, stride1: u32, stride2: u32, stride3: u32, *, GROUP: int = 64,
 ) -> None:  # fmt: skip
-    """out[i, j, k] = x[i * stride0 + j * stride1 + k * stride2]; out [n / (n1 * n2), n1, n2]."""
-    i = element_number()
-    if i < n:
-        row = i // n2
-        out[i] = x[row // n1 * stride0 + row % n1 * stride1 + i % n2 * stride2]
+    """out [n / (n1 * n2 * n3), n1, n2, n3], whose neighbours along axis i lie stride_i apart in x."""
+    at = element_number()
+    if at < n:
+        row = at // n3
+        page = row // n2
+        first = page // n1 * stride0 + page % n1 * stride1
+        out[at] = x[first + row % n2 * stride2 + at % n3 * stride3]
 
 
 @kernel

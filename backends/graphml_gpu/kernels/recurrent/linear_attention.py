@@ -97,19 +97,31 @@ def _of_first(x: Read[f32], at: u32, lane: u32) -> f32:
     return value
 
 
+@function
+def _learn(
+    held: Array[f32x4], k: Read[f32x4], v: Read[f32], beta: Read[f32], key: u32, value: u32, rate: u32,
+    lane: u32, PARTS: int, LANES: int,
+) -> None:  # fmt: skip
+    """memory += beta * (v - memory k) k^T, of the key, value and beta at these places."""
+    share = _of_first(v, value, lane) - _times(held, k, key, PARTS, LANES)
+    wrong = cluster_sum(share, LANES) * beta[rate]
+    _add(held, k, key, wrong, PARTS, LANES)
+
+
 @kernel
 def gated_delta_net(
     state: Update[f32x4], q: Read[f32x4], k: Read[f32x4], v: Read[f32], decay: Read[f32], beta: Read[f32],
     sequences: Read[i32], positions: Read[i32], out: Write[f32], tokens: u32, scale: f32,
     n_sequences: u32,
     *, N_HEAD: int, N_GROUP: int, V: int, FOURS: int, GROUPED: bool = False, EACH: bool = False,
-    LANES: int = 1, GROUP: int = 64,
+    LANES: int = 1, GROUP: int = 64, UPDATES: int = 1,
 ) -> None:  # fmt: skip
     """memory = memory * decay; memory += beta * (v - memory k) k^T; out = scale * memory q, for each token.
 
     state [S, N_HEAD, V, 4 * FOURS]; q, k [tokens, N_GROUP, 4 * FOURS]; v, out [tokens, N_HEAD, V], out may be
     v; decay [tokens, N_HEAD, 1], or if EACH one for each element of a key; beta [tokens, N_HEAD]. GROUPED:
-    neighbouring heads share a key, else those that are N_GROUP apart.
+    neighbouring heads share a key, else those that are N_GROUP apart. UPDATES: of a token, one after the
+    other, with k, v and beta [tokens, UPDATES, ...] each; out is not v then.
     """
     row, lane, sequence = _row(LANES), local_id(0) % LANES, group_id(1)
     head = row // V
@@ -123,9 +135,12 @@ def gated_delta_net(
             begun = 1
             at, key = t * (N_HEAD * V) + row, (t * N_GROUP + group) * FOURS + lane
             _fade(held, decay, t * N_HEAD + head, lane, FOURS, FOURS // LANES, LANES, EACH)
-            share = _of_first(v, at, lane) - _times(held, k, key, FOURS // LANES, LANES)
-            wrong = cluster_sum(share, LANES) * beta[t * N_HEAD + head]
-            _add(held, k, key, wrong, FOURS // LANES, LANES)
+            if UPDATES == 1:
+                _learn(held, k, v, beta, key, at, t * N_HEAD + head, lane, FOURS // LANES, LANES)
+            else:
+                for i in range(t * UPDATES, (t + 1) * UPDATES):
+                    keys, values = (i * N_GROUP + group) * FOURS + lane, i * (N_HEAD * V) + row
+                    _learn(held, k, v, beta, keys, values, i * N_HEAD + head, lane, FOURS // LANES, LANES)
             y = cluster_sum(_times(held, q, key, FOURS // LANES, LANES), LANES)
             if lane == 0:
                 out[at] = y * scale

@@ -1,0 +1,20 @@
+"""Products of two computed values for each token, or for each of other leading dimensions."""
+
+from __future__ import annotations
+
+from graphml.ir.node import Node
+from graphml.ir.shape import bounds
+from graphml_gpu.dispatch import Context, Dispatch, Lowering, Scalar, all_of, along, rows
+from graphml_gpu.kernels.products.mul_mat_batch import SIDE, mul_mat_batch
+
+
+def _lower(node: Node, context: Context) -> list[Dispatch]:
+    weight, x = node.inputs
+    (n, k), m = bounds(weight.shape[-2:]), bounds(x.shape)[-2]
+    batches = rows(x.shape[:-2])
+    scalars: dict[str, Scalar] = {"batches": batches, "n": n, "m": m, "k": k}
+    grid = along(batches * (-(-n // SIDE) * -(-m // SIDE)))
+    return [Dispatch(mul_mat_batch, {}, {"w": weight, "x": x, "y": node}, scalars, grid)]
+
+
+MUL_MAT_BATCH = Lowering(("mul_mat_batch",), _lower, refuses=lambda node: all_of(node, "f32"))
