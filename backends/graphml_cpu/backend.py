@@ -10,6 +10,7 @@ from graphml.errors import BackendError
 from graphml_cpu import row_order, target
 from graphml_cpu.device import SUPPORT, CpuDevice
 from graphml_cpu.lowering import table
+from graphml_cpu.lowering.attention import product_dtype
 from graphml_cpu.lowering.linear import activation
 from graphml_cpu.processors import physical_cores
 
@@ -39,6 +40,7 @@ BACKEND = Backend(
     refuses=SUPPORT.refuses,
     fused=frozenset(table()),
     activation=activation,
+    product_dtype=product_dtype,
     unavailable=_unavailable,
     describe=_describe,
     row_order=row_order,

@@ -119,8 +119,8 @@ class Backend:
     open: threads (None: the backend chooses) -> a device; `BackendError` where it cannot be used.
     refuses: why a node has no kernel here; None where it has one. Refused nodes run in NumPy.
     Optional, with defaults: fused (names of fused ops that have kernels), activation (dtype that the other
-    operand of a product with weights of a dtype is converted to; None: f32), unavailable (why the backend
-    cannot be used on this machine), describe (facts for `graphml doctor`), reads_back (whether outputs lie in
+    operand of a product with weights of a dtype is converted to; None: f32), product_dtype (that of the
+    products of a node of attention), unavailable (why the backend cannot be used on this machine), describe (facts for `graphml doctor`), reads_back (whether outputs lie in
     memory of a device: the top-k ids of a row are outputs then, too, so that the row need not be read),
     row_order (compiled loops for samplers, called by any thread).
     """
@@ -130,6 +130,7 @@ class Backend:
     refuses: Callable[[Node], str | None]
     fused: frozenset[str] = frozenset()
     activation: Callable[[DType], DType | None] = lambda weight: None
+    product_dtype: Callable[[Node], str] = lambda node: "f32"
     unavailable: Callable[[], str | None] = lambda: None
     describe: Callable[[], Mapping[str, Any]] = dict
     reads_back: bool = False

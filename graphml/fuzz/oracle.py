@@ -27,8 +27,8 @@ INT8 = 0.5 / 127  # of a row's largest, where a product with weights in blocks m
 RUNS = 3
 MORE_RUNS = 24  # before a difference is told
 TIMES = 40.0  # how much farther than the disturbed results a right one may be
-STORED = 2.0  # the same where only what goes into a state of fewer bits is rounded up or down at will
-F16 = 2.0**-11  # of a number's size, what rounding to float16 moves it at most
+CHOSEN = 2.0  # the same where only what a state or a product of fewer bits holds is rounded either way
+F16, BF16 = 2.0**-11, 2.0**-8  # of a number's size, what rounding to float16 or bfloat16 moves it at most
 LONG = 16  # elements of a row, of which one surely moves as far as it may
 _STEPS = frozenset({"cast", "equal", "floor", "less", "less_equal", "round"})
 _EXACT = _STEPS | {"maximum", "minimum", "max_rows", "min_rows", "where", "relu", "clamp", "neg",
@@ -48,12 +48,12 @@ class Wanted:
 class Noise:
     """How a run is disturbed. clean: the values of an undisturbed one, so that a step near by is seen.
 
-    stored_alone: only what is rounded where a state keeps it.
+    chosen_alone: only what is rounded where a state keeps it, or for attention in bfloat16.
     """
 
     generator: np.random.Generator
     clean: Mapping[Node, Array]
-    stored_alone: bool
+    chosen_alone: bool
 
 
 def wanted(drawn: Drawn, runs: int = RUNS) -> dict[str, Wanted]:
@@ -62,15 +62,15 @@ def wanted(drawn: Drawn, runs: int = RUNS) -> dict[str, Wanted]:
     clean = run(drawn.graph, drawn.arrays(), values=values)
     generator = np.random.default_rng(drawn.number)
     far = {name: np.zeros(value.shape) for name, value in clean.items()}
-    rounds = any(_rounds_a_state(node) for node in drawn.graph.nodes)
+    rounds = any(_rounds_either_way(node) for node in drawn.graph.nodes)
     with np.errstate(all="ignore"):
-        for stored_alone in [False] * runs + [True] * (rounds * runs // RUNS):
+        for chosen_alone in [False] * runs + [True] * (rounds * runs // RUNS):
             try:
-                disturbed = run(drawn.graph, drawn.arrays(), Noise(generator, values, stored_alone))
+                disturbed = run(drawn.graph, drawn.arrays(), Noise(generator, values, chosen_alone))
             except GraphError:  # a disturbed value is NaN, which formats refuse
                 disturbed = {name: np.full(value.shape, np.nan) for name, value in clean.items()}
             for name, value in disturbed.items():
-                away = np.abs(value.astype(np.float64) - clean[name]) * (STORED if stored_alone else TIMES)
+                away = np.abs(value.astype(np.float64) - clean[name]) * (CHOSEN if chosen_alone else TIMES)
                 far[name] = np.where(np.isfinite(away), np.maximum(far[name], away), np.nan)
         return {name: Wanted(value, _limit(value, far[name])) for name, value in clean.items()}
 
@@ -98,19 +98,22 @@ def run(
             operands = values if noise is None else _disturbed_operands(node, values, noise)
             with np.errstate(all="ignore"):
                 value = evaluate(node, operands)
-        if noise is not None and not noise.stored_alone and node.dtype is F32 and not _is_exact(node):
+        if noise is not None and not noise.chosen_alone and node.dtype is F32 and not _is_exact(node):
             value = _disturbed(value, noise.generator)
+        if noise is not None and noise.chosen_alone and _in_bfloat16(node):  # values and weights
+            value = _rounded(value, noise.generator, BF16)
         values[node] = value
     return {name: np.array(values[node]) for name, node in graph.outputs.items()}
 
 
 def _disturbed_operands(node: Node, values: dict[Node, Array], noise: Noise) -> dict[Node, Array]:
-    if node.op.name in _STEPS and not noise.stored_alone:
+    if node.op.name in _STEPS and not noise.chosen_alone:
         return {source: _farther(values[source], noise.clean[source]) for source in node.inputs}
-    if _rounds_a_state(node) if noise.stored_alone else _multiplies_blocks(node):
-        step = F16 if node.dtype.name == "f16" else INT8
-        return {**values, node.inputs[1]: _rounded(values[node.inputs[1]], noise.generator, step)}
-    return values
+    if not (_rounds_either_way(node) if noise.chosen_alone else _multiplies_blocks(node)):
+        return values
+    step = BF16 if _in_bfloat16(node) else F16 if node.dtype.name == "f16" else INT8
+    source = node.inputs[0 if _in_bfloat16(node) else 1]
+    return {**values, source: _rounded(values[source], noise.generator, step)}
 
 
 def _multiplies_blocks(node: Node) -> bool:
@@ -123,8 +126,12 @@ def _is_exact(node: Node) -> bool:
     return node.op.view or node.op.family in ("layout", "index") or node.op.name in _EXACT
 
 
-def _rounds_a_state(node: Node) -> bool:
-    return node.op.is_write and node.dtype is not F32
+def _rounds_either_way(node: Node) -> bool:
+    return _in_bfloat16(node) or (node.op.is_write and node.dtype is not F32)
+
+
+def _in_bfloat16(node: Node) -> bool:
+    return node.attributes.get("product_dtype") == "bf16"
 
 
 def turned_by_rounding(graph: Graph) -> set[str]:

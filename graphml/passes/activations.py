@@ -1,12 +1,18 @@
-"""Activation quantisation: converts an activation once for all products with quantised weights."""
+"""Where factors of products are rounded: activations, once for all quantised weights, and those of attention.
+
+Rounding is a part of the graph, so that dumps show it and comparisons allow for it. Knows what backends say.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from graphml.backend import Backend
 from graphml.ir.builder import complete
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Type
+from graphml.ir.ops.attention import attention
 from graphml.ir.ops.linear import quantize
 from graphml.ir.shape import bound
 from graphml.passes.fusions.linear import linear
@@ -15,10 +21,15 @@ from graphml.passes.rewrite import rebuild
 
 
 def quantize_activations(graph: Graph, backend: Backend) -> Graph:
-    """Put a `quantize` before each `linear` or `linear_id` whose dtypes the backend pairs and multiplies."""
+    """Put a `quantize` before each `linear` or `linear_id` whose dtypes the backend pairs and multiplies.
+
+    Attention gets the `product_dtype` that the backend has for it.
+    """
     made: dict[tuple[Node, str], Node] = {}
 
     def change(node: Node) -> Node | tuple[Node, ...]:
+        if node.op is attention:
+            return _rounded(node, backend)
         if node.op not in (linear, linear_id):
             return node
         weight, x = node.inputs[:2]
@@ -43,6 +54,13 @@ def quantize_activations(graph: Graph, backend: Backend) -> Graph:
         return product if known else (converted, product)
 
     return rebuild(graph, change)
+
+
+def _rounded(node: Node, backend: Backend) -> Node:
+    wanted = backend.product_dtype(node)
+    if wanted == node.attributes["product_dtype"]:
+        return node
+    return replace(node, attributes=complete(attention, {**node.attributes, "product_dtype": wanted}))
 
 
 def _quantized(x: Node, dtype_name: str) -> Node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from graphml.ir.dtype import F32
 from graphml.ir.node import Node
 from graphml.ir.op import integer, number
 from graphml.ir.ops.attention import causal, extras
@@ -25,6 +26,16 @@ from graphml_cpu.lowering.step import Argument, Lowering, Scratch, Step, Workspa
 def _token_each(node: Node) -> bool:
     """Whether no more tokens come than there are sequences: then none of them share what they read."""
     return bounds(node.shape)[0] <= bounds(node.inputs[5].shape)[0]
+
+
+def product_dtype(node: Node) -> str:
+    """What products of attention are of: for many tokens of bfloat16, twice as many an instruction.
+
+    A cache of float32 keeps all bits.
+    """
+    k, v = node.inputs[1:3]
+    pairs = target.current().has_bf16 and bounds(k.shape)[2] % 2 == 0
+    return "bf16" if pairs and not _token_each(node) and F32 not in (k.dtype, v.dtype) else "f32"
 
 
 def _alone(node: Node) -> int:
@@ -118,11 +129,12 @@ def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
             "scratch": Scratch(prefill_scratch_bytes(d_k, d_v)),
             "scratch_bytes": 0,  # each thread is given its own already
         }
+        pairs = node.attributes["product_dtype"] == "bf16" and d_k % 2 == 0
         tiled = KernelRef(
-            f"attention_prefill-{named}",
+            f"attention_prefill-{named}{'-bf16' if pairs else ''}",
             "graphml_cpu.kernels.attention.prefill",
             "make_attention_prefill",
-            form,
+            (*form, pairs),
         )
         tiles = Step(
             tiled, {**_seen(node), **_scored(node), **_result(node), **scratch, "alone": _alone(node)}

@@ -2,6 +2,7 @@
 
 A token sees positions that its row of the block table has room for. One whose sequence is outside the table's
 rows (negative ones are) sees nothing, and a cell outside the cache reads as a key and a value of zeros.
+`product_dtype` "bf16" lets a backend round queries, keys, values and weights to bfloat16; sums are float32.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ def _infer(inputs: Sequence[Type], attributes: Attributes) -> Type:
         raise GraphError(
             f"wanted a window, or if causal a chunk, of 0 or more tokens; got {window} and {chunk}"
         )
+    if text(attributes, "product_dtype") not in ("f32", "bf16"):
+        raise GraphError(f"wanted products of f32 or bf16; got {attributes['product_dtype']!r}")
     return Type(F32, (q.shape[0], q.shape[1], v.shape[2]))
 
 
@@ -217,14 +220,14 @@ def _alike(positions: int, blocks: int) -> Sample:
 
 def _samples() -> list[Sample]:
     def call(
-        n_head: int, n_head_kv: int, d: int, causal: bool = True, most: int = 40, **attributes: float
+        n_head: int, n_head_kv: int, d: int, causal: bool = True, most: int = 40, **attributes: float | str
     ) -> Sample:
         blocks = 8 if most <= 64 else 25
         cells = 8 * blocks
         inputs = (f32(ROWS, n_head, d), f32(cells, n_head_kv, d), f32(cells, n_head_kv, d),
                   i32(ROWS), i32(ROWS), i32(2, blocks))  # fmt: skip
         fill = {3: below(most), 4: below(2), 5: below(blocks)}
-        said: dict[str, float | bool] = {"scale": d**-0.5, "block_size": 8, **attributes}
+        said: dict[str, float | bool | str] = {"scale": d**-0.5, "block_size": 8, **attributes}
         if causal:
             return Sample(inputs, said, fill)
         return Sample((*inputs, i32(2)), {**said, "causal": False}, {**fill, 6: more_than_positions})
@@ -240,6 +243,8 @@ def _samples() -> list[Sample]:
             call(4, 2, 16, chunk=8), call(4, 2, 16, softcap=5.0), call(6, 2, 16, max_bias=8.0),
             call(4, 2, 32, causal=False), call(4, 2, 16, causal=False, window=7),
             call(6, 2, 16, causal=False, max_bias=8.0), _alike(200, 25),
+            call(9, 3, 64, most=200, product_dtype="bf16"),
+            call(8, 1, 20, window=7, softcap=5.0, product_dtype="bf16"),
             astray(32, 40, True), astray(64, 200, True), astray(16, 40, False)]  # fmt: skip
 
 
@@ -260,5 +265,6 @@ attention = Op(
         "causal": True,
         "k_dtype": "f32",
         "v_dtype": "f32",
+        "product_dtype": "f32",
     },
 )

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from graphml_cpu import target
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.attention.cache_elements import row_bytes
@@ -47,18 +46,10 @@ from graphml_cpu.simd import (
 )
 
 
-def takes_pairs(k_dtype: str, v_dtype: str, d_k: int) -> bool:
-    """Whether scores and values are products of bfloat16: twice as many an instruction, where there is one.
-
-    A cache of float32 keeps all bits.
-    """
-    return target.current().has_bf16 and d_k % 2 == 0 and "f32" not in (k_dtype, v_dtype)
-
-
 def make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int, pairs: bool = False) -> Any:
     """`attend(...)`: the queries in scratch against positions [start, end) of their sequence.
 
-    pairs: in products of bfloat16 (`takes_pairs`), as the queries are.
+    pairs: in products of bfloat16, as the queries are; d_k is even.
     """
     places = make_places(d_k, d_v)
     value_rows = prefill_values(d_v)
@@ -185,17 +176,19 @@ def _total_cost(
     return total
 
 
-def make_attention_prefill(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Callable[..., None]:
+def make_attention_prefill(
+    k_dtype: str, v_dtype: str, d_k: int, d_v: int, pairs: bool = False
+) -> Callable[..., None]:
     """Attention of many tokens; parameters as in `attention.make_attention_partial` and `..._combine`.
 
     out float32 [rows, n_head, d_v], rows `out_stride` bytes apart; scratch: `prefill_scratch_bytes(d_k,
     d_v)` for each thread, thread `ith`'s at scratch + ith * scratch_bytes. The result does not depend on
     the number of threads; tokens of other sequences in the batch change nothing but the tiles, within
     rounding. alone: how many rows that stand alone, the first ones, are left to `attention.decode`.
+    pairs: factors are rounded to bfloat16; sums are float32.
     """
     places = make_places(d_k, d_v)
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
-    pairs = takes_pairs(k_dtype, v_dtype, d_k)
     load_tile = _make_load_tile(d_k, places, pairs)
     attend, finish = make_attend(k_dtype, v_dtype, d_k, d_v, pairs), make_finish(d_v, places)
 
