@@ -100,6 +100,8 @@ PREFILL_BLOCK = 64
 """Positions that `attention_prefill` works on at a time."""
 PREFILL_VECTORS = 3
 """Vectors of queries in a tile, a query in each lane."""
+PREFILL_TILES = 4
+"""Tiles of consecutive tokens at most that read keys and values, once converted, one after the other."""
 PREFILL_LANE_ARRAYS = 8
 """Numbers that it keeps for each query of a tile, besides the query and its values."""
 _PREFILL_LANES = PREFILL_VECTORS * 16
@@ -111,10 +113,14 @@ def prefill_values(d_v: int) -> int:
     return -(-d_v // _PREFILL_ROWS) * _PREFILL_ROWS
 
 
-def prefill_scratch_bytes(d_k: int, d_v: int) -> int:
-    """Scratch of one thread of `attention_prefill`, at the widest vectors."""
-    lanes = PREFILL_LANE_ARRAYS + d_k + PREFILL_BLOCK + prefill_values(d_v)
-    return 4 * (lanes * _PREFILL_LANES + PREFILL_BLOCK * (d_k + prefill_values(d_v)))
+def prefill_tile_bytes(d_k: int, d_v: int) -> int:
+    """Scratch of one tile of `attention_prefill`, at the widest vectors."""
+    return 4 * _PREFILL_LANES * (PREFILL_LANE_ARRAYS + d_k + PREFILL_BLOCK + prefill_values(d_v))
+
+
+def prefill_scratch_bytes(d_k: int, d_v: int, tiles: int = PREFILL_TILES) -> int:
+    """Scratch of one thread of `attention_prefill`: the tiles, then keys and values of a block."""
+    return tiles * prefill_tile_bytes(d_k, d_v) + 4 * PREFILL_BLOCK * (d_k + prefill_values(d_v))
 
 
 SHARED_TILE_BYTES = _PREFILL_LANES * 4
@@ -123,7 +129,7 @@ SHARED_TILE_BYTES = _PREFILL_LANES * 4
 
 def shared_scratch_bytes(d_k: int, d_v: int, rows: int) -> int:
     """Scratch of one thread of `attention_shared` for so many tokens."""
-    return prefill_scratch_bytes(d_k, d_v) + SHARED_TILE_BYTES + rows * GROUP_BYTES
+    return prefill_scratch_bytes(d_k, d_v, 1) + SHARED_TILE_BYTES + rows * GROUP_BYTES
 
 
 LONG_ROW = 16384

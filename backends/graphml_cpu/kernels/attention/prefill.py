@@ -34,27 +34,36 @@ from graphml_cpu.kernels.attention.query_tiles import (
     make_places,
     make_soften,
 )
+from graphml_cpu.kernels.attention.tiles import make_local_memory
 from graphml_cpu.kernels.share import Number, share
-from graphml_cpu.layouts import PREFILL_BLOCK, prefill_values
+from graphml_cpu.layouts import PREFILL_BLOCK, PREFILL_TILES, prefill_tile_bytes, prefill_values
 from graphml_cpu.simd import (
     F32,
     WIDTH,
     f32,
     load_i32,
+    load_i64,
     store,
+    store_i64,
     zero,
 )
 
+_SHARES = 4  # of the work, for each thread, at least
+SEEN_BYTES = 5 * 8
+"""What `attend` is told of each tile."""
+
 
 def make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int, pairs: bool = False) -> Any:
-    """`attend(...)`: the queries in scratch against positions [start, end) of their sequence.
+    """`attend(...)`: the tiles of queries in scratch against positions [start, end) of their sequence.
 
-    pairs: in products of bfloat16, as the queries are; d_k is even.
+    seen: of each tile the number of vectors, and the positions [first, end) that some and that all of its
+    queries see, `SEEN_BYTES` of int64. blocks: scratch for keys and values. pairs: in products of bfloat16,
+    as the queries are; d_k is even.
     """
-    places = make_places(d_k, d_v)
-    value_rows = prefill_values(d_v)
-    queries_at, keys_at, values_at = places.queries, places.keys, places.values
-    weights_at, out_at, alpha_at = places.weights, places.out, places.alpha
+    places, tile_bytes = make_places(d_k, d_v), prefill_tile_bytes(d_k, d_v)
+    value_rows, values_at = prefill_values(d_v), PREFILL_BLOCK * d_k * 4
+    queries_at, weights_at = places.queries, places.weights
+    out_at, alpha_at = places.out, places.alpha
     load_keys = make_load_keys_in_pairs(k_dtype, d_k) if pairs else make_load_rows(k_dtype, d_k, d_k * 4)
     load_values = (
         make_load_values_in_pairs(v_dtype, d_v) if pairs else make_load_rows(v_dtype, d_v, value_rows * 4)
@@ -66,28 +75,55 @@ def make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int, pairs: bool = Fa
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
 
     @inline
+    def attend_block(
+        tile: int, vectors: int, block: int, count: int, keys: int, values: int, all_first: int, all_end: int,
+        bent: bool, softcap: Number, max_bias: Number,
+    ) -> None:  # fmt: skip
+        weights, out, alpha = tile + weights_at, tile + out_at, tile + alpha_at
+        scores(vectors, count, keys, k_row, 4, tile + queries_at, d_k // held, weights, 0)
+        for lane in range(0, vectors * STEP, STEP):
+            if bent or block < all_first or block + count > all_end:
+                bend(tile, lane, block, count, softcap, max_bias)
+            soften(tile, lane, count)
+        steps = (count + held - 1) // held
+        weigh(vectors, value_rows, values, 4, value_rows * 4, weights, steps, out, alpha)
+
+    @inline
     def attend(
-        scratch: int, vectors: int, start: int, end: int, all_first: int, all_end: int, k: int, v: int,
+        scratch: int, tiles: int, seen: int, start: int, end: int, blocks: int, k: int, v: int,
         n_head_kv: int, n_cells: int, table: int, shift: int, softcap: Number, max_bias: Number,
     ) -> None:  # fmt: skip
-        out, alpha = scratch + out_at, scratch + alpha_at
-        for i in range(0, value_rows * ROW, STEP):
-            store(out + i, zero(F32))
+        for tile in range(tiles):
+            out = scratch + tile * tile_bytes + out_at
+            for i in range(0, value_rows * ROW, STEP):
+                store(out + i, zero(F32))
         bent = softcap > f32(0.0) or max_bias > f32(0.0)
-        for block in range(start, end, PREFILL_BLOCK):
+        # Blocks begin at multiples, whichever tiles are together: the sums are the same.
+        for block in range(start // PREFILL_BLOCK * PREFILL_BLOCK, end, PREFILL_BLOCK):
             count = min(PREFILL_BLOCK, end - block)
-            load_keys(k, n_head_kv * k_bytes, n_cells, block, count, table, shift, scratch + keys_at)
-            load_values(v, n_head_kv * v_bytes, n_cells, block, count, table, shift, scratch + values_at)
-            weights = scratch + weights_at
-            scores(vectors, count, scratch + keys_at, k_row, 4, scratch + queries_at, d_k // held, weights, 0)
-            for lane in range(0, vectors * STEP, STEP):
-                if bent or block < all_first or block + count > all_end:
-                    bend(scratch, lane, block, count, softcap, max_bias)
-                soften(scratch, lane, count)
-            steps = (count + held - 1) // held
-            weigh(vectors, value_rows, scratch + values_at, 4, value_rows * 4, weights, steps, out, alpha)
+            load_keys(k, n_head_kv * k_bytes, n_cells, block, count, table, shift, blocks)
+            load_values(v, n_head_kv * v_bytes, n_cells, block, count, table, shift, blocks + values_at)
+            for tile in range(tiles):
+                at = seen + tile * SEEN_BYTES
+                tile_end = load_i64(at + 16)
+                if block < tile_end and block + count > load_i64(at + 8):
+                    attend_block(
+                        scratch + tile * tile_bytes, load_i64(at), block, min(count, tile_end - block),
+                        blocks, blocks + values_at, load_i64(at + 24), load_i64(at + 32), bent, softcap,
+                        max_bias,
+                    )  # fmt: skip
 
     return attend
+
+
+@inline
+def note_seen(at: int, vectors: int, first: int, end: int, all_first: int, all_end: int) -> None:
+    """What `attend` is told of a tile."""
+    store_i64(at, vectors)
+    store_i64(at + 8, first)
+    store_i64(at + 16, end)
+    store_i64(at + 24, all_first)
+    store_i64(at + 32, all_end)
 
 
 def _make_load_tile(d_k: int, places: Places, pairs: bool) -> Any:
@@ -157,14 +193,13 @@ def _unit_cost(tokens: int, heads: int, length: int) -> int:
 
 @inline
 def _total_cost(
-    rows: int, group: int, units: int, positions: int, sequences: int, lengths: int, window: int, causal: int,
-    n_sequences: int, room: int, alone: int,
+    rows: int, most: int, heads: int, units: int, positions: int, sequences: int, lengths: int, window: int,
+    causal: int, n_sequences: int, room: int, alone: int,
 ) -> int:  # fmt: skip
-    """What all tiles take; units: of each run of tokens."""
+    """What all tiles take; units: of each run of tokens, which has `most` of them."""
     token, total, left = 0, 0, alone
-    heads = min(group, LANES)
     while token < rows:
-        next_token = _run_end(token, rows, max(LANES // group, 1), sequences)
+        next_token = _run_end(token, rows, most, sequences)
         if left > 0 and is_alone(token, rows, sequences):
             left -= 1
         else:
@@ -187,10 +222,40 @@ def make_attention_prefill(
     rounding. alone: how many rows that stand alone, the first ones, are left to `attention.decode`.
     pairs: factors are rounded to bfloat16; sums are float32.
     """
-    places = make_places(d_k, d_v)
+    places, tile_bytes = make_places(d_k, d_v), prefill_tile_bytes(d_k, d_v)
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
     load_tile = _make_load_tile(d_k, places, pairs)
     attend, finish = make_attend(k_dtype, v_dtype, d_k, d_v, pairs), make_finish(d_v, places)
+    local_seen = make_local_memory(PREFILL_TILES * SEEN_BYTES)
+
+    @inline
+    def attend_tokens(
+        own: int, token: int, tokens: int, per_tile: int, q: int, head: int, heads: int, k: int, v: int,
+        positions: int, sequences: int, lengths: int, table: int, sinks: int, out: int, n_head: int,
+        n_head_kv: int, shift: int, window: int, causal: int, factor: Number, softcap: Number,
+        max_bias: Number, q_stride: int, out_stride: int, n_sequences: int, room: int, n_cells: int,
+    ) -> None:  # fmt: skip
+        """Consecutive tokens of a sequence, some heads of one key-value head, tile after tile."""
+        tiles, seen = (tokens + per_tile - 1) // per_tile, local_seen()
+        start, end = room, 0
+        for tile in range(tiles):
+            first_token, count = token + tile * per_tile, min(per_tile, tokens - tile * per_tile)
+            load_tile(q + first_token * q_stride + head * d_k * 4, q_stride, own + tile * tile_bytes,
+                      first_token, count, head, heads, n_head, positions, sequences, lengths, window, causal,
+                      n_sequences, room, factor, max_bias, sinks)  # fmt: skip
+            first, stop, all_first, all_end = _bounds(
+                first_token, count, positions, sequences, lengths, window, causal, n_sequences, room
+            )
+            vectors = (count * heads + WIDTH - 1) // WIDTH
+            note_seen(seen + tile * SEEN_BYTES, vectors, first, stop, all_first, all_end)
+            start, end = min(start, first), max(end, stop)
+        blocks = own + PREFILL_TILES * tile_bytes
+        attend(own, tiles, seen, start, end, blocks, k, v, n_head_kv, n_cells, table, shift, softcap,
+               max_bias)  # fmt: skip
+        for tile in range(tiles):
+            first_token, count = token + tile * per_tile, min(per_tile, tokens - tile * per_tile)
+            to = out + first_token * out_stride + head * d_v * 4
+            finish(own + tile * tile_bytes, count, heads, to, out_stride)
 
     def attention_prefill(
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
@@ -200,30 +265,33 @@ def make_attention_prefill(
         Int, alone: Int, n_sequences: Dim, room: Dim, n_cells: Dim, rows: Dim,
     ) -> None:  # fmt: skip
         group = n_head // n_head_kv
-        heads_per_tile = min(group, LANES)
+        heads_per_tile, per_tile = min(group, LANES), max(LANES // group, 1)
         shift = log2_of(block_size)
         own = scratch + ith * scratch_bytes
         factor = scale
         if softcap > f32(0.0):
             factor = scale / softcap
         pieces = (group + heads_per_tile - 1) // heads_per_tile
-        # A tile is the work of the thread in whose share of all costs it begins: long contexts beside short
+        # Several tiles together where there are enough for all threads still.
+        together = (rows + per_tile - 1) // per_tile * n_head_kv * pieces // (nth * _SHARES)
+        most = per_tile * max(1, min(together, PREFILL_TILES))
+        # Tiles are the work of the thread in whose share of all costs they begin: long contexts beside short
         # ones are shared by what they take.
         begin, end_cost = share(
             ith,
             nth,
-            _total_cost(rows, group, n_head_kv * pieces, positions, sequences, lengths, window, causal,
-                        n_sequences, room, alone),
+            _total_cost(rows, most, heads_per_tile, n_head_kv * pieces, positions, sequences, lengths, window,
+                        causal, n_sequences, room, alone),
         )  # fmt: skip
         done, token, left = 0, 0, alone
         while token < rows:
-            next_token = _run_end(token, rows, max(LANES // group, 1), sequences)
+            next_token = _run_end(token, rows, most, sequences)
             if left > 0 and is_alone(token, rows, sequences):
                 left -= 1
             else:
                 tokens = next_token - token
                 table = block_table + load_i32(sequences + token * 4) * table_stride * 4
-                first, end, all_first, all_end = _bounds(
+                first, end, _, _ = _bounds(
                     token, tokens, positions, sequences, lengths, window, causal, n_sequences, room
                 )
                 cost = _unit_cost(tokens, heads_per_tile, end - first)
@@ -233,16 +301,11 @@ def make_attention_prefill(
                         done += cost
                         if mine:
                             heads = min(heads_per_tile, group - piece)
-                            head = head_kv * group + piece
-                            at = q + token * q_stride + head * d_k * 4
-                            load_tile(at, q_stride, own, token, tokens, head, heads, n_head,
-                                      positions, sequences, lengths, window, causal, n_sequences, room,
-                                      factor, max_bias,
-                                      sinks)  # fmt: skip
-                            attend(own, (tokens * heads + WIDTH - 1) // WIDTH, first, end, all_first, all_end,
-                                   k_cache + head_kv * k_bytes, v_cache + head_kv * v_bytes,
-                                   n_head_kv, n_cells, table, shift, softcap, max_bias)  # fmt: skip
-                            finish(own, tokens, heads, out + token * out_stride + head * d_v * 4, out_stride)
+                            attend_tokens(own, token, tokens, per_tile, q, head_kv * group + piece, heads,
+                                          k_cache + head_kv * k_bytes, v_cache + head_kv * v_bytes, positions,
+                                          sequences, lengths, table, sinks, out, n_head, n_head_kv, shift,
+                                          window, causal, factor, softcap, max_bias, q_stride, out_stride,
+                                          n_sequences, room, n_cells)  # fmt: skip
             token = next_token
 
     return attention_prefill

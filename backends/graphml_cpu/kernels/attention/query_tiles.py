@@ -22,6 +22,7 @@ from graphml_cpu.simd import (
     U32,
     WIDTH,
     absolute,
+    bitcast,
     convert,
     exp,
     f32,
@@ -48,11 +49,13 @@ TILE_ROWS = 8 if target.current().registers == 32 else 4
 # Bytes from one row of scores, queries or values to the next.
 ROW = LANES * 4
 STEP = WIDTH * 4
+_LOG2_E = math.log2(math.e)
+_ROUNDER = 1.5 * 2.0**23  # added, it leaves the nearest whole number in the lowest bits
 
 
 @dataclass(frozen=True)
 class Places:
-    """Byte offsets in a thread's scratch; see `graphml_cpu.layouts.prefill_scratch_bytes`."""
+    """Byte offsets in a tile's scratch; see `graphml_cpu.layouts.prefill_tile_bytes`."""
 
     first: int  # int32 per lane: the first position it sees
     end: int  # int32: the position after the last
@@ -63,8 +66,6 @@ class Places:
     total: int
     alpha: int
     queries: int  # [d_k, lanes]
-    keys: int  # [block, d_k]
-    values: int  # [block, d_v rounded up to 8]
     weights: int  # [block, lanes]
     out: int  # [d_v rounded up to 8, lanes]
 
@@ -73,11 +74,9 @@ def make_places(d_k: int, d_v: int) -> Places:
     """Where everything of a tile lies in scratch."""
     first, end, position, slope, sink, top, total, alpha = range(0, PREFILL_LANE_ARRAYS * ROW, ROW)
     queries = PREFILL_LANE_ARRAYS * ROW
-    keys = queries + d_k * ROW
-    values = keys + PREFILL_BLOCK * d_k * 4
-    weights = values + PREFILL_BLOCK * prefill_values(d_v) * 4
+    weights = queries + d_k * ROW
     out = weights + PREFILL_BLOCK * ROW
-    return Places(first, end, position, slope, sink, top, total, alpha, queries, keys, values, weights, out)
+    return Places(first, end, position, slope, sink, top, total, alpha, queries, weights, out)
 
 
 def by_vectors(rescaled: bool, pairs: bool) -> Any:
@@ -258,6 +257,19 @@ def make_bend(places: Places) -> Any:
     return bend
 
 
+@inline
+def _power(x: Vector) -> Vector:
+    """2**x of numbers not above 0, within 1e-4 of itself, as bfloat16 need it; 0 below -126."""
+    bounded = maximum(splat(F32, f32(-126.0)), x)
+    shifted = bounded + f32(_ROUNDER)
+    rest = bounded - (shifted - f32(_ROUNDER))
+    p = fma(rest, splat(F32, f32(0.05171774)), splat(F32, f32(0.24261112)))
+    p = fma(p, rest, splat(F32, f32(0.69326099)))
+    p = fma(p, rest, splat(F32, f32(0.99992807)))
+    power = bitcast(F32, bitcast(I32, p) + (bitcast(I32, shifted) << 23))
+    return select(x < f32(-126.0), zero(F32), power)
+
+
 def make_soften(places: Places, pairs: bool) -> Any:
     """`soften(...)`: one vector of scores of a block -> weights, in place; maximum, sum, alpha.
 
@@ -299,11 +311,11 @@ def make_soften(places: Places, pairs: bool) -> Any:
         column, old = scratch + weights_at + lane, load(F32, scratch + top_at + lane)
         top = highest(column, count, old)
         base = _finite_or_zero(top)
-        total = zero(F32)
+        total, down, log2_e = zero(F32), base * f32(-_LOG2_E), splat(F32, f32(_LOG2_E))
         for row in range(0, count, 2):
-            even, odd = exp(load(F32, column + row * ROW) - base), zero(F32)
+            even, odd = _power(fma(load(F32, column + row * ROW), log2_e, down)), zero(F32)
             if row + 1 < count:
-                odd = exp(load(F32, column + row * ROW + ROW) - base)
+                odd = _power(fma(load(F32, column + row * ROW + ROW), log2_e, down))
             low, high = convert(U32, narrow_to_bf16(even)), convert(U32, narrow_to_bf16(odd))
             store(column + row // 2 * ROW, low | (high << 16))
             total = total + (even + odd)

@@ -14,7 +14,7 @@ from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.attention.cache_elements import row_bytes
 from graphml_cpu.kernels.attention.paging import log2_of
-from graphml_cpu.kernels.attention.prefill import make_attend
+from graphml_cpu.kernels.attention.prefill import SEEN_BYTES, make_attend, note_seen
 from graphml_cpu.kernels.attention.query_tiles import (
     LANES,
     ROW,
@@ -33,6 +33,7 @@ from graphml_cpu.kernels.attention.shared_rows import (
     group_segments,
     write_notes,
 )
+from graphml_cpu.kernels.attention.tiles import make_local_memory
 from graphml_cpu.kernels.share import Number, share
 from graphml_cpu.layouts import (
     MAX_CHUNKS,
@@ -40,6 +41,7 @@ from graphml_cpu.layouts import (
     SHARED_TILE_BYTES,
     attention_record_bytes,
     prefill_scratch_bytes,
+    prefill_tile_bytes,
 )
 from graphml_cpu.simd import WIDTH, f32, load_f32, load_i32, store_f32, store_i32
 
@@ -143,7 +145,8 @@ def make_attention_shared(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Cal
     this thread's own `shared_scratch_bytes(d_k, d_v, rows)`. The results depend on the tokens of a group,
     not on the number of threads.
     """
-    places, tile_at = make_places(d_k, d_v), prefill_scratch_bytes(d_k, d_v)
+    places, tile_at = make_places(d_k, d_v), prefill_scratch_bytes(d_k, d_v, 1)
+    tile_bytes, local_seen = prefill_tile_bytes(d_k, d_v), make_local_memory(SEEN_BYTES)
     groups_at = tile_at + SHARED_TILE_BYTES
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
     record_bytes = attention_record_bytes(d_v)
@@ -172,7 +175,9 @@ def make_attention_shared(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Cal
                         load_tile(scratch, q + head * d_k * 4, q_stride, groups, tokens, group, factor)
                         loaded = 1
                     begin_tile(scratch, groups, tokens, group, head, n_head, positions, extent, max_bias)
-                    attend(scratch, vectors, first, end, 0, extent, k_cache + head_kv * k_bytes,
+                    seen = local_seen()
+                    note_seen(seen, vectors, first, end, 0, extent)
+                    attend(scratch, 1, seen, first, end, scratch + tile_bytes, k_cache + head_kv * k_bytes,
                            v_cache + head_kv * v_bytes, n_head_kv, n_cells, table, shift, softcap,
                            max_bias)  # fmt: skip
                     write_records(
