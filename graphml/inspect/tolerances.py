@@ -38,8 +38,8 @@ SCALE_STEP, ROUNDING_TIMES, ROUNDING_TRIES = 5e-4, 4.0, 4
 MOST_BY_ROUNDING = 1e-3  # NMSE that int8 alone never makes
 # A few sums may all be small beside their terms.
 FEW_NUMBERS, FEW_TIMES = 8, 100.0
-# Attention whose factors are rounded to bfloat16 (`product_dtype`): 5e-6 was measured.
-BF16_TOLERANCE = 5e-5
+# Attention whose factors are rounded to bfloat16 (`product_dtype`): up to 4e-5 was measured.
+BF16_TOLERANCE = 2e-4
 # Keys and values are rounded when they are written; one that is half way may go to either neighbour.
 CACHE_TOLERANCE = 1e-8
 

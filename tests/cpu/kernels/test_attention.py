@@ -16,6 +16,7 @@ from graphml_cpu.layouts import (
 from graphml import settings
 from tests.cpu.kernels.attention_reference import Case, Inputs, make_inputs, reference
 from tests.cpu.kernels.running import THREADS, kernel, run
+from tests.golden import nmse
 
 # Relative to the largest value: float32 sums over some hundred positions, exp within 2 ulp.
 TOLERANCE = 3e-6
@@ -77,12 +78,12 @@ def decode(
     return out
 
 
-def prefill(case: Case, inputs: Inputs, nth: int = 1, alone: int = 0) -> np.ndarray:
+def prefill(case: Case, inputs: Inputs, nth: int = 1, alone: int = 0, pairs: bool = False) -> np.ndarray:
     one = prefill_scratch_bytes(case.d_k, case.d_v)
     scratch = np.full(nth * one // 4 + 16, np.nan, np.float32)
     scratch[-16:] = 77
     out = np.full((case.rows, case.n_head, case.d_v), np.nan, np.float32)
-    made = kernel("attention.prefill", "make_attention_prefill", *case.kv_dtypes, case.d_k, case.d_v)
+    made = kernel("attention.prefill", "make_attention_prefill", *case.kv_dtypes, case.d_k, case.d_v, pairs)
     run(made, nth, q=inputs.q, k_cache=inputs.k, v_cache=inputs.v, positions=inputs.positions,
         sequences=inputs.sequences, lengths=0 if case.causal else inputs.lengths, out=out, scratch=scratch,
         block_table=inputs.block_table, sinks=0 if inputs.sinks is None else inputs.sinks, scratch_bytes=one,
@@ -219,6 +220,23 @@ def test_prefill_is_the_same_on_any_number_of_threads(name: str) -> None:
     one = prefill(PREFILL_CASES[name], inputs)
     for nth in (*THREADS[1:], 16):
         np.testing.assert_array_equal(prefill(PREFILL_CASES[name], inputs, nth), one)
+
+
+IN_PAIRS = (
+    "plain", "one position", "nothing to see", "f32, d 6 and 10", "long", "a prompt", "a prompt, window",
+    "a prompt, all of it", "a prompt, seven heads", "a prompt, more heads than lanes",
+    "a prompt, q8_0, all of it", "a prompt, not causal, window", "prompts of several sequences",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in IN_PAIRS if name in PREFILL_CASES])
+def test_prefill_of_bfloat16_is_float64s_within_its_rounding(name: str) -> None:
+    case = PREFILL_CASES[name]
+    inputs = make_inputs(case)
+    one = prefill(case, inputs, pairs=True)
+    assert nmse(one, reference(case, inputs)) < 1e-4
+    for nth in (*THREADS[1:], 16):
+        np.testing.assert_array_equal(prefill(case, inputs, nth, pairs=True), one)
 
 
 STEPS = (
