@@ -23,12 +23,16 @@ from graphml.passes.rewrite import rebuild
 def quantize_activations(graph: Graph, backend: Backend) -> Graph:
     """Put a `quantize` before each `linear` or `linear_id` whose dtypes the backend pairs and multiplies.
 
-    Attention gets the `product_dtype` that the backend has for it.
+    With such products attention gets the `product_dtype` that the backend has for it; a model whose products
+    are exact keeps exact attention.
     """
+    rounds = any(
+        node.op in (linear, linear_id) and backend.activation(node.inputs[0].dtype) for node in graph.nodes
+    )
     made: dict[tuple[Node, str], Node] = {}
 
     def change(node: Node) -> Node | tuple[Node, ...]:
-        if node.op is attention:
+        if node.op is attention and rounds:
             return _rounded(node, backend)
         if node.op not in (linear, linear_id):
             return node
