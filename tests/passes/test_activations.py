@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from graphml_reference.device import ReferenceDevice
@@ -12,6 +14,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret
 from graphml.ir.language import Builder
 from graphml.ir.op import Array
+from graphml.ir.ops.attention import attention
 from graphml.ir.ops.linear import quantize
 from graphml.ir.verify import verify
 from graphml.passes.activations import quantize_activations
@@ -130,3 +133,17 @@ def test_bias_and_residual_stay_with_the_product() -> None:
     assert [source.name for source in product.inputs] == ["w", "x.q8_0", "b", "x"]
     assert dict(product.attributes) == {"bias": True, "residual": True}
     assert set(product.origin) >= {"sum", "add", "mul_mat"}
+
+
+@pytest.mark.parametrize("form", ["q8_0", "f32"])
+def test_attention_is_rounded_where_products_are(form: str) -> None:
+    """The attribute alone changes; a graph whose products are exact keeps exact attention."""
+    g = Builder(max_tokens=4)
+    x = g.input("x", F32, (g.n_tokens, 64))
+    heads = g.heads(g.mul_mat(g.weight("q", dtype(form), (64, 64)), x), 2)
+    graph = fuse(g.finish(y=g.attend(heads, heads, heads, 0, 0.25)), FUSED)[0]
+    backend = replace(BACKEND, product_dtype=lambda node: "bf16")
+    rounded = verify(quantize_activations(graph, backend))
+    (before,), (after,) = ([node for node in one.nodes if node.op is attention] for one in (graph, rounded))
+    assert before.attributes["product_dtype"] == "f32"
+    assert after.attributes == {**before.attributes, "product_dtype": "bf16" if form == "q8_0" else "f32"}
