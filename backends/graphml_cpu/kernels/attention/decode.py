@@ -116,11 +116,12 @@ def fill_ahead(cells: int, first: int, last: int, table: int, shift: int) -> Non
 
 
 def make_attend_chunk(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
-    """`attend_chunk(...)`, inline: one token and key-value head at positions [first, end) -> the records.
+    """`attend_chunk(...)`, inline: one token and `heads_kv` key-value heads at [first, end) -> the records.
 
-    What is read next is fetched meanwhile, since rows of one head are too short and too far apart for the
-    processor to see what comes: a block's values while scores are computed, and while values are summed the
-    keys of the next block, which of the chunk's last one are those at `k_ahead` from position `ahead` on.
+    The heads meet a block of positions one after the other, so that memory is read in its order. What is read
+    next is fetched meanwhile, since rows of one head are too short and too far apart for the processor to see
+    what comes: a block's values while scores are computed, and while values are summed the keys of the next
+    head, or of the next block, which of the chunk's last one are those at `k_ahead` from position `ahead` on.
     last: the last position that the token sees.
     """
     record_bytes = attention_record_bytes(d_v)
@@ -145,31 +146,37 @@ def make_attend_chunk(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Any:
     @inline
     def attend_chunk(
         q: int, k: int, v: int, record: int, chunk: int, first: int, end: int, k_ahead: int, ahead: int,
-        last: int, n_cells: int, position: int, table: int, shift: int, head: int, group: int, n_head: int,
-        n_head_kv: int, scale: Number, softcap: Number, max_bias: Number,
+        last: int, n_cells: int, position: int, table: int, shift: int, head: int, group: int, heads_kv: int,
+        n_head: int, n_head_kv: int, scale: Number, softcap: Number, max_bias: Number,
     ) -> None:  # fmt: skip
         cells, scores, alphas, next_cells = local_cells(), local_scores(), local_alphas(), local_ahead()
         k_cell, v_cell = n_head_kv * k_bytes, n_head_kv * v_bytes
-        begin_records(record, chunk, group)
+        begin_records(record, chunk, heads_kv * group)
         for block in range(first, end, BLOCK):
             count = min(BLOCK, end - block)
             fill_cells(cells, block, count, table, shift, n_cells)
             more = block + BLOCK < end
             fill_ahead(next_cells, block + BLOCK if more else ahead, last, table, shift)
-            for tile in range(0, group, TILE_HEADS):
-                heads = min(TILE_HEADS, group - tile)
-                at = record + tile * record_bytes
-                scores_of(heads, count, q + tile * d_k * 4, cells, k, k_cell, scores, v, v_cell)
-                for i in range(heads):
-                    slope = slope_of(head + tile + i, n_head, max_bias)
-                    state = at + i * record_bytes + chunk * 4
-                    alpha = soften(
-                        scores + i * BLOCK * 4, count, block - position, slope, scale, softcap, state
-                    )
-                    store_f32(alphas + i * 4, alpha)
-                values = at + (2 * MAX_CHUNKS + chunk * d_v) * 4
-                fetched = k if more else k_ahead
-                weigh(heads, scores, cells, count, v, v_cell, alphas, values, next_cells, fetched, k_cell)
+            for head_kv in range(heads_kv):
+                is_last = head_kv == heads_kv - 1
+                fetched_cells, fetched = cells, k + (head_kv + 1) * k_bytes
+                if is_last:
+                    fetched_cells, fetched = next_cells, k if more else k_ahead
+                for tile in range(0, group, TILE_HEADS):
+                    heads, own = min(TILE_HEADS, group - tile), head_kv * group + tile
+                    at, v_own = record + own * record_bytes, v + head_kv * v_bytes
+                    scores_of(heads, count, q + own * d_k * 4, cells, k + head_kv * k_bytes, k_cell, scores,
+                              v_own, v_cell)  # fmt: skip
+                    for i in range(heads):
+                        slope = slope_of(head + own + i, n_head, max_bias)
+                        state = at + i * record_bytes + chunk * 4
+                        alpha = soften(
+                            scores + i * BLOCK * 4, count, block - position, slope, scale, softcap, state
+                        )
+                        store_f32(alphas + i * 4, alpha)
+                    values = at + (2 * MAX_CHUNKS + chunk * d_v) * 4
+                    weigh(heads, scores, cells, count, v_own, v_cell, alphas, values, fetched_cells, fetched,
+                          k_cell)  # fmt: skip
 
     return attend_chunk
 
@@ -223,34 +230,19 @@ def make_attention_partial(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> Ca
                     table = block_table + load_i32(sequences + row * 4) * table_stride * 4
                     for chunk in range(shared // size, (end - first + size - 1) // size):
                         begin, stop = first + max(chunk * size, shared), min(first + (chunk + 1) * size, end)
-                        for head_kv in range(n_head_kv):
-                            head = head_kv * group
-                            start = done + (begin - first - shared) * n_head_kv + head_kv * (stop - begin)
+                        head_kv, heads_kv = n_head_kv, 0  # those of which this thread has this chunk
+                        for i in range(n_head_kv):
+                            start = done + (begin - first - shared) * n_head_kv + i * (stop - begin)
                             if mine <= start < next_one:
-                                is_last = head_kv == n_head_kv - 1
-                                attend_chunk(
-                                    q + row * q_stride + head * d_k * 4,
-                                    k_cache + head_kv * k_bytes,
-                                    v_cache + head_kv * v_bytes,
-                                    partial + notes_bytes + (record_row * n_head + head) * record_bytes,
-                                    chunk,
-                                    begin,
-                                    stop,
-                                    k_cache + (0 if is_last else (head_kv + 1) * k_bytes),
-                                    stop if is_last else begin,
-                                    end - 1,
-                                    n_cells,
-                                    load_i32(positions + row * 4),
-                                    table,
-                                    shift,
-                                    head,
-                                    group,
-                                    n_head,
-                                    n_head_kv,
-                                    scale,
-                                    softcap,
-                                    max_bias,
-                                )
+                                head_kv, heads_kv = min(head_kv, i), heads_kv + 1
+                        if heads_kv > 0:
+                            head = head_kv * group
+                            attend_chunk(q + row * q_stride + head * d_k * 4,
+                                         k_cache + head_kv * k_bytes, v_cache + head_kv * v_bytes,
+                                         partial + notes_bytes + (record_row * n_head + head) * record_bytes,
+                                         chunk, begin, stop, k_cache, stop, end - 1, n_cells,
+                                         load_i32(positions + row * 4), table, shift, head, group, heads_kv,
+                                         n_head, n_head_kv, scale, softcap, max_bias)  # fmt: skip
                 done += left
                 record_row += 1
 

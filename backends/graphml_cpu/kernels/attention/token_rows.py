@@ -62,6 +62,7 @@ def make_attention_by_token(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
                     shift,
                     head,
                     group,
+                    1,
                     n_head,
                     n_head_kv,
                     scale,
