@@ -108,7 +108,8 @@ def run(
 
 def _disturbed_operands(node: Node, values: dict[Node, Array], noise: Noise) -> dict[Node, Array]:
     if node.op.name in _STEPS and not noise.chosen_alone:
-        return {source: _farther(values[source], noise.clean[source]) for source in node.inputs}
+        moved = {source: _farther(values[source], noise.clean[source]) for source in node.inputs}
+        return _perhaps_equal(node, moved, noise) if node.op.name == "equal" else moved
     if not (_rounds_either_way(node) if noise.chosen_alone else _multiplies_blocks(node)):
         return values
     step = BF16 if _in_bfloat16(node) else F16 if node.dtype.name == "f16" else INT8
@@ -152,6 +153,14 @@ def _rounded(value: Array, generator: np.random.Generator, step: float) -> Array
     return np.asarray(value + step * most * generator.uniform(-1, 1, value.shape), np.float32)
 
 
+def _perhaps_equal(node: Node, moved: dict[Node, Array], noise: Noise) -> dict[Node, Array]:
+    """Operands that may be equal, by how far they were moved, are so every other time."""
+    a, b = node.inputs
+    room = np.abs(moved[a] - noise.clean[a]) + np.abs(moved[b] - noise.clean[b])
+    meet = (np.abs(moved[a] - moved[b]) <= room) & (noise.generator.random(room.shape) < 0.5)
+    return {**moved, a: np.where(meet, moved[b], moved[a])}
+
+
 def _farther(value: Array, clean: Array) -> Array:
     """A value as many times as far from the undisturbed one as a right result may be; whole numbers as is."""
     if value.dtype.kind != "f":
@@ -166,7 +175,7 @@ def _disturbed(value: Array, generator: np.random.Generator) -> Array:
     most = size.max(axis=-1, keepdims=True) if value.size else size
     noise = ROUNDING * size + OF_ROW * np.where(np.isfinite(most), most, 0.0) + FLOOR
     disturbed = value + noise * generator.uniform(-1, 1, value.shape)
-    ends = (size < FLOOR) & (generator.random(value.shape) < 0.5)  # nothing, or almost nothing
+    ends = (size <= noise) & (generator.random(value.shape) < 0.5)  # nothing, or almost nothing
     return np.asarray(np.where(ends, 0.0, disturbed), np.float32)
 
 
