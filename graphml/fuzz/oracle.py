@@ -100,6 +100,8 @@ def run(
                 value = evaluate(node, operands)
         if noise is not None and not noise.chosen_alone and node.dtype is F32 and not _is_exact(node):
             value = _disturbed(value, noise.generator)
+            if node.op not in LEAVES:
+                value = _perhaps_nothing(value, noise.clean[node], noise.generator)
         if noise is not None and noise.chosen_alone and _in_bfloat16(node):  # values and weights
             value = _rounded(value, noise.generator, BF16)
         values[node] = value
@@ -174,9 +176,13 @@ def _disturbed(value: Array, generator: np.random.Generator) -> Array:
     size = np.abs(value)
     most = size.max(axis=-1, keepdims=True) if value.size else size
     noise = ROUNDING * size + OF_ROW * np.where(np.isfinite(most), most, 0.0) + FLOOR
-    disturbed = value + noise * generator.uniform(-1, 1, value.shape)
-    ends = (size <= noise) & (generator.random(value.shape) < 0.5)  # nothing, or almost nothing
-    return np.asarray(np.where(ends, 0.0, disturbed), np.float32)
+    return np.asarray(value + noise * generator.uniform(-1, 1, value.shape), np.float32)
+
+
+def _perhaps_nothing(value: Array, clean: Array, generator: np.random.Generator) -> Array:
+    """Zero, every other time, where a value moves by its size: by it a quotient is NaN and a mask another."""
+    nothing = (np.abs(clean) <= np.abs(value - clean)) & (generator.random(value.shape) < 0.5)
+    return np.asarray(np.where(nothing, 0.0, value), np.float32)
 
 
 def differs(got: Array, want: Wanted) -> str:
