@@ -100,6 +100,8 @@ def run(
                 value = evaluate(node, operands)
         if noise is not None and not noise.chosen_alone and node.dtype is F32 and not _is_exact(node):
             value = _disturbed(value, noise.generator)
+            if node.op not in LEAVES:
+                value = _perhaps_nothing(value, noise.clean[node], noise.generator)
         if noise is not None and noise.chosen_alone and _in_bfloat16(node):  # values and weights
             value = _rounded(value, noise.generator, BF16)
         values[node] = value
@@ -108,7 +110,8 @@ def run(
 
 def _disturbed_operands(node: Node, values: dict[Node, Array], noise: Noise) -> dict[Node, Array]:
     if node.op.name in _STEPS and not noise.chosen_alone:
-        return {source: _farther(values[source], noise.clean[source]) for source in node.inputs}
+        moved = {source: _farther(values[source], noise.clean[source]) for source in node.inputs}
+        return _perhaps_equal(node, moved, noise) if node.op.name == "equal" else moved
     if not (_rounds_either_way(node) if noise.chosen_alone else _multiplies_blocks(node)):
         return values
     step = BF16 if _in_bfloat16(node) else F16 if node.dtype.name == "f16" else INT8
@@ -152,6 +155,14 @@ def _rounded(value: Array, generator: np.random.Generator, step: float) -> Array
     return np.asarray(value + step * most * generator.uniform(-1, 1, value.shape), np.float32)
 
 
+def _perhaps_equal(node: Node, moved: dict[Node, Array], noise: Noise) -> dict[Node, Array]:
+    """Operands that may be equal, by how far they were moved, are so every other time."""
+    a, b = node.inputs
+    room = np.abs(moved[a] - noise.clean[a]) + np.abs(moved[b] - noise.clean[b])
+    meet = (np.abs(moved[a] - moved[b]) <= room) & (noise.generator.random(room.shape) < 0.5)
+    return {**moved, a: np.where(meet, moved[b], moved[a])}
+
+
 def _farther(value: Array, clean: Array) -> Array:
     """A value as many times as far from the undisturbed one as a right result may be; whole numbers as is."""
     if value.dtype.kind != "f":
@@ -165,9 +176,13 @@ def _disturbed(value: Array, generator: np.random.Generator) -> Array:
     size = np.abs(value)
     most = size.max(axis=-1, keepdims=True) if value.size else size
     noise = ROUNDING * size + OF_ROW * np.where(np.isfinite(most), most, 0.0) + FLOOR
-    disturbed = value + noise * generator.uniform(-1, 1, value.shape)
-    ends = (size < FLOOR) & (generator.random(value.shape) < 0.5)  # nothing, or almost nothing
-    return np.asarray(np.where(ends, 0.0, disturbed), np.float32)
+    return np.asarray(value + noise * generator.uniform(-1, 1, value.shape), np.float32)
+
+
+def _perhaps_nothing(value: Array, clean: Array, generator: np.random.Generator) -> Array:
+    """Zero, every other time, where a value moves by its size: by it a quotient is NaN and a mask another."""
+    nothing = (np.abs(clean) <= np.abs(value - clean)) & (generator.random(value.shape) < 0.5)
+    return np.asarray(np.where(nothing, 0.0, value), np.float32)
 
 
 def differs(got: Array, want: Wanted) -> str:
