@@ -3,11 +3,12 @@
     python benchmarks/peers.py [MODEL] [--peer NAME[=PYTHON]] [--threads N] [--prompt 512] [--tokens 64]
         [--depth 0,2048] [--rounds 5] [-o md|json]
 
-MODEL: a GGUF file or a short name; unless given smollm2. --peer, once for each: llama.cpp or openvino, and the
-Python that has it; unless given all of them in this Python. Every engine is a process of its own with the same
-file, threads, lengths and types of keys and values. A test is a prompt, or single tokens sampled greedily by
-every engine, each after every depth. In a round all engines run the test once, in the opposite order of the
-round before; the first round is thrown away. `ratio` is graphml's speed over the engine's of the same round.
+MODEL: a GGUF file or a short name; unless given smollm2. --peer, once for each: llama.cpp or openvino, and
+the Python that has it; unless given all of them in this Python. Every engine is a process of its own with
+the same file, threads, lengths and types of keys and values. A test is a prompt, or single tokens that every
+engine samples greedily, each after every depth. In a round all engines run the test once, in the opposite
+order of the round before; the first round is thrown away. `ratio` is graphml's speed over the engine's of the
+same round.
 
 An engine that is not installed, cannot open the model or cannot run a test has a row with the reason.
 Logits are not compared: `graphml bench --peer` does that.
@@ -90,8 +91,8 @@ def _reason(name: str, error: GraphmlError) -> str:
 
 
 def opened(setting: Setting, pythons: dict[str, str], stack: ExitStack) -> tuple[list[Engine], list[Row]]:
-    """graphml and the peers that open the model, and rows for those that do not."""
-    engines, missing = [stack.enter_context(Engine(setting))], list[Row]()
+    """The peers that open the model, and rows for those that do not."""
+    engines, missing = list[Engine](), list[Row]()
     for name, python in pythons.items():
         try:
             engines.append(stack.enter_context(Engine(replace(setting, engine=name), python)))
@@ -116,10 +117,10 @@ def rows(engines: Sequence[Engine], tests: Sequence[Test], rounds: int) -> Itera
                     raise
                 unable += [Row(test.name, one.name, one.why) for one in failed]
                 able = [one for one in able if not one.why]
-        for index, one in enumerate(found.sides):
+        for index, side in enumerate(found.sides):
             ratios = tuple(found.ratios(index)[1:]) if index else ()
-            engine = one.side.name if index else OURS
-            yield Row(test.name, engine, "", tuple(one.rates[1:]), ratios, one.others_busy)
+            engine = side.side.name if index else OURS
+            yield Row(test.name, engine, "", tuple(side.rates[1:]), ratios, side.others_busy)
         yield from unable
 
 
@@ -198,9 +199,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         setting = Setting(OURS, str(path), "cpu", threads)
         before = environment(cpu_name())  # the load average is that of other processes
         with ExitStack() as stack:
-            engines, missing = opened(setting, pythons, stack)
-            measured = [*rows(engines, tests, given.rounds), *missing]
-            about = {OURS: engines[0].about} | {one.name: one.about for one in engines[1:]}
+            ours = stack.enter_context(Engine(setting))
+            others, missing = opened(setting, pythons, stack)
+            measured = [*rows([ours, *others], tests, given.rounds), *missing]
+            about = {OURS: ours.about} | {one.name: one.about for one in others}
     except GraphmlError as error:
         raise SystemExit(f"{error}") from None
     result = {

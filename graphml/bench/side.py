@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -153,7 +153,7 @@ class ProcessSide:
             process.wait()
         self._errors.close()
 
-    def __enter__(self) -> ProcessSide:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

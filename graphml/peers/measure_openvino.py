@@ -9,15 +9,21 @@ pipeline does not return, nor several sequences at a time.
 
 from __future__ import annotations
 
-import os
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 from peer_talk import RefusedError, serve_measuring
 
 BLOCK = 32  # tokens of a block of keys and values, the unit of the prefix cache on CPUs
 TYPES = ("f32", "f16", "bf16")  # of keys and values: those that OpenVINO and graphml both have
+FAILURES = (RuntimeError, ValueError, TypeError, LookupError)  # what C++ exceptions become
+
+
+def told(error: Exception) -> str:
+    """The kind of an error of OpenVINO and the last line of its text, which has the reason."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}"
 
 
 class Peer:
@@ -60,9 +66,10 @@ class Peer:
                 setting["model"], "CPU", scheduler_config=scheduler, INFERENCE_NUM_THREADS=setting["threads"],
                 KEY_CACHE_PRECISION=setting["type_k"], VALUE_CACHE_PRECISION=setting["type_v"],
             )  # fmt: skip
-        except (RuntimeError, ValueError, TypeError) as error:
-            name, reason = os.path.basename(setting["model"]), f"{error}".strip().splitlines()  # noqa: PTH119
-            raise RefusedError(f"{name}: OpenVINO cannot open the model: {reason[-1:]}") from None
+        except FAILURES as error:
+            raise RefusedError(
+                f"{Path(setting['model']).name}: OpenVINO cannot open it: {told(error)}"
+            ) from None
 
     def describe(self) -> dict[str, Any]:
         """Versions, and the types that this processor computes in."""
@@ -110,7 +117,10 @@ class Peer:
         config = self.api.GenerationConfig()
         config.max_new_tokens, config.ignore_eos, config.do_sample = count, True, False
         prompt = self.openvino.Tensor(self.numpy.asarray([ids], self.numpy.int64))
-        result = self.pipeline.generate(prompt, config)
+        try:
+            result = self.pipeline.generate(prompt, config)
+        except FAILURES as error:
+            raise RefusedError(f"OpenVINO cannot generate after {len(ids)} tokens: {told(error)}") from None
         raw, made = result.perf_metrics.raw_metrics, len(result.tokens[0])
         reported = {made, len(raw.m_durations) + 1, len(raw.sampling_durations)}
         if reported != {count}:
