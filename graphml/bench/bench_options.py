@@ -149,7 +149,9 @@ class RunOptions:
     backend: tuple[str, ...] = _names(
         (LoadOptions.backend,), "Backends to measure in turns, with commas.", "--backend", metavar="NAMES"
     )
-    peer: tuple[str, ...] = _names((), f"Another engine to measure in turns: {plan.LLAMA_CPP}.", "--peer")
+    peer: tuple[str, ...] = _names(
+        (), f"Another engine to measure in turns: {plan.LLAMA_CPP} or {plan.OPENVINO}.", "--peer"
+    )
     peer_python: str | None = option(
         None, "The Python that has the peer, if it is not this one.", "--peer-python", metavar="PYTHON"
     )

@@ -18,18 +18,19 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from graphml import errors, peers, settings
 from graphml.bench.logit_check import Logits
-from graphml.bench.test_plan import LLAMA_CPP, Setting, Test
+from graphml.bench.test_plan import LLAMA_CPP, OPENVINO, Setting, Test
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.work import Work
 
 END_S = 20.0
-PEERS = (LLAMA_CPP,)
+PEERS = {LLAMA_CPP: "measure_llama_cpp.py", OPENVINO: "measure_openvino.py"}
+"""Program of each peer, in the folder of `graphml.peers`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +153,7 @@ class ProcessSide:
             process.wait()
         self._errors.close()
 
-    def __enter__(self) -> ProcessSide:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -195,4 +196,4 @@ def _command(setting: Setting, python: str) -> tuple[list[str], dict[str, str] |
         return settings.python_child("-m", "graphml.bench.worker")
     if setting.engine not in PEERS:
         raise UsageError(f"--peer: wanted one of {', '.join(PEERS)}; got {setting.engine!r}")
-    return [python, str(Path(peers.__file__).with_name("measure_llama_cpp.py"))], None
+    return [python, str(Path(peers.__file__).with_name(PEERS[setting.engine]))], None

@@ -11,7 +11,7 @@ from itertools import product
 
 from graphml.passes.placement_rules import with_named
 
-LLAMA_CPP = "llama.cpp"
+LLAMA_CPP, OPENVINO = "llama.cpp", "openvino"
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ import base64
 import os
 import random
 import time
-from pathlib import Path
 from typing import Any
 
-from peer_talk import RefusedError, serve
+from peer_talk import RefusedError, serve_measuring
 
 # ggml's numbers of the types that a cache may have
 TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20}
@@ -161,39 +160,5 @@ class Peer:
             raise RefusedError(f"llama.cpp: llama_decode gave {status} for {len(ids)} tokens")
 
 
-def usage() -> dict[str, Any]:
-    """Bytes of this process in RAM, now and at most, as Linux reports them, and its processor seconds."""
-    found = {"resident": 0, "peak": 0, "cpu_s": time.process_time()}
-    names = {"VmRSS": "resident", "VmHWM": "peak"}
-    try:
-        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-            name = names.get(line.partition(":")[0])
-            if name is not None:
-                found[name] = int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return found
-
-
-def main() -> None:
-    """Serve: the first line is a setting, each further line a command."""
-    peer: Peer | None = None
-
-    def answer(command: dict[str, Any]) -> dict[str, Any]:
-        nonlocal peer
-        if peer is None:
-            peer = Peer(command)
-            return peer.describe()
-        if command["do"] == "prepare":
-            return peer.prepare(command["test"])
-        if command["do"] == "usage":
-            return usage()
-        if command["do"] == "logits":
-            return peer.logits(command["ids"], command["n_prompt"])
-        return peer.run() if command["do"] == "run" else {}
-
-    serve(answer)
-
-
 if __name__ == "__main__":
-    main()
+    serve_measuring(Peer)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -32,3 +34,41 @@ def serve(answer: Callable[[Any], dict[str, Any]]) -> None:
             found = {"error": str(error), "kind": error.kind}
         answers.write(json.dumps(found) + "\n")
         answers.flush()
+
+
+def serve_measuring(open_peer: Callable[[dict[str, Any]], Any]) -> None:
+    """Serve a peer that measures: the first line is a setting, each further line a command.
+
+    open_peer: makes of a setting an object with `describe`, `prepare`, `run` and `logits`, whose answers
+    `bench.side` reads.
+    """
+    peer: Any = None
+
+    def answer(command: dict[str, Any]) -> dict[str, Any]:
+        nonlocal peer
+        if peer is None:
+            peer = open_peer(command)
+            return dict(peer.describe())
+        verbs: dict[str, Callable[[], dict[str, Any]]] = {
+            "prepare": lambda: peer.prepare(command["test"]),
+            "run": lambda: peer.run(),
+            "logits": lambda: peer.logits(command["ids"], command["n_prompt"]),
+            "usage": usage,
+        }
+        return verbs.get(command["do"], dict)()
+
+    serve(answer)
+
+
+def usage() -> dict[str, Any]:
+    """Bytes of this process in RAM, now and at most, as Linux reports them, and its processor seconds."""
+    found = {"resident": 0, "peak": 0, "cpu_s": time.process_time()}
+    names = {"VmRSS": "resident", "VmHWM": "peak"}
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+            name = names.get(line.partition(":")[0])
+            if name is not None:
+                found[name] = int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return found
