@@ -139,7 +139,7 @@ def test_compare_ends_with_1_where_something_is_slower(
         (["--type", "Q8_0"], "--type: wanted --shape too"),
         (["-hf", "some/tiny", "--offline", "--type", "Q8_0"], "--type: wanted --shape too"),
         (["--shape", "huge"], "--shape: wanted one of"),
-        (["--peer", "vllm"], "--peer: wanted one of llama.cpp; got 'vllm'"),
+        (["--peer", "vllm"], "--peer: wanted one of llama.cpp, openvino; got 'vllm'"),
         (["--backend", ","], "--backend: wanted at least one"),
         (["-p", "4000", "-n", "0"], "wanted a model with a context of 4000"),
         (
