@@ -141,11 +141,14 @@ def make_inputs(case: Case) -> Inputs:
 def _cache(
     used: bytes, n_head_kv: int, d: int, dtype: str, seed: tuple[int, int]
 ) -> tuple[NDArray[np.generic], NDArray[np.float64]]:
-    """Random cells, NaN where they are not used: the same arrays for cases that differ in other things."""
+    """Random cells, NaN where they are not used, and zeros behind the last, as a state has them.
+
+    The same arrays for cases that differ in other things.
+    """
     cells = np.frombuffer(used, bool)
     values = np.random.default_rng(seed).standard_normal((cells.size, n_head_kv, d), np.float32)
     values[~cells] = np.nan
-    stored = store(values, dtype)
+    stored = store(np.concatenate([values, np.zeros_like(values[:1])]), dtype)[:-1]
     found = stored, recall(stored, dtype)
     for array in found:
         array.setflags(write=False)

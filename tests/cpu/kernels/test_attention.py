@@ -239,6 +239,21 @@ def test_prefill_of_bfloat16_is_float64s_within_its_rounding(name: str) -> None:
         np.testing.assert_array_equal(prefill(case, inputs, nth, pairs=True), one)
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+def test_prefill_reads_nothing_before_the_window(pairs: bool) -> None:
+    """Blocks behind it are another text's by now, which may hold anything."""
+    case = dataclasses.replace(BASE, window=20, block_size=8, **runs(40, start=75))
+    inputs = make_inputs(case)
+    wanted = prefill(case, inputs, pairs=pairs)
+    gone = inputs.block_table[0, : (75 - 19) // 8]
+    cells = (gone[:, None] * 8 + np.arange(8)).ravel()
+    caches = [np.concatenate([cache, np.zeros_like(cache[:1])]) for cache in (inputs.k, inputs.v)]
+    for cache in caches:
+        cache[cells] = np.nan
+    stale = dataclasses.replace(inputs, k=caches[0][:-1], v=caches[1][:-1])
+    np.testing.assert_array_equal(prefill(case, stale, pairs=pairs), wanted)
+
+
 STEPS = (
     "prompts of several sequences", "a prompt, all of it", "a prompt, window", "a prompt, q8_0, all of it",
     "a prompt, q4_0",

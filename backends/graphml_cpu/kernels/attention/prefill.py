@@ -15,6 +15,11 @@ from typing import Any
 
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
+from graphml_cpu.kernels.attention.block_rows import (
+    make_load_keys_in_pairs,
+    make_load_rows,
+    make_load_values_in_pairs,
+)
 from graphml_cpu.kernels.attention.cache_elements import row_bytes
 from graphml_cpu.kernels.attention.paging import is_alone, log2_of, visible
 from graphml_cpu.kernels.attention.query_tiles import (
@@ -27,10 +32,7 @@ from graphml_cpu.kernels.attention.query_tiles import (
     make_bend,
     make_clear_queries,
     make_finish,
-    make_load_keys_in_pairs,
     make_load_query,
-    make_load_rows,
-    make_load_values_in_pairs,
     make_places,
     make_soften,
 )
@@ -101,15 +103,16 @@ def make_attend(k_dtype: str, v_dtype: str, d_k: int, d_v: int, pairs: bool = Fa
         # Blocks begin at multiples, whichever tiles are together: the sums are the same.
         for block in range(start // PREFILL_BLOCK * PREFILL_BLOCK, end, PREFILL_BLOCK):
             count = min(PREFILL_BLOCK, end - block)
-            load_keys(k, n_head_kv * k_bytes, n_cells, block, count, table, shift, blocks)
-            load_values(v, n_head_kv * v_bytes, n_cells, block, count, table, shift, blocks + values_at)
+            load_keys(k, n_head_kv * k_bytes, n_cells, start, block, count, table, shift, blocks)
+            values = blocks + values_at
+            load_values(v, n_head_kv * v_bytes, n_cells, start, block, count, table, shift, values)
             for tile in range(tiles):
                 at = seen + tile * SEEN_BYTES
                 tile_end = load_i64(at + 16)
                 if block < tile_end and block + count > load_i64(at + 8):
                     attend_block(
                         scratch + tile * tile_bytes, load_i64(at), block, min(count, tile_end - block),
-                        blocks, blocks + values_at, load_i64(at + 24), load_i64(at + 32), bent, softcap,
+                        blocks, values, load_i64(at + 24), load_i64(at + 32), bent, softcap,
                         max_bias,
                     )  # fmt: skip
 

@@ -11,11 +11,10 @@ from typing import Any
 
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.attention.paging import cell_of, slope_of
+from graphml_cpu.kernels.attention.paging import slope_of
 from graphml_cpu.kernels.attention.tiles import make_local_memory, make_outer_tile
-from graphml_cpu.kernels.formats import make_decode
 from graphml_cpu.kernels.share import Number, Vector
-from graphml_cpu.layouts import PREFILL_BLOCK, PREFILL_LANE_ARRAYS, PREFILL_VECTORS, prefill_values
+from graphml_cpu.layouts import PREFILL_BLOCK, PREFILL_LANE_ARRAYS, PREFILL_VECTORS
 from graphml_cpu.simd import (
     F32,
     I32,
@@ -100,70 +99,6 @@ def by_vectors(rescaled: bool, pairs: bool) -> Any:
                 tile_3(a + row * a_row, a_row, a_step, b, ROW, count, out + row * ROW, ROW, alpha)
 
     return tiles
-
-
-def make_load_rows(dtype: str, d: int, row_bytes: int) -> Any:
-    """`load_rows(cache, cell_bytes, n_cells, first, count, table, shift, out)`: positions as float32 rows."""
-    decode = make_decode(dtype)
-
-    @inline
-    def load_rows(
-        cache: int, cell_bytes: int, n_cells: int, first: int, count: int, table: int, shift: int, out: int
-    ) -> None:
-        for row in range(count):
-            source = cache + cell_of(first + row, table, shift, n_cells) * cell_bytes
-            decode(source, out + row * row_bytes, d)
-
-    return load_rows
-
-
-def make_load_keys_in_pairs(dtype: str, d: int) -> Any:
-    """As `make_load_rows`, to rows of bfloat16 that follow each other: an int32 holds two of one position."""
-    decode, lanes = make_decode(dtype), math.gcd(d, WIDTH)
-    part, local_row = vector("f32", lanes), make_local_memory(d * 4)
-
-    @inline
-    def load_keys(
-        cache: int, cell_bytes: int, n_cells: int, first: int, count: int, table: int, shift: int, out: int
-    ) -> None:
-        decoded = local_row()
-        for row in range(count):
-            source = cache + cell_of(first + row, table, shift, n_cells) * cell_bytes
-            decode(source, decoded, d)
-            for i in range(0, d, lanes):
-                store(out + (row * d + i) * 2, narrow_to_bf16(load(part, decoded + i * 4)))
-
-    return load_keys
-
-
-def make_load_values_in_pairs(dtype: str, d: int) -> Any:
-    """As `make_load_rows`, to rows of two positions: an int32 holds an element of both, in bfloat16.
-
-    The second of a last position alone is zero.
-    """
-    decode, rounded = make_decode(dtype), prefill_values(d)
-    lanes = math.gcd(rounded, WIDTH)
-    part, words = vector("f32", lanes), vector("u32", lanes)
-    local_even, local_odd = make_local_memory(rounded * 4), make_local_memory(rounded * 4)
-
-    @inline
-    def load_values(
-        cache: int, cell_bytes: int, n_cells: int, first: int, count: int, table: int, shift: int, out: int
-    ) -> None:
-        even, odd = local_even(), local_odd()
-        for row in range(0, count, 2):
-            decode(cache + cell_of(first + row, table, shift, n_cells) * cell_bytes, even, d)
-            if row + 1 < count:
-                decode(cache + cell_of(first + row + 1, table, shift, n_cells) * cell_bytes, odd, d)
-            else:
-                for i in range(0, rounded, lanes):
-                    store(odd + i * 4, zero(part))
-            for i in range(0, rounded, lanes):
-                low = convert(words, narrow_to_bf16(load(part, even + i * 4)))
-                high = convert(words, narrow_to_bf16(load(part, odd + i * 4)))
-                store(out + (row // 2 * rounded + i) * 4, low | (high << 16))
-
-    return load_values
 
 
 def make_load_query(d_k: int, places: Places, pairs: bool = False) -> Any:
