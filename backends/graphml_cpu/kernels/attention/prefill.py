@@ -214,19 +214,9 @@ def _total_cost(
     return total
 
 
-def make_attention_prefill(
-    k_dtype: str, v_dtype: str, d_k: int, d_v: int, pairs: bool = False
-) -> Callable[..., None]:
-    """Attention of many tokens; parameters as in `attention.make_attention_partial` and `..._combine`.
-
-    out float32 [rows, n_head, d_v], rows `out_stride` bytes apart; scratch: `prefill_scratch_bytes(d_k,
-    d_v)` for each thread, thread `ith`'s at scratch + ith * scratch_bytes. The result does not depend on
-    the number of threads; tokens of other sequences in the batch change nothing but the tiles, within
-    rounding. alone: how many rows that stand alone, the first ones, are left to `attention.decode`.
-    pairs: factors are rounded to bfloat16; sums are float32.
-    """
+def _make_attend_tokens(k_dtype: str, v_dtype: str, d_k: int, d_v: int, pairs: bool) -> Any:
+    """`attend_tokens(...)`: consecutive tokens of a sequence, some heads of one key-value head, by tiles."""
     places, tile_bytes = make_places(d_k, d_v), prefill_tile_bytes(d_k, d_v)
-    k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
     load_tile = _make_load_tile(d_k, places, pairs)
     attend, finish = make_attend(k_dtype, v_dtype, d_k, d_v, pairs), make_finish(d_v, places)
     local_seen = make_local_memory(PREFILL_TILES * SEEN_BYTES)
@@ -238,7 +228,6 @@ def make_attention_prefill(
         n_head_kv: int, shift: int, window: int, causal: int, factor: Number, softcap: Number,
         max_bias: Number, q_stride: int, out_stride: int, n_sequences: int, room: int, n_cells: int,
     ) -> None:  # fmt: skip
-        """Consecutive tokens of a sequence, some heads of one key-value head, tile after tile."""
         tiles, seen = (tokens + per_tile - 1) // per_tile, local_seen()
         start, end = room, 0
         for tile in range(tiles):
@@ -259,6 +248,23 @@ def make_attention_prefill(
             first_token, count = token + tile * per_tile, min(per_tile, tokens - tile * per_tile)
             to = out + first_token * out_stride + head * d_v * 4
             finish(own + tile * tile_bytes, count, heads, to, out_stride)
+
+    return attend_tokens
+
+
+def make_attention_prefill(
+    k_dtype: str, v_dtype: str, d_k: int, d_v: int, pairs: bool = False
+) -> Callable[..., None]:
+    """Attention of many tokens; parameters as in `attention.make_attention_partial` and `..._combine`.
+
+    out float32 [rows, n_head, d_v], rows `out_stride` bytes apart; scratch: `prefill_scratch_bytes(d_k,
+    d_v)` for each thread, thread `ith`'s at scratch + ith * scratch_bytes. The result does not depend on
+    the number of threads; tokens of other sequences in the batch change nothing but the tiles, within
+    rounding. alone: how many rows that stand alone, the first ones, are left to `attention.decode`.
+    pairs: factors are rounded to bfloat16; sums are float32.
+    """
+    k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
+    attend_tokens = _make_attend_tokens(k_dtype, v_dtype, d_k, d_v, pairs)
 
     def attention_prefill(
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,
