@@ -3,7 +3,8 @@
 The error of a sum follows the size of its terms. Where these cancel, a right result may be far from the
 reference beside its own small size, and a limit for usual sums would fail by chance. So a limit grows with
 the square of the condition number, as results show it when operands move by one step of float32. A value
-half way between two steps of int8 may be rounded to either, as `graphml bisect` allows. Knows arrays and ops.
+half way between two steps of int8 may be rounded to either, as `graphml bisect` allows. Where attention
+rounds to bfloat16 a large score moves by whole numbers. Knows arrays and ops.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from graphml.inspect.tolerances import (
+    BF16_STEP,
     MOST_BY_ROUNDING,
     ROUNDING_TIMES,
     ROUNDING_TRIES,
     makes_int8,
     moved,
     nmse,
+    rounds_to_bf16,
 )
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -46,11 +49,11 @@ def grown(
     compute: the results, by name, of operands by name. nodes: those that it computes, the op's last.
     """
     usual = compute(operands)
-    if any(map(makes_int8, nodes)):
+    if any(map(makes_int8, nodes)) or any(map(rounds_to_bf16, nodes)):
+        step = BF16_STEP if any(map(rounds_to_bf16, nodes)) else None
+        tries = _again(compute, operands, step)
         return {
-            name: max(
-                limit, ROUNDING_TIMES * max(nmse(again[name], value) for again in _again(compute, operands))
-            )
+            name: max(limit, ROUNDING_TIMES * max(nmse(again[name], value) for again in tries))
             for name, value in usual.items()
         }
     return {

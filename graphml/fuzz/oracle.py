@@ -13,6 +13,7 @@ import numpy as np
 
 from graphml.errors import GraphError
 from graphml.fuzz.graphs import Drawn
+from graphml.inspect.tolerances import BF16_STEP, rounds_to_bf16
 from graphml.ir.dtype import F32, I32
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
@@ -28,7 +29,7 @@ RUNS = 3
 MORE_RUNS = 24  # before a difference is told
 TIMES = 40.0  # how much farther than the disturbed results a right one may be
 CHOSEN = 2.0  # the same where only what a state or a product of fewer bits holds is rounded either way
-F16, BF16 = 2.0**-11, 2.0**-8  # of a number's size, what rounding to float16 or bfloat16 moves it at most
+F16 = 2.0**-11  # of a number's size, what rounding to float16 moves it at most
 LONG = 16  # elements of a row, of which one surely moves as far as it may
 _STEPS = frozenset({"cast", "equal", "floor", "less", "less_equal", "round"})
 _EXACT = _STEPS | {"maximum", "minimum", "max_rows", "min_rows", "where", "relu", "clamp", "neg",
@@ -102,8 +103,8 @@ def run(
             value = _disturbed(value, noise.generator)
             if node.op not in LEAVES:
                 value = _perhaps_nothing(value, noise.clean[node], noise.generator)
-        if noise is not None and noise.chosen_alone and _in_bfloat16(node):  # values and weights
-            value = _rounded(value, noise.generator, BF16)
+        if noise is not None and noise.chosen_alone and rounds_to_bf16(node):  # values and weights
+            value = _rounded(value, noise.generator, BF16_STEP)
         values[node] = value
     return {name: np.array(values[node]) for name, node in graph.outputs.items()}
 
@@ -114,8 +115,8 @@ def _disturbed_operands(node: Node, values: dict[Node, Array], noise: Noise) -> 
         return _perhaps_equal(node, moved, noise) if node.op.name == "equal" else moved
     if not (_rounds_either_way(node) if noise.chosen_alone else _multiplies_blocks(node)):
         return values
-    step = BF16 if _in_bfloat16(node) else F16 if node.dtype.name == "f16" else INT8
-    source = node.inputs[0 if _in_bfloat16(node) else 1]
+    step = BF16_STEP if rounds_to_bf16(node) else F16 if node.dtype.name == "f16" else INT8
+    source = node.inputs[0 if rounds_to_bf16(node) else 1]
     return {**values, source: _rounded(values[source], noise.generator, step)}
 
 
@@ -130,11 +131,7 @@ def _is_exact(node: Node) -> bool:
 
 
 def _rounds_either_way(node: Node) -> bool:
-    return _in_bfloat16(node) or (node.op.is_write and node.dtype is not F32)
-
-
-def _in_bfloat16(node: Node) -> bool:
-    return node.attributes.get("product_dtype") == "bf16"
+    return rounds_to_bf16(node) or (node.op.is_write and node.dtype is not F32)
 
 
 def turned_by_rounding(graph: Graph) -> set[str]:

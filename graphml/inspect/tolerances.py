@@ -40,6 +40,7 @@ MOST_BY_ROUNDING = 1e-3  # NMSE that int8 alone never makes
 FEW_NUMBERS, FEW_TIMES = 8, 100.0
 # Attention whose factors are rounded to bfloat16 (`product_dtype`): up to 4e-5 was measured.
 BF16_TOLERANCE = 2e-4
+BF16_STEP = 2.0**-8  # of a number, what rounding it to bfloat16 moves it at most
 # Keys and values are rounded when they are written; one that is half way may go to either neighbour.
 CACHE_TOLERANCE = 1e-8
 
@@ -161,12 +162,17 @@ def makes_int8(node: Node) -> bool:
     return node.op.family != "leaf" and any(kind.dtype.is_format for kind in node.type.parts or (node.type,))
 
 
+def rounds_to_bf16(node: Node) -> bool:
+    """Whether a node of attention may round its factors to bfloat16."""
+    return node.attributes.get("product_dtype") == "bf16"
+
+
 def _of(node: Node) -> float:
     if makes_int8(node):
         return INT8_TOLERANCE
     if node.op.is_write:
         return CACHE_TOLERANCE
-    if node.attributes.get("product_dtype") == "bf16":
+    if rounds_to_bf16(node):
         return BF16_TOLERANCE
     if "attention" in node.op.name:
         return TOLERANCES["attention"]
