@@ -12,8 +12,8 @@ from typing import Any
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.attention.cache_elements import make_elements, row_bytes
-from graphml_cpu.kernels.attention.tiles import LINE_BYTES, SCORE_ROWS, make_score_tile, make_weigh_tile
-from graphml_cpu.simd import WIDTH, load_i64, prefetch_near
+from graphml_cpu.kernels.attention.tiles import SCORE_ROWS, make_score_tile, make_weigh_tile
+from graphml_cpu.simd import WIDTH
 
 # Positions whose scores are held at a time.
 BLOCK = 64
@@ -22,38 +22,21 @@ TILE_HEADS = 4 if target.current().registers == 32 else 2
 _TILE_VECTORS = 4
 
 
-def _make_fetch(n_bytes: int) -> Any:
-    """`fetch(cells, rows, cell_bytes)`: the rows of a tile's cells into the second cache; rows 0: none."""
-
-    @inline
-    def fetch(cells: int, rows: int, cell_bytes: int) -> None:
-        if rows != 0:
-            for i in range(SCORE_ROWS):
-                row = rows + load_i64(cells + i * 8) * cell_bytes
-                for line in range(0, n_bytes, LINE_BYTES):
-                    prefetch_near(row + line)
-
-    return fetch
-
-
 def make_scores(d_k: int, dtype: str, ahead_bytes: int = 0) -> Any:
-    """`scores(heads, count, q, cells, k, cell_bytes, out, ahead, ahead_cell_bytes)`: 1 to 4 heads, positions.
+    """`scores(heads, count, q, cells, k, cell_bytes, out, pieces)`: 1 to 4 heads, positions.
 
-    Meanwhile `ahead_bytes` of the same cells' rows at `ahead` are fetched into the second cache; 0: none.
+    Meanwhile `ahead_bytes` at each of `pieces` are fetched into the second cache: addresses, as
+    many as positions, up to a whole tile.
     """
-    lanes, fetch = math.gcd(d_k, WIDTH), _make_fetch(ahead_bytes)
+    lanes = math.gcd(d_k, WIDTH)
 
     def for_heads(heads: int) -> Any:
-        tile = make_score_tile(min(heads, TILE_HEADS), d_k, lanes, dtype, BLOCK * 4)
+        tile = make_score_tile(min(heads, TILE_HEADS), d_k, lanes, dtype, BLOCK * 4, ahead_bytes)
 
         @inline
-        def rows(
-            count: int, q: int, cells: int, k: int, cell_bytes: int, out: int, ahead: int,
-            ahead_cell_bytes: int,
-        ) -> None:  # fmt: skip
+        def rows(count: int, q: int, cells: int, k: int, cell_bytes: int, out: int, pieces: int) -> None:
             for i in range(0, count, SCORE_ROWS):
-                fetch(cells + i * 8, ahead, ahead_cell_bytes)
-                tile(q, cells + i * 8, k, cell_bytes, out + i * 4)
+                tile(q, cells + i * 8, k, cell_bytes, out + i * 4, pieces + i * 8)
 
         return rows
 
@@ -61,26 +44,25 @@ def make_scores(d_k: int, dtype: str, ahead_bytes: int = 0) -> Any:
 
     @inline
     def scores(
-        heads: int, count: int, q: int, cells: int, k: int, cell_bytes: int, out: int, ahead: int,
-        ahead_cell_bytes: int,
-    ) -> None:  # fmt: skip
+        heads: int, count: int, q: int, cells: int, k: int, cell_bytes: int, out: int, pieces: int
+    ) -> None:
         if heads == 1:
-            heads_1(count, q, cells, k, cell_bytes, out, ahead, ahead_cell_bytes)
+            heads_1(count, q, cells, k, cell_bytes, out, pieces)
         elif heads == 2:
-            heads_2(count, q, cells, k, cell_bytes, out, ahead, ahead_cell_bytes)
+            heads_2(count, q, cells, k, cell_bytes, out, pieces)
         elif heads == 3:
-            heads_3(count, q, cells, k, cell_bytes, out, ahead, ahead_cell_bytes)
+            heads_3(count, q, cells, k, cell_bytes, out, pieces)
         else:
-            heads_4(count, q, cells, k, cell_bytes, out, ahead, ahead_cell_bytes)
+            heads_4(count, q, cells, k, cell_bytes, out, pieces)
 
     return scores
 
 
 def make_weigh(d_v: int, dtype: str, record_bytes: int, ahead_bytes: int = 0) -> Any:
-    """`weigh(heads, weights, cells, count, v, cell_bytes, alpha, out, ahead_cells, ahead, ahead_cell_bytes)`
+    """`weigh(heads, weights, cells, count, v, cell_bytes, alpha, out, pieces)`
 
-    It computes out * alpha + weights @ values. Meanwhile `ahead_bytes` of the rows of as many cells at
-    `ahead` are fetched into the second cache; 0: none.
+    It computes out * alpha + weights @ values. Meanwhile `ahead_bytes` at each of `pieces`, as many addresses,
+    are fetched into the second cache.
     """
     lanes = math.gcd(d_v, WIDTH)
     # Whole blocks, which narrow vectors cut into more pieces than a tile has otherwise.
@@ -98,15 +80,15 @@ def make_weigh(d_v: int, dtype: str, record_bytes: int, ahead_bytes: int = 0) ->
         @inline
         def columns(
             weights: int, cells: int, count: int, v: int, cell_bytes: int, alpha: int, out: int,
-            ahead_cells: int, ahead: int, ahead_cell_bytes: int,
+            pieces: int,
         ) -> None:  # fmt: skip
-            first(weights, cells, count, v, cell_bytes, alpha, out, ahead_cells, ahead, ahead_cell_bytes)
+            first(weights, cells, count, v, cell_bytes, alpha, out, pieces)
             for part in range(1, whole):
                 to = out + part * tile_vectors * lanes * 4
-                wide(weights, cells, count, v + part * tile_bytes, cell_bytes, alpha, to, 0, 0, 0)
+                wide(weights, cells, count, v + part * tile_bytes, cell_bytes, alpha, to, 0)
             if rest > 0 and whole > 0:
                 to = out + whole * tile_vectors * lanes * 4
-                narrow(weights, cells, count, v + whole * tile_bytes, cell_bytes, alpha, to, 0, 0, 0)
+                narrow(weights, cells, count, v + whole * tile_bytes, cell_bytes, alpha, to, 0)
 
         return columns
 
@@ -117,15 +99,15 @@ def make_weigh(d_v: int, dtype: str, record_bytes: int, ahead_bytes: int = 0) ->
     @inline
     def weigh(
         heads: int, weights: int, cells: int, count: int, v: int, cell_bytes: int, alpha: int, out: int,
-        ahead_cells: int, ahead: int, ahead_cell_bytes: int,
+        pieces: int,
     ) -> None:  # fmt: skip
         if heads == 1:
-            heads_1(weights, cells, count, v, cell_bytes, alpha, out, ahead_cells, ahead, ahead_cell_bytes)
+            heads_1(weights, cells, count, v, cell_bytes, alpha, out, pieces)
         elif heads == 2:
-            heads_2(weights, cells, count, v, cell_bytes, alpha, out, ahead_cells, ahead, ahead_cell_bytes)
+            heads_2(weights, cells, count, v, cell_bytes, alpha, out, pieces)
         elif heads == 3:
-            heads_3(weights, cells, count, v, cell_bytes, alpha, out, ahead_cells, ahead, ahead_cell_bytes)
+            heads_3(weights, cells, count, v, cell_bytes, alpha, out, pieces)
         else:
-            heads_4(weights, cells, count, v, cell_bytes, alpha, out, ahead_cells, ahead, ahead_cell_bytes)
+            heads_4(weights, cells, count, v, cell_bytes, alpha, out, pieces)
 
     return weigh

@@ -12,15 +12,13 @@ from typing import Any
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.attention.cache_elements import row_bytes
-from graphml_cpu.kernels.attention.decode import fill_cells, soften
+from graphml_cpu.kernels.attention.decode import AT_ONCE, fill_cells
+from graphml_cpu.kernels.attention.head_softmax import make_softmax
 from graphml_cpu.kernels.attention.head_tiles import BLOCK, TILE_HEADS, make_scores, make_weigh
 from graphml_cpu.kernels.attention.paging import log2_of, visible
 from graphml_cpu.kernels.attention.tiles import make_local_memory
 from graphml_cpu.kernels.share import Number, share
-from graphml_cpu.layouts import MAX_CHUNKS
 from graphml_cpu.simd import WIDTH, f32, load, load_f32, load_i32, splat, store, store_f32, vector, zero
-
-STATE_BYTES = 2 * MAX_CHUNKS * 4  # of a head's largest score and its sum, as `soften` has them
 
 
 @inline
@@ -34,23 +32,20 @@ def _add_biases(
 
 
 def _make_ends(d_v: int) -> tuple[Any, Any]:
-    """`begin(heads, states, out)` and `end(heads, states, out)`: zeros first, in the end the quotients."""
+    """`begin(heads, out)` and `end(heads, totals, out)`: zeros first, in the end the quotients."""
     lanes = math.gcd(d_v, WIDTH)
     part = vector("f32", lanes)
 
     @inline
-    def begin_heads(heads: int, states: int, out: int) -> None:
+    def begin_heads(heads: int, out: int) -> None:
         for head in range(heads):
-            store_f32(states + head * STATE_BYTES, f32(-math.inf))
-            store_f32(states + head * STATE_BYTES + MAX_CHUNKS * 4, f32(0.0))
             for i in range(0, d_v, lanes):
                 store(out + (head * d_v + i) * 4, zero(part))
 
     @inline
-    def end_heads(heads: int, states: int, out: int) -> None:
+    def end_heads(heads: int, totals: int, out: int) -> None:
         for head in range(heads):
-            total = load_f32(states + head * STATE_BYTES + MAX_CHUNKS * 4)
-            factor = splat(part, f32(1.0) / total)
+            factor = splat(part, f32(1.0) / load_f32(totals + head * 4))
             for i in range(0, d_v, lanes):
                 at = out + (head * d_v + i) * 4
                 store(at, load(part, at) * factor)
@@ -67,31 +62,33 @@ def make_relative_attention(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
     """
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
     scores_of, weigh = make_scores(d_k, k_dtype), make_weigh(d_v, v_dtype, d_v * 4)
-    local_cells = make_local_memory(BLOCK * 8)
+    local_cells = make_local_memory((BLOCK + AT_ONCE) * 8)
     local_scores = make_local_memory(TILE_HEADS * BLOCK * 4)
-    local_alphas = make_local_memory(64)
+    local_tops, local_totals, local_alphas = (make_local_memory((TILE_HEADS + WIDTH) * 4) for _ in range(3))
     begin_heads, end_heads = _make_ends(d_v)
-    local_states = make_local_memory(TILE_HEADS * STATE_BYTES)
+    begin, soften = make_softmax(TILE_HEADS, BLOCK * 4)
 
     @inline
     def attend(
         heads: int, q: int, k: int, v: int, first: int, end: int, position: int, table: int, shift: int,
         n_head_kv: int, n_cells: int, far: int, bias: int, buckets: int, scale: Number, out: int,
     ) -> None:  # fmt: skip
-        cells, scores, alphas, states = local_cells(), local_scores(), local_alphas(), local_states()
-        begin_heads(heads, states, out)
+        cells, scores = local_cells(), local_scores()
+        tops, totals, alphas = local_tops(), local_totals(), local_alphas()
+        begin(heads, tops, totals)
+        begin_heads(heads, out)
         for block in range(first, end, BLOCK):
             count = min(BLOCK, end - block)
             fill_cells(cells, block, count, table, shift, n_cells)
-            scores_of(heads, count, q, cells, k, n_head_kv * k_bytes, scores, 0, 0)
+            scores_of(heads, count, q, cells, k, n_head_kv * k_bytes, scores, 0)
             for i in range(heads):
-                mine, distance = scores + i * BLOCK * 4, block - position
-                _add_biases(mine, count, distance, far, bias + i * 4, buckets, scale)
-                alpha = soften(mine, count, distance, f32(0.0), f32(1.0), f32(0.0), states + i * STATE_BYTES)
-                store_f32(alphas + i * 4, alpha)
-            weigh(heads, scores, cells, count, v, n_head_kv * v_bytes, alphas, out, 0, 0, 0)
+                row = scores + i * BLOCK * 4
+                _add_biases(row, count, block - position, far, bias + i * 4, buckets, scale)
+            soften(heads, scores, count, block - position, 0, heads, f32(1.0), f32(0.0), f32(0.0), tops, totals,
+                   alphas)  # fmt: skip
+            weigh(heads, scores, cells, count, v, n_head_kv * v_bytes, alphas, out, 0)
         if end > first:
-            end_heads(heads, states, out)
+            end_heads(heads, totals, out)
 
     def relative_attention(
         ith: Int, nth: Int, q: Address, k_cache: RunAddress, v_cache: RunAddress, positions: Address,

@@ -78,6 +78,14 @@ def _accumulators(builder: ir.IRBuilder, initial: Sequence[ir.Value]) -> list[ir
     return slots
 
 
+def _fetch(builder: ir.IRBuilder, entry: ir.Value, n_bytes: int) -> None:
+    """So many bytes at the address that a table's entry holds come into the second cache."""
+    if n_bytes:
+        piece = _load(builder, entry, _I64)
+        for line in range(0, n_bytes, LINE_BYTES):
+            build.prefetch(builder, build.pointer(builder, _at(builder, piece, line), ir.IntType(8)), 2)
+
+
 def sums_of_four(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
     """The sums over the lanes of each of four vectors, as one vector of four."""
     group = vectors[0].type.count  # lanes that belong to the same sum
@@ -100,21 +108,27 @@ def sums_of_four(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
     return build.shuffle(builder, total, None, range(0, lanes, group)) if lanes > SCORE_ROWS else total
 
 
-def make_score_tile(heads: int, d: int, lanes: int, dtype: str, out_bytes: int) -> Any:
-    """An operation `f(q, cells, k, row_bytes, out)`: dot products of `heads` queries with 4 rows of a cache.
+def make_score_tile(
+    heads: int, d: int, lanes: int, dtype: str, out_bytes: int, ahead_bytes: int = 0
+) -> Any:
+    """An operation `f(q, cells, k, row_bytes, out, pieces)`: dot products of `heads` queries with 4 rows.
 
     q float32 [heads, d]; cells int64 [4]; row c of the cache is d elements of `dtype` at k + c * row_bytes;
-    out float32, 4 in a row per head, heads `out_bytes` apart. `lanes` divides d, and whole blocks make d.
+    out float32, 4 in a row per head, heads `out_bytes` apart. `lanes` divides d, and whole blocks make d. Meanwhile
+    `ahead_bytes` at each of `pieces`, int64 [4], are fetched into the second cache.
     """
     single = ir.VectorType(_F32, lanes)
     elements = make_elements(dtype, lanes)
 
     @operation
-    def score_tile(typingctx: Any, q: Any, cells: Any, k: Any, row_bytes: Any, out: Any) -> Any:
+    def score_tile(
+        typingctx: Any, q: Any, cells: Any, k: Any, row_bytes: Any, out: Any, pieces: Any
+    ) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-            q, cells, k, row_bytes, out = args
+            q, cells, k, row_bytes, out, pieces = args
             rows = []
             for row in range(SCORE_ROWS):
+                _fetch(builder, _at(builder, pieces, row * 8), ahead_bytes)
                 cell = _load(builder, _at(builder, cells, row * 8), _I64)
                 rows.append(builder.add(k, builder.mul(cell, row_bytes)))
             sums = _accumulators(builder, [build.constant(single, 0.0)] * (heads * SCORE_ROWS))
@@ -137,7 +151,7 @@ def make_score_tile(heads: int, d: int, lanes: int, dtype: str, out_bytes: int) 
                 )
             return context.get_dummy_value()
 
-        return types.none(*[types.int64] * 5), codegen
+        return types.none(*[types.int64] * 6), codegen
 
     return score_tile
 
@@ -145,14 +159,14 @@ def make_score_tile(heads: int, d: int, lanes: int, dtype: str, out_bytes: int) 
 def make_weigh_tile(
     heads: int, vectors: int, lanes: int, dtype: str, weights_bytes: int, out_bytes: int, ahead_bytes: int = 0
 ) -> Any:
-    """An operation `f(weights, cells, count, v, row_bytes, alpha, out, ahead_cells, ahead, ahead_row_bytes)`.
+    """An operation `f(weights, cells, count, v, row_bytes, alpha, out, pieces)`.
 
     It computes out = out * alpha + weights @ rows.
 
     weights float32 [heads, count], heads `weights_bytes` apart; cells int64 [count]; row c of the cache is
     vectors * lanes elements of `dtype` (whole blocks) at v + c * row_bytes; alpha float32 [heads]; out
-    float32 [heads, vectors * lanes], heads `out_bytes` apart. Meanwhile `ahead_bytes` of the
-    rows at ahead + c * ahead_row_bytes, c of `ahead_cells` int64 [count], are fetched into the second cache.
+    float32 [heads, vectors * lanes], heads `out_bytes` apart. Meanwhile `ahead_bytes`
+    at each of `pieces`, int64 [count], are fetched into the second cache.
     """
     single = ir.VectorType(_F32, lanes)
     elements = make_elements(dtype, lanes)
@@ -161,10 +175,10 @@ def make_weigh_tile(
     @operation
     def weigh_tile(
         typingctx: Any, weights: Any, cells: Any, count: Any, v: Any, row_bytes: Any, alpha: Any, out: Any,
-        ahead_cells: Any, ahead: Any, ahead_row_bytes: Any,
+        pieces: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-            weights, cells, count, v, row_bytes, alpha, out, ahead_cells, ahead, ahead_row_bytes = args
+            weights, cells, count, v, row_bytes, alpha, out, pieces = args
             places = [_at(builder, out, head * out_bytes + part * lanes * 4) for head, part in shape]
             alphas = [_splat_from(builder, _at(builder, alpha, head * 4), lanes) for head in range(heads)]
             initial = [
@@ -175,13 +189,7 @@ def make_weigh_tile(
             with build.counted_loop(builder, count) as index:
                 cell = _load(builder, builder.add(cells, builder.mul(index, _I64(8))), _I64)
                 row = builder.add(v, builder.mul(cell, row_bytes))
-                if ahead_bytes:
-                    cell = _load(builder, builder.add(ahead_cells, builder.mul(index, _I64(8))), _I64)
-                    fetched = builder.add(ahead, builder.mul(cell, ahead_row_bytes))
-                    for line in range(0, ahead_bytes, LINE_BYTES):
-                        build.prefetch(
-                            builder, build.pointer(builder, _at(builder, fetched, line), ir.IntType(8)), 2
-                        )
+                _fetch(builder, builder.add(pieces, builder.mul(index, _I64(8))), ahead_bytes)
                 values = [elements.load_at(builder, row, part) for part in range(vectors)]
                 weight_at = builder.add(weights, builder.mul(index, _I64(4)))
                 factors = [
@@ -194,7 +202,7 @@ def make_weigh_tile(
                 builder.store(builder.load(slot), build.pointer(builder, place, single), align=1)
             return context.get_dummy_value()
 
-        return types.none(*[types.int64] * 10), codegen
+        return types.none(*[types.int64] * 8), codegen
 
     return weigh_tile
 
