@@ -79,6 +79,8 @@ _ALL = (
     # About half of Qwen3-30B-A3B's width, a quarter of its layers and experts.
     Shape("qwen3moe-1b", "qwen3moe", 151936, 1024, 12, 16, 4, 512, head_dim=128, norm_eps=1e-6,
           rope_base=1000000.0, head_norms=True, n_expert=32, n_expert_used=8),
+    Shape("gemma3-270m", "gemma3", 262144, 640, 18, 4, 1, 2048, head_dim=256, norm_eps=1e-6,
+          rope_base=1000000.0, head_norms=True, post_norms=True, window=512, tied=True),
     Shape("gemma3-1b", "gemma3", 262144, 1152, 26, 4, 1, 6912, head_dim=256, norm_eps=1e-6,
           rope_base=1000000.0, head_norms=True, post_norms=True, window=512, tied=True),
     # Mixtral's 8 experts of which 2 are used, at half its width, a quarter of its hidden size, 12 layers.
