@@ -189,7 +189,7 @@ def test_properties_come_in_the_schemas_order() -> None:
             {"items": {"oneOf": [{"minimum": 2}, {"maximum": 5}]}},
             "at #/items/oneOf: branches 0 and 1 may both",
         ),
-        ({"$ref": "https://example.com/schema"}, "at #/$ref: "),
+        ({"$ref": "https://example.com/schema"}, "at #/$ref: $ref 'https://example.com/schema' leads out"),
         ({"$ref": "#/$defs/none"}, "none"),
         ({"items": {"pattern": "(?=a)b"}}, "at #/items/pattern: regex"),
         ({"patternProperties": {"(?=a)b": {}}}, "at #/patternProperties/(?=a)b: regex"),

@@ -23,6 +23,7 @@ from graphml.sampling.structured.schema_words import (
     Schema,
     UnsupportedSchemaError,
     checked_schema,
+    referred,
     with_subschemas,
 )
 from graphml.sampling.structured.token_bytes import TokenBytes
@@ -104,12 +105,14 @@ def _refused(schema: Schema, error: str) -> str:
         for word in one:
             if word in words:
                 return f"json_schema, at {place}/{word}: {word} is not supported"
-        texts = {"$ref": one.get("$ref", "")}
-        if "regex" in error:
-            texts["pattern"] = one.get("pattern", "")
-            texts |= {f"patternProperties/{pattern}": pattern for pattern in one.get("patternProperties", {})}
-        for word, text in texts.items():
-            if text and text in error:
+        try:
+            referred(schema, one.get("$ref", "#"))
+        except UnsupportedSchemaError as nowhere:
+            return f"json_schema, at {place}/$ref: {nowhere}"
+        patterns = {"pattern": one.get("pattern", "")}
+        patterns |= {f"patternProperties/{pattern}": pattern for pattern in one.get("patternProperties", {})}
+        for word, pattern in patterns.items():
+            if pattern and "regex" in error and pattern in error:
                 return f"json_schema, at {place}/{word}: {_in_one_line(error)}"
     return f"json_schema: {_in_one_line(error)}"
 
