@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from huggingface_hub import hf_hub_download, scan_cache_dir, try_to_load_from_cache
 
 from graphml.errors import DownloadError
 from graphml.loading.download.stored import stored_models
@@ -216,6 +217,16 @@ def test_what_other_programs_downloaded_is_used(hub: HubServer, tmp_path: Path) 
     assert fetch_hub("some/tiny:Q8_0") == snapshot / NAME
     assert fetch_hub("some/tiny:Q8_0", offline=True) == snapshot / NAME
     assert hub.downloads() == []
+
+
+def test_what_was_downloaded_is_there_for_other_programs(hub: HubServer, tmp_path: Path) -> None:
+    path, shared = fetch_hub("some/tiny:Q8_0"), tmp_path / "shared"
+    assert try_to_load_from_cache("some/tiny", NAME, shared) == str(path)
+    assert hf_hub_download("some/tiny", NAME, cache_dir=shared, local_files_only=True) == str(path)
+    assert hf_hub_download("some/tiny", NAME, cache_dir=shared, endpoint=hub.address) == str(path)
+    assert len(hub.downloads()) == 1
+    (found,) = scan_cache_dir(shared).repos
+    assert (found.repo_id, found.size_on_disk, list(found.refs)) == ("some/tiny", len(CONTENT), ["main"])
 
 
 def test_a_kept_file_may_end_in_capitals(hub: HubServer, tmp_path: Path) -> None:
