@@ -23,7 +23,6 @@ from graphml.errors import (
     UsageError,
     WeightsError,
 )
-from graphml.former_names import install as _install
 
 if TYPE_CHECKING:
     from graphml import sampling
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from graphml.api.session import Session
     from graphml.api.tokens import Token
     from graphml.sampling import SamplingParams
-
-_install()
 
 __version__ = "0.1.0"
 

@@ -21,6 +21,7 @@ from typing import IO
 
 import graphml_quant
 import numpy as np
+from filelock import FileLock
 from graphml_quant.format import Format
 from numpy.typing import NDArray
 
@@ -30,7 +31,7 @@ from graphml.bench.mixes import FileType, ModelFacts, file_type, tensor_format
 from graphml.bench.shapes import Shape, Value, metadata, shape_named, tensors
 from graphml.errors import UsageError
 from graphml.loading.download.callers_progress import with_progress
-from graphml.loading.download.lock import is_locked, locked
+from graphml.loading.download.lock import is_locked
 from graphml.pages import let_go
 from graphml.weights.random_blocks import random_blocks
 
@@ -62,7 +63,7 @@ def _make(path: Path, wanted: Shape, kind: FileType, progress: Progress) -> None
             cache_access.make(folder)
         _sweep(path.parent)
         if not _is_whole(path, wanted, kind):
-            with locked(_lock_of(path.name)):
+            with FileLock(_lock_of(path.name)):
                 if not _is_whole(path, wanted, kind):
                     _write_whole(path, wanted, kind, progress)
     except OSError as error:

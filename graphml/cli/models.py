@@ -10,7 +10,7 @@ from graphml.cli.console import size, write_json
 from graphml.errors import GraphmlError
 from graphml.loading import fetch
 from graphml.loading.download.stored import PARTLY, StoredModel, stored_models
-from graphml.weights import open_model
+from graphml.loading.open_file import open_path
 
 
 def models(json: options.Json = False) -> None:
@@ -54,7 +54,7 @@ def _row(model: StoredModel) -> dict[str, Any]:
         "type": _type(model),
         "bytes": model.n_bytes,
         "place": model.place,
-        "path": str(model.files[0]),
+        "path": str(model.path),
         "files": [str(file) for file in model.files],
     }
 
@@ -64,7 +64,7 @@ def _type(model: StoredModel) -> str:
     if model.place == PARTLY:
         return "not whole"
     try:
-        with open_model(model.files[0]) as file:
+        with open_path(model.path) as file:
             return str(describe_file(file)["model_type"])
     except GraphmlError:
         return "cannot be read"

@@ -55,4 +55,4 @@ def _on_terminal() -> bool:
 
 def _line(model: StoredModel) -> str:
     what = " (partial download)" if model.place == PARTLY else ""
-    return repr(f"{model.name}{what} {model.files[0]}")[1:-1]
+    return repr(f"{model.name}{what} {model.path}")[1:-1]

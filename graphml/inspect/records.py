@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from graphml.errors import GraphError, UsageError
-from graphml.former_names import op_attributes_of_today, op_of_today
 from graphml.inspect.document import FORMAT, Document, Record, nodes_of
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
@@ -43,11 +42,11 @@ def graph_of(nodes: Sequence[Record], outputs: Mapping[str, str]) -> Graph:
 
 
 def _node(record: Record, made: Mapping[str, Node], ops: Mapping[str, Op]) -> Node:
-    name = op_of_today(record["op"])
+    name = record["op"]
     if name not in ops:
         raise ValueError(unknown_op(name))
     op = ops[name]
-    attributes, source = op_attributes_of_today(op.name, record["attributes"]), None
+    source = None
     if record["source"] is not None:
         file, _, line = record["source"].rpartition(":")
         source = Source(file, int(line))
@@ -56,7 +55,7 @@ def _node(record: Record, made: Mapping[str, Node], ops: Mapping[str, Op]) -> No
         tuple(made[name] for name in record["inputs"]),
         _type(record),
         record["name"],
-        {name: _attribute(op, name, value) for name, value in attributes.items()},
+        {name: _attribute(op, name, value) for name, value in record["attributes"].items()},
         source,
         tuple(record["origin"]),
     )

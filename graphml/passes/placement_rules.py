@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from graphml.errors import UsageError
-from graphml.former_names import op_of_today
 from graphml.ir.node import Node
 
 _LAYERS = re.compile(r"layers\.(?:\*|(\d+)(?:-(\d+))?)")
@@ -74,5 +73,5 @@ def parse_rules(text: str, backends: Sequence[str]) -> tuple[Rule, ...]:
             raise UsageError(f"place: wanted BACKEND:WHAT, such as cpu:layers.0-14; got {part!r}")
         if backend not in backends:
             raise UsageError(f"place: {part!r}: wanted one of the backends {', '.join(backends)}")
-        rules.append(Rule(backend, op_of_today(selects)))
+        rules.append(Rule(backend, selects))
     return tuple(rules)

@@ -24,7 +24,6 @@ from graphml.compiler.compile import Compiled
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.errors import UsageError
-from graphml.former_names import FormerAttribute
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
@@ -162,8 +161,6 @@ class Executor:
     def has_top_k(self) -> bool:
         """Whether steps return the top ids of their rows beside the logits (`compiler.top_k_outputs`)."""
         return self.programs.backend.reads_back
-
-    gives_best = FormerAttribute()
 
     @property
     def weights(self) -> Mapping[str, Array]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from graphml import settings
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
-from graphml.former_names import FormerAttribute
 from graphml.ir.cache_types import CACHE_DTYPES, read_cache_types
 from graphml.option_fields import (
     POSITIVE,
@@ -205,5 +204,3 @@ class LoadOptions:
     def page_policy(self) -> PagePolicy:
         """Where weights are in memory, as the options say, or else the environment."""
         return chosen(self.pages, self.numa)
-
-    residence = FormerAttribute()

@@ -12,7 +12,6 @@ from typing import Any
 
 from graphml.argument_checks import text_of
 from graphml.errors import UsageError
-from graphml.former_names import FormerAttribute, former_fields
 from graphml.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
 from graphml.sampling.field_checks import (
     checked_breakers,
@@ -37,7 +36,6 @@ STRUCTURES = ("grammar", "json_schema", "regex", "lark", "choices", "begins_with
 """The fields that say what the text must follow; one of them at a time."""
 
 
-@former_fields
 @dataclass(frozen=True)
 class SamplingParams:
     """Settings of one sampler chain; `SamplingParams()` is greedy.
@@ -233,8 +231,6 @@ class SamplingParams:
     spec_draft_n_min: int = option(
         0, "Shorter drafts are not tried.", "--spec-draft-n-min", range=Whole(0, 64)
     )
-
-    penalty_last_n = FormerAttribute()
 
     def __post_init__(self) -> None:
         check(self)

@@ -8,12 +8,10 @@ from __future__ import annotations
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from graphml import pages, settings
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
-from graphml.former_names import attributes_of_module
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 
@@ -91,7 +89,3 @@ def _copied(tensor: Tensor) -> Tensor:
     data[:] = tensor.data
     data.flags.writeable = False
     return replace(tensor, data=data, mapped=False)
-
-
-if not TYPE_CHECKING:
-    __getattr__ = attributes_of_module(__name__)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import graphml_quant
 from graphml_quant import Format, FormatError
@@ -18,7 +17,6 @@ from graphml_quant import Format, FormatError
 from graphml import pages
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError, WeightsError
-from graphml.former_names import attributes_of_module
 from graphml.weights.filemap import Bytes
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import PLAIN_DTYPES, Tensor
@@ -138,7 +136,3 @@ def memory_of(tensors: Mapping[str, Tensor], quant: str | None = None) -> tuple[
         else:
             copied += choice.n_bytes
     return mapped, copied
-
-
-if not TYPE_CHECKING:
-    __getattr__ = attributes_of_module(__name__)

@@ -10,9 +10,8 @@ special, and adds its own; one that is left out is a `TypeError` when a model is
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from graphml.loading.architecture import Keys
 from graphml_models._rope import Rope, read_rope
@@ -79,12 +78,6 @@ def read(keys: Keys, eps: str = RMS_EPS, heads: Heads | None = None) -> Config:
         rope=read_rope(keys, head_dim, n_ctx),
         n_expert_used=keys.integer("expert_used_count", 0),
     )
-
-
-def shared(keys: Keys, eps: str = RMS_EPS, heads: tuple[int, int] | None = None) -> dict[str, Any]:
-    """The fields of `read` as a dictionary. Deprecated, gone with version 0.3."""
-    warnings.warn("_config.shared(keys) is vars(_config.read(keys)) now", DeprecationWarning, stacklevel=2)
-    return vars(read(keys, eps, Heads(*heads) if heads else None))
 
 
 def with_heads(config: C, heads: Heads) -> C:

@@ -9,7 +9,6 @@ from graphml.loading.architecture import SampleModel
 from graphml_models._config import LAYER_EPS, RMS_EPS
 
 Metadata = dict[str, int | float | str | list[int]]  # without the architecture's prefix
-Keys = Metadata  # its name before version 0.2
 Shapes = dict[str, tuple[int, ...]]
 
 N_EMBD, N_HEAD, HEAD_DIM, N_FF, N_VOCAB = 64, 4, 16, 96, 80

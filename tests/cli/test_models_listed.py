@@ -70,14 +70,13 @@ def test_a_slip_in_a_path_is_no_question_to_a_server(
 def test_models_lists_what_is_there_and_what_could_be(model: Path, hub: HubServer, tmp_path: Path) -> None:
     assert "nothing yet" in graphml_command("models").stdout
     path = graphml_command("pull", MODEL).stdout.strip()
-    part = tmp_path / "cache" / "partial" / "hub" / "some" / "tiny" / "x-Q4_0.gguf.0123.part"
-    part.parent.mkdir(parents=True, exist_ok=True)
+    part = tmp_path / "shared" / "models--some--tiny" / "blobs" / "0123.x-Q4_0.gguf.graphml.part"
     part.write_bytes(b"GGUF")
     found = json.loads(graphml_command("models", "--json").stdout)
     size = model.stat().st_size
     assert found["models"] == [
         {"name": "some/tiny:tiny-Q8_0.gguf", "short_name": None, "type": found["models"][0]["type"],
-         "bytes": size, "place": "graphml", "path": path, "files": [path]},
+         "bytes": size, "place": "hub cache", "path": path, "files": [path]},
         {"name": "some/tiny:x-Q4_0.gguf", "short_name": None, "type": "not whole",
          "bytes": 4, "place": "partial", "path": str(part), "files": [str(part)]},
     ]  # fmt: skip

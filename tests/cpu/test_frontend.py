@@ -94,6 +94,10 @@ def make_quotients(known: int) -> Callable[..., None]:
         store_i64(out + 8, a % b)
         store_i64(out + 16, a // known)
         store_i64(out + 24, a % known)
+        store_i64(out + 32, known // a)
+        store_i64(out + 40, known % a)
+        store_i64(out + 48, known // 3)
+        store_i64(out + 56, known % -3)
 
     return quotients
 
@@ -122,11 +126,11 @@ def make_list() -> Callable[..., None]:
     return uses_list
 
 
-def _run(name: str, arguments: tuple[int | str, ...], a: int, b: int) -> list[int]:
+def _run(name: str, arguments: tuple[int | str, ...], a: int, b: int, n: int = 4) -> list[int]:
     kernel = compile_kernels([KernelRef(f"{name}-{arguments}", __name__, name, arguments)])[
         f"{name}-{arguments}"
     ]
-    out = np.zeros(4, np.int64)
+    out = np.zeros(n, np.int64)
     kernel(kernel.block(out=out.ctypes.data, a=a, b=b))
     return [int(one) for one in out]
 
@@ -148,14 +152,16 @@ def test_a_name_that_is_assigned_after_a_helper_is_made_is_refused() -> None:
         compile_kernels([KernelRef("assigned_anew", __name__, "make_assigned_anew")])
 
 
-@looped("known", [1, 8, 7])
-@looped(("a", "b"), [(17, 5), (-17, 5), (17, -5), (-17, -5), (-16, 8), (0, 3)])
+@looped("known", [1, 8, 7, -1, -8, -7])
+@looped(("a", "b"), [(17, 5), (-17, 5), (17, -5), (-17, -5), (-16, 8), (16, -8), (3, 3)])
 def test_quotients_are_rounded_down(known: int, a: int, b: int) -> None:
-    assert _run("make_quotients", (known,), a, b) == [a // b, a % b, a // known, a % known]
+    """Of values, by a constant, of a constant, and of two constants, which are folded."""
+    wanted = [a // b, a % b, a // known, a % known, known // a, known % a, known // 3, known % -3]
+    assert _run("make_quotients", (known,), a, b, 8) == wanted
 
 
 def test_quotients_by_zero_are_zero() -> None:
-    assert _run("make_quotients", (8,), 9, 0) == [0, 0, 1, 1]
+    assert _run("make_quotients", (8,), 9, 0, 8)[:4] == [0, 0, 1, 1]
 
 
 @looped(

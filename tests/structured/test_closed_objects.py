@@ -14,10 +14,8 @@ from graphml.errors import UsageError
 from graphml.sampling import SamplingParams, json_schema
 from graphml.sampling.structured.opened_tokens import opened_tokens
 from graphml.sampling.structured.schema_closing import closed_schema, opened_schema, rooted_schema
-from graphml.sampling.structured.schema_evaluation import Evaluation
 from graphml.sampling.structured.schema_structure import generated_structure
-from graphml.sampling.structured.schema_words import UnsupportedSchemaError
-from tests.structured.test_json_schemas import SCHEMAS, VALUES
+from tests.structured.test_json_schemas import SCHEMAS, VALUES, accepts, judge, valid
 
 A: dict[str, Any] = {"properties": {"a": {"type": "integer"}}}
 B: dict[str, Any] = {"properties": {"b": {"type": "integer"}}}
@@ -63,11 +61,6 @@ CLOSED: dict[str, tuple[Any, list[Any], list[Any]]] = {  # schema, what is taken
     ),
     "required, not listed": ({**A, "required": ["c"]}, [{"c": 1}], []),
     "patterns": ({**A, "patternProperties": {"^x": {}}}, [{"a": 1, "x": 1}], []),
-    "not": (
-        {"type": "object", "not": {"properties": {"a": {"type": "string"}}}},
-        [{"a": 1}, {"a": 1, "c": 1}],
-        [{"a": "x"}, {"c": 1}],
-    ),
 }  # fmt: skip
 
 
@@ -90,8 +83,8 @@ def test_silent_objects_are_closed(name: str) -> None:
     for value in outside:
         assert not taken(schema, value), value
     for value in outside:
-        if Evaluation(schema).valid(schema, value):  # what is checked keeps the schema's own meaning
-            assert json_schema(schema).accepts(json.dumps(value))
+        if valid(schema, value):  # what is checked keeps the schema's own meaning
+            assert accepts(json_schema(schema), value)
 
 
 def test_objects_are_open_where_that_is_asked_for() -> None:
@@ -124,8 +117,8 @@ LEFT: list[Any] = [  # each takes the object above, which has more than is liste
 @pytest.mark.parametrize("schema", LEFT, ids=json.dumps)
 def test_what_says_more_of_an_object_than_its_properties_is_left_open(schema: Any) -> None:
     closed = closed_schema(schema)
-    assert Evaluation(schema).valid(schema, UNLISTED)
-    assert Evaluation(closed).valid(closed, UNLISTED)
+    assert valid(schema, UNLISTED)
+    assert valid(closed, UNLISTED)
 
 
 def smaller(value: Any) -> list[Any]:
@@ -142,16 +135,16 @@ def check_rule(schema: Any, values: list[Any]) -> None:
     """What the closed schema takes, the schema takes; it takes something where the schema does."""
     try:
         closed, rooted = closed_schema(schema), rooted_schema(schema)
-        before = Evaluation(schema)
-        valid = [one for one in values if before.valid(schema, one)]
-        kept = [one for value in values for one in smaller(value) if Evaluation(closed).valid(closed, one)]
-    except UnsupportedSchemaError:
+        before, after, same = judge(schema), judge(closed), judge(rooted)
+    except ValueError:  # references that lead nowhere
         return
+    taken = [one for one in values if before(one)]
+    kept = [one for value in values for one in smaller(value) if after(one)]
     for one in kept:
-        assert before.valid(schema, one), (closed, one)
-    assert kept or not valid, closed
+        assert before(one), (closed, one)
+    assert kept or not taken, closed
     if schema is not False:
-        assert [one for one in values if Evaluation(rooted).valid(rooted, one)] == valid
+        assert [one for one in values if same(one)] == taken
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

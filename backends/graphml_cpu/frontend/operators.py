@@ -1,9 +1,10 @@
 """Python's operators on numbers and vectors, and conversions: each is a few LLVM instructions.
 
-Integers have 64 bits, signed ones may not overflow. Division by zero follows NumPy: infinity for floats, 0
-for integers. `float32 * int64` and `float32 * 0.5` are float64. Vectors need operands of the same type, or
-one number, which goes into every lane. Nothing is contracted or reordered: `a * b + c` rounds twice.
-Comparisons of vectors give masks (element "i1"); NaN compares unequal.
+Integers have 64 bits, signed ones may not overflow. `//` and `%` are Python's: rounded down, with the sign of
+the divisor. Division by zero follows NumPy: infinity for floats, 0 for integers. `float32 * int64` and
+`float32 * 0.5` are float64. Vectors need operands of the same type, or one number, which goes into every
+lane. Nothing is contracted or reordered: `a * b + c` rounds twice. Comparisons of vectors give masks (element
+"i1"); NaN compares unequal.
 """
 
 from __future__ import annotations

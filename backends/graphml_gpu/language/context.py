@@ -18,7 +18,7 @@ from graphml_gpu.language.features import AskedFeatures
 from graphml_gpu.language.source import Source
 from graphml_gpu.language.tree import Array, Assign, Convert, Expression, Literal, Name, Statement, Variable
 from graphml_gpu.language.types import BOOL, F32, I32, U32, Type
-from graphml_gpu.language.walk import has_load, is_plain
+from graphml_gpu.language.walk import has_load, is_plain, never_negative
 
 Value = Any
 """What a name or an expression of a kernel stands for: an `Expression` (known at run time), an `Array`, a
@@ -117,7 +117,8 @@ class Context:
 
     def fixed(self, hint: str, value: Expression) -> Name:
         """A new variable with this value, given here; unnamed in Python."""
-        variable = Variable(self.unique(hint), value.type, unnamed=True)
+        never = value.type.kind == "i32" and never_negative(value)
+        variable = Variable(self.unique(hint), value.type, unnamed=True, never_negative=never)
         self.emit(Assign(variable, value))
         return Name(variable)
 

@@ -10,6 +10,7 @@ from typing import Any
 from graphml_gpu.language.calls import lower_call
 from graphml_gpu.language.conditions import both_or_either, choice, compare, fold
 from graphml_gpu.language.context import Context, Value, is_expression
+from graphml_gpu.language.division import floored
 from graphml_gpu.language.simplify import simplified
 from graphml_gpu.language.source import UnknownNameError
 from graphml_gpu.language.tree import (
@@ -18,6 +19,7 @@ from graphml_gpu.language.tree import (
     Convert,
     Expression,
     Lane,
+    Literal,
     Load,
     Unary,
 )
@@ -97,6 +99,8 @@ def binary(context: Context, kind: type[ast.operator], left: Value, right: Value
         if sign in ("<<", ">>")
         else context.unify([left, right], what, node, spread=sign in "&|^")
     )
+    if sign in ("//", "%") and isinstance(other, Literal) and other.value == 0:
+        context.fail(f"{what}: wanted a divisor other than 0", node)
     kept = simplified(sign, one, other)
     if kept is not None:
         return kept
@@ -106,6 +110,8 @@ def binary(context: Context, kind: type[ast.operator], left: Value, right: Value
         context.fail(f"{what}: wanted integers, got {one.type.name}", node)
     if sign == "/" and one.type.is_integer:
         context.fail(f"`/`: wanted floats, got {one.type.name}; use `//`", node)
+    if sign in ("//", "%") and one.type.kind == "i32":
+        return floored(context, sign, one, other)
     return Binary(sign, one, other, one.type if one.type.lanes >= other.type.lanes else other.type)
 
 

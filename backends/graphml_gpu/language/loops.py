@@ -12,7 +12,7 @@ from graphml_gpu.language.names import Builtin
 from graphml_gpu.language.simplify import turns
 from graphml_gpu.language.tree import Expression, For, If, Leave, Literal, Name, Unary, Variable, While
 from graphml_gpu.language.types import BOOL, U32, Type
-from graphml_gpu.language.walk import is_stable
+from graphml_gpu.language.walk import is_stable, never_negative
 
 _UNROLLED = 4096
 """How many copies of a body an unrolled loop may make."""
@@ -62,7 +62,8 @@ def _count(context: Context, node: ast.For, call: ast.Call) -> None:
     once = None if _leaves(node) else turns(bounds[0], bounds[1], bounds[2], context.group)
     if once is False:
         return
-    variable = Variable(context.unique(node.target.id), bounds[0].type, loop=True)
+    never = _never_below_zero(bounds[0], bounds[1], down)
+    variable = Variable(context.unique(node.target.id), bounds[0].type, loop=True, never_negative=never)
     hidden = frame.names.get(node.target.id)
     frame.names[node.target.id] = Name(variable) if once is None else bounds[0]
     outer, frame.unrolled = frame.unrolled, False
@@ -106,6 +107,13 @@ def _bounds(context: Context, ends: list[Value], step: Value, down: bool, call: 
     if typed[0].type.kind not in ("u32", "i32") or typed[0].type.lanes > 1:
         context.fail(f"{what}: wanted integers, got {typed[0].type.name}", call)
     return [value if is_stable(value) else context.fixed("end", value) for value in typed]
+
+
+def _never_below_zero(begin: Expression, end: Expression, down: bool) -> bool:
+    """Whether a loop's variable is 0 or more in all of its turns."""
+    if down:
+        return isinstance(end, Literal) and end.value >= -1
+    return never_negative(begin)
 
 
 def repeat(context: Context, node: ast.While) -> None:

@@ -15,6 +15,8 @@ _FOLDS: Mapping[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
     "&": operator.and_,
     "|": operator.or_,
     "^": operator.xor,
@@ -41,13 +43,11 @@ def simplified(sign: str, left: Expression, right: Expression) -> Expression | N
 
 
 def _folded(sign: str, left: Literal, right: Literal) -> Literal | None:
-    """Of two known integers, wrapped as on a device; divisions of u32 only."""
+    """Of two known integers, wrapped as on a device; by 0: None."""
     one, other = int(left.value), int(right.value)
     unsigned = left.type.kind == "u32"
-    if sign in _FOLDS:
+    if sign in _FOLDS and (other or sign not in ("//", "%")):
         value = _FOLDS[sign](one, other)
-    elif unsigned and other and sign in ("//", "%"):
-        value = one // other if sign == "//" else one % other
     elif unsigned and other < 32 and sign in ("<<", ">>"):
         value = one << other if sign == "<<" else one >> other
     else:

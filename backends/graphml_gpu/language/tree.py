@@ -12,13 +12,17 @@ from graphml_gpu.language.types import Type
 
 @dataclass(eq=False)
 class Variable:
-    """A local value. mutable: given more than once. loop: of a `for`. unnamed: of no name in Python."""
+    """A local value. mutable: given more than once. loop: of a `for`. unnamed: of no name in Python.
+
+    never_negative: an i32 that is known to be 0 or more.
+    """
 
     name: str
     type: Type
     mutable: bool = False
     loop: bool = False
     unnamed: bool = False
+    never_negative: bool = False
 
 
 @dataclass(eq=False)
@@ -108,7 +112,11 @@ class Unary:
 
 @dataclass(frozen=True)
 class Binary:
-    """Operators as Python spells them, with `and` and `or`; a division of integers truncates."""
+    """Operators as Python spells them, with `and` and `or`.
+
+    "//" and "%" are the division of devices, which truncates towards 0: of operands that cannot be negative,
+    or within what `division` makes of Python's.
+    """
 
     operator: str
     left: Expression

@@ -120,6 +120,28 @@ def is_plain(expression: Expression) -> bool:
     return False
 
 
+def never_negative(expression: Expression) -> bool:
+    """Whether an integer is known to be 0 or more: by its type, its operator, or how its loop counts."""
+    if expression.type.kind == "u32":
+        return True
+    match expression:
+        case Literal(value=value):
+            return value >= 0
+        case Name(variable=variable):
+            return variable.never_negative
+        case Select(yes=yes, no=no):
+            return never_negative(yes) and never_negative(no)
+        case Convert(values=(Index(which="local_id" | "local_index" | "subgroup_lane"),)):
+            return True
+        case Binary(operator="&", left=left, right=right) | Call(name="max", values=(left, right)):
+            return never_negative(left) or never_negative(right)
+        case Binary(operator=">>", left=left):
+            return never_negative(left)
+        case Binary(operator="//" | "%", left=left, right=right) | Call(name="min", values=(left, right)):
+            return never_negative(left) and never_negative(right)
+    return False
+
+
 def negated(expression: Expression) -> Expression | None:
     """The float whose sign the expression changes; None where it is another expression."""
     match expression:

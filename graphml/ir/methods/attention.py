@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from graphml.errors import GraphError, UsageError
-from graphml.former_names import former_arguments
 from graphml.ir.argument_kinds import Count, Index, NonNegative
 from graphml.ir.arguments import method
 from graphml.ir.cell_groups import CellGroup
@@ -21,7 +20,6 @@ from graphml.ir.shape import Shape, fixed
 from graphml.ir.step import Kept, StepBuilder
 
 
-@former_arguments
 @method
 def attend(
     g: StepBuilder,
@@ -90,7 +88,6 @@ def attend(
     return flatten(g, g.record(ops.attention, *operands, causal=causal, **shared, **of_all))
 
 
-@former_arguments
 @method
 def select(
     g: StepBuilder,

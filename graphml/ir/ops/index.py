@@ -6,13 +6,11 @@ An index outside (negative ones are) reads as zeros, and a write to it is left o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import graphml_quant
 import numpy as np
 
 from graphml.errors import GraphError, ShapeError
-from graphml.former_names import attributes_of_module
 from graphml.ir.dtype import F32, I32, dtype
 from graphml.ir.op import Array, Attributes, Op, Sample, Type, integer, text
 from graphml.ir.ops.linear import decode, encode
@@ -150,6 +148,3 @@ column_numbers = Op("column_numbers", "index", infer=_infer_column_numbers, refe
                     samples=lambda: [Sample((i32(ROWS),), {"n": n, "each": each})
                                      for n, each in ((1, 1), (5, 1), (128, 1), (12, 4))],
                     attributes={"n": None, "each": 1}, rowwise=(0,))  # fmt: skip
-
-if not TYPE_CHECKING:
-    __getattr__ = attributes_of_module(__name__)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphml.errors import ShapeError
-from graphml.former_names import attributes_of_module
 from graphml.ir.dtype import F32, I32
 from graphml.ir.op import Array, Attributes, Op, Sample, Type
 from graphml.ir.ops.rules import ROWS, below, f32, i32, want_dtype
@@ -147,6 +145,3 @@ sample_token = Op(
                             {}, {0: below(1000), 1: _falling, 2: _row_results, 3: _settings})
                      for k in (1, 8, 64)],
 )  # fmt: skip
-
-if not TYPE_CHECKING:
-    __getattr__ = attributes_of_module(__name__)

@@ -11,12 +11,10 @@ outside the cache is a key and a value of zeros. A block of positions that no to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphml.errors import GraphError, ShapeError
-from graphml.former_names import attributes_of_module
 from graphml.ir.dtype import F32, I32
 from graphml.ir.op import Array, Attributes, Fill, Op, Sample, Type, integer, number
 from graphml.ir.ops.attention import cells_of, plain_cache, plain_caches
@@ -183,6 +181,3 @@ selected_attention = Op("selected_attention", "attention", infer=_infer_attend, 
                         samples=_attend_samples, reads=(1, 2),
                         attributes={"scale": None, "selection_block": 1, "block_size": 32,
                                     "k_dtype": "f32", "v_dtype": "f32"})  # fmt: skip
-
-if not TYPE_CHECKING:
-    __getattr__ = attributes_of_module(__name__)

@@ -1,10 +1,12 @@
-"""The Hugging Face hub's shared cache, with downloads of other programs.
+"""The Hugging Face hub's shared cache: what this and other programs downloaded, and how it is removed.
 
-Its layout is huggingface-hub's; it is read and cleaned here, never written.
+Its layout is huggingface-hub's. Partial downloads of graphml lie beside the blobs.
 """
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
@@ -14,18 +16,28 @@ import huggingface_hub
 from huggingface_hub import errors
 from huggingface_hub.file_download import repo_folder_name
 
-from graphml.weights.file_names import is_gguf
+PARTIAL = ".graphml.part"
+LONGEST_NAME = 120
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One revision of a repository in the shared cache, and its downloaded GGUF files."""
+    """One revision of a repository, and the names of its downloaded files."""
 
     repo: str
-    commit: str
     folder: Path
     files: tuple[str, ...]
     modified: float
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A partial download of graphml, and the lock that a process holds while it writes it."""
+
+    repo: str
+    name: str
+    path: Path
+    lock: Path
 
 
 def shared_folder() -> Path:
@@ -35,8 +47,13 @@ def shared_folder() -> Path:
     return Path(constants.HF_HUB_CACHE)
 
 
+def repository(repo: str) -> Path:
+    """The folder of a repository."""
+    return shared_folder() / str(repo_folder_name(repo_id=repo, repo_type="model"))
+
+
 def snapshots(repo: str | None = None) -> list[Snapshot]:
-    """The revisions with GGUF files, of one repository or of all, the newest first."""
+    """The revisions of one repository or of all, the newest first."""
     try:
         found = huggingface_hub.scan_cache_dir(shared_folder())
     except errors.CacheNotFound:
@@ -47,49 +64,62 @@ def snapshots(repo: str | None = None) -> list[Snapshot]:
         if one.repo_type == "model" and repo in (None, one.repo_id)
         for revision in one.revisions
     ]
-    return sorted((one for one in listed if one.files), key=lambda one: (-one.modified, one.repo))
+    return sorted(listed, key=lambda one: (-one.modified, one.repo))
 
 
 def _snapshot(repo: str, revision: Any) -> Snapshot:
     folder = Path(revision.snapshot_path)
-    names = sorted(
-        Path(file.file_path).relative_to(folder).as_posix()
-        for file in revision.files
-        if is_gguf(str(file.file_name))
-    )
-    return Snapshot(repo, str(revision.commit_hash), folder, tuple(names), float(revision.last_modified))
+    names = sorted(Path(file.file_path).relative_to(folder).as_posix() for file in revision.files)
+    return Snapshot(repo, folder, tuple(names), float(revision.last_modified))
 
 
 def is_cached(repo: str, name: str) -> bool:
     """Whether any revision of a repository in the cache has the file."""
-    folder = repo_folder_name(repo_id=repo, repo_type="model")
-    found = (shared_folder() / folder / "snapshots").glob(f"*/{escape(name)}")
-    return any(path.is_file() for path in found)
+    return any(path.is_file() for path in (repository(repo) / "snapshots").glob(f"*/{escape(name)}"))
 
 
-def cached_parts(repo: str, commit: str, names: list[str]) -> list[Path] | None:
-    """The paths of files of a revision in the cache; None unless all are there."""
-    found = [huggingface_hub.try_to_load_from_cache(repo, name, shared_folder(), commit) for name in names]
-    return (
-        [Path(path) for path in found if isinstance(path, str)]
-        if all(isinstance(path, str) for path in found)
-        else None
-    )
+def partial_of(repo: str, blob: str, name: str) -> Partial:
+    """The partial download of a file with that blob."""
+    flat = name.replace("/", "--")[-LONGEST_NAME:]
+    return _partial(repo, repository(repo) / "blobs" / f"{blob}.{flat}{PARTIAL}")
+
+
+def partials() -> list[Partial]:
+    """All partial downloads."""
+    return [
+        _partial("/".join(path.parent.parent.name.split("--")[1:]), path)
+        for path in sorted(shared_folder().glob(f"models--*/blobs/*{PARTIAL}"))
+    ]
+
+
+def _partial(repo: str, path: Path) -> Partial:
+    flat = path.name.partition(".")[2].removesuffix(PARTIAL)
+    lock = shared_folder() / ".locks" / path.parent.parent.name / f"{flat}.graphml.lock"
+    return Partial(repo, flat.replace("--", "/"), path, lock)
 
 
 def remove_cached(file: Path) -> int:
-    """Remove a file of a snapshot, and its bytes if no other revision has them; returns the freed bytes."""
-    blob = file.resolve()
-    owner = file
+    """Remove a file of a snapshot, and its bytes if no other revision has them; returns the freed bytes.
+
+    Folders that are empty then go, too.
+    """
+    blob, owner = file.resolve(), file
     while owner.parent.name != "snapshots":
         owner = owner.parent
     repository = owner.parent.parent
     file.unlink()
-    if blob == file or not blob.is_relative_to(repository.resolve()):
-        return 0  # bytes outside the cache stay there
+    freed = 0
     others = (repository / "snapshots").rglob("*")
-    if any(other.is_symlink() and other.resolve() == blob for other in others):
-        return 0
-    size = blob.stat().st_size
-    blob.unlink()
-    return size
+    if (  # bytes outside the cache stay there
+        blob != file
+        and blob.is_relative_to(repository.resolve())
+        and not any(other.is_symlink() and other.resolve() == blob for other in others)
+    ):
+        freed = blob.stat().st_size
+        blob.unlink()
+    with contextlib.suppress(OSError):  # not empty
+        for folder in file.relative_to(owner.parent).parents:
+            (owner.parent / folder).rmdir()
+        if not any((repository / "blobs").glob("*")):
+            shutil.rmtree(repository)
+    return freed

@@ -1,6 +1,7 @@
 """Choice of the files of a repository that are the model of a reference.
 
-Knows file names alone: they name quantisations, and the parts of split models.
+Knows file names alone: they name quantisations, the parts of split models, and the files of a folder of
+transformers that are read: never pickles, never code.
 """
 
 from __future__ import annotations
@@ -9,12 +10,18 @@ import re
 from collections.abc import Iterable, Sequence
 
 from graphml.errors import DownloadError
+from graphml.loading.huggingface.folder import CONFIG, INDEX, WHOLE
 from graphml.weights.file_names import is_gguf, part_name, without_ending
 
 DEFAULT_QUANTISATION = "Q4_K_M"
 # Files that are no models of their own: image projectors and importance matrices.
 NO_MODEL = re.compile(r"(^|[-._])(mmproj|imatrix)([-._]|$)", re.IGNORECASE)
 MOST_NAMED = 20
+READ_OF_FOLDER = (
+    CONFIG, "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json",
+    "special_tokens_map.json", "chat_template.json", "chat_template.jinja",
+)  # fmt: skip
+NAMED_TEMPLATE = re.compile(r"additional_chat_templates/[\w.-]+\.jinja", re.ASCII)
 # Other kinds of files that a user may mistake for a model.
 OTHER_FORMATS = {
     ".safetensors": "safetensors", ".bin": "PyTorch checkpoints", ".pt": "PyTorch checkpoints",
@@ -26,12 +33,18 @@ OTHER_FORMATS = {
 def choose(files: Sequence[str], wanted: str | None, reference: str) -> list[str]:
     """Choose from a repository's files the one model that `wanted` names: its parts in order, at least one.
 
-    Raises DownloadError that lists the choices if nothing fits, or names the parts that are missing.
+    Where there is no GGUF file and no `wanted`, the files of a folder of transformers, config.json first, of
+    the weights the index or the only file. Raises DownloadError that lists the choices if nothing fits, or
+    names the parts that are missing.
     """
     models = models_of(files)
     if not models:
+        folder = folder_files(files)
+        if folder and wanted is None:
+            return folder
         raise DownloadError(
-            f"hub model {reference!r}: the repository holds no .gguf model; {_instead(files)}"
+            f"hub model {reference!r}: the repository holds no .gguf model; "
+            + (f"it has safetensors: leave out {':' + str(wanted)!r}" if folder else _instead(files))
         )
     # Of several that match, the shortest name is the plain one.
     fitting = [model for model in models if fits(model, wanted or DEFAULT_QUANTISATION)]
@@ -45,6 +58,16 @@ def choose(files: Sequence[str], wanted: str | None, reference: str) -> list[str
     if missing:
         raise DownloadError(f"hub model {reference!r}: parts are missing: {', '.join(missing[:5])}")
     return parts
+
+
+def folder_files(files: Iterable[str]) -> list[str]:
+    """The files of a folder of transformers, without what the index names; none if there are no weights."""
+    there = set(files)
+    weights = next((name for name in (INDEX, WHOLE) if name in there), None)
+    if CONFIG not in there or weights is None:
+        return []
+    templates = sorted(name for name in there if NAMED_TEMPLATE.fullmatch(name))
+    return [*(name for name in READ_OF_FOLDER if name in there), *templates, weights]
 
 
 def models_of(files: Iterable[str]) -> dict[str, list[str]]:

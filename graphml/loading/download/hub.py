@@ -2,32 +2,30 @@
 
 huggingface-hub, a dependency of the tokenizers, lists repositories and knows addresses, tokens and proxies;
 it is loaded only here and in modules called from here. Knows of a file's contents only the quantisation in
-its name.
+its name, and the index of a folder's weights.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import huggingface_hub
 from huggingface_hub import constants, errors
-from huggingface_hub.utils import build_hf_headers
 
 from graphml import settings
 from graphml.errors import DownloadError
-from graphml.loading.download import cached, checked_download
+from graphml.loading.download import cached
 from graphml.loading.download.advice import forbidden, reason_of, unreachable
-from graphml.loading.download.checked_download import HubFile
-from graphml.loading.download.choice import choose, is_safe
-from graphml.loading.download.folders import hub_folder
-from graphml.loading.download.http_ranges import TIMEOUT_S, AnsweredError, WebFile, read_range
+from graphml.loading.download.choice import choose, is_safe, models_of
 from graphml.loading.download.reference import Reference, read_reference
-from graphml.weights import ModelFile, open_model
-from graphml.weights.file_names import gguf_files
+from graphml.loading.download.resumed import TIMEOUT_S, AnsweredError, HubFile, bring, read_range
+from graphml.loading.huggingface.folder import CONFIG, INDEX, has_weights, read_index
+from graphml.weights import ModelFile
 from graphml.weights.remote_header import DistantFile, open_header
 
 COMMIT, SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
@@ -41,55 +39,61 @@ def fetch_hub(
     progress: Progress | None = None,
     offline: bool | None = None,
 ) -> Path:
-    """Return the path of a model from the hub, its first part if it is split, downloading what is missing.
+    """Return the path of a model from the hub, downloading what is missing into huggingface-hub's cache.
 
-    `reference` is "user/repo", "user/repo:QUANT" (matched without regard to case; Q4_K_M, else the first
-    file, if left out) or "user/repo:FILE.gguf". `endpoint` is the server's address, by default
+    It is a GGUF file, the first part of a split one, or, where a repository has none, the folder of a model
+    of transformers. `reference` is "user/repo", "user/repo:QUANT" (matched without regard to case; Q4_K_M,
+    else the first file, if left out) or "user/repo:FILE.gguf". `endpoint` is the server's address, by default
     huggingface-hub's own. If the server cannot be reached, or if `offline` (None: the environment's
-    setting), local files are used, also those of the cache that other programs share. `progress` is called
-    with the bytes done and in all. Raises UsageError for an unusable reference, DownloadError with the
-    choices, or with the reason, if it fails.
+    setting), files of the cache are used. `progress` is called with the bytes done and in all. Raises
+    UsageError for an unusable reference, DownloadError with the choices, or with the reason, if it fails.
     """
     wanted = read_reference(reference)
-    found = _find(wanted, endpoint, offline)
-    if isinstance(found, Path):
-        return found
-    total, done = sum(file.web.n_bytes for file in found), 0
-    for file in found:
-
-        def report(here: int, before: int = done) -> None:
-            if progress is not None:
-                progress(before + here, total)
-
-        try:
-            if not checked_download.is_current(file):
-                checked_download.bring(file, report)
-        except DownloadError as error:
-            raise _failed(wanted, file, error) from error
-        done += file.web.n_bytes
-    return found[0].path
+    listing = _listing(wanted, endpoint, offline)
+    if isinstance(listing, Path):
+        return listing
+    names = choose(list(listing.listed), wanted.wanted, wanted.text)
+    if INDEX in names:
+        _bring_all(wanted, [listing.file(name) for name in names], None)
+        shards = sorted(read_index(listing.file(INDEX).path))
+        missing = [name for name in shards if name not in listing.listed]
+        if missing:
+            raise DownloadError(f"{wanted.called}: the repository lacks {missing[0]}, which {INDEX} names")
+        names += shards
+    _bring_all(wanted, [listing.file(name) for name in names], progress)
+    first = listing.file(names[0]).path
+    return first.parent if names[0] == CONFIG else first
 
 
 def open_hub_header(
     reference: str, endpoint: str | None = None, progress: Progress | None = None, offline: bool | None = None
-) -> ModelFile:
-    """Open the header of a model of the hub: of the local file if there is one, else by range requests.
+) -> ModelFile | Path:
+    """Open the header of a GGUF model of the hub by range requests; a model in the cache: its path.
 
     Like `fetch_hub`; nothing is stored, and the data of tensors are not read.
     """
     wanted = read_reference(reference)
-    found = _find(wanted, endpoint, offline)
-    if isinstance(found, Path):
-        return open_model(found)
-    if all(checked_download.is_current(file) for file in found):
-        return open_model(found[0].path)
+    listing = _listing(wanted, endpoint, offline)
+    if isinstance(listing, Path):
+        return listing
+    names = choose(list(listing.listed), wanted.wanted, wanted.text)
+    first = listing.file(names[0]).path
+    if names[0] == CONFIG:
+        if not has_weights(first.parent):
+            raise DownloadError(
+                f"{wanted.called}: it is a folder of safetensors, of which no header is read from afar: "
+                f"`graphml pull {wanted.text}` downloads it"
+            )
+        return first.parent
+    if all(listing.file(name).is_here for name in names):
+        return first
     done = 0
 
     def distant(file: HubFile) -> DistantFile:
         def read(start: int, stop: int) -> bytes:
             nonlocal done
             try:
-                held = b"".join(read_range(file.web, start, stop))
+                held = read_range(file, start, stop)
             except DownloadError as error:
                 raise _failed(wanted, file, error) from error
             done += len(held)
@@ -97,13 +101,28 @@ def open_hub_header(
                 progress(done, None)
             return held
 
-        return DistantFile(Path(file.repo, file.name), file.web.n_bytes, read)
+        return DistantFile(Path(file.repo, file.name), file.n_bytes, read)
 
-    return open_header([distant(file) for file in found])
+    return open_header([distant(listing.file(name)) for name in names])
 
 
-def _find(wanted: Reference, endpoint: str | None, offline: bool | None) -> Path | list[HubFile]:
-    """The path of the model if the server need not be asked, else its files from the hub's listing."""
+def _bring_all(wanted: Reference, files: list[HubFile], progress: Progress | None) -> None:
+    total, done = sum(file.n_bytes for file in files), 0
+    for file in files:
+
+        def report(here: int, before: int = done) -> None:
+            if progress is not None:
+                progress(before + here, total)
+
+        try:
+            bring(file, report)
+        except DownloadError as error:
+            raise _failed(wanted, file, error) from error
+        done += file.n_bytes
+
+
+def _listing(wanted: Reference, endpoint: str | None, offline: bool | None) -> Path | _Listing:
+    """What the hub lists; the path of a cached model if the hub is not, or cannot be, asked."""
     if settings.offline() if offline is None else offline:
         return _kept(wanted, None)
     endpoint = endpoint or constants.ENDPOINT
@@ -125,41 +144,45 @@ def _find(wanted: Reference, endpoint: str | None, offline: bool | None) -> Path
     if COMMIT.fullmatch(commit) is None:
         raise DownloadError(f"{wanted.called}: {host} names no revision of it; wanted 40 hexadecimal digits")
     by_name = {one.rfilename: one for one in listed.siblings or [] if is_safe(one.rfilename)}
-    names = choose(list(by_name), wanted.wanted, wanted.text)
-    files = [_file(wanted, by_name[name], commit, endpoint) for name in names]
-    if not all(checked_download.is_current(file) for file in files):
-        shared = cached.cached_parts(wanted.repo, commit, names)
-        if shared is not None:
-            return shared[0]
-    return files
+    return _Listing(wanted, commit, endpoint, by_name)
 
 
-def _file(wanted: Reference, listed: Any, commit: str, endpoint: str) -> HubFile:
-    """A file of a listing, checked."""
-    size, lfs = listed.size, listed.lfs
-    if not isinstance(size, int) or size < 0:
-        raise DownloadError(f"{wanted.called}: {listed.rfilename}: the server does not say how large it is")
-    sha256 = str(lfs.sha256).lower() if lfs is not None and lfs.sha256 else None
-    if sha256 is not None and SHA256.fullmatch(sha256) is None:
-        raise DownloadError(f"{wanted.called}: {listed.rfilename}: the server's sha256 of it is none")
-    version = sha256 or str(listed.blob_id or commit)
-    url = huggingface_hub.hf_hub_url(wanted.repo, listed.rfilename, revision=commit, endpoint=endpoint)
-    headers = build_hf_headers(library_name="graphml")
-    return HubFile(wanted.repo, listed.rfilename, WebFile(url, headers, size), sha256, version[:64])
+@dataclass(frozen=True)
+class _Listing:
+    """What the hub lists of a revision: by names that are safe to write. Files are checked when used."""
+
+    wanted: Reference
+    commit: str
+    endpoint: str
+    listed: Mapping[str, Any]
+
+    def file(self, name: str) -> HubFile:
+        one, called = self.listed[name], f"{self.wanted.called}: {name}"
+        if not isinstance(one.size, int) or one.size < 0:
+            raise DownloadError(f"{called}: the server does not say how large it is")
+        sha256 = str(one.lfs.sha256).lower() if one.lfs is not None and one.lfs.sha256 else None
+        blob = sha256 or str(one.blob_id)
+        if (SHA256 if sha256 else COMMIT).fullmatch(blob) is None:
+            raise DownloadError(f"{called}: the server's sum of it is none")
+        repo = self.wanted.repo
+        url = huggingface_hub.hf_hub_url(repo, name, revision=self.commit, endpoint=self.endpoint)
+        return HubFile(repo, self.commit, name, url, one.size, sha256, blob)
 
 
 def _kept(wanted: Reference, error: DownloadError | None) -> Path:
-    """The path of a local model; raises `error` if there is none, or the error of offline mode."""
-    folder = hub_folder(wanted.repo)
-    here = sorted(path.relative_to(folder).as_posix() for path in gguf_files(folder))
-    places = [(folder, here), *((one.folder, list(one.files)) for one in cached.snapshots(wanted.repo))]
+    """The path of a cached model; raises `error` if there is none, or the error of offline mode."""
     unfit: DownloadError | None = None
-    for place, names in places:
-        if names:
-            try:
-                return place / choose(names, wanted.wanted, wanted.text)[0]
-            except DownloadError as none:
+    for snapshot in cached.snapshots(wanted.repo):
+        try:
+            name = choose(snapshot.files, wanted.wanted, wanted.text)[0]
+        except DownloadError as none:
+            if models_of(snapshot.files):
                 unfit = unfit or none
+            continue
+        if name != CONFIG:
+            return snapshot.folder / name
+        if has_weights(snapshot.folder):
+            return snapshot.folder
     if error is not None and unfit is None:
         raise error
     asked = "offline" if error is None else "the server did not answer"
@@ -172,6 +195,6 @@ def _failed(wanted: Reference, file: HubFile, error: DownloadError) -> DownloadE
     """The error of a download that failed half-way, which names the model and the file."""
     advice = ""
     if isinstance(error, AnsweredError) and error.status in (401, 403):
-        server = f"{urlsplit(file.web.url).scheme}://{file.web.host}"
+        server = f"{urlsplit(file.url).scheme}://{file.host}"
         advice = f": accept the terms on its page {server}/{wanted.repo}, and set HF_TOKEN to your token"
     return DownloadError(f"{wanted.called}: {file.name}: {error}{advice}")

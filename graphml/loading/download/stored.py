@@ -1,4 +1,4 @@
-"""Downloaded models: in our cache folder and in the hub's shared cache.
+"""Downloaded models: of the hub in its shared cache, of wheels in our cache folder.
 
 Lists and removes; downloads nothing and opens no model.
 """
@@ -7,26 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from graphml.errors import UsageError
 from graphml.loading.download import cached
-from graphml.loading.download.choice import fits, models_of
-from graphml.loading.download.folders import (
-    LOCK,
-    PARTIAL,
-    hub_folder,
-    models_folder,
-    partial_folder,
-    sum_path,
-)
+from graphml.loading.download.choice import fits, folder_files, models_of
 from graphml.loading.download.lock import is_locked
 from graphml.loading.download.reference import REFERENCE
 from graphml.loading.download.short_names import MODELS, HubModel, WheelModel
-from graphml.loading.download.wheel import lock_path
-from graphml.weights.file_names import gguf_files, is_gguf, without_ending
+from graphml.loading.download.wheel import lock_path, models_folder, partial_folder
+from graphml.loading.huggingface.folder import CONFIG, has_weights
+from graphml.weights.file_names import is_gguf, without_ending
 
 OURS, SHARED, PARTLY = "graphml", "hub cache", "partial"
 
@@ -36,7 +29,8 @@ class StoredModel:
     """A model on this machine: its files, of which the first opens it, below the folder `root`.
 
     name: its name in commands. place: `OURS` or `SHARED`, or `PARTLY` for a partial download. repo, model: of
-    a model of the hub, its repository and its files' name without ending.
+    a model of the hub, its repository and its files' name without ending. lock: of a partial download, the
+    file that a process locks while it writes it.
     """
 
     name: str
@@ -46,6 +40,12 @@ class StoredModel:
     repo: str = ""
     model: str = ""
     short_name: str | None = None
+    lock: Path | None = None
+
+    @property
+    def path(self) -> Path:
+        """What opens it: its first file, or the folder of a model of transformers."""
+        return self.files[0].parent if self.files[0].name == CONFIG else self.files[0]
 
     @property
     def n_bytes(self) -> int:
@@ -55,7 +55,7 @@ class StoredModel:
 
 def stored_models() -> list[StoredModel]:
     """All stored models: ours, then those of the shared cache, then partial downloads."""
-    return [*_wheels(), *_of_hub(), *_shared(), *_partial()]
+    return [*_wheels(), *_shared(), *_partial()]
 
 
 def named(models: Iterable[StoredModel], name: str) -> list[StoredModel]:
@@ -91,7 +91,7 @@ def remove(model: StoredModel) -> int:
     for file in model.files:
         if not file.parent.resolve().is_relative_to(model.root.resolve()):
             raise UsageError(f"{file}: it is not in the cache {model.root} but in {file.parent.resolve()}")
-        if model.place == PARTLY and is_locked(_lock_of(file)):
+        if model.lock is not None and is_locked(model.lock):
             raise UsageError(f"{file}: another process is downloading it")
     return sum(_remove_file(file, model) for file in model.files)
 
@@ -104,11 +104,6 @@ def _remove_file(file: Path, model: StoredModel) -> int:
         shutil.rmtree(file)
         return freed
     file.unlink()
-    sum_path(file).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty
-        for folder in file.relative_to(model.root).parents:
-            if folder != Path():
-                (model.root / folder).rmdir()
     return freed
 
 
@@ -118,15 +113,6 @@ def _bytes_of(file: Path) -> int:
         files = file.rglob("*") if file.is_dir() else [file]
         return sum(one.stat().st_size for one in files if one.is_file())
     return 0
-
-
-def _lock_of(file: Path) -> Path:
-    """The lock file that a process holds while it writes a partial download."""
-    if file.suffix == PARTIAL:
-        return file.with_name(f"{file.name.rsplit('.', 2)[0]}{LOCK}")
-    return next(
-        lock_path(one) for one in MODELS.values() if isinstance(one, WheelModel) and _left_of(file, one)
-    )
 
 
 def _wheels() -> list[StoredModel]:
@@ -140,61 +126,37 @@ def _wheels() -> list[StoredModel]:
     ]
 
 
-def _of_hub() -> list[StoredModel]:
-    root = hub_folder()
-    return [
-        model
-        for folder in sorted(root.glob("*/*/"))
-        for model in _models(
-            folder.relative_to(root).as_posix(),
-            folder,
-            [file.relative_to(folder).as_posix() for file in gguf_files(folder)],
-            root,
-            OURS,
-        )
-    ]
-
-
 def _shared() -> list[StoredModel]:
-    root = cached.shared_folder()
-    return [
-        model
-        for one in cached.snapshots()
-        for model in _models(one.repo, one.folder, one.files, root, SHARED)
-    ]
-
-
-def _models(repo: str, folder: Path, names: Sequence[str], root: Path, place: str) -> list[StoredModel]:
     short = {one.reference: name for name, one in MODELS.items() if isinstance(one, HubModel)}
-    return [
-        StoredModel(
-            f"{repo}:{files[0]}",
-            tuple(folder / file for file in files),
-            root,
-            place,
-            repo,
-            model,
-            short.get(f"{repo}:{files[0]}"),
-        )
-        for model, files in models_of(names).items()
-    ]
+    root = cached.shared_folder()
+    found = []
+    for one in cached.snapshots():
+        models = models_of(one.files)
+        for model, files in models.items():
+            name = f"{one.repo}:{files[0]}"
+            paths = tuple(one.folder / file for file in files)
+            found.append(StoredModel(name, paths, root, SHARED, one.repo, model, short.get(name)))
+        if folder_files(one.files) and has_weights(one.folder):
+            others = set(one.files).difference(*models.values(), {CONFIG})
+            paths = tuple(one.folder / file for file in (CONFIG, *sorted(others)))
+            found.append(StoredModel(one.repo, paths, root, SHARED, one.repo))
+    return found
 
 
 def _partial() -> list[StoredModel]:
     """Partial downloads, of the hub and of wheels."""
-    root = partial_folder()
-    hub = root / "hub"
     found = []
-    for file in sorted(hub.rglob(f"*{PARTIAL}")):
-        user, repo, *rest = file.relative_to(hub).parts
-        name = "/".join(rest).rsplit(".", 2)[0]
-        model = without_ending(name)
-        found.append(StoredModel(f"{user}/{repo}:{name}", (file,), root, PARTLY, f"{user}/{repo}", model))
-    for short, one in MODELS.items():
-        if isinstance(one, WheelModel):
-            left = sorted(file for file in root.glob("*") if _left_of(file, one))
+    for one in cached.partials():
+        name, model = f"{one.repo}:{one.name}", without_ending(one.name)
+        root = cached.shared_folder()
+        found.append(StoredModel(name, (one.path,), root, PARTLY, one.repo, model, lock=one.lock))
+    root = partial_folder()
+    for short, known in MODELS.items():
+        if isinstance(known, WheelModel):
+            left = tuple(sorted(file for file in root.glob("*") if _left_of(file, known)))
             if left:
-                found.append(StoredModel(short, tuple(left), root, PARTLY, short_name=short))
+                lock = lock_path(known)
+                found.append(StoredModel(short, left, root, PARTLY, short_name=short, lock=lock))
     return found
 
 

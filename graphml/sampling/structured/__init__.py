@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from graphml.errors import UsageError
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
 from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
 from graphml.sampling.structured.matcher import Matcher, Progress, Structure
 from graphml.sampling.structured.opened_tokens import AnyTokens, opened_tokens
-from graphml.sampling.structured.schema_structure import any_order_structure, schema_structure
+from graphml.sampling.structured.schema_structure import schema_structure
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 __all__ = ["Matcher", "Progress", "Structure", "TokenBytes", "grammar", "json_schema"]
@@ -45,17 +44,14 @@ def grammar(
     return Matcher(compiled.begin(), tokens)
 
 
-def json_schema(schema: Any, vocab: AnyTokens | None = None, order: str = "any") -> Matcher:
+def json_schema(schema: Any, vocab: AnyTokens | None = None) -> Matcher:
     """A matcher of the JSON texts that are valid under a schema, at the begin of a text.
 
-    schema: a dict or bool, as json.loads gives it. order: "any": an object's properties in any order, where
-    the schema allows that (at most 10 required at one place, no patterns beside names); "schema": in the
-    schema's order, as texts are generated, which repeats no name. Space between the parts is free.
-    Characters that need no escape have none (`json.dumps(..., ensure_ascii=False)`), integers no fraction.
+    schema: a dict or bool, as json.loads gives it. An object's properties come in the schema's order, each
+    once, as texts are generated; space between the parts is free. Characters that need no escape have none
+    (`json.dumps(..., ensure_ascii=False)`), integers no fraction.
     UsageError, with the place or the reason, for what is no schema or is not supported.
     """
-    if order not in ("any", "schema"):
-        raise UsageError(f"order: wanted 'any' or 'schema', got {order!r}")
     tokens = opened_tokens(vocab)
-    compiled = (any_order_structure if order == "any" else schema_structure)(schema, tokens)
+    compiled = schema_structure(schema, tokens)
     return Matcher(compiled.begin(), tokens, "json_schema")

@@ -6,7 +6,7 @@ Knows keywords; nothing of what they mean for a text.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
 from graphml.errors import UsageError
@@ -65,6 +65,18 @@ _WANTED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 
 def check_words(schema: Schema) -> Schema:
     """The schema as it came; UsageError with the path of a keyword whose value is of a wrong kind."""
+    for place, one in placed(schema):
+        for word, value in one.items():
+            if word in _WANTED and not _WANTED[word][0](value):
+                _fail(f"{place}/{word}", _WANTED[word][1], value)
+    return schema
+
+
+def placed(schema: Schema) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The schema and all inside it, true and false left out, each with its path from "#" on.
+
+    UsageError for what is none where one is wanted.
+    """
     todo: list[tuple[str, Any]] = [("#", schema)]
     while todo:
         place, one = todo.pop()
@@ -72,10 +84,9 @@ def check_words(schema: Schema) -> Schema:
             continue
         if not isinstance(one, dict):
             _fail(place, "a schema (an object, true or false)", one)
+        yield place, one
         for word, value in one.items():
             inner = f"{place}/{word}"
-            if word in _WANTED and not _WANTED[word][0](value):
-                _fail(inner, _WANTED[word][1], value)
             if word in MAPS:
                 if not isinstance(value, dict):
                     _fail(inner, "an object", value)
@@ -86,7 +97,6 @@ def check_words(schema: Schema) -> Schema:
                 todo += [(f"{inner}/{index}", each) for index, each in enumerate(value)]
             elif word in SINGLE:
                 todo.append((inner, value))
-    return schema
 
 
 def _fail(place: str, wanted: str, got: Any) -> NoReturn:

@@ -1,27 +1,29 @@
-"""`oneOf` as a choice among schemas that exclude each other.
+"""`oneOf` and dependencies as `anyOf`, where that means the same: what llguidance does not take as it is.
 
-Two branches that cannot both hold stay as they are; of others, each is joined with the negation of the rest.
-All is done for each type of values apart, as most branches differ by type. Knows schemas alone.
+Of `oneOf` at most one branch may hold for any value: by its type, by listed values, by a property that one
+requires and another has otherwise, or because all branches only require names. What cannot be shown is
+refused. Knows schemas alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any, Final
 
-from graphml.sampling.structured.schema_evaluation import Evaluation, type_of
-from graphml.sampling.structured.schema_negation import TYPES, both, either
 from graphml.sampling.structured.schema_words import (
     ANNOTATIONS,
     ASSERTIONS,
     Schema,
     UnsupportedSchemaError,
     referred,
+    with_subschemas,
 )
 
-Change = Callable[[Schema], Schema]
+TYPES: Final = ("null", "boolean", "object", "array", "number", "string")
 MAX_BRANCHES: Final = 200
 MAX_LEVELS: Final = 6
+_MAX_PARTS: Final = 200
 
 _OF_TYPE: Final = {
     "number": {"multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"},
@@ -36,48 +38,107 @@ _OF_TYPE: Final = {
         "unevaluatedProperties",
     },
 }  # fmt: skip
+_DEPENDING: Final = ("dependencies", "dependentRequired", "dependentSchemas")
 
 
-def exactly_one(root: Schema, branches: Sequence[Schema], rewritten: Change, negated: Change) -> Schema:
-    """A schema without `oneOf` for the values that exactly one branch takes."""
-    if len(branches) > MAX_BRANCHES:
-        raise UnsupportedSchemaError(f"oneOf: at most {MAX_BRANCHES} branches are supported")
-    alternatives: dict[tuple[int, tuple[int, ...]], list[str]] = {}
-    for kind in TYPES:
-        possible = [i for i, one in enumerate(branches) if _may_hold(root, one, kind)]
-        always = [i for i in possible if _always_holds(root, branches[i], kind)]
-        if len(always) > 1:
+def with_choices(root: Schema) -> Schema:
+    """The document with `anyOf` in place of `oneOf` and of dependencies.
+
+    Raises UnsupportedSchemaError, whose `schema` is the one in the document with such a `oneOf`, where two
+    branches may hold for one value.
+    """
+
+    def changed(schema: Schema) -> Schema:
+        if isinstance(schema, bool):
+            return schema
+        made = with_subschemas(schema, changed)
+        choices: list[Schema] = []
+        for word in _DEPENDING:
+            choices += [_dependency(name, needs) for name, needs in made.pop(word, {}).items()]
+        branches = made.pop("oneOf", None)
+        if branches is not None:
+            try:
+                choices += _exclusive(root, schema, branches)
+            except UnsupportedSchemaError as error:
+                raise UnsupportedSchemaError(str(error), schema) from None
+        if any(one is False for one in choices):
+            return False
+        if len(choices) == 1 and "anyOf" not in made:
+            return {**made, **choices[0]}
+        return {**made, "allOf": [*made.get("allOf", []), *choices]} if choices else made
+
+    return changed(root)
+
+
+def _dependency(name: str, needs: Any) -> Schema:
+    if isinstance(needs, dict | bool):
+        present: Schema = {"required": [name], "allOf": [needs]}
+    else:
+        present = {"required": [name, *([needs] if isinstance(needs, str) else needs)]}
+    return {"anyOf": [{"properties": {name: False}}, present]}
+
+
+def _exclusive(root: Schema, schema: Mapping[str, Any], branches: Sequence[Schema]) -> list[Schema]:
+    """Schemas that together say what the `oneOf` of a schema says; branches: in their new form."""
+    listed = schema["oneOf"]
+    if len(listed) > MAX_BRANCHES:
+        raise UnsupportedSchemaError(f"at most {MAX_BRANCHES} branches are supported")
+    by_names = all(map(_only_requires, listed))
+    given = {"type": schema.get("type", list(TYPES))}
+    kinds, possible_kinds = [], [kind for kind in TYPES if _may_hold(root, given, kind)]
+    for kind in possible_kinds:
+        possible = [i for i, one in enumerate(listed) if _may_hold(root, one, kind)]
+        if not possible or sum(_always_holds(root, listed[i], kind) for i in possible) > 1:
             continue
-        for i in possible:
-            others = [
-                j
-                for j in possible
-                if j != i and not _disjoint(root, branches[i], branches[j], kind, MAX_LEVELS)
-            ]
-            if not set(others) & set(always):
-                alternatives.setdefault((i, tuple(others)), []).append(kind)
-    found = []
-    for (i, excluded), kinds in alternatives.items():
-        typed: Schema = True if len(kinds) == len(TYPES) else {"type": kinds if len(kinds) > 1 else kinds[0]}
-        parts = [typed, rewritten(branches[i]), *(negated(branches[j]) for j in excluded)]
-        found.append(both(parts))
-    return either(found)
+        kinds.append(kind)
+        if kind == "object" and by_names:
+            continue
+        for i, j in combinations(possible, 2):
+            if not _disjoint(root, listed[i], listed[j], kind, MAX_LEVELS):
+                raise UnsupportedSchemaError(
+                    f"branches {i} and {j} may both hold for {kind}s, or it cannot be shown that they do not"
+                )
+    if by_names:
+        branches = [*_by_names(listed), *({"type": kind} for kind in kinds if kind != "object")]
+    if not kinds or not branches:
+        return [False]
+    return [{"anyOf": list(branches)}, *([{"type": kinds}] if kinds != possible_kinds else [])]
+
+
+def _only_requires(schema: Schema) -> bool:
+    """Whether a schema says no more than which names an object has."""
+    words = schema.keys() - ANNOTATIONS if isinstance(schema, dict) else {"other"}
+    return "required" in words and words <= {"required", "type"} and schema.get("type", "object") == "object"
+
+
+def _by_names(branches: Sequence[Mapping[str, Any]]) -> list[Schema]:
+    """The branches, each with what makes all others false: one of the names they require is not there."""
+    found: list[Schema] = []
+    for one in branches:
+        others = [
+            [name for name in other["required"] if name not in one["required"]]
+            for other in branches
+            if other is not one
+        ]
+        if all(others):
+            absent = [{"anyOf": [{"properties": {name: False}} for name in names]} for names in others]
+            found.append({"type": "object", "required": one["required"], "allOf": absent})
+    return found
 
 
 def _resolved(root: Schema, schema: Schema) -> list[Mapping[str, Any]] | None:
     """The schemas that all hold where this one does, references followed; None where it never holds."""
     found: list[Mapping[str, Any]] = []
-    todo, seen = [schema], 0
+    todo = [schema]
     while todo:
         one = todo.pop()
-        seen += 1
         if one is False:
             return None
-        if seen > 200:
-            raise UnsupportedSchemaError("oneOf: its branches refer to too many schemas")
         if isinstance(one, bool):
             continue
         found.append(one)
+        if len(found) > _MAX_PARTS:
+            raise UnsupportedSchemaError("its branches refer to too many schemas")
         todo += one.get("allOf", [])
         if "$ref" in one:
             todo.append(referred(root, one["$ref"]))
@@ -93,8 +154,8 @@ def _may_hold(root: Schema, schema: Schema, kind: str) -> bool:
         names = names if isinstance(names, list) else [names]
         if kind not in names and not (kind == "number" and "integer" in names):
             return False
-        values = one.get("enum", [one["const"]] if "const" in one else None)
-        if values is not None and kind not in {type_of(v).replace("integer", "number") for v in values}:
+        values = _values(one)
+        if values is not None and kind not in {_type_of(value) for value in values}:
             return False
     return True
 
@@ -119,27 +180,15 @@ def _disjoint(root: Schema, a: Schema, b: Schema, kind: str, levels: int) -> boo
     parts_a, parts_b = _resolved(root, a), _resolved(root, b)
     if parts_a is None or parts_b is None:
         return True
-    if _values_exclude(root, parts_a, b) or _values_exclude(root, parts_b, a):
-        return True
-    if kind != "object":
-        return False
-    return _properties_exclude(root, parts_a, parts_b, levels) or _properties_exclude(
-        root, parts_b, parts_a, levels
-    )
-
-
-def _values_exclude(root: Schema, parts: Sequence[Mapping[str, Any]], other: Schema) -> bool:
-    """Whether one of the parts lists its values and the other schema takes none of them."""
-    for one in parts:
-        values = one.get("enum", [one["const"]] if "const" in one else None)
-        if values is None:
-            continue
-        try:
-            if not any(Evaluation(root).valid(other, value) for value in values):
+    lists_a, lists_b = ([_values(one) for one in parts] for parts in (parts_a, parts_b))
+    for one in lists_a:
+        for other in lists_b:
+            if one is not None and other is not None and not set(map(_key, one)) & set(map(_key, other)):
                 return True
-        except UnsupportedSchemaError:
-            continue
-    return False
+    return kind == "object" and (
+        _properties_exclude(root, parts_a, parts_b, levels)
+        or _properties_exclude(root, parts_b, parts_a, levels)
+    )
 
 
 def _properties_exclude(
@@ -148,7 +197,7 @@ def _properties_exclude(
     """Whether a property that the first require excludes all objects of the others."""
     required = {name for one in parts for name in one.get("required", []) if isinstance(name, str)}
     for name in required:
-        schema = both([one["properties"][name] for one in parts if name in one.get("properties", {})])
+        schema = {"allOf": [one["properties"][name] for one in parts if name in one.get("properties", {})]}
         for one in others:
             named = one.get("properties", {})
             if name not in named:
@@ -163,3 +212,25 @@ def _properties_exclude(
             ):
                 return True
     return False
+
+
+def _values(schema: Mapping[str, Any]) -> list[Any] | None:
+    """The values that a schema lists; None where it lists none."""
+    found: list[Any] | None = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    return found
+
+
+def _type_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    kinds = {type(None): "null", dict: "object", list: "array", str: "string"}
+    return kinds.get(type(value), "number")
+
+
+def _key(value: Any) -> Any:
+    """The same for values that are equal in JSON, where 1 is 1.0 and no boolean."""
+    if isinstance(value, dict):
+        return "object", frozenset((name, _key(one)) for name, one in value.items())
+    if isinstance(value, list):
+        return "array", tuple(map(_key, value))
+    return _type_of(value), value

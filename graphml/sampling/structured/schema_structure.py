@@ -1,12 +1,13 @@
 """JSON schemas as structures: by llguidance as they are or in an equivalent form, else refused.
 
-Nothing is ignored but annotations, and names of formats that nobody checks. What is generated follows the
-schema with its silent objects closed. Knows schemas and llguidance's adapter.
+Nothing is ignored but annotations, and names of formats that nobody checks. A refusal names the place.
+What is generated follows the schema with its silent objects closed. Knows schemas and llguidance's adapter.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -15,14 +16,14 @@ from typing import Any
 from graphml.errors import UsageError
 from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
 from graphml.sampling.structured.opened_tokens import opened_tokens
-from graphml.sampling.structured.schema_any_order import any_order_grammar
-from graphml.sampling.structured.schema_checks import check_words
+from graphml.sampling.structured.schema_checks import check_words, placed
+from graphml.sampling.structured.schema_choice import with_choices
 from graphml.sampling.structured.schema_closing import closed_schema, rooted_schema
-from graphml.sampling.structured.schema_rewriting import rewritten_schema
 from graphml.sampling.structured.schema_words import (
     Schema,
     UnsupportedSchemaError,
     checked_schema,
+    referred,
     with_subschemas,
 )
 from graphml.sampling.structured.token_bytes import TokenBytes
@@ -77,37 +78,43 @@ def _supported(
     schema: Schema, vocabulary: TokenBytes, options: Mapping[str, Any]
 ) -> tuple[Schema, LlguidanceStructure]:
     """The form of a schema that llguidance takes, and that compiled."""
-    checked = _without_unknown_formats(_checked(schema))
+    checked = _without_idle_words(_checked(schema))
     if checked is False:
         raise UsageError("json_schema: no value is valid under it")
     found = _compiled(checked, vocabulary, options)
     if not found.error:
         return checked, found
-    why = _in_one_line(found.error)
     try:
-        simpler = rewritten_schema(checked)
+        simpler = with_choices(checked)
     except UnsupportedSchemaError as error:
-        raise UsageError(f"json_schema: {error} ({why})") from error
+        place = next((place for place, one in placed(checked) if one is error.schema), "#")
+        raise UsageError(f"json_schema, at {place}/oneOf: {error}") from None
     if simpler is False:
         raise UsageError("json_schema: no value is valid under it")
     again = _compiled(simpler, vocabulary, options)
     if again.error:
-        raise UsageError(f"json_schema: {_in_one_line(again.error)}")
+        raise UsageError(_refused(checked, again.error))
     return simpler, again
 
 
-def any_order_structure(schema: Schema, vocabulary: TokenBytes) -> LlguidanceStructure:
-    """Compile a schema so that properties come in any order, where that is possible; else in its own order.
-
-    Errors are those of `schema_structure`.
-    """
-    ordered = schema_structure(schema, vocabulary)
-    try:
-        free = any_order_grammar(rewritten_schema(_without_unknown_formats(schema)))
-    except UnsupportedSchemaError:
-        return ordered
-    found = LlguidanceStructure(library().LLMatcher.grammar_from_lark(free), vocabulary)
-    return ordered if found.error else found
+def _refused(schema: Schema, error: str) -> str:
+    """What llguidance says, with the first place in the schema that it is about."""
+    unknown = re.match(r"Unimplemented keys: (\[.*\])", error)
+    words = json.loads(unknown[1]) if unknown else []
+    for place, one in placed(schema):
+        for word in one:
+            if word in words:
+                return f"json_schema, at {place}/{word}: {word} is not supported"
+        try:
+            referred(schema, one.get("$ref", "#"))
+        except UnsupportedSchemaError as nowhere:
+            return f"json_schema, at {place}/$ref: {nowhere}"
+        patterns = {"pattern": one.get("pattern", "")}
+        patterns |= {f"patternProperties/{pattern}": pattern for pattern in one.get("patternProperties", {})}
+        for word, pattern in patterns.items():
+            if pattern and "regex" in error and pattern in error:
+                return f"json_schema, at {place}/{word}: {_in_one_line(error)}"
+    return f"json_schema: {_in_one_line(error)}"
 
 
 def _compiled(
@@ -131,12 +138,15 @@ def _in_one_line(error: str) -> str:
     return f"{first.removesuffix(':')} in {below[0]!r:.80}: {reason}"
 
 
-def _without_unknown_formats(schema: Schema) -> Schema:
+def _without_idle_words(schema: Schema) -> Schema:
+    """Without formats that nobody checks, and without a uniqueItems that every list meets."""
     if isinstance(schema, bool):
         return schema
-    made = with_subschemas(schema, _without_unknown_formats)
+    made = with_subschemas(schema, _without_idle_words)
     if "format" in made and not _is_known_format(str(made["format"])):
         del made["format"]
+    if "uniqueItems" in made and (not made["uniqueItems"] or made.get("maxItems", 2) < 2):
+        del made["uniqueItems"]
     return made
 
 

@@ -39,7 +39,11 @@ ASSERTIONS: Final = frozenset([
 
 
 class UnsupportedSchemaError(Exception):
-    """A keyword, or a use of one, that cannot be translated."""
+    """A keyword, or a use of one, that cannot be translated; schema: the one that has it, where known."""
+
+    def __init__(self, text: str, schema: Schema = None) -> None:
+        super().__init__(text)
+        self.schema = schema
 
 
 def checked_schema(schema: Schema) -> Schema:

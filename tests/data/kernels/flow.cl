@@ -41,5 +41,11 @@ void flow(
         steps -= (int)(x[i - 2u]);
     }
     steps = steps * 2 + 2;
-    out[i] = steps / -3 + steps % 5;
+    const int dividend = steps;
+    const int quotient = dividend / -3;
+    const int rest = dividend - quotient * -3;
+    const int dividend_1 = steps;
+    const int quotient_1 = dividend_1 / 5;
+    const int rest_1 = dividend_1 - quotient_1 * 5;
+    out[i] = quotient + (((rest ^ (-3)) & (rest | (-rest))) >> 31u) + (rest_1 + (5 & (rest_1 >> 31u)));
 }

@@ -41,5 +41,11 @@ fn flow(@builtin(global_invocation_id) global_id: vec3<u32>) {
         steps -= i32(x[x_at + i - 2u]);
     }
     steps = steps * 2i + 2i;
-    out[out_at + i] = steps / -3i + steps % 5i;
+    let dividend = steps;
+    let quotient = dividend / -3i;
+    let rest = dividend - quotient * -3i;
+    let dividend_1 = steps;
+    let quotient_1 = dividend_1 / 5i;
+    let rest_1 = dividend_1 - quotient_1 * 5i;
+    out[out_at + i] = quotient + (((rest ^ (-3i)) & (rest | (-rest))) >> 31u) + (rest_1 + (5i & (rest_1 >> 31u)));
 }

@@ -326,7 +326,7 @@ def _flow() -> Example:
         steps -= sum(j * j <= i for j in range(100))
         steps = steps * 2
         steps = (steps - int(x[i - 2]) if i > 3 or (i == 2 and steps <= 5) else steps) * 2 + 2
-        wanted[i] = int(steps / -3) + int(np.fmod(steps, 5))
+        wanted[i] = steps // -3 + steps % 5
     buffers: Arrays = {"x": x, "out": np.zeros(16, np.int32)}
     return Example(flow, buffers, {"n": 13}, (2, 1, 1), wanted={"out": wanted})
 

@@ -59,6 +59,10 @@ def integer_division(out: Write[u32], n: u32) -> None:
     out[0] = n / 2  # type: ignore[call-overload] # LINE
 
 
+def divides_by_nothing(out: Write[i32], n: i32) -> None:
+    out[0] = n % 0  # LINE
+
+
 def wrong_store(out: Write[f32], n: u32) -> None:
     out[0] = n  # LINE
 
@@ -170,6 +174,7 @@ CASES: dict[Callable[..., None], str] = {
     two_types: "argument `out`: wanted buffers .* then scalars",
     mixed: "`+`: wanted values of one type, got f32 and u32",
     integer_division: "`/`: wanted floats, got u32; use `//`",
+    divides_by_nothing: "`%`: wanted a divisor other than 0",
     wrong_store: "element of `out`: wanted f32, got u32",
     reads_write: "`out` is Write: it cannot be read; wanted Update",
     writes_read: "`x` is Read: it cannot be written; wanted Write or Update",

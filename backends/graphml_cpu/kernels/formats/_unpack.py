@@ -5,6 +5,9 @@ Vectors here have 16 or 32 lanes whatever the level: LLVM splits them into regis
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
@@ -17,6 +20,7 @@ from graphml_cpu.simd import (
     f32,
     high_half,
     load,
+    load_f16,
     load_f32,
     low_half,
     max_lanes,
@@ -25,6 +29,7 @@ from graphml_cpu.simd import (
     ramp,
     select,
     splat,
+    store,
     vector,
     zero,
 )
@@ -37,6 +42,23 @@ _MASK32 = vector("i1", 32)
 _WORD = vector("u32", 1)
 # The largest float32 whose inverse is infinite.
 _TOO_SMALL = 2.0**-128
+
+
+def block_decoder(n_bytes: int, decoded: Callable[[int, int, Number], Vector]) -> Any:
+    """An inline function `decode(src, dst, k)` of blocks of 256 in `n_bytes`, which begin with d as a half.
+
+    decoded(at, group, d): the 32 numbers, float32, of one of the eight groups of the block at `at`.
+    """
+
+    @inline
+    def decode(src: int, dst: int, k: int) -> None:
+        for block in range(k // 256):
+            at, to = src + block * n_bytes, dst + block * 1024
+            d = load_f16(at)
+            for group in range(8):
+                store(to + group * 128, decoded(at, group, d))
+
+    return decode
 
 
 @inline

@@ -12,7 +12,8 @@ from graphml_quant.codebooks import iq1_codebook
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._grids import make_rows_of_8
 from graphml_cpu.kernels.formats._groups import Reader, take
-from graphml_cpu.kernels.formats._unpack import F32x8, floats, rows_of_8
+from graphml_cpu.kernels.formats._unpack import F32x8, block_decoder, floats, rows_of_8
+from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
     constant_table,
     convert,
@@ -24,36 +25,31 @@ from graphml_cpu.simd import (
     load_u16,
     low_half,
     select,
-    store,
     vector,
 )
 
 codes = constant_table(iq1_codebook().tobytes())
 
 
+@inline
+def _decoded(at: int, group: int, d: Number) -> Vector:
+    table = codes()
+    index, head = at + 2 + group * 4, load_u16(at + 34 + group * 2)
+    numbers = rows_of_8(
+        table,
+        load_u8(index) | ((head & 7) << 8),
+        load_u8(index + 1) | (((head >> 3) & 7) << 8),
+        load_u8(index + 2) | (((head >> 6) & 7) << 8),
+        load_u8(index + 3) | (((head >> 9) & 7) << 8),
+    )
+    shift = f32(-0.125) if head >> 15 else f32(0.125)
+    scale = f32(2 * ((head >> 12) & 7) + 1) * d
+    return (floats(numbers) + shift) * scale
+
+
 def make_decode() -> Any:
     """`decode(src, dst, k)`."""
-
-    @inline
-    def decode(src: int, dst: int, k: int) -> None:
-        table = codes()
-        for block in range(k // 256):
-            at, to = src + block * 50, dst + block * 1024
-            d = load_f16(at)
-            for group in range(8):
-                index, head = at + 2 + group * 4, load_u16(at + 34 + group * 2)
-                numbers = rows_of_8(
-                    table,
-                    load_u8(index) | ((head & 7) << 8),
-                    load_u8(index + 1) | (((head >> 3) & 7) << 8),
-                    load_u8(index + 2) | (((head >> 6) & 7) << 8),
-                    load_u8(index + 3) | (((head >> 9) & 7) << 8),
-                )
-                shift = f32(-0.125) if head >> 15 else f32(0.125)
-                scale = f32(2 * ((head >> 12) & 7) + 1) * d
-                store(to + group * 128, (floats(numbers) + shift) * scale)
-
-    return decode
+    return block_decoder(50, _decoded)
 
 
 @inline

@@ -12,9 +12,9 @@ from graphml_quant.codebooks import iq2_s_codebook
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._grids import make_grid
 from graphml_cpu.kernels.formats._groups import Reader
-from graphml_cpu.kernels.formats._unpack import U8x8, U8x32, bits, floats, pair_of, rows_of_8
-from graphml_cpu.kernels.formats.iq2_xs import half_scales
-from graphml_cpu.kernels.share import Vector
+from graphml_cpu.kernels.formats._unpack import U8x8, U8x32, bits, block_decoder, floats, rows_of_8
+from graphml_cpu.kernels.formats.iq2_xs import half_scales, scales_of_halves
+from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
     constant_lanes,
     constant_table,
@@ -25,38 +25,31 @@ from graphml_cpu.simd import (
     load_u8,
     select,
     shuffle_by,
-    store,
     vector,
 )
 
 _codes = constant_table(iq2_s_codebook().tobytes())
 
 
+@inline
+def _decoded(at: int, two_groups: int, d: Number) -> Vector:
+    codes = _codes()
+    index = at + 2 + two_groups * 4
+    upper, scales = load_u8(at + 66 + two_groups), load_u8(at + 74 + two_groups)
+    numbers = rows_of_8(
+        codes,
+        load_u8(index) | ((upper & 3) << 8),
+        load_u8(index + 1) | ((upper & 12) << 6),
+        load_u8(index + 2) | ((upper & 48) << 4),
+        load_u8(index + 3) | ((upper & 192) << 2),
+    )
+    numbers = select(bits(index + 32), -numbers, numbers)
+    return floats(numbers) * scales_of_halves(scales, d)
+
+
 def make_decode() -> Any:
     """`decode(src, dst, k)`."""
-
-    @inline
-    def decode(src: int, dst: int, k: int) -> None:
-        codes = _codes()
-        for block in range(k // 256):
-            at, to = src + block * 82, dst + block * 1024
-            d = load_f16(at)
-            for two_groups in range(8):
-                index = at + 2 + two_groups * 4
-                upper, scales = load_u8(at + 66 + two_groups), load_u8(at + 74 + two_groups)
-                numbers = rows_of_8(
-                    codes,
-                    load_u8(index) | ((upper & 3) << 8),
-                    load_u8(index + 1) | ((upper & 12) << 6),
-                    load_u8(index + 2) | ((upper & 48) << 4),
-                    load_u8(index + 3) | ((upper & 192) << 2),
-                )
-                numbers = select(bits(index + 32), -numbers, numbers)
-                first = d * (f32(0.5) + f32(scales & 15)) * f32(0.25)
-                second = d * (f32(0.5) + f32(scales >> 4)) * f32(0.25)
-                store(to + two_groups * 128, floats(numbers) * pair_of(first, second))
-
-    return decode
+    return block_decoder(82, _decoded)
 
 
 _U16x32 = vector("u16", 32)

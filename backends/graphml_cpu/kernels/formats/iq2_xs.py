@@ -14,7 +14,7 @@ from graphml_cpu.kernels.formats._grids import even_signs as complete_signs
 from graphml_cpu.kernels.formats._grids import make_grid
 from graphml_cpu.kernels.formats._groups import Reader, take
 from graphml_cpu.kernels.formats._signs import even_signs, negate_where
-from graphml_cpu.kernels.formats._unpack import F32x8, U8x8, U8x32, floats, pair_of, rows_of_8
+from graphml_cpu.kernels.formats._unpack import F32x8, U8x8, U8x32, block_decoder, floats, pair_of, rows_of_8
 from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
     constant_table,
@@ -24,32 +24,33 @@ from graphml_cpu.simd import (
     load_f16,
     load_u8,
     load_u16,
-    store,
     vector,
 )
 
 _codes = constant_table(iq2_xs_codebook().tobytes())
 
 
+@inline
+def scales_of_halves(numbers: int, d: Number) -> Vector:
+    """The scales of 16 and 16 weights from a byte of two numbers s, and d (IQ2_S's too)."""
+    return pair_of(
+        d * (f32(0.5) + f32(numbers & 15)) * f32(0.25), d * (f32(0.5) + f32(numbers >> 4)) * f32(0.25)
+    )
+
+
+@inline
+def _decoded(at: int, two_groups: int, d: Number) -> Vector:
+    codes, signs = _codes(), even_signs()
+    words, scales = at + 2 + two_groups * 8, load_u8(at + 66 + two_groups)
+    a, b, c, e = load_u16(words), load_u16(words + 2), load_u16(words + 4), load_u16(words + 6)
+    numbers = rows_of_8(codes, a & 511, b & 511, c & 511, e & 511)
+    numbers = negate_where(numbers, rows_of_8(signs, a >> 9, b >> 9, c >> 9, e >> 9))
+    return floats(numbers) * scales_of_halves(scales, d)
+
+
 def make_decode() -> Any:
     """`decode(src, dst, k)`."""
-
-    @inline
-    def decode(src: int, dst: int, k: int) -> None:
-        codes, signs = _codes(), even_signs()
-        for block in range(k // 256):
-            at, to = src + block * 74, dst + block * 1024
-            d = load_f16(at)
-            for two_groups in range(8):
-                words, scales = at + 2 + two_groups * 8, load_u8(at + 66 + two_groups)
-                a, b, c, e = load_u16(words), load_u16(words + 2), load_u16(words + 4), load_u16(words + 6)
-                numbers = rows_of_8(codes, a & 511, b & 511, c & 511, e & 511)
-                numbers = negate_where(numbers, rows_of_8(signs, a >> 9, b >> 9, c >> 9, e >> 9))
-                first = d * (f32(0.5) + f32(scales & 15)) * f32(0.25)
-                second = d * (f32(0.5) + f32(scales >> 4)) * f32(0.25)
-                store(to + two_groups * 128, floats(numbers) * pair_of(first, second))
-
-    return decode
+    return block_decoder(74, _decoded)
 
 
 _U16x32 = vector("u16", 32)

@@ -13,8 +13,8 @@ from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._grids import even_signs_of_words, make_grid
 from graphml_cpu.kernels.formats._groups import Reader, take
 from graphml_cpu.kernels.formats._signs import negate_where, signs_of_word
-from graphml_cpu.kernels.formats._unpack import F32x8, U8x32, floats, rows_of_8
-from graphml_cpu.kernels.share import Vector
+from graphml_cpu.kernels.formats._unpack import F32x8, U8x32, block_decoder, floats, rows_of_8
+from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
     bitcast,
     constant_table,
@@ -25,32 +25,25 @@ from graphml_cpu.simd import (
     load_u8,
     load_u32,
     shuffle_by,
-    store,
     vector,
 )
 
 _codes = constant_table(iq2_xxs_codebook().tobytes())
 
 
+@inline
+def _decoded(at: int, group: int, d: Number) -> Vector:
+    codes = _codes()
+    index = at + 2 + group * 8
+    word = load_u32(index + 4)
+    numbers = rows_of_8(codes, load_u8(index), load_u8(index + 1), load_u8(index + 2), load_u8(index + 3))
+    scale = d * (f32(0.5) + f32(word >> 28)) * f32(0.25)
+    return floats(negate_where(numbers, signs_of_word(word))) * scale
+
+
 def make_decode() -> Any:
     """`decode(src, dst, k)`."""
-
-    @inline
-    def decode(src: int, dst: int, k: int) -> None:
-        codes = _codes()
-        for block in range(k // 256):
-            at, to = src + block * 66, dst + block * 1024
-            d = load_f16(at)
-            for group in range(8):
-                index = at + 2 + group * 8
-                word = load_u32(index + 4)
-                numbers = rows_of_8(
-                    codes, load_u8(index), load_u8(index + 1), load_u8(index + 2), load_u8(index + 3)
-                )
-                scale = d * (f32(0.5) + f32(word >> 28)) * f32(0.25)
-                store(to + group * 128, floats(negate_where(numbers, signs_of_word(word))) * scale)
-
-    return decode
+    return block_decoder(66, _decoded)
 
 
 _U16x32, _U32x16 = vector("u16", 32), vector("u32", 16)

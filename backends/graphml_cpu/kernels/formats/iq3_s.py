@@ -12,8 +12,8 @@ from graphml_quant.codebooks import iq3_s_codebook
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._grids import make_grid
 from graphml_cpu.kernels.formats._groups import Reader, take
-from graphml_cpu.kernels.formats._unpack import F32x8, U8x32, bits, floats, rows_of_4
-from graphml_cpu.kernels.share import Vector
+from graphml_cpu.kernels.formats._unpack import F32x8, U8x32, bits, block_decoder, floats, rows_of_4
+from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
     concatenate,
     constant_lanes,
@@ -26,7 +26,6 @@ from graphml_cpu.simd import (
     load_u32,
     select,
     splat,
-    store,
     vector,
 )
 
@@ -45,25 +44,19 @@ def _four_codes(codes: int, index: int, ninth: int) -> Vector:
     )
 
 
+@inline
+def _decoded(at: int, group: int, d: Number) -> Vector:
+    codes = _codes()
+    index, ninth = at + 2 + group * 8, load_u8(at + 66 + group)
+    numbers = concatenate(_four_codes(codes, index, ninth), _four_codes(codes, index + 4, ninth >> 4))
+    numbers = select(bits(at + 74 + group * 4), -numbers, numbers)
+    number = (load_u8(at + 106 + group // 2) >> (4 * (group & 1))) & 15
+    return floats(numbers) * (f32(2 * number + 1) * d)
+
+
 def make_decode() -> Any:
     """`decode(src, dst, k)`."""
-
-    @inline
-    def decode(src: int, dst: int, k: int) -> None:
-        codes = _codes()
-        for block in range(k // 256):
-            at, to = src + block * 110, dst + block * 1024
-            d = load_f16(at)
-            for group in range(8):
-                index, ninth = at + 2 + group * 8, load_u8(at + 66 + group)
-                numbers = concatenate(
-                    _four_codes(codes, index, ninth), _four_codes(codes, index + 4, ninth >> 4)
-                )
-                numbers = select(bits(at + 74 + group * 4), -numbers, numbers)
-                number = (load_u8(at + 106 + group // 2) >> (4 * (group & 1))) & 15
-                store(to + group * 128, floats(numbers) * (f32(2 * number + 1) * d))
-
-    return decode
+    return block_decoder(110, _decoded)
 
 
 _U16x32, _I32x8 = vector("u16", 32), vector("i32", 8)

@@ -13,8 +13,8 @@ from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._grids import even_signs_of_words, make_grid
 from graphml_cpu.kernels.formats._groups import Reader, take
 from graphml_cpu.kernels.formats._signs import negate_where, signs_of_word
-from graphml_cpu.kernels.formats._unpack import F32x8, U8x32, floats, rows_of_4
-from graphml_cpu.kernels.share import Vector
+from graphml_cpu.kernels.formats._unpack import F32x8, U8x32, block_decoder, floats, rows_of_4
+from graphml_cpu.kernels.share import Number, Vector
 from graphml_cpu.simd import (
     concatenate,
     constant_table,
@@ -24,32 +24,27 @@ from graphml_cpu.simd import (
     load_f16,
     load_u8,
     load_u32,
-    store,
     vector,
 )
 
 _codes = constant_table(iq3_xxs_codebook().tobytes())
 
 
+@inline
+def _decoded(at: int, group: int, d: Number) -> Vector:
+    codes = _codes()
+    i = at + 2 + group * 8
+    word = load_u32(at + 66 + group * 4)
+    left = rows_of_4(codes, load_u8(i), load_u8(i + 1), load_u8(i + 2), load_u8(i + 3))
+    right = rows_of_4(codes, load_u8(i + 4), load_u8(i + 5), load_u8(i + 6), load_u8(i + 7))
+    numbers = negate_where(concatenate(left, right), signs_of_word(word))
+    scale = d * (f32(0.5) + f32(word >> 28)) * f32(0.5)
+    return floats(numbers) * scale
+
+
 def make_decode() -> Any:
     """`decode(src, dst, k)`."""
-
-    @inline
-    def decode(src: int, dst: int, k: int) -> None:
-        codes = _codes()
-        for block in range(k // 256):
-            at, to = src + block * 98, dst + block * 1024
-            d = load_f16(at)
-            for group in range(8):
-                i = at + 2 + group * 8
-                word = load_u32(at + 66 + group * 4)
-                left = rows_of_4(codes, load_u8(i), load_u8(i + 1), load_u8(i + 2), load_u8(i + 3))
-                right = rows_of_4(codes, load_u8(i + 4), load_u8(i + 5), load_u8(i + 6), load_u8(i + 7))
-                numbers = negate_where(concatenate(left, right), signs_of_word(word))
-                scale = d * (f32(0.5) + f32(word >> 28)) * f32(0.5)
-                store(to + group * 128, floats(numbers) * scale)
-
-    return decode
+    return block_decoder(98, _decoded)
 
 
 _U16x32, _U32x8 = vector("u16", 32), vector("u32", 8)

@@ -65,11 +65,7 @@ def rope_table(
 def position_scale(
     positions: Read[i32], out: Write[f32], n: u32, factor: f32, step: i32, offset: i32, *, GROUP: int = 64
 ) -> None:
-    """out[t] = 1 + factor * log(1 + (positions[t] + offset) // step), rounded down; positions, out [n]."""
+    """out[t] = 1 + factor * log(1 + (positions[t] + offset) // step); positions, out [n]."""
     i = element_number()
     if i < n:
-        position = positions[i] + offset
-        steps = position // step
-        if steps * step > position:
-            steps -= 1
-        out[i] = 1.0 + factor * log(1.0 + f32(steps))
+        out[i] = 1.0 + factor * log(1.0 + f32((positions[i] + offset) // step))

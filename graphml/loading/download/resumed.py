@@ -1,0 +1,252 @@
+"""One file of the hub, downloaded into huggingface-hub's cache: resumed if interrupted, and checked.
+
+huggingface-hub's `http_get` fetches the bytes. Its `hf_hub_download` forgets them when it is interrupted,
+writes as many as a server sends, and compares no sums over HTTP. The layout is that of its cache: the bytes
+in `blobs` under their sum, a link in `snapshots`. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from glob import escape
+from io import FileIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from huggingface_hub import errors
+from huggingface_hub.file_download import http_get
+from huggingface_hub.utils import (
+    WeakFileLock,
+    build_hf_headers,
+    hf_raise_for_status,
+    http_stream_backoff,
+    tqdm,
+)
+
+from graphml.errors import DownloadError
+from graphml.loading.download.advice import reason_of, unreachable
+from graphml.loading.download.cached import partial_of, repository
+from graphml.loading.download.callers_progress import with_progress
+from graphml.pages import let_go
+
+TIMEOUT_S = 20.0
+MOST_BYTES_A_REQUEST = 32 << 30  # servers before large files refuse more than 50 GB in one answer
+
+
+class AnsweredError(DownloadError):
+    """A server answered with something other than the requested bytes; `status` is HTTP's."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of `n_bytes` in one revision of a repository.
+
+    sha256: of its bytes, as the hub lists it for large files; blob_id: git's hash, for others.
+    """
+
+    repo: str
+    commit: str
+    name: str
+    url: str
+    n_bytes: int
+    sha256: str | None
+    blob_id: str
+
+    @property
+    def path(self) -> Path:
+        """The complete file: a link to the blob."""
+        return repository(self.repo) / "snapshots" / self.commit / self.name
+
+    @property
+    def blob(self) -> Path:
+        """The file's bytes, which revisions share."""
+        return repository(self.repo) / "blobs" / (self.sha256 or self.blob_id)
+
+    @property
+    def host(self) -> str:
+        """The server's name, with its port if the address has one."""
+        return urlsplit(self.url).netloc
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the complete file is in the cache."""
+        return _has(self.path, self.n_bytes)
+
+
+def bring(file: HubFile, progress: Callable[[int], None]) -> None:
+    """Download the file unless it is in the cache; progress is called with the bytes there are so far.
+
+    Concurrent callers, in any process, wait for one another. Raises DownloadError for an unreachable server,
+    wrong bytes, and a cache that cannot be written; an error of `progress` comes out unchanged.
+    """
+    if not file.is_here:
+        with_progress(lambda guarded: _bring(file, guarded), progress)
+
+
+def _bring(file: HubFile, progress: Callable[[int], None]) -> None:
+    partial = partial_of(file.repo, file.blob.name, file.name)
+    try:
+        for folder in (file.path.parent, partial.path.parent, partial.lock.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        with WeakFileLock(partial.lock):
+            if not _has(file.blob, file.n_bytes):
+                for other in partial.path.parent.glob(f"*.{escape(partial.path.name.partition('.')[2])}"):
+                    if other != partial.path:  # of another version
+                        other.unlink()
+                _download(file, partial.path, progress)
+            _link(file)
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _download(file: HubFile, part: Path, progress: Callable[[int], None]) -> None:
+    with _Watched(file, part, progress) as out:
+        _fetch(file, out)
+        out.flush()
+        os.fsync(out.fileno())
+        out.seek(0)
+        came = hashlib.file_digest(out, _digest_of(file)).hexdigest()
+        let_go(out.fileno())
+    if came != file.blob.name:
+        part.unlink()
+        kind = "sha256" if file.sha256 else "git's hash"
+        raise DownloadError(f"wanted {file.n_bytes} bytes with {kind} {file.blob.name}, got {came}")
+    part.replace(file.blob)
+
+
+def _digest_of(file: HubFile) -> Callable[[], Any]:
+    """What begins the digest that the blob is named after."""
+    if file.sha256:
+        return hashlib.sha256
+    return lambda: hashlib.sha1(f"blob {file.n_bytes}\0".encode(), usedforsecurity=False)
+
+
+def _fetch(file: HubFile, out: _Watched) -> None:
+    """The bytes that are missing in a partial download."""
+    done, free = out.tell(), shutil.disk_usage(out.path.parent).free
+    if file.n_bytes - done > free:
+        raise DownloadError(
+            f"wanted {file.n_bytes - done} bytes more on the disk of {out.path.parent}, where {free} are free"
+        )
+    out.progress(done)
+    try:
+        if file.n_bytes <= MOST_BYTES_A_REQUEST:
+            http_get(file.url, out, resume_size=done, headers=_headers(), expected_size=file.n_bytes,
+                     tqdm_class=_Silent)  # fmt: skip
+        while (done := out.tell()) < file.n_bytes:
+            stop = min(done + MOST_BYTES_A_REQUEST, file.n_bytes)
+            http_get(file.url, out, headers=_headers(done, stop), expected_size=stop - done,
+                     tqdm_class=_Silent)  # fmt: skip
+    except DownloadError:
+        raise
+    except Exception as error:  # any error of the HTTP client, which depends on its version
+        raise _failed(file, error) from error
+
+
+class _Watched(FileIO):
+    """A partial download, open at its end: reports its size, and holds no more bytes than the file has."""
+
+    def __init__(self, file: HubFile, path: Path, progress: Callable[[int], None]) -> None:
+        super().__init__(path, "a+")
+        self.file, self.path, self.progress = file, path, progress
+        if self.seek(0, os.SEEK_END) > file.n_bytes:
+            self.truncate(0)
+            self.seek(0)
+
+    def write(self, chunk: Any) -> int:
+        """Append a chunk; DownloadError where the server sends too much or the disk takes it not."""
+        if self.tell() + len(chunk) > self.file.n_bytes:
+            raise DownloadError(
+                f"{self.file.host} sends more than the {self.file.n_bytes} bytes it announced"
+            )
+        left = memoryview(chunk)
+        try:
+            while left:
+                left = left[super().write(left) :]
+        except OSError as error:
+            raise _unwritable(self.file, error) from error
+        self.progress(self.tell())
+        return len(chunk)
+
+
+class _Silent(tqdm):  # type: ignore[misc]
+    """huggingface-hub's progress bar, never shown."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **{**keywords, "disable": True})
+
+
+def _link(file: HubFile) -> None:
+    """Put the file into its snapshot, and name the revision as the newest for other programs."""
+    file.path.unlink(missing_ok=True)
+    try:
+        file.path.symlink_to(os.path.relpath(file.blob, file.path.parent))
+    except OSError:  # no links here: huggingface-hub moves the bytes then, too
+        file.blob.replace(file.path)
+    main = repository(file.repo) / "refs" / "main"
+    main.parent.mkdir(exist_ok=True)
+    main.write_text(file.commit, encoding="ascii")
+
+
+def read_range(file: HubFile, start: int, stop: int) -> bytes:
+    """The bytes from `start` up to `stop`. Nothing is stored.
+
+    A server that ignores ranges sends the file from its beginning: bytes before `start` are dropped. Raises
+    DownloadError if the server answers with other bytes, or not at all.
+    """
+    headers = {**_headers(start, stop), "Accept-Encoding": "identity"}
+    held = bytearray()
+    if stop == start:
+        return b""
+    try:
+        with http_stream_backoff("GET", file.url, headers=headers, timeout=TIMEOUT_S) as response:
+            hf_raise_for_status(response)
+            unwanted = start if response.status_code == 200 else 0
+            came = str(response.headers.get("Content-Range", ""))[:80]
+            if response.status_code == 206 and not came.startswith(f"bytes {start}-"):
+                raise DownloadError(f"{file.host} sends {came!r}; wanted bytes {start} on")
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                raise DownloadError(f"{file.host} sends an encoding that was not asked for")
+            for chunk in response.iter_raw():
+                held += chunk[unwanted : unwanted + stop - start - len(held)]
+                unwanted -= min(unwanted, len(chunk))
+                if len(held) == stop - start:
+                    return bytes(held)
+    except DownloadError:
+        raise
+    except Exception as error:  # as above
+        raise _failed(file, error) from error
+    raise DownloadError(f"{file.host} ends its answer at byte {start + len(held)}; wanted {stop}")
+
+
+def _headers(start: int = 0, stop: int = 0) -> dict[str, str]:
+    """Headers of requests for a whole file, or for the bytes from `start` up to `stop`."""
+    wanted = {"Range": f"bytes={start}-{stop - 1}"} if stop else {}
+    return {**build_hf_headers(library_name="graphml"), **wanted}
+
+
+def _failed(file: HubFile, error: Exception) -> DownloadError:
+    if isinstance(error, errors.HfHubHTTPError):
+        status = int(error.response.status_code)
+        return AnsweredError(f"{file.host} answers {status}", status)
+    return DownloadError(unreachable(file.host, reason_of(error), "HF_ENDPOINT"))
+
+
+def _unwritable(file: HubFile, error: OSError) -> DownloadError:
+    return DownloadError(f"cannot write to {repository(file.repo)}: {error}")
+
+
+def _has(path: Path, n_bytes: int) -> bool:
+    with contextlib.suppress(OSError):
+        return path.is_file() and path.stat().st_size == n_bytes
+    return False
