@@ -28,6 +28,7 @@ from graphml.cli.typer_options import flags_given, grouped
 from graphml.errors import UsageError
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
+from graphml.text.template_process import PROCESSES
 
 HELP = "/help lists the commands, Ctrl-D ends."
 
@@ -99,6 +100,7 @@ def chat(
                 conversation = Conversation(None, talk, params, bars, stats)
                 remark(f"{talk.greeted()} at {server}: {HELP}")
             else:
+                PROCESSES.prepare()  # while the model is opened
                 opened = held.enter_context(load(find(model, opening, bars), opening, bars))
                 own = opened.chat(
                     system, limit, n_ctx=ctx, seed=seed_of(seed), variables=given_variables,

@@ -26,6 +26,7 @@ from graphml.cli.ways_of_decoding import Asked, Decoding, Found, chat_prompt_of,
 from graphml.errors import UsageError
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
+from graphml.text.template_process import PROCESSES
 
 Prompt = Annotated[
     str | None,
@@ -79,6 +80,8 @@ def run(
     how = Answer(
         system, raw, params, full, limit, ctx, seed, *asked, captures.patterns, decoding, infill.gap(), json
     )
+    if not (raw or infill.suffix is not None):
+        PROCESSES.prepare()  # while the model is opened
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         session, given, pieces = _begin(opened, text, how, bars)
         if show_prompt and not json:

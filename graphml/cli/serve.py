@@ -37,6 +37,7 @@ from graphml.server.flag_variables import with_variables
 from graphml.server.ignored_flags import PRINTING
 from graphml.server.server_options import DEFAULT_SAMPLING, Limits, ServerOptions
 from graphml.server.told_lines import tell
+from graphml.text.template_process import PROCESSES
 
 DEFAULT_PARALLEL = 8
 SAME_OF_LOAD = (
@@ -70,6 +71,7 @@ def serve(context: typer.Context) -> None:
         names = " ".join(dict.fromkeys(given.ignored))
         tell(f"graphml: serve: without a meaning here: {names}")
     check_binding(options)
+    PROCESSES.prepare()  # while the model is opened
     with Bars(sys.stderr) as bars:
         model = load_model(_path(given, opening, bars), opening, bars.report)
     if opening.template is not None and model.tokenizer is not None:
