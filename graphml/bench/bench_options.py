@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from graphml.bench import test_plan as plan
 from graphml.bench.row_formats import FORMATS
-from graphml.bench.suites import SUITES
 from graphml.bench.value_lists import pairs, whole_numbers, words
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.option_fields import OneOf, Real, Whole, check, option, options_of, same
@@ -144,7 +142,7 @@ class SettingOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The sides, the rounds, and tests that have a name."""
+    """The sides and the rounds."""
 
     backend: tuple[str, ...] = _names(
         (LoadOptions.backend,), "Backends to measure in turns, with commas.", "--backend", metavar="NAMES"
@@ -155,21 +153,12 @@ class RunOptions:
     peer_python: str | None = option(
         None, "The Python that has the peer, if it is not this one.", "--peer-python", metavar="PYTHON"
     )
-    repetitions: int = option(
-        5, "Rounds of each test; cases of a suite may have other defaults.", "--repetitions", "-r",
-        range=Whole(1),
-    )  # fmt: skip
+    repetitions: int = option(5, "Rounds of each test.", "--repetitions", "-r", range=Whole(1))
     no_warmup: bool = option(False, "Time the first run too.", "--no-warmup")
     no_check: bool = option(
         False, "Of several sides: do not compare their logits with the reference's.", "--no-check"
     )
     delay: float = option(0.0, "Seconds to wait before each test.", "--delay", range=Real(0, 3600))
-    suite: str | None = option(
-        None, "Tests with a name: {words}.", "--suite", metavar="NAME", range=OneOf(tuple(SUITES))
-    )
-    case: tuple[str, ...] = _listed(
-        "Only the suite's cases of such a name, as '*Q4_0'.", "--case", metavar="PATTERN"
-    )
 
     def __post_init__(self) -> None:
         check(self, by_flag=True)
@@ -191,10 +180,6 @@ class ServerOptions:
         "--long-prompt", range=Whole(0),
     )  # fmt: skip
     idle: int = option(0, "Connections that stay open and ask nothing.", "--idle", range=Whole(0))
-    faults: int = option(
-        0, "Send so many requests, of which a third leaves, and look whether others are right.", "--faults",
-        range=Whole(0),
-    )  # fmt: skip
     api_key: str | None = option(
         None, "Key of the servers; a path with @ before it: a file that has it.", "--api-key", metavar="KEY"
     )
@@ -207,9 +192,6 @@ class ServerOptions:
 class OutputOptions:
     """What becomes of the rows."""
 
-    plot: Path | None = option(
-        None, "Draw what was measured; needs the extra plots.", "--plot", metavar="FOLDER"
-    )
     output: str = option("md", "What stdout gets: {words}.", "--output", "-o", range=OneOf(tuple(FORMATS)))
     output_err: str | None = option(
         None, "What stderr gets too: {words}.", "--output-err", "-oe", range=OneOf(tuple(FORMATS))
