@@ -31,10 +31,8 @@ from graphml.sampling import SamplingParams
 from graphml.sampling.logit_biases import parse_biases
 from graphml.server.api_keys import keys_in
 from graphml.server.chat_templates import NAMED
-from graphml.server.command_line import Parsed, help_text, parsed
+from graphml.server.command_line import PRINTING, Parsed, help_text, parsed, with_variables
 from graphml.server.draft_names import draft_flags
-from graphml.server.flag_variables import with_variables
-from graphml.server.ignored_flags import PRINTING
 from graphml.server.server_options import DEFAULT_SAMPLING, Limits, ServerOptions
 from graphml.server.told_lines import tell
 from graphml.text.template_process import PROCESSES
