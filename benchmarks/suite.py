@@ -28,8 +28,7 @@ from graphml.bench.job import Job
 from graphml.bench.made_models import bench_model
 from graphml.bench.row_formats import FORMATS
 from graphml.cli.bench import default_model, default_threads, job_of, models_of
-from graphml.cli.console import Bars
-from graphml.cli.two_streams import write_both
+from graphml.cli.console import Bars, write_both
 from graphml.cli.typer_options import flags_given, grouped
 from graphml.errors import GraphmlError, UsageError
 from graphml.option_fields import option, options_of, same

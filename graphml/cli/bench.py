@@ -26,10 +26,9 @@ from graphml.bench.row_formats import FORMATS
 from graphml.cli import bench_server, machine
 from graphml.cli.bench_compare import compare
 from graphml.cli.checks import check_backends, check_file, check_places
-from graphml.cli.console import Bars
+from graphml.cli.console import Bars, write_both
 from graphml.cli.opening import find
 from graphml.cli.options import Source
-from graphml.cli.two_streams import write_both
 from graphml.cli.typer_options import flags_given, grouped
 from graphml.errors import UsageError
 from graphml.loading import discovery

@@ -10,8 +10,7 @@ from graphml.bench.bench_options import LengthOptions, OutputOptions, RunOptions
 from graphml.bench.server_load import ServerLoad
 from graphml.bench.server_rows import FORMATS, measure_servers
 from graphml.cli.checks import key_of
-from graphml.cli.console import Bars
-from graphml.cli.two_streams import write_both
+from graphml.cli.console import Bars, write_both
 from graphml.errors import UsageError
 
 HEEDED = ("-p", "-n", "-r", "--no-warmup")
