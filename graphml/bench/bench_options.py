@@ -1,8 +1,8 @@
 """Options of `graphml bench` as values: each with its type, default, help, range and flags.
 
 Names are llama-bench's where it has them; what opening a model has too comes from `LoadOptions`. The flags of
-the command, their help and the table in docs/benchmarks.md are derived from these fields. Lists of values have
-llama-bench's syntax: `1,2`, `1-4`, `512-2048+512`, `1-32*2`. Measures nothing.
+the command, their help and the table in docs/benchmarks.md are derived from these fields. Lists of values
+have llama-bench's syntax: `1,2`, `1-4`, `512-2048+512`, `1-32*2`. Measures nothing.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from graphml.inspect import profile_table, step_plot, step_table
 from graphml.inspect.mixed_run import MixedRun, mixed_run
 from graphml.inspect.profile import N_GEN, with_times
 from graphml.inspect.profile import profile as measure
-from graphml.inspect.step_trace import step_trace
+from graphml.inspect.trace import step_trace
 from graphml.inspect.trace import trace as trace_events
 
 ROUNDS = 3
