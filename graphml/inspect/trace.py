@@ -1,4 +1,4 @@
-"""Traces in Chrome's format, which ui.perfetto.dev opens: a profile by threads, steps of an engine by sequence.
+"""Traces in Chrome's format, which ui.perfetto.dev opens: a profile by threads, steps by sequences.
 
 Knows samples, steps and their times; nothing of tables or files.
 """
