@@ -194,6 +194,16 @@ def python_child(*arguments: str, **changes: str) -> tuple[list[str], dict[str, 
     return [sys.executable, "-P", *arguments], child_environment({"PYTHONPATH": path, **changes})
 
 
+def confined_python_child(program: Path) -> tuple[list[str], dict[str, str]]:
+    """The same of a Python that runs this file and has nothing of our environment but where libraries are.
+
+    It runs no start-up code of a user or a package.
+    """
+    kept = ("SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+    command, every = python_child("-s", "-S", str(program))
+    return command, {name: every[name] for name in ("PYTHONPATH", *kept) if name in every}
+
+
 def llama_variables() -> dict[str, str]:
     """`LLAMA_ARG_NAME` and `LLAMA_API_KEY`: flags of `graphml serve`, by llama-server's names."""
     return {

@@ -1,6 +1,7 @@
 """Nodes that no kernel runs: worked out in NumPy between two stretches of dispatches.
 
-Knows where values lie on the device, to fetch them and to put results there.
+Knows where values lie on the device, to fetch them and to put results there; and rows of 8 bits in both
+forms, as `graphml.ir.activation_blocks` and as the kernels have them (`products/int8_rows.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from graphml.ir.activation_blocks import ACTIVATIONS, rounded_scales
 from graphml.ir.interpreter import evaluate, together
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Type
@@ -19,7 +21,6 @@ from graphml.ir.ops.leaf import input_leaf, state_leaf
 from graphml.ir.shape import resolve
 from graphml_gpu.dispatch import Part
 from graphml_gpu.driver import Range
-from graphml_gpu.int8_planes import INT8_ROWS, from_planes, to_planes
 from graphml_gpu.memory import Memory
 from graphml_gpu.node_support import viewed
 from graphml_gpu.places import Places
@@ -138,3 +139,31 @@ class Host:
         plain = raw if kind.dtype.numpy is None else raw.view(kind.dtype.numpy)
         shaped = plain.reshape(self._array_shape(kind) if kind.shape else ())
         return from_planes(shaped) if kind.dtype.name == INT8_ROWS else shaped
+
+
+INT8_ROWS = ACTIVATIONS
+"""The dtype whose values lie in planes on a device."""
+_WORDS = 9
+
+
+def to_planes(rows: Array) -> Array:
+    """Blocks of 36 bytes (d, 32 numbers; uint8 [..., groups * 36]) to nine planes of a word each."""
+    blocks = rows.reshape(*rows.shape[:-1], -1, 4 * _WORDS)
+    numbers = np.ascontiguousarray(blocks[..., 4:])
+    totals = numbers.view(np.int8).sum(axis=-1, dtype=np.int32)[..., None].view(np.uint32) & 0x1FFF
+    d = np.ascontiguousarray(blocks[..., :4]).view("<f4")
+    bits = rounded_scales(np.where(np.isnan(d), np.float32(np.inf), d)).view(np.uint32)
+    head = (bits << 1) | totals
+    words = np.concatenate([numbers, head.astype("<u4").view(np.uint8)], axis=-1).view("<u4")
+    return np.ascontiguousarray(np.swapaxes(words, -1, -2)).view(np.uint8).reshape(rows.shape)
+
+
+def from_planes(rows: Array) -> Array:
+    """The way back; an infinite scale, that of a group with a NaN, becomes NaN."""
+    words = rows.view("<u4").reshape(*rows.shape[:-1], _WORDS, -1)
+    blocks = np.ascontiguousarray(np.swapaxes(words, -1, -2)).view(np.uint8)
+    head = np.ascontiguousarray(blocks[..., 32:]).view("<u4")
+    d = ((head >> 1) & 0x7FFFF000).view(np.float32)
+    d = np.where(np.isinf(d), np.float32(np.nan), d).astype("<f4")
+    whole = np.concatenate([d.view(np.uint8), blocks[..., :32]], axis=-1)
+    return whole.reshape(rows.shape)

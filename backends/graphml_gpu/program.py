@@ -19,7 +19,6 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import resolve
 from graphml_gpu.driver import Bytes, Groups, Range, Recording
-from graphml_gpu.failed_steps import of_a_step
 from graphml_gpu.fold import fold
 from graphml_gpu.host import Host, Mark, Missing
 from graphml_gpu.lowered_graph import HostStretch, LoweredGraph, Stretch
@@ -27,7 +26,7 @@ from graphml_gpu.memory import Memory
 from graphml_gpu.node_support import NodeSupport, viewed
 from graphml_gpu.parameters import Parameters
 from graphml_gpu.places import Places
-from graphml_gpu.run_outputs import Outputs
+from graphml_gpu.run_outputs import Outputs, of_a_step
 from graphml_gpu.state import GpuState
 from graphml_gpu.timing import Timer
 from graphml_gpu.tuning import UNTUNED, Tuning

@@ -1,4 +1,4 @@
-"""What a run gives: its outputs, read from the device when they are asked for.
+"""What a run gives: its outputs, read from the device when they are asked for, and the errors of its steps.
 
 Knows values and where they lie; nothing of dispatches.
 """
@@ -6,11 +6,11 @@ Knows values and where they lie; nothing of dispatches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from graphml.errors import BackendError
 from graphml.ir.node import Node
 from graphml.ir.op import Array
-from graphml_gpu.failed_steps import of_a_step
 from graphml_gpu.host import Host
 from graphml_gpu.node_support import value_bytes
 
@@ -51,3 +51,18 @@ class Outputs(Mapping[str, Array]):
         along = [node for node in self._nodes.values() if value_bytes(node.type) <= _SMALL]
         with of_a_step():
             self._host.fetch([*wanted, *along])
+
+
+ADVICE = (
+    "the step counts for nothing: what was held before it is still held, and Model.moved goes on with it on"
+    " another backend; on the command line, --backend cpu"
+)
+
+
+@contextmanager
+def of_a_step() -> Iterator[None]:
+    """Raise a `BackendError` of the driver with what can be done then."""
+    try:
+        yield
+    except BackendError as error:
+        raise BackendError(f"{error}; {ADVICE}") from error

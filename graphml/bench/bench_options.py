@@ -1,23 +1,81 @@
 """Options of `graphml bench` as values: each with its type, default, help, range and flags.
 
 Names are llama-bench's where it has them; what opening a model has too comes from `LoadOptions`. The flags of
-the command, their help and the table in docs/benchmarks.md are derived from these fields. Measures nothing.
+the command, their help and the table in docs/benchmarks.md are derived from these fields. Lists of values
+have llama-bench's syntax: `1,2`, `1-4`, `512-2048+512`, `1-32*2`. Measures nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from graphml.bench import test_plan as plan
 from graphml.bench.row_formats import FORMATS
-from graphml.bench.suites import SUITES
-from graphml.bench.value_lists import pairs, whole_numbers, words
+from graphml.errors import UsageError
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.option_fields import OneOf, Real, Whole, check, option, options_of, same
 from graphml.runtime.load_options import LoadOptions
+
+_RANGE = re.compile(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?")
+MOST = 4096
+LARGEST = 1 << 31
+
+
+def whole_numbers(option: str, given: Sequence[str], least: int = 0) -> list[int]:
+    """The numbers of all the texts, in order; UsageError that names the option for another spelling."""
+    found: list[int] = []
+    for text in given:
+        for part in text.split(","):
+            found += _range(option, part.strip(), least)
+    if len(found) > MOST:
+        raise UsageError(f"{option}: wanted at most {MOST} values; got {len(found)}")
+    return found
+
+
+def _range(option: str, text: str, least: int) -> list[int]:
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            f"{option}: wanted whole numbers such as 1,2 or a range as first-last, first-last+step or "
+            f"first-last*factor; got {text!r}"
+        )
+    first, last = int(match[1]), int(match[2] or match[1])
+    step, multiply = int(match[4] or 1), match[3] == "*"
+    if not least <= first <= last < LARGEST:
+        raise UsageError(f"{option}: wanted {least} or more, rising; got {text!r}")
+    if first < last and (step == 0 or (multiply and (step == 1 or first == 0))):
+        raise UsageError(f"{option}: the range {text!r} never ends")
+    found: list[int] = []
+    while first <= last and len(found) <= MOST:
+        found.append(first)
+        first = first * step if multiply else first + step
+        if step == 0 or (multiply and first == 0):
+            break
+    return found
+
+
+def words(option: str, given: Sequence[str]) -> list[str]:
+    """The words of all the texts, in order; UsageError that names the option for texts without any."""
+    found = [part.strip() for text in given for part in text.split(",") if part.strip()]
+    if given and not found:
+        raise UsageError(f"{option}: wanted at least one name; got {given[0]!r}")
+    return found
+
+
+def pairs(option: str, given: Sequence[str]) -> list[tuple[int, int]]:
+    """Pairs `pp,tg`, one of each text."""
+    found = []
+    for text in given:
+        numbers = whole_numbers(option, [text], 1)
+        if len(numbers) != 2:
+            raise UsageError(f"{option}: wanted tokens of the prompt and after it, as 512,128; got {text!r}")
+        found.append((numbers[0], numbers[1]))
+    return found
+
 
 _LOADING = options_of(LoadOptions)
 _CACHE_TYPES = OneOf(CACHE_DTYPES)
@@ -144,7 +202,7 @@ class SettingOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The sides, the rounds, and tests that have a name."""
+    """The sides and the rounds."""
 
     backend: tuple[str, ...] = _names(
         (LoadOptions.backend,), "Backends to measure in turns, with commas.", "--backend", metavar="NAMES"
@@ -155,21 +213,12 @@ class RunOptions:
     peer_python: str | None = option(
         None, "The Python that has the peer, if it is not this one.", "--peer-python", metavar="PYTHON"
     )
-    repetitions: int = option(
-        5, "Rounds of each test; cases of a suite may have other defaults.", "--repetitions", "-r",
-        range=Whole(1),
-    )  # fmt: skip
+    repetitions: int = option(5, "Rounds of each test.", "--repetitions", "-r", range=Whole(1))
     no_warmup: bool = option(False, "Time the first run too.", "--no-warmup")
     no_check: bool = option(
         False, "Of several sides: do not compare their logits with the reference's.", "--no-check"
     )
     delay: float = option(0.0, "Seconds to wait before each test.", "--delay", range=Real(0, 3600))
-    suite: str | None = option(
-        None, "Tests with a name: {words}.", "--suite", metavar="NAME", range=OneOf(tuple(SUITES))
-    )
-    case: tuple[str, ...] = _listed(
-        "Only the suite's cases of such a name, as '*Q4_0'.", "--case", metavar="PATTERN"
-    )
 
     def __post_init__(self) -> None:
         check(self, by_flag=True)
@@ -191,10 +240,6 @@ class ServerOptions:
         "--long-prompt", range=Whole(0),
     )  # fmt: skip
     idle: int = option(0, "Connections that stay open and ask nothing.", "--idle", range=Whole(0))
-    faults: int = option(
-        0, "Send so many requests, of which a third leaves, and look whether others are right.", "--faults",
-        range=Whole(0),
-    )  # fmt: skip
     api_key: str | None = option(
         None, "Key of the servers; a path with @ before it: a file that has it.", "--api-key", metavar="KEY"
     )
@@ -207,9 +252,6 @@ class ServerOptions:
 class OutputOptions:
     """What becomes of the rows."""
 
-    plot: Path | None = option(
-        None, "Draw what was measured; needs the extra plots.", "--plot", metavar="FOLDER"
-    )
     output: str = option("md", "What stdout gets: {words}.", "--output", "-o", range=OneOf(tuple(FORMATS)))
     output_err: str | None = option(
         None, "What stderr gets too: {words}.", "--output-err", "-oe", range=OneOf(tuple(FORMATS))

@@ -1,4 +1,4 @@
-"""Formats of rows: Markdown in llama-bench's columns, CSV, JSON, JSON lines, SQL or a page.
+"""Formats of rows: Markdown in llama-bench's columns, CSV, JSON, JSON lines or SQL.
 
 Each row is yielded whole as soon as it is received. Knows rows; nothing of terminals. Measures nothing.
 """
@@ -25,7 +25,6 @@ from graphml.bench.cells import (
     steps,
 )
 from graphml.bench.result_rows import SCALARS, Row
-from graphml.bench.results_page import page
 from graphml.errors import GraphmlError
 from graphml.inspect.node_names import printable
 
@@ -174,5 +173,4 @@ def _scalars(row: Row) -> dict[str, Any]:
 
 FORMATS: Mapping[str, Spell] = {
     "md": markdown, "csv": comma_separated, "json": json_array, "jsonl": json_lines, "sql": sql,
-    "html": page,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Runs tests on graphml: a model opened once, sessions for each test, and the cost of each.
+"""Runs tests on graphml: a model opened once, sessions or an engine for each test, and the cost of each.
 
 Runs in its own process; see `side` for the reason.
 """
@@ -15,14 +15,63 @@ import numpy as np
 
 import graphml
 from graphml.api.batch import Batch
+from graphml.api.model import Model
 from graphml.backend import AllocatingDevice, NamedDevice, Progress, StepTime, TimedProgram, no_progress
 from graphml.bench.costs import cost, shares
 from graphml.bench.describe import describe_file, memory_bytes
-from graphml.bench.engine_decoding import EngineDecoding
 from graphml.bench.side import Usage
 from graphml.bench.test_plan import Setting, Test
-from graphml.errors import UsageError
+from graphml.errors import BackendError, UsageError
+from graphml.inspect.mixed_run import endless_engine
 from graphml.inspect.work import Work
+from graphml.runtime.timeline import Step
+
+ROOM = 256
+"""Tokens of the context for what the first sequences generate while the prompts of the last are computed."""
+NO_LIMIT_MS = 1e6  # prompts, which are not timed, take whole steps
+
+
+class EngineDecoding:
+    """An engine with room for a test's sequences, each with a prompt of its own, sampled greedily.
+
+    Timed over the steps in which all of them generate: from a step's planning until its sampled tokens are
+    delivered, with the time between two steps.
+    """
+
+    def __init__(self, model: Model, test: Test) -> None:
+        self._test = test
+        n_ctx = min(model.n_ctx, test.n_ctx + 1 + ROOM)
+        shape = test.n_parallel, max(test.n_depth, 1)
+        self._prompts = np.random.default_rng(0).integers(0, model.n_vocab, shape, np.int32)
+        self._engine = endless_engine(
+            model, n_ctx, max_sequences=test.n_parallel, target_itl_ms=NO_LIMIT_MS, prefix_cache=False
+        )
+
+    def run(self, n_gen: int) -> int:
+        """Nanoseconds of `n_gen` tokens of every sequence, in steps that all of them share."""
+        *others, last = self._prompts
+        with self._engine.timeline() as timeline:
+            handles = [self._engine.submit(ids) for ids in others]
+            self._engine.submit(last, max_tokens=n_gen + 1).result()  # its first token is the prompt's
+            for handle in handles:
+                handle.cancel()
+            for handle in handles:
+                handle.result()
+            shared = [step for step in timeline.steps if self._is_shared(step)]
+        if len(shared) != n_gen:
+            raise BackendError(
+                f"{self._test.name}: wanted {n_gen} steps with a token of each of {self._test.n_parallel} "
+                f"sequences; got {len(shared)}"
+            )
+        return round(1e9 * (shared[-1].end_s - shared[0].begin_s))
+
+    def _is_shared(self, step: Step) -> bool:
+        return step.n_rows == step.n_generating == self._test.n_parallel
+
+    def close(self) -> None:
+        """End the engine."""
+        self._engine.close()
+
 
 PROFILED_TOKENS = 8
 

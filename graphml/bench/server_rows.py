@@ -14,12 +14,11 @@ from statistics import median
 from typing import Any
 
 from graphml.backend import Progress, no_progress
-from graphml.bench.json_rows import as_json
 from graphml.bench.latencies import itl_ms, three, ttft_ms
 from graphml.bench.measure import WORKING
 from graphml.bench.result_rows import NOISY, quartiles
 from graphml.bench.server_load import Outcome, ServerLoad, send
-from graphml.bench.suite_run import aligned, heads
+from graphml.bench.written_rows import aligned, as_json, heads
 from graphml.inspect.node_names import printable
 
 

@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from itertools import tee
 from urllib.parse import urlsplit
 
-import typer
-
 from graphml.bench.bench_options import LengthOptions, OutputOptions, RunOptions, ServerOptions
-from graphml.bench.server_faults import report, send_faults
 from graphml.bench.server_load import ServerLoad
 from graphml.bench.server_rows import FORMATS, measure_servers
 from graphml.cli.checks import key_of
-from graphml.cli.console import Bars, write
-from graphml.cli.two_streams import write_both
+from graphml.cli.console import Bars, write_both
 from graphml.errors import UsageError
 
 HEEDED = ("-p", "-n", "-r", "--no-warmup")
@@ -40,8 +36,6 @@ def check_server(
     for flag, name in (("-o", written.output), ("-oe", written.output_err)):
         if name is not None and name not in FORMATS:
             raise UsageError(f"{flag}: wanted {' or '.join(FORMATS)} of --server; got {name!r}")
-    if written.plot is not None:
-        raise UsageError("--plot: wanted no --server, whose rows are no curves")
 
 
 def run_servers(
@@ -68,27 +62,12 @@ def run_servers(
         )
         for count in servers.clients
     ]
-    if servers.faults:
-        _run_faults(servers, loads[0])
-        return
     rounds = how.repetitions if "-r" in asked else ROUNDS
     with Bars() as bars:
         found = measure_servers(servers.server, loads, rounds, not how.no_warmup, bars.report)
         ours, theirs = tee(found)
         other = FORMATS[written.output_err](theirs) if written.output_err else iter(())
         write_both(FORMATS[written.output](ours), other)
-
-
-def _run_faults(servers: ServerOptions, load: ServerLoad) -> None:
-    """Send requests that fail and others; exit with 1 where one of the others was not answered right."""
-    passed = True
-    for address in servers.server:
-        with Bars() as bars:
-            found = send_faults(address, load, servers.faults, bars.report)
-        write("".join(report(found)))
-        passed = passed and found.passed
-    if not passed:
-        raise typer.Exit(1)
 
 
 def _one(flag: str, values: Sequence[int], asked: Sequence[str], default: int, least: int) -> int:

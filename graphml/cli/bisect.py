@@ -15,12 +15,11 @@ from graphml.cli.console import size, write_json
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 from graphml.inspect import repro
-from graphml.inspect.bisect import Finding, check_alike
+from graphml.inspect.bisect import Finding, check_alike, examine
 from graphml.inspect.bisect import bisect as bisect_run
 from graphml.inspect.findings import as_json, as_text
 from graphml.inspect.judging import Judge
 from graphml.inspect.observe import Observation, observe, restore
-from graphml.inspect.rounds import examine
 from graphml.inspect.route import TOKENS
 
 

@@ -11,23 +11,21 @@ import typer
 
 from graphml.api.chat_prompt import ChatSettings
 from graphml.cli import options
+from graphml.cli.answer_options import template_variables, with_files, with_template
 from graphml.cli.checks import key_of
 from graphml.cli.console import Bars, remark
-from graphml.cli.conversation.commands import take
-from graphml.cli.conversation.completions import completions
+from graphml.cli.conversation.commands import completions, take
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.line_input import LineInput, open_input
-from graphml.cli.conversation.server_chat import ServerChat
-from graphml.cli.conversation.server_fields import fields_of
+from graphml.cli.conversation.server_chat import ServerChat, fields_of
 from graphml.cli.conversation.server_stream import ServerStream
 from graphml.cli.conversation.tool_calls import Permission, offered_tools
 from graphml.cli.opening import find, load, seed_of
-from graphml.cli.structure_files import with_files
-from graphml.cli.template_variables import template_variables, with_template
 from graphml.cli.typer_options import flags_given, grouped
 from graphml.errors import UsageError
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
+from graphml.text.template_process import PROCESSES
 
 HELP = "/help lists the commands, Ctrl-D ends."
 
@@ -99,6 +97,7 @@ def chat(
                 conversation = Conversation(None, talk, params, bars, stats)
                 remark(f"{talk.greeted()} at {server}: {HELP}")
             else:
+                PROCESSES.prepare()  # while the model is opened
                 opened = held.enter_context(load(find(model, opening, bars), opening, bars))
                 own = opened.chat(
                     system, limit, n_ctx=ctx, seed=seed_of(seed), variables=given_variables,

@@ -10,7 +10,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from textwrap import fill
 from types import TracebackType
@@ -21,6 +22,7 @@ from graphml.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
 
 LABELS = {
     "download": "Downloading",
@@ -180,3 +182,11 @@ def write_file(path: Path, text: str, option: str = "") -> None:
 def write_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object."""
     print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None, default=str))
+
+
+def write_both(out: Iterator[str], error: Iterator[str]) -> None:
+    """Write the pieces of each, in turns."""
+    for piece, other in zip_longest(out, error, fillvalue=""):
+        for stream, text in ((sys.stdout, piece), (sys.stderr, other)):
+            stream.write(text)
+            stream.flush()

@@ -12,24 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from graphml import settings
-
 # What of a processor's features matters for products of vectors.
 SIMD = re.compile(
     r"sse4_?[12]|ssse3|avx|avx2|fma|f16c|avx_vnni|avxvnni|avx512\w*|amx_\w+|bmi2|neon|asimd\w*|fphp|sve\w*|i8mm|bf16"
 )
 BANDWIDTH_BYTES = 256 << 20  # larger than the caches of any desktop processor
 BANDWIDTH_ROUNDS = 4
-_MULTIPLY = """
-import time, numpy
-a = numpy.ones((1024, 1024), numpy.float32)
-taken = []
-for _ in range(8):
-    start = time.perf_counter()
-    a @ a
-    taken.append(time.perf_counter() - start)
-print(2 * 1024**3 / min(taken))
-"""
 
 
 def cpu_name() -> str:
@@ -69,22 +57,6 @@ def read_bandwidth(threads: int) -> float:
             list(pool.map(np.bitwise_or.reduce, parts))  # releases the lock, and is not bound by arithmetic
             best = max(best, data.nbytes / (time.perf_counter() - start))
     return best
-
-
-def multiply_rate(threads: int) -> float:
-    """Floating-point operations per second of NumPy's float32 matrix product with so many threads, the best.
-
-    Asked in a process of its own, because a BLAS fixes its threads when it is loaded; 0 if that fails.
-    """
-    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-    command, environment = settings.python_child("-c", _MULTIPLY, **dict.fromkeys(names, str(threads)))
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=True, env=environment
-        )
-        return float(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return 0.0
 
 
 def _cpuinfo() -> str:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from graphml.backend import Device, NamedDevice
-from graphml.bench import step_plot
 from graphml.cli import machine, options
 from graphml.cli.checks import check_target
 from graphml.cli.console import Bars, write_file, write_json
@@ -18,11 +17,11 @@ from graphml.cli.opening import find, load
 from graphml.cli.typer_options import grouped
 from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
-from graphml.inspect import profile_table, step_table
+from graphml.inspect import profile_table, step_plot, step_table
 from graphml.inspect.mixed_run import MixedRun, mixed_run
 from graphml.inspect.profile import N_GEN, with_times
 from graphml.inspect.profile import profile as measure
-from graphml.inspect.step_trace import step_trace
+from graphml.inspect.trace import step_trace
 from graphml.inspect.trace import trace as trace_events
 
 ROUNDS = 3

@@ -12,20 +12,18 @@ import typer
 import graphml
 from graphml.api.chat_prompt import ChatSettings
 from graphml.cli import options
+from graphml.cli.answer_options import Gap, InfillOptions, template_variables, with_files, with_template
 from graphml.cli.captured_values import CaptureOptions
 from graphml.cli.console import Bars, remark, write, write_json
-from graphml.cli.infill_options import Gap, InfillOptions
 from graphml.cli.opening import find, load, seed_of
-from graphml.cli.shown_answer import text_of
-from graphml.cli.speed import speed
-from graphml.cli.structure_files import with_files
-from graphml.cli.template_variables import template_variables, with_template
+from graphml.cli.shown_answer import speed, text_of
 from graphml.cli.token_colours import TokenColours, as_json, in_colours, table_of
 from graphml.cli.typer_options import grouped
 from graphml.cli.ways_of_decoding import Asked, Decoding, Found, chat_prompt_of, found_whole
 from graphml.errors import UsageError
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
+from graphml.text.template_process import PROCESSES
 
 Prompt = Annotated[
     str | None,
@@ -79,6 +77,8 @@ def run(
     how = Answer(
         system, raw, params, full, limit, ctx, seed, *asked, captures.patterns, decoding, infill.gap(), json
     )
+    if not (raw or infill.suffix is not None):
+        PROCESSES.prepare()  # while the model is opened
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
         session, given, pieces = _begin(opened, text, how, bars)
         if show_prompt and not json:

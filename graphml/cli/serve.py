@@ -31,12 +31,11 @@ from graphml.sampling import SamplingParams
 from graphml.sampling.logit_biases import parse_biases
 from graphml.server.api_keys import keys_in
 from graphml.server.chat_templates import NAMED
-from graphml.server.command_line import Parsed, help_text, parsed
+from graphml.server.command_line import PRINTING, Parsed, help_text, parsed, with_variables
 from graphml.server.draft_names import draft_flags
-from graphml.server.flag_variables import with_variables
-from graphml.server.ignored_flags import PRINTING
 from graphml.server.server_options import DEFAULT_SAMPLING, Limits, ServerOptions
 from graphml.server.told_lines import tell
+from graphml.text.template_process import PROCESSES
 
 DEFAULT_PARALLEL = 8
 SAME_OF_LOAD = (
@@ -70,6 +69,7 @@ def serve(context: typer.Context) -> None:
         names = " ".join(dict.fromkeys(given.ignored))
         tell(f"graphml: serve: without a meaning here: {names}")
     check_binding(options)
+    PROCESSES.prepare()  # while the model is opened
     with Bars(sys.stderr) as bars:
         model = load_model(_path(given, opening, bars), opening, bars.report)
     if opening.template is not None and model.tokenizer is not None:

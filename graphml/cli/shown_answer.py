@@ -1,4 +1,4 @@
-"""Reasoning on a terminal: dimmed before the answer; what reads a pipe gets the answer alone.
+"""An answer on a terminal, reasoning dimmed before it; a line about its speed. A pipe gets the answer alone.
 
 Knows events of answers and the terminal; nothing of models.
 """
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from graphml import settings
+from graphml.api.stats import Stats
 from graphml.api.tool_rounds import ChatEvent, ToolResult
 from graphml.cli.console import Bars, write
 from graphml.text.answers import ContentDelta, ReasoningDelta
@@ -46,3 +47,11 @@ def _write(text: str, dimmed: bool) -> None:
     if dimmed:
         sys.stdout.write(PLAIN)
         sys.stdout.flush()
+
+
+def speed(stats: Stats) -> str:
+    """Return the figures of a generation as a line to read."""
+    prompt = f"prompt {stats.n_prompt} tokens, {stats.prefill_tps:.1f}/s; " if stats.n_prompt else ""
+    first = f"; {stats.ttft_s:.2f} s to the first" if stats.n_gen else ""
+    drafts = f"; {stats.n_accepted} of {stats.n_drafted} drafted tokens right" if stats.n_drafted else ""
+    return f"{prompt}answer {stats.n_gen} tokens, {stats.gen_tps:.1f}/s{first}{drafts}"

@@ -2,17 +2,21 @@
 
 Each node is computed again from its inputs in the run, so that a difference is the node's own: on the other
 backend, from the run's own graph (is the kernel wrong?), and from the other's graph (does the rewritten graph
-compute something else?). Knows observations and graphs.
+compute something else?). Some steps run without the fusions that convert to int8, whose rounding hides
+errors. Knows executors, observations and graphs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
+from graphml.compiler.compile import Prepared, prepare
 from graphml.compiler.multi_device import PartsDevice
+from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.inspect.copies import Copied
 from graphml.inspect.coverage import Coverage, coverage
@@ -20,14 +24,17 @@ from graphml.inspect.culprits import Rewritten, Trials, built_names, suspects
 from graphml.inspect.forced import Arrays, extract, is_state, unit
 from graphml.inspect.inside import Inside, look_inside
 from graphml.inspect.judging import Bench, Benches, Check, Judge, Judged, Kind, read
-from graphml.inspect.observe import Observation, Step
+from graphml.inspect.observe import Observation, Step, observe
 from graphml.inspect.probes import probes
+from graphml.inspect.route import FEW, Leg, usual, wide
 from graphml.inspect.tolerances import Difference, difference
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Op
 from graphml.ir.ops.layout import maker
+from graphml.ir.ops.linear import quantize
 from graphml.ir.shape import Symbol
+from graphml.passes.fusion import fusions
 from graphml.passes.fusion_log import Applied
 from graphml.runtime.executor import Executor
 
@@ -268,3 +275,39 @@ def check_alike(a: Observation, executor: Executor) -> None:
                     f"bisect: the saved run is of {a.facts.get('model')}, whose {name} is {node.type}; "
                     f"{executor.file.path} has {'none' if found is None else f'{found.dtype}{found.shape}'}"
                 )
+
+
+BEFORE = " before int8"  # suffix of the names of the steps of that round
+
+
+def examine(
+    executor: Executor, ids: Sequence[int], options: CompileOptions, judge: Judge
+) -> tuple[Observation, Observation, Bisection]:
+    """Run A over all boundaries and the judge over the usual steps; returns the bisection.
+
+    The rounding of int8 hides errors of nodes fused with the conversion; so some steps run without fusing it.
+    """
+    run = observe(executor, ids, options, wide(executor, len(ids)))
+    other = observe(judge.executor, ids, judge.options, usual(min(len(ids), FEW + 1)), in_use=False)
+    apart, rewritten = _before_int8(run, executor, options), _rewritten(executor, options)
+    return run, other, bisect(run, other, judge, apart, rewritten)
+
+
+def _before_int8(run: Observation, executor: Executor, options: CompileOptions) -> Observation | None:
+    """A few steps without the fusions that convert to int8; None if the run has none."""
+    names = {f.name for f in fusions().values() if any(quantize in ops for ops in f.ops())}
+    used = {one.fusion for step in run.steps for one in step.applied} & names
+    if not used:
+        return None
+    legs = [Leg(leg.name + BEFORE, leg.counts, whole=False) for leg in usual(min(len(run.ids), FEW))]
+    return observe(executor, run.ids, options.without(used), legs, in_use=False)
+
+
+def _rewritten(executor: Executor, options: CompileOptions) -> Rewritten:
+    """What the run's passes make of a graph without some fusions."""
+
+    def made(built: Graph, fuse: str, off: Collection[str]) -> Prepared:
+        chosen = CompileOptions(fuse, place=options.place).without(off)
+        return prepare(built, executor.backend, executor.device, chosen)
+
+    return made

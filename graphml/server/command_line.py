@@ -1,20 +1,42 @@
-"""llama-server's command line: flags by their long and short names, read into plain values.
+"""llama-server's command line: flags by their long and short names, and its variables, as plain values.
 
-What graphml's own flags are called is accepted too. Knows names and the types of values; what they mean is
-in `graphml.cli.serve`.
+What graphml's own flags are called is accepted too; so are flags of llama-server that have no meaning here.
+Knows names and the types of values; `graphml.cli.serve` knows what they mean, `graphml.settings` reads the
+environment.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from graphml.errors import UsageError
-from graphml.server.ignored_flags import ALONE, WITH_VALUE
-from graphml.server.preset_flags import PRESETS
 from graphml.similar_names import did_you_mean
+
+_CODER = "--port 8012 -b 1024 -ub 1024 -hf ggml-org/"
+_DRAFT = " -hfd ggml-org/Qwen2.5-Coder-0.5B-Q8_0-GGUF"
+_OSS = "--port 8013 -b 32768 -ub 2048 -np 2 -c 262144 --temp 1 --top-p 1 --top-k 0 --min-p 0.01 -hf ggml-org/"
+_GEMMA = "--port 8014 -hf ggml-org/"
+
+PRESETS: Final = {
+    "--embd-gemma-default": "--port 8011 -b 2048 -ub 2048 -np 32 -c 65536 --embeddings "
+    "-hf ggml-org/embeddinggemma-300M-qat-q4_0-GGUF:embeddinggemma-300M-qat-Q4_0.gguf",
+    "--fim-qwen-1.5b-default": f"{_CODER}Qwen2.5-Coder-1.5B-Q8_0-GGUF:qwen2.5-coder-1.5b-q8_0.gguf",
+    "--fim-qwen-3b-default": f"{_CODER}Qwen2.5-Coder-3B-Q8_0-GGUF:qwen2.5-coder-3b-q8_0.gguf",
+    "--fim-qwen-7b-default": f"{_CODER}Qwen2.5-Coder-7B-Q8_0-GGUF:qwen2.5-coder-7b-q8_0.gguf",
+    "--fim-qwen-7b-spec": f"{_CODER}Qwen2.5-Coder-7B-Q8_0-GGUF:qwen2.5-coder-7b-q8_0.gguf{_DRAFT}",
+    "--fim-qwen-14b-spec": f"{_CODER}Qwen2.5-Coder-14B-Q8_0-GGUF:qwen2.5-coder-14b-q8_0.gguf{_DRAFT}",
+    "--fim-qwen-30b-default": f"{_CODER}Qwen3-Coder-30B-A3B-Instruct-Q8_0-GGUF"
+    ":qwen3-coder-30b-a3b-instruct-q8_0.gguf",
+    "--gpt-oss-20b-default": f"{_OSS}gpt-oss-20b-GGUF:gpt-oss-20b-mxfp4.gguf",
+    "--gpt-oss-120b-default": f"{_OSS}gpt-oss-120b-GGUF",
+    "--vision-gemma-4b-default": f"{_GEMMA}gemma-3-4b-it-qat-GGUF",
+    "--vision-gemma-12b-default": f"{_GEMMA}gemma-3-12b-it-qat-GGUF",
+    "--spec-default": "--spec-type ngram-mod",
+}
+
 
 Reader = Callable[[str], Any]
 
@@ -247,3 +269,107 @@ def help_text() -> str:
     width = max(len(flag.names) for flag in FLAGS) + 2
     lines += [f"  {flag.names.replace(' ', ', '):<{width + 4}} {flag.help}" for flag in FLAGS]
     return "\n".join(lines)
+
+
+_WITH_VALUE: Final = """
+--grp-attn-n --grp-attn-w -tb --threads-batch -C --cpu-mask -Cr --cpu-range --cpu-strict --prio
+--poll -Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch --prio-batch --poll-batch -fa
+--flash-attn -dt --defrag-thold --rpc -lm --load-mode -lzm --lazy-mode -dev --device -ot
+--override-tensor -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -sm --split-mode -ts --tensor-split -mg
+--main-gpu -fit --fit -fitt --fit-target -fitc --fit-ctx -hft
+--hf-token --log-file --log-colors -lv --verbosity --log-verbosity --spec-draft-type-k -ctkd
+--cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft -lcs --lookup-cache-static -lcd
+--lookup-cache-dynamic -ctxcp --ctx-checkpoints --swa-checkpoints -cms
+--checkpoint-min-step -cram --cache-ram -mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device
+--image-min-tokens --image-max-tokens --mtmd-batch-max-tokens --video-fps --video-timestamp-interval
+--video-ffmpeg-dir --path --cors-methods --cors-headers --ui-config --webui-config
+--ui-config-file --webui-config-file --tools --tools-runtime --mcp-servers-config --mcp-servers-json
+--threads-http --cache-reuse --media-path --models-preset --models-max
+--reasoning-budget-message -sps --slot-prompt-similarity
+--log-prompts-dir --spec-draft-threads -td
+--threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft --spec-draft-cpu-mask -Cd
+--cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft --spec-draft-cpu-strict
+--cpu-strict-draft --spec-draft-prio --prio-draft --spec-draft-poll --poll-draft
+--spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-strict-batch
+--cpu-strict-batch-draft --spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch
+--poll-batch-draft --spec-draft-override-tensor -otd --override-tensor-draft --spec-draft-n-cpu-moe
+--spec-draft-ncmoe -ncmoed --n-cpu-moe-draft --spec-synth-len
+--spec-synth-rates --spec-draft-p-split --draft-p-split --spec-draft-p-min --draft-p-min
+--spec-draft-device -devd --device-draft --spec-draft-ngl -ngld --gpu-layers-draft
+--n-gpu-layers-draft --spec-ngram-mod-n-min
+--spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n
+--spec-ngram-simple-size-m --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n
+--spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n
+--spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits --spec-ngram-size-n --spec-ngram-size-m
+--spec-ngram-min-hits
+"""
+_ALONE: Final = """
+--backend_sampling --perf --no-perf -e --escape --no-escape -kvo --kv-offload -nkvo --no-kv-offload
+--repack -nr --no-repack --no-host -cmoe --cpu-moe --check-tensors --op-offload --no-op-offload
+--log-disable --log-jsonl --no-log-jsonl --log-prefix --no-log-prefix --log-timestamps
+--no-log-timestamps -bs --backend-sampling --cache-idle-slots --no-cache-idle-slots -sp --special
+--warmup --no-warmup --spm-infill -cb --cont-batching -nocb --no-cont-batching --mmproj-auto
+--no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload --reuse-port --cors-credentials
+--no-cors-credentials --ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy -ag
+--agent -no-ag --no-agent --models-autoload --no-models-autoload --jinja --no-jinja
+--reasoning-preserve --no-reasoning-preserve --skip-chat-parsing --no-skip-chat-parsing
+--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling
+--no-spec-draft-backend-sampling --mlock --mmap --no-mmap --direct-io --no-direct-io --verbose-prompt
+"""
+PRINTING: Final = {
+    "--list-devices": "`graphml doctor` lists backends and their devices",
+    "-cl": "`graphml models` lists models that are here",
+    "--cache-list": "`graphml models` lists models that are here",
+    "--completion-bash": "`graphml --show-completion` prints completions for a shell",
+}
+"""Flags that print something and serve nothing."""
+WITH_VALUE: Final = frozenset(_WITH_VALUE.split())
+ALONE: Final = frozenset(_ALONE.split()) | PRINTING.keys()
+
+
+PREFIX: Final = "LLAMA_ARG_"
+NAMED_OTHERWISE: Final = {
+    "LLAMA_ARG_BATCH": "--batch-size", "LLAMA_ARG_UBATCH": "--ubatch-size",
+    "LLAMA_ARG_N_PARALLEL": "--parallel", "LLAMA_ARG_ROPE_SCALING_TYPE": "--rope-scaling",
+    "LLAMA_ARG_SPEC_DRAFT_HF_REPO": "--spec-draft-hf", "LLAMA_ARG_THINK": "--reasoning-format",
+    "LLAMA_ARG_THINK_BUDGET": "--reasoning-budget",
+    "LLAMA_ARG_ENDPOINT_METRICS": "--metrics", "LLAMA_ARG_ENDPOINT_PROPS": "--props",
+    "LLAMA_ARG_ENDPOINT_SLOTS": "--slots", "LLAMA_API_KEY": "--api-key",
+    "LLAMA_ARG_NO_ENDPOINT_SLOTS": "--no-slots",
+}  # fmt: skip
+ON: Final = ("on", "enabled", "true", "1")
+OFF: Final = ("off", "disabled", "false", "0")
+WHICH_MODEL: Final = ("model", "hf", "hf_file", "model_url", "docker_repo")
+SAME_MATTER: Final = (
+    WHICH_MODEL, ("template", "template_file"), ("rope_scale", "rope_freq_scale"),
+    ("reasoning", "reasoning_budget"),
+)  # fmt: skip
+"""Values of which a flag says one, so that no variable says another."""
+
+
+def with_variables(given: Parsed, variables: Mapping[str, str]) -> Parsed:
+    """A command line with what variables say besides. UsageError for a value that the flag would refuse."""
+    found = Parsed(dict(given.values), given.model, list(given.ignored))
+    said = {*given.values, *(() if given.model is None else ("model",))}
+    said |= {name for group in SAME_MATTER if said.intersection(group) for name in group}
+    for variable, text in sorted(variables.items()):
+        name = NAMED_OTHERWISE.get(variable, "--" + variable.removeprefix(PREFIX).lower().replace("_", "-"))
+        flag = BY_NAME.get(name)
+        if flag is None:
+            found.ignored.append(variable)
+        elif flag.into not in said:
+            found.values[flag.into] = _value_of(variable, name, text)
+    return found
+
+
+def _value_of(variable: str, name: str, text: str) -> object:
+    flag = BY_NAME[name]
+    if flag.read is None:
+        # llama-server takes any text of a negative one.
+        if not name.startswith("--no-") and text not in ON + OFF:
+            raise UsageError(f"{variable}: wanted {', '.join(ON + OFF)}; got {text!r:.40}")
+        return flag.value if name.startswith("--no-") or text in ON else not flag.value
+    try:
+        return parsed([name, text]).values[flag.into]
+    except UsageError as error:
+        raise UsageError(f"{variable}: {error}") from None

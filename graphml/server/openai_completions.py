@@ -1,4 +1,4 @@
-"""`/v1/completions`: OpenAI's protocol for prompts that are texts or ids.
+"""`/v1/completions`: OpenAI's protocol for prompts that are texts or ids, which `echo` repeats.
 
 Knows that protocol; see https://platform.openai.com/docs/api-reference/completions.
 """
@@ -6,7 +6,7 @@ Knows that protocol; see https://platform.openai.com/docs/api-reference/completi
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,10 +18,10 @@ from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.server.api_errors import wrong_field
-from graphml.server.echoed_prompts import EchoedPrompt
 from graphml.server.event_stream import DONE, EventStream, event, unless_left
 from graphml.server.json_response import gone, json_response
 from graphml.server.llama_completion import final, running_timings
+from graphml.server.prompts import begins_with_text
 from graphml.server.request_body import body_of
 from graphml.server.request_fields import Completion, TextCompletion
 from graphml.server.running_request import Generation
@@ -38,6 +38,35 @@ from graphml.server.service import (
 )
 from graphml.server.shown_logprobs import in_lists
 from graphml.server.text_limits import check_chars
+from graphml.text.tokenizer import Tokenizer
+
+
+class EchoedPrompt:
+    """A prompt's ids as its client knows them. given, number: the field of the request, and which prompt.
+
+    What the server puts before a text, a begin token or a space, is no part of it; ids that a client has sent
+    are all shown, control tokens without text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, ids: Sequence[int], given: Any, number: int) -> None:
+        self._begin = int(begins_with_text(given, number) and bool(ids) and ids[0] == tokenizer.bos)
+        shown = ids[self._begin :]
+        self.pieces = [b"" if tokenizer.is_special(id) else tokenizer.piece_bytes(id) for id in shown]
+        if self.pieces and self.pieces[0]:
+            self.pieces[0] = tokenizer.first_bytes(shown[0])
+
+    @property
+    def text(self) -> str:
+        """The prompt as a text."""
+        return b"".join(self.pieces).decode("utf-8", "replace")
+
+    def scores(self, every: Sequence[TokenLogprobs | None]) -> list[TokenLogprobs | None]:
+        """Those of its pieces, of all ids of the prompt; none without any.
+
+        None for one that nothing is before, or that was not computed since the request ended before.
+        """
+        known = every[self._begin : self._begin + len(self.pieces)]
+        return [*known, *[None] * (len(self.pieces) - len(known))] if every else []
 
 
 async def completions(service: Service, request: Request) -> Response | EventStream:

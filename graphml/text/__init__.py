@@ -1,1 +1,1 @@
-"""Text to ids and back: tokenizers, chat templates and their sandbox, stop strings. Runs no model."""
+"""Text to ids and back: tokenizers, chat templates and their process, stop strings. Runs no model."""

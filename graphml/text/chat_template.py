@@ -1,26 +1,21 @@
 """Chat templates: render a conversation to the model's prompt format, by the template in the model file.
 
-Templates are untrusted programs: they run in `sandbox`, on a copy of the conversation. There is no built-in
-template as a fallback: a wrong one makes a good model look bad. Knows messages and GGUF's template
-keys; knows nothing of tokens or sessions.
+Templates are untrusted programs: they run in a process of their own (`template_process`), on a copy of the
+conversation. There is no built-in template as a fallback: a wrong one makes a good model look bad. Knows
+messages and GGUF's template keys; knows nothing of tokens or sessions.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import CodeType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from graphml.argument_checks import path_of
 from graphml.errors import TemplateError, UsageError
-from graphml.text.sandbox.budget import CURRENT, LONGEST_MESSAGE, Budget, TemplateLimits
-
-if TYPE_CHECKING:
-    import jinja2
+from graphml.text.template_process import PROCESSES, RenderingError, TemplateLimits
 
 __all__ = ["ChatTemplate", "TemplateLimits", "template_names", "template_source", "template_text"]
 
@@ -30,9 +25,7 @@ DEFAULT_NAME = "default"
 LARGEST_SOURCE = 64 * 1024
 LARGEST_FILE_BYTES = 1 << 20
 DEEPEST_DATA = 64
-FILE_NAME = "<chat template>"
-
-T = TypeVar("T")
+LONGEST_LIST = 2000  # of names in an error
 
 
 class ChatTemplate:
@@ -59,13 +52,16 @@ class ChatTemplate:
     ) -> None:
         if not isinstance(source, str):
             raise UsageError(f"source: wanted the template's text, got {type(source).__name__}")
-        importlib.import_module("graphml.text.sandbox.environment")  # which is not the template's time
+        if len(source) > LARGEST_SOURCE:
+            raise TemplateError(
+                f"chat template {name!r} is too long: {len(source):,} characters, limit {LARGEST_SOURCE:,}"
+            )
         self.source = source
         self.name, self.now = name, now
         self._limits = limits
         tokens = {**(special_tokens or {}), "bos_token": bos_token, "eos_token": eos_token}
         self._special_tokens = {key: text for key, text in tokens.items() if text is not None}
-        self._template = self._guarded(Budget(limits, {}), lambda: self._compile(now))
+        self.variables = frozenset(self._answer(None).splitlines())
 
     def render(
         self,
@@ -102,79 +98,14 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
             **kwargs,
         }
-        variables = {key: _copy(value, key) for key, value in given.items()}
-        budget = Budget(self._limits, variables)
-        return self._guarded(budget, lambda: self._run(variables, budget))
+        return self._answer({key: _copy(value, key) for key, value in given.items()})
 
-    def _compile(self, now: Callable[[], datetime]) -> jinja2.Template:
-        # Jinja is imported with the first template: it takes 50 ms, which a command without one need not.
-        import jinja2.nodes
-
-        from graphml.text.sandbox.environment import ChatEnvironment
-        from graphml.text.sandbox.instrument import instrument
-
-        if len(self.source) > LARGEST_SOURCE:
-            raise TemplateError(
-                f"the template is too long: {len(self.source):,} characters, limit {LARGEST_SOURCE:,}"
-            )
-        environment = ChatEnvironment(now)
-        parsed = environment.parse(self.source, filename=FILE_NAME)
-        self.variables = frozenset(
-            one.name for one in parsed.find_all(jinja2.nodes.Name) if one.ctx == "load"
-        )
-        tree = instrument(parsed)
-        code = environment.compile(tree, filename=FILE_NAME)
-        assert isinstance(code, CodeType)
-        return jinja2.Template.from_code(environment, code, environment.make_globals(None))
-
-    def _run(self, variables: dict[str, Any], budget: Budget) -> str:
-        context = self._template.new_context(variables)
-        parts, size = [], 0
-        for part in self._template.root_render_func(context):
-            size += len(part)
-            if size > budget.largest:
-                raise TemplateError(f"the template writes more than {budget.largest:,} characters")
-            parts.append(part)
-        return "".join(parts)
-
-    def _guarded(self, budget: Budget, action: Callable[[], T]) -> T:
-        """Compile or run; any error is raised as a TemplateError with the template's line."""
-        token = CURRENT.set(budget)
+    def _answer(self, variables: dict[str, Any] | None) -> str:
         try:
-            return action()
-        except Exception as error:
-            reason = _reason(error)[:LONGEST_MESSAGE]  # may quote the template's values
-            failure = f"chat template {self.name!r}{self._line(error)}: {reason}"
-        finally:
-            CURRENT.reset(token)
-        # Raised outside of the handler, so that the failed frames and their values are freed.
-        raise TemplateError(failure)
-
-    def _line(self, error: Exception) -> str:
-        import jinja2  # as above
-
-        if isinstance(error, jinja2.TemplateSyntaxError):
-            return f", line {error.lineno}"
-        line, trace = 0, error.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename == FILE_NAME:
-                line = self._template.get_corresponding_lineno(trace.tb_lineno)
-            trace = trace.tb_next
-        return f", line {line}" if line else ""
-
-
-def _reason(error: Exception) -> str:
-    import jinja2  # as above
-
-    if isinstance(error, RecursionError):
-        return "the template calls itself too deeply, or is nested too deeply"
-    if isinstance(error, MemoryError):
-        return "the template needs too much memory"
-    if isinstance(error, SyntaxError):
-        return f"the template does not compile: {error.msg}"
-    if isinstance(error, (TemplateError, jinja2.TemplateError)):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+            return PROCESSES.answer(self.source, variables, self.now().isoformat(), self._limits)
+        except RenderingError as error:
+            line = f", line {error.line}" if error.line else ""
+            raise TemplateError(f"chat template {self.name!r}{line}: {error}") from None
 
 
 def template_names(metadata: Mapping[str, Any]) -> tuple[str, ...]:
@@ -200,7 +131,7 @@ def template_source(metadata: Mapping[str, Any], name: str | None = None) -> str
             " such as the chat_template.jinja beside the original model, or complete text without a chat"
         )
     if wanted not in names:
-        had = ", ".join(names)[:LONGEST_MESSAGE]
+        had = ", ".join(names)[:LONGEST_LIST]
         raise TemplateError(f"the model has no chat template named {wanted!r}; it has: {had}")
     named = f"{KEY}.{wanted}"
     source = metadata[named if named in metadata else KEY]

@@ -1,17 +1,17 @@
-"""An open model file: metadata and tensors, for every kind of file.
+"""An open model file: metadata, tensors, and a fingerprint of them, for every kind of file.
 
 Knows nothing of any file layout.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 
 from graphml.weights.filemap import FileMap
-from graphml.weights.fingerprint import fingerprint_of
 from graphml.weights.metadata import Metadata
 from graphml.weights.tensor import Tensor
 
@@ -41,7 +41,7 @@ class ModelFile:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What distinguishes this model from others; see `graphml.weights.fingerprint`."""
+        """What distinguishes this model from others; see `fingerprint_of`."""
         self.check_unchanged()
         return fingerprint_of(self.metadata, self.tensors)
 
@@ -84,3 +84,25 @@ class ModelFile:
 
     def __repr__(self) -> str:
         return f"ModelFile({str(self.path)!r}, {len(self.metadata)} keys, {len(self.tensors)} tensors)"
+
+
+FIRST_ELEMENTS = 256  # of each array of the metadata, beside its length
+SAMPLE_BYTES = 256
+SAMPLES = 4  # of each tensor, evenly spread, the first and the last bytes among them
+
+
+def fingerprint_of(metadata: Metadata, tensors: Mapping[str, Tensor]) -> str:
+    """Hexadecimal SHA-256 over metadata, names, types and shapes of all tensors, and samples of their bytes.
+
+    Two models that differ only in bytes between the samples have the same one. Requantised tensors, and
+    metadata that are overridden, count as they are in memory.
+    """
+    found = hashlib.sha256()
+    for key in sorted(metadata):
+        found.update(repr((key, *metadata.beginning(key, FIRST_ELEMENTS))).encode())
+    for name, tensor in tensors.items():
+        found.update(repr((name, tensor.dtype, tensor.shape, tensor.n_bytes)).encode())
+        last = max(0, tensor.data.nbytes - SAMPLE_BYTES)
+        for at in sorted({last * i // (SAMPLES - 1) for i in range(SAMPLES)}):
+            found.update(tensor.data[at : at + SAMPLE_BYTES].tobytes())
+    return found.hexdigest()

@@ -62,7 +62,7 @@ def test_a_type_that_is_left_out_is_the_other(keys: Any, values: Any, wanted: An
 
 
 def test_wrong_values_are_named_as_the_command_line_has_them() -> None:
-    with pytest.raises(UsageError, match=r"^-oe: wanted one of md, csv, json, jsonl, sql, html; got 'xml'"):
+    with pytest.raises(UsageError, match=r"^-oe: wanted one of md, csv, json, jsonl, sql; got 'xml'"):
         OutputOptions(output_err="xml")
     with pytest.raises(UsageError, match=r"^-r: wanted a whole number of at least 1, got 0"):
         RunOptions(repetitions=0)

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.plots import lines
+from benchmarks.suite_run import Judged
+from benchmarks.suites import Case
 from graphml.bench import job as jobs
 from graphml.bench.compared_results import compare, verdict
 from graphml.bench.job import Job
 from graphml.bench.logit_check import JUDGE, N_DECODED, RIGHT, WRONG, Checked, checked, tokens
 from graphml.bench.machine_use import Energy, busy_s
 from graphml.bench.measure import Measured, Round, measure
-from graphml.bench.plots import lines
 from graphml.bench.result_rows import Context, Row, rows
 from graphml.bench.row_formats import FORMATS
 from graphml.bench.side import Usage
-from graphml.bench.suite_run import Judged
-from graphml.bench.suites import Case
 from graphml.bench.test_plan import Setting, Test
 from graphml.errors import BackendError
 from graphml.inspect.work import Work

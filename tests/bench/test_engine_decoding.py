@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import graphml
-from graphml.bench.engine_decoding import EngineDecoding
-from graphml.bench.runner import Runner
+from graphml.bench.runner import EngineDecoding, Runner
 from graphml.bench.test_plan import Setting, Test
 from graphml.errors import BackendError
 from tests import tiny_model

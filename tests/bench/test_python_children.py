@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import graphml
+from benchmarks import plots
 from graphml import settings
 from graphml.bench.side import ProcessSide
 from graphml.bench.test_plan import Setting
-from graphml.cli import machine
 from graphml.errors import GraphmlError
 
 PACKAGES = Path(graphml.__file__).parent, Path(graphml.__file__).parents[1] / "backends"
@@ -39,7 +39,7 @@ def test_a_child_has_the_path_of_its_parent(beside: Path) -> None:
 
 
 def test_arithmetic_is_measured_beside_a_folder_of_that_name(beside: Path) -> None:
-    assert machine.multiply_rate(1) > 0
+    assert plots.multiply_rate(1) > 0
 
 
 def test_every_python_is_started_without_the_current_folder() -> None:

@@ -1,22 +1,22 @@
-"""The page that `-o html` writes: whole, escaped, without references; and in a real browser."""
+"""The page of stored rows: whole, escaped, without references; and in a real browser."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from graphml.bench.bar_charts import Bar, chart
+from benchmarks.bar_charts import Bar, chart
+from benchmarks.results_page import main, page
 from graphml.bench.cells import TOO_NOISY
 from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import Row
-from graphml.bench.results_page import page
+from graphml.bench.row_formats import json_array
 from graphml.bench.test_plan import Test
-from graphml.errors import BackendError
+from graphml.errors import UsageError
 from tests.bench.results import made_rows, row
 from tests.browser import Browser
 from tests.inspect.chromium import opened
@@ -121,16 +121,16 @@ def test_a_suite_s_cases_are_named_and_judged() -> None:
     assert "<td>phi-2</td>" in found
 
 
-def test_a_page_that_ends_early_is_whole_and_says_so() -> None:
-    def some() -> Iterator[Row]:
-        yield row()
-        raise BackendError("gone")
-
-    pieces: list[str] = []
-    with pytest.raises(BackendError, match="gone"):
-        pieces.extend(page(some()))
-    assert pieces[-1].endswith("</html>\n")
-    assert "tests are missing" in pieces[-1]
+def test_the_command_reads_rows_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = tmp_path / "rows.json"
+    stored.write_text("".join(json_array(rows())), encoding="utf-8")
+    main([str(stored), "--command", "graphml bench -m 'a b.gguf'"])
+    assert capsys.readouterr().out == text(rows())
+    stored.write_text("[{}]")
+    with pytest.raises(UsageError, match=r"rows.json: wanted the JSON of"):
+        main([str(stored)])
 
 
 def test_bars_begin_at_zero_and_roofs_far_away_are_left_out() -> None:

@@ -12,12 +12,12 @@ from dataclasses import replace
 import pytest
 
 from graphml.bench import test_plan as plan
+from graphml.bench.bench_options import pairs, whole_numbers, words
 from graphml.bench.compared_results import compare, left_over, markdown
 from graphml.bench.measure import Measured, Round, measure, order, warm_up
 from graphml.bench.result_rows import SCALARS, Context, Row, quartiles, rows
 from graphml.bench.row_formats import FORMATS, TABLE
 from graphml.bench.test_plan import Test
-from graphml.bench.value_lists import pairs, whole_numbers, words
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.work import Work
 from tests.bench.results import ENVIRONMENT, FakeSide, made_rows, row

@@ -11,11 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import graphml
-from graphml.bench import server_faults
-from graphml.bench.server_faults import Found, report, send_faults
+from benchmarks import server_faults
+from benchmarks.server_faults import Found, main, report, send_faults
 from graphml.bench.server_load import ServerLoad
 from graphml.server.server_options import ServerOptions
-from tests.cli.test_bench import bench
 from tests.server.running_server import STORIES, running
 
 LOAD = ServerLoad(clients=8, requests=1, n_prompt=12, n_gen=12)
@@ -90,10 +89,12 @@ def test_wrong_answers_errors_and_what_is_left_behind_are_found(
     assert "--deterministic" not in "".join(report(replace(found, wrong=0)))
 
 
-def test_the_command_fails_where_answers_are_wrong(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_fails_where_answers_are_wrong(
+    bad: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(server_faults, "REST_S", 0.1)
-    told = bench("--server", bad, "--faults", "3", "--clients", "1", "-p", "4", "-n", "4", code=1)
-    assert "| NO |" in told.stdout
+    assert main([bad, "--requests", "3", "--clients", "1", "-p", "4", "-n", "4"]) == 1
+    assert "| NO |" in capsys.readouterr().out
 
 
 def test_the_report_tells_what_is_not_known() -> None:

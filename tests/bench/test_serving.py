@@ -8,17 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
 import graphml
-from graphml.bench import serve_run
+from benchmarks import plots, serve_run
+from benchmarks.serve_run import ServeJob, ServeRow, run_loads
+from benchmarks.serving import Load, serve
+from benchmarks.suite import app
+from benchmarks.suites import ServeCase, serve_cases
 from graphml.bench.latencies import Answer, percentiles
-from graphml.bench.serve_run import ServeJob, ServeRow, run_loads
-from graphml.bench.serving import Load, serve
-from graphml.bench.suites import ServeCase, serve_cases
 from graphml.errors import UsageError
 from tests import tiny_model
 from tests.bench.results import ENVIRONMENT
-from tests.cli.test_bench import bench
+from tests.looped import looped
 
 SMALL = Load(clients=3, requests=2, n_prompt=8, n_gen=5)
 
@@ -121,9 +123,14 @@ def test_the_cases() -> None:
     assert not found["8 clients"].n_shared + found["8 clients"].n_long
 
 
+def suite(*arguments: object) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
 def test_the_suite_made_small(path: Path) -> None:
-    small = ["-m", path, "--suite", "serve", "-p", 8, "-n", 4, "-npl", "1,2", "-t", 1, "-r", 1, "--no-warmup"]
-    done = bench(*small, "--case", "2 client*", "-o", "json", "-oe", "md")
+    small = ["serve", "-m", path, "-p", 8, "-n", 4, "-npl", "1,2", "-t", 1, "-r", 1, "--no-warmup"]
+    done = suite(*small, "--case", "2 client*", "-o", "json", "-oe", "md")
+    assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)
     assert [one["suite_case"] for one in rows] == [
         "2 clients",
@@ -135,20 +142,42 @@ def test_the_suite_made_small(path: Path) -> None:
     assert done.stderr.count("\n| 2 clients") == 3
 
 
-@pytest.mark.parametrize(
+@looped(
     ("arguments", "words"),
     [
-        (["-p", "8,16"], "-p: wanted one number of 1 or more for --suite serve; got 8, 16"),
-        (["-n", "1"], "-n: wanted one number of 2 or more for --suite serve; got 1"),
-        (["-d", "8"], "--suite serve: wanted no -d"),
-        (["--peer", "llama.cpp"], "--suite serve: wanted one backend and no --peer"),
-        (["-o", "csv"], "-o: wanted md or json of --suite serve; got 'csv'"),
-        (["--plot", "curve"], "--plot: wanted another suite than serve"),
-        (["--case", "5*"], "--case: wanted a pattern of 1 client, "),
+        (["serve", "-p", "8,16"], "-p: wanted one number of 1 or more for serve; got 8, 16"),
+        (["serve", "-n", "1"], "-n: wanted one number of 2 or more for serve; got 1"),
+        (["serve", "-d", "8"], "serve: wanted no -d"),
+        (["serve", "--peer", "llama.cpp"], "serve: wanted one backend and no --peer"),
+        (["serve", "-o", "csv"], "-o: wanted md or json of serve; got 'csv'"),
+        (["serve", "--case", "5*"], "--case: wanted a pattern of 1 client, "),
+        (["das", "-p", "64", "-n", "8"], "das: wanted no -p, -n"),
+        (["all"], "suite: wanted one of targets, realizar"),
+        (["das", "-r", "1", "-t", "1", "--no-warmup"], "wanted a model with a context of 512"),
     ],
 )
-def test_options_that_the_suite_does_not_have(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert words in bench("-m", path, "--suite", "serve", *arguments, code=2).stderr
+def test_what_a_suite_does_not_have(path: Path, arguments: list[str], words: str) -> None:
+    assert words in str(suite(*arguments, "-m", path).exception)
+
+
+def test_a_suite_is_stored_and_drawn(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    cases = ["--case", "1 seq*", "--case", "2 seq*", "--backend", "cpu,reference"]
+    done = suite("batch", "-m", path, *cases, "-r", 1, "-t", 1, "--no-warmup", "-o", "json")
+    assert [(row["suite_case"], row["test"], row["backends"]) for row in json.loads(done.stdout)] == [
+        (f"{count} sequences", f"tg32{several} sampled @ d64", side)
+        for count, several in ((1, ""), (2, " x2"))
+        for side in ("cpu", "reference")
+    ]
+    stored = tmp_path / "batch.json"
+    stored.write_text(done.stdout, encoding="utf-8")
+    plots.main([str(stored), str(tmp_path / "drawn"), "--roofline", str(path), "-t", "1"])
+    drawn = {one.name: one.read_bytes() for one in (tmp_path / "drawn").iterdir()}
+    assert set(drawn) == {
+        "sequences.png", "speed-cpu.png", "speed-reference.png", "roofline-cpu-prompt.png",
+        "roofline-cpu-generation.png",
+    }  # fmt: skip
+    for content in drawn.values():
+        assert content.startswith(b"\x89PNG")
+        assert len(content) > 10_000
+    assert capsys.readouterr().out.count("drew ") == 5

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from graphml.bench import plots, suite_run
+from benchmarks import plots, suite_run
+from benchmarks.suite_run import Judged, run_cases
+from benchmarks.suites import DEFAULT_MODEL, SUITES, Case, Goal, suite_named
 from graphml.bench.describe import sha256
 from graphml.bench.job import Job
 from graphml.bench.mixes import file_type
 from graphml.bench.shapes import SHAPES
-from graphml.bench.suite_run import Judged, run_cases
-from graphml.bench.suites import DEFAULT_MODEL, SUITES, Case, Goal, suite_named
 from graphml.bench.test_plan import Test
 from graphml.errors import UsageError
 from tests import tiny_model
@@ -32,7 +32,7 @@ def test_every_case_can_be_made() -> None:
             if one.shape != DEFAULT_MODEL:
                 assert one.test.n_ctx <= SHAPES[one.shape].n_ctx
                 assert file_type(one.type).name == one.type
-    with pytest.raises(UsageError, match="--suite: wanted one of targets"):
+    with pytest.raises(UsageError, match="suite: wanted one of targets"):
         suite_named("none")
     assert suite_named("serve", ["1 client*"]).loads == SUITES["serve"].loads[:3]
     with pytest.raises(UsageError, match=r"--case: wanted a pattern of 1 client, 1 client, shared prefix, "):

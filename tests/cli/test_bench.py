@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 from pathlib import Path
 
@@ -151,8 +150,6 @@ def test_compare_ends_with_1_where_something_is_slower(
         (["--backend", "abacus"], "abacus"),
         (["--peer", "llama.cpp", "--peer-python", "/no/python"], "/no/python cannot be started"),
         (["--peer", "llama.cpp", "--peer-python", "cat"], "llama.cpp: its process said what is no answer"),
-        (["--suite", "das", "-p", "64", "-ctk", "q8_0"], "--suite das: wanted no -p, -ctk"),
-        (["--case", "q8"], "--case: wanted --suite too"),
         (["--peer-python", "python"], "--peer-python: wanted --peer too"),
     ],
 )
@@ -173,40 +170,3 @@ def test_a_peer_that_is_not_there_or_dies_is_told(path: Path, tmp_path: Path) ->
     assert "llama-cpp-python is not installed" in bench(*arguments, without, code=1).stderr
     without.write_text("#!/bin/sh\necho out of luck >&2\nexit 3\n")
     assert "llama.cpp: its process ended with 3: out of luck" in bench(*arguments, without, code=1).stderr
-
-
-def test_a_suite_on_one_model(path: Path) -> None:
-    """dasLLAMA's table: three representations, each smaller than the one before."""
-    done = bench(
-        "-m", path, "--suite", "das", "-r", 1, "-t", 1, "--no-warmup", "-o", "jsonl", "-oe", "md", code=2
-    )
-    assert "wanted a model with a context of 512" in done.stderr  # the tiny one has 160
-    assert "--suite: wanted one of targets, realizar" in bench("--suite", "all", code=2).stderr
-
-
-def test_pictures_are_drawn(path: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    bench("-m", path, *SMALL, "-d", "0,8", "--plot", tmp_path / "drawn")
-    drawn = {one.name: one.read_bytes() for one in (tmp_path / "drawn").iterdir()}
-    assert set(drawn) == {
-        "depth.png", "speed-cpu.png", "roofline-cpu-prompt.png", "roofline-cpu-generation.png",
-    }  # fmt: skip
-    for content in drawn.values():
-        assert content.startswith(b"\x89PNG")
-        assert len(content) > 10_000
-    (tmp_path / "file").write_text("")
-    done = bench("-m", path, *SMALL, "--plot", tmp_path / "file", code=2)
-    assert re.search("--plot .*cannot be written", done.stderr)
-    assert done.stdout == ""  # before anything is measured
-    cases = ["--suite", "batch", "--case", "1 seq*", "--case", "2 seq*", "--backend", "cpu,reference"]
-    done = bench(
-        "-m", path, *cases, "-r", 1, "-t", 1, "--no-warmup", "--plot", tmp_path / "curve", "-o", "json"
-    )
-    assert {one.name for one in (tmp_path / "curve").iterdir()} == {
-        "sequences.png", "speed-cpu.png", "speed-reference.png",
-    }  # fmt: skip
-    assert [(row["suite_case"], row["test"], row["backends"]) for row in json.loads(done.stdout)] == [
-        (f"{count} sequences", f"tg32{several} sampled @ d64", side)
-        for count, several in ((1, ""), (2, " x2"))
-        for side in ("cpu", "reference")
-    ]

@@ -14,8 +14,7 @@ from typer.testing import CliRunner, Result
 
 from graphml import UsageError
 from graphml.cli.conversation import input_history
-from graphml.cli.conversation.commands import COMMANDS, parse
-from graphml.cli.conversation.completions import completions
+from graphml.cli.conversation.commands import COMMANDS, completions, parse
 from graphml.cli.conversation.edited_prompt import EditedPrompt
 from graphml.cli.conversation.input_history import InputHistory
 from graphml.cli.conversation.line_input import asked, tidy

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 import graphml
 from graphml import SamplingParams, UsageError
-from graphml.cli.conversation.server_fields import SAME, fields_of
+from graphml.cli.conversation.server_chat import SAME, fields_of
 from graphml.cli.main import app
 from graphml.server.request_fields import ChatCompletion
 from graphml.server.server_options import ServerOptions

@@ -180,7 +180,6 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--peer-python": ("python", ""),
     "--repetitions": (*NO_NUMBER, "0"),
     "--delay": ("x", "-1", "nan", "inf"),
-    "--suite": NO_NAME,
     "--case": ("nonsense", ""),
     "--output-err": NO_NAME,
     "--plot": ("/dev/null/no",),
@@ -191,7 +190,6 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--shared-prefix": (*NO_NUMBER, "-1"),
     "--long-prompt": (*NO_NUMBER, "-1"),
     "--idle": (*NO_NUMBER, "-1"),
-    "--faults": (*NO_NUMBER, "-1"),
 }
 ANY = {"--begins-with", "--prompt", "--system", "--text", "--query", "--python", "--dry-sequence-breaker"}
 """Options whose value may be any text; a Python is started, and only then known to be none."""
@@ -324,8 +322,6 @@ CONTRADICTIONS: list[list[object]] = [
     ["import", "module:nowhere.py", "-o", "x.py", "--weights", "x.gguf"],
     ["import", "module:nowhere.py:make", "-o", "x.py"],
     ["import", "hf:nowhere", "-o", __file__],
-    ["bench", "-m", "MODEL", "--suite", "das", "-p", "64"],
-    ["bench", "-m", "MODEL", "--case", "x"],
     ["bench", "-m", "MODEL", "--server", "http://127.0.0.1:9"],
     ["bench", "--server", "http://127.0.0.1:9", "--api-key", "@/dev/null/no"],
     ["bench", "--server", "http://127.0.0.1:9", "-p", "1,2"],

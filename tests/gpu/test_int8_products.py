@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from graphml_gpu.conversions_in_products import own_rows
 from graphml_gpu.device import GpuDevice
-from graphml_gpu.int8_planes import from_planes, to_planes
+from graphml_gpu.host import from_planes, to_planes
 from graphml_gpu.kernels import formats
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.tuning import KERNELS

@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 
 from graphml.compiler.options import CompileOptions
-from graphml.inspect import rounds
+from graphml.inspect import bisect as bisection
 from graphml.inspect.bisect import Bisection, Finding, bisect
 from graphml.inspect.judging import Judge
 from graphml.inspect.layers import layer_of
@@ -62,9 +62,9 @@ class Opened:
             names = [leg.name for leg in every]
             return every if until is None else every[: names.index(until) + 1]
 
-        with mock.patch.object(rounds, "wide", legs):
+        with mock.patch.object(bisection, "wide", legs):
             judge = Judge(self.b, options, own=self.a.device)
-            return rounds.examine(self.a, ids, self.a.options, judge)[2]
+            return bisection.examine(self.a, ids, self.a.options, judge)[2]
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from graphml.errors import GraphError
 from graphml.ir.builder import complete
 from graphml.ir.dtype import DType
 from graphml.ir.op import Array, Op, Sample
-from graphml.ir.op_claims import may_swap, not_commutative
 from graphml.ir.ops import layout, linear, table
 from graphml.ir.ops.constant import constant
 from graphml.ir.ops.leaf import LEAVES
+from graphml.ir.own_samples import may_swap, not_commutative
 from graphml.ir.shape import max_elements, resolve
 from graphml.passes.fusion import all_ops
 from tests.graphs import ALL, PLAIN, arrays_of, full_attributes, largest, sample_graph, sample_ids

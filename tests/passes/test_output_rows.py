@@ -10,7 +10,7 @@ from graphml.ir.interpreter import interpret
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Op, Sample
-from graphml.ir.op_claims import by_row, not_by_row
+from graphml.ir.own_samples import by_row, not_by_row
 from graphml.ir.shape import Symbol
 from graphml.passes.output_rows import leave_rows_out
 from tests.graphs import PLAIN, arrays_of, full_attributes, largest, sample_ids

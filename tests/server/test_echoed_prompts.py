@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from graphml.server.echoed_prompts import EchoedPrompt
+from graphml.server.openai_completions import EchoedPrompt
 from graphml.server.shown_logprobs import in_lists
 from tests.server.running_server import Running
 

@@ -17,8 +17,7 @@ import pytest
 
 from graphml.cli.serve import check_binding, load_options, server_options
 from graphml.errors import UsageError
-from graphml.server.command_line import BY_NAME, parsed
-from graphml.server.ignored_flags import ALONE, WITH_VALUE
+from graphml.server.command_line import ALONE, BY_NAME, WITH_VALUE, parsed
 from graphml.server.key_limits import KeyLimits
 from graphml.server.server_metrics import memory_metric, own_bytes
 from tests.looped import looped

@@ -282,11 +282,11 @@ def test_threads_share_a_template():
         ("\n\n{{ raise_exception('Roles must alternate') }}", "line 3: Roles must alternate"),
         ("{% macro f() %}\n{{ 1 // 0 }}{% endmacro %}\n{{ f() }}", "line 2: ZeroDivisionError"),
         ("{{ 'a' + 1 }}", "line 1: TypeError"),
-        ("\n{% include 'x' %}", "line 2: {% include %} is not possible"),
-        ("{% import 'os' as os %}", "line 1: {% import %} is not possible"),
-        ("{% extends 'x' %}", "line 1: {% extends %} is not possible"),
-        ("{% block a %}{{ self.a() }}{% endblock %}", "line 1: {% block %} is not possible"),
-        ("{{ messages|tojson(indent=4, separators=5) }}", "line 1: tojson: wanted two separators"),
+        ("\n{% include 'x' %}", "line 2: a chat template cannot load 'x'"),
+        ("{% import 'os' as os %}", "line 1: a chat template cannot load 'os'"),
+        ("{% extends 'x' %}", "line 1: a chat template cannot load 'x'"),
+        ("{% block a %}{{ self.a() }}{% endblock %}", "line 1: the template calls itself too deeply"),
+        ("{{ messages|tojson(indent=4, separators=5) }}", "line 1: TypeError"),
     ],
 )
 def test_errors_name_the_line(source, wanted):

@@ -1,4 +1,4 @@
-"""The commands of a conversation, a value each: name, what it takes, help, function.
+"""The commands of a conversation, a value each: name, what it takes, help, function; and what Tab offers.
 
 Knows what each does to the conversation; nothing of keys. Texts of messages go to stdout, all else to stderr.
 """
@@ -10,6 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from graphml.cli.console import say, write
 from graphml.cli.conversation import sampling_settings
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.message_file import read_messages, write_messages
+from graphml.cli.conversation.sampling_settings import HELP
 from graphml.errors import GraphmlError, UsageError
 from graphml.similar_names import similar
 
@@ -224,3 +226,32 @@ COMMANDS = (
     Command("/stats", "[on|off]", "switches a line about the speed after each answer", _stats),
     Command("/exit", "", "ends the conversation", _exit, ("/quit", "/bye")),
 )
+
+
+def completions(typed: str) -> list[str]:
+    """Return the lines that the typed beginning of one can become."""
+    if not typed.startswith("/"):
+        return []
+    name, space, argument = typed.partition(" ")
+    if not space:
+        return [one.name + (" " if one.takes else "") for one in COMMANDS if one.name.startswith(name)]
+    if name in ("/save", "/load"):
+        found = _paths(argument)
+    elif name == "/set":
+        found = [f"{one} " for one in HELP if one.startswith(argument)]
+    elif name == "/stats":
+        found = [one for one in ("on", "off") if one.startswith(argument)]
+    else:
+        found = []
+    return [f"{name} {one}" for one in found]
+
+
+def _paths(typed: str) -> list[str]:
+    folder, slash, start = typed.rpartition("/")
+    with suppress(OSError, RuntimeError, ValueError):
+        return sorted(
+            f"{folder}{slash}{path.name}{'/' if path.is_dir() else ''}"
+            for path in Path(f"{folder}{slash}").expanduser().iterdir()
+            if path.name.startswith(start) and (start or not path.name.startswith("."))
+        )
+    return []

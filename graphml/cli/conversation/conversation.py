@@ -16,10 +16,8 @@ from typing import Any
 import graphml
 from graphml.api.tools import Tool
 from graphml.cli.console import Bars, print_error, remark, say, write
-from graphml.cli.conversation.server_chat import ServerChat, ServerSession
-from graphml.cli.conversation.server_fields import fields_of
-from graphml.cli.shown_answer import text_of
-from graphml.cli.speed import speed
+from graphml.cli.conversation.server_chat import ServerChat, ServerSession, fields_of
+from graphml.cli.shown_answer import speed, text_of
 from graphml.cli.token_colours import TokenColours
 from graphml.errors import GraphmlError, UsageError
 from graphml.sampling.structured.params_structure import matcher_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from graphml.bench.serving import Load
+from benchmarks.serving import Load
 from graphml.bench.test_plan import Test
 from graphml.errors import UsageError
 
@@ -186,7 +186,7 @@ SUITES: Mapping[str, Suite] = {suite.name: suite for suite in _ALL}
 def suite_named(name: str, patterns: Sequence[str] = ("*",)) -> Suite:
     """The suite of that name, with the cases whose names match a pattern; UsageError if there are none."""
     if name not in SUITES:
-        raise UsageError(f"--suite: wanted one of {', '.join(SUITES)}; got {name!r}")
+        raise UsageError(f"suite: wanted one of {', '.join(SUITES)}; got {name!r}")
     suite = SUITES[name]
     if suite.loads:
         return replace(suite, loads=chosen(suite.loads, patterns))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
-from typing import Any
 
+from benchmarks.suites import Case, Goal
 from graphml.backend import Progress, no_progress
 from graphml.bench.cells import TOO_NOISY, device, notes, of_bandwidth, ratio, speed
 from graphml.bench.job import Job
@@ -20,8 +20,8 @@ from graphml.bench.logit_check import WRONG
 from graphml.bench.measure import measure
 from graphml.bench.result_rows import Row, rows
 from graphml.bench.side import ProcessSide
-from graphml.bench.suites import Case, Goal
 from graphml.bench.test_plan import Setting
+from graphml.bench.written_rows import aligned, heads
 
 Models = Callable[[str, str], str]
 
@@ -178,18 +178,3 @@ def markdown(found: Iterable[Judged]) -> Iterator[str]:
         version = last.build_commit or last.engine_version
         yield f"\nbuild: {version}; {device(last)}; load {last.load_average:.1f} at the beginning\n"
     yield from notes(kept)
-
-
-def heads(columns: Sequence[tuple[str, int, Any]]) -> str:
-    """The names of columns, and the line below. A column: its name, its width (negative: text), its cells."""
-    names = aligned(columns, [name for name, _, _ in columns])
-    return names + aligned(columns, ["-" * (abs(width) - 1) + ":-"[width < 0] for _, width, _ in columns])
-
-
-def aligned(columns: Sequence[tuple[str, int, Any]], cells: Sequence[str]) -> str:
-    """A line of a table."""
-    padded = [
-        cell.rjust(width) if width > 0 else cell.ljust(-width)
-        for cell, (_, width, _) in zip(cells, columns, strict=True)
-    ]
-    return f"| {' | '.join(padded)} |\n"

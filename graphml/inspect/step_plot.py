@@ -5,10 +5,10 @@ Knows what was recorded; measures nothing. matplotlib is imported when something
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from graphml.bench import plots
 from graphml.errors import UsageError
 from graphml.inspect.mixed_run import MixedRun, RequestTimes
 from graphml.inspect.node_names import printable
@@ -19,6 +19,7 @@ MARGIN = 5  # steps before and after what is shown
 LABELLED = 0.04  # of the time shown: waits that have room for their reason
 LANE = 0.8  # of the height that a sequence has
 EDGE: Any = {"edgecolor": "white", "linewidth": 0.3}
+DPI = 120
 INCHES = (10.0, 1.4, 0.32)  # width, height of the rows' panel, height of a lane
 
 
@@ -26,7 +27,22 @@ def ready(path: Path) -> None:
     """UsageError before measuring if the picture cannot be drawn."""
     if path.suffix not in KINDS:
         raise UsageError(f"--plot: wanted a file *.png or *.svg; got {path.name!r}")
-    plots.ready(path.parent)
+    try:
+        import matplotlib
+    except ImportError:
+        raise UsageError(
+            "--plot: matplotlib is not installed; in a clone of graphml: pip install '.[plots]'"
+        ) from None
+    matplotlib.use("Agg")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"--plot {path.parent}: cannot be written: {error.strerror or error}")
 
 
 def draw(path: Path, run: MixedRun) -> None:
@@ -38,7 +54,7 @@ def draw(path: Path, run: MixedRun) -> None:
     width, rows_height, lane_height = INCHES
     height = rows_height + 1.2 + lane_height * len(run.requests)
     figure, (lanes, bars) = pyplot.subplots(
-        2, 1, figsize=(width, height), dpi=plots.DPI, sharex=True,
+        2, 1, figsize=(width, height), dpi=DPI, sharex=True,
         height_ratios=[lane_height * len(run.requests), rows_height],
     )  # fmt: skip
     first, last = _shown(run)
@@ -59,8 +75,13 @@ def draw(path: Path, run: MixedRun) -> None:
     bars.set_ylim(0, 1.1 * most)
     bars.set_xlim(1e3 * (first - arrived), 1e3 * (last - arrived))
     lanes.set_title(f"{printable(run.model)}, {run.backend}: steps of an engine", fontsize="medium")
-    with plots.writing(path.parent):
-        plots.saved(figure, path)
+    try:
+        figure.tight_layout()
+        figure.savefig(path, bbox_inches="tight")
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    finally:
+        pyplot.close(figure)
 
 
 def _rows_of_steps(bars: Any, run: MixedRun, origin: float) -> None:

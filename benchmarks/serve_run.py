@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import graphml
+from benchmarks.serving import TARGET_ITL_MS, WARM_UP, Served, check, serve
+from benchmarks.suite_run import Models
+from benchmarks.suites import ServeCase
 from graphml.api.model import Model
 from graphml.backend import Progress, no_progress
 from graphml.bench.describe import Environment, describe_file
-from graphml.bench.json_rows import as_json
 from graphml.bench.latencies import itl_ms, three, ttft_ms
 from graphml.bench.measure import WORKING
 from graphml.bench.result_rows import NOISY, quartiles
-from graphml.bench.serving import TARGET_ITL_MS, WARM_UP, Served, check, serve
-from graphml.bench.suite_run import Models, aligned, heads
-from graphml.bench.suites import ServeCase
+from graphml.bench.written_rows import aligned, as_json, heads
 from graphml.inspect.node_names import printable
 
 

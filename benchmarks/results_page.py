@@ -1,17 +1,21 @@
 """Rows as a page to publish, in one file without references: charts, table, machine, commands, every round.
 
-Yielded in parts, the table's lines as soon as they are measured. Knows rows; `bar_charts` draws.
+`python -m benchmarks.results_page RESULTS.json... --command "graphml bench -m smollm2" > report.html`. Knows
+rows; `bar_charts` draws.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hashlib
 import html
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.resources import files
+from pathlib import Path
 
-from graphml.bench.bar_charts import Bar, chart
+from benchmarks.bar_charts import Bar, chart
+from benchmarks.stored_rows import read_rows
 from graphml.bench.cells import (
     device,
     logits,
@@ -26,7 +30,6 @@ from graphml.bench.cells import (
 )
 from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import Row
-from graphml.errors import GraphmlError
 from graphml.inspect.node_names import printable
 
 # Title of a chart -> whether its tests have a prompt and tokens after it.
@@ -61,23 +64,13 @@ _JUDGED: Sequence[_Column] = (
 )
 
 
-def page(found: Iterable[Row], shown: Sequence[str] = (), commands: Sequence[str] = ()) -> Iterator[str]:
-    """The page. shown: more columns, by field; commands: the command lines that measured these rows.
-
-    If measuring ends with an error the page is complete nevertheless, with a warning.
-    """
-    kept: list[Row] = []
-    try:
-        for row in found:
-            begin = "" if kept else _begin(row, shown)
-            kept.append(row)
-            yield begin + _line([(cell(row), number) for _, number, cell in _columns(kept[0], shown)])
-    except (GraphmlError, KeyboardInterrupt):
-        if kept:
-            yield _end(kept, commands, "Measuring was ended early: tests are missing here.")
-        raise
-    if kept:
-        yield _end(kept, commands)
+def page(rows: Sequence[Row], shown: Sequence[str] = (), commands: Sequence[str] = ()) -> Iterator[str]:
+    """The page. shown: more columns, by field; commands: the command lines that measured these rows."""
+    if rows:
+        columns = _columns(rows[0], shown)
+        yield _begin(rows[0], shown)
+        yield from (_line([(cell(row), number) for _, number, cell in columns]) for row in rows)
+        yield _end(rows, commands)
 
 
 def _columns(first: Row, shown: Sequence[str]) -> list[_Column]:
@@ -92,7 +85,7 @@ def _columns(first: Row, shown: Sequence[str]) -> list[_Column]:
 
 
 def _begin(first: Row, shown: Sequence[str]) -> str:
-    style = files(__package__).joinpath("results.css").read_text(encoding="utf-8")
+    style = Path(__file__).with_name("results.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     title = html.escape(f"graphml bench: {printable(first.model_type)}, {printable(first.cpu_info)}")
@@ -119,9 +112,9 @@ def _line(cells: Iterable[tuple[str, bool]]) -> str:
     return "<tr>" + "".join(f"<td{_NUMBER * n}>{html.escape(text)}</td>" for text, n in cells) + "</tr>\n"
 
 
-def _end(rows: Sequence[Row], commands: Sequence[str], warning: str = "") -> str:
-    marks = [*(note.strip() for note in notes(rows)), warning]
-    told = "".join(f'<p class="note">{html.escape(one)}</p>\n' for one in marks if one)
+def _end(rows: Sequence[Row], commands: Sequence[str]) -> str:
+    marks = filter(None, (note.strip() for note in notes(rows)))
+    told = "".join(f'<p class="note">{html.escape(one)}</p>\n' for one in marks)
     parts = [_charts(rows), _facts(rows), _commands(commands), _how(rows), _rounds(rows)]
     return f"</tbody></table></div>\n{told}</section>\n" + "".join(parts) + "</main>\n</body>\n</html>\n"
 
@@ -267,3 +260,20 @@ def _rounds(rows: Sequence[Row]) -> str:
         f'<div class="wide" tabindex="0"><table><thead><tr>{heads}</tr></thead>\n'
         f"<tbody>\n{lines}</tbody></table></div></details></section>\n"
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the page of the files that the command line names."""
+    parser = argparse.ArgumentParser(prog="results_page", description=__doc__)
+    parser.add_argument("results", type=Path, nargs="+", metavar="RESULTS.json")
+    parser.add_argument(
+        "--command", action="append", default=[], help="what measured them, as the page says it"
+    )
+    asked = parser.parse_args(arguments)
+    rows = read_rows(asked.results)
+    shown = ["ratio"] if any(row.judge for row in rows) else []
+    sys.stdout.writelines(page(rows, shown, asked.command))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,7 @@
-"""Clients that leave, break off and send nonsense, beside others whose answers must be right: `--faults`.
+"""Clients that leave, break off and send nonsense, beside others whose answers must be right.
+
+`python -m benchmarks.server_faults URL --requests 10000 --clients 32 -p 64 -n 32` exits with 1 where an
+answer is wrong or something is left behind; -p and -n are the words of a prompt and the tokens of its answer.
 
 Each prompt is answered alone first; the same prompt among all the others must get that text. Afterwards the
 server must be at rest, and its memory as it was when warm. Knows addresses, requests and clocks; nothing of
@@ -7,12 +10,14 @@ what answers them.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import random
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -109,7 +114,9 @@ class _Run:
                 try:
                     self._known[number] = await self._asked(client, number, stream=False)
                 except Exception as error:
-                    raise UsageError(f"--faults: wanted a server that answers; got {error!r:.200}") from None
+                    raise UsageError(
+                        f"{self._address}: wanted a server that answers; got {error!r:.200}"
+                    ) from None
                 self._alone_s = time.monotonic() - alone
             await asyncio.gather(*(self._worker(client) for _ in range(self._load.clients)))
             self._found.at_rest = await self._rested(client)
@@ -194,3 +201,23 @@ class _Run:
             return {}
         lines = [one.rpartition(" ") for one in response.text.splitlines() if not one.startswith("#")]
         return {name: float(value) for name, _, value in lines}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Send the faults that the command line asks for; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="server_faults", description=__doc__)
+    parser.add_argument("address", metavar="URL")
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("-p", type=int, default=64)
+    parser.add_argument("-n", type=int, default=32)
+    parser.add_argument("--api-key", default="")
+    asked = parser.parse_args(arguments)
+    load = ServerLoad(asked.clients, 1, asked.p, asked.n, api_key=asked.api_key)
+    found = send_faults(asked.address, load, asked.requests)
+    print("".join(report(found)), end="")
+    return 0 if found.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

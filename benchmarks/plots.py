@@ -1,26 +1,33 @@
 """Plots of a benchmark, with matplotlib: speed against depth, batch, threads; the kernels' roofline.
 
-Knows rows and profiles; measures nothing. matplotlib is imported when something is drawn.
+`python -m benchmarks.plots RESULTS.json FOLDER` draws what was measured; with `--roofline MODEL`, the
+rooflines of that model's kernels too, which are timed here. Knows rows and profiles.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import argparse
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 
-from graphml.bench.bar_charts import FARTHEST
+import graphml
+from benchmarks.bar_charts import FARTHEST
+from benchmarks.stored_rows import read_rows
+from graphml import settings
+from graphml.backend.optional_parts import NamedDevice
 from graphml.bench.cells import device
 from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import Row
-from graphml.errors import UsageError
+from graphml.cli.machine import read_bandwidth
 from graphml.inspect.measured import Profile, Stage
 from graphml.inspect.node_names import printable
+from graphml.inspect.profile import profile
 from graphml.inspect.work import total
 
 # Field of a row -> file name and label of the axis.
@@ -36,62 +43,46 @@ SHARE_LABELLED = 0.01  # of the stage's time
 TITLES = {"pp": "prompt processing", "tg": "generation"}
 LEGEND_INCHES = 0.2  # of a line
 INCHES, DPI = (8.0, 5.0), 120
+_MULTIPLY = """
+import time, numpy
+a = numpy.ones((1024, 1024), numpy.float32)
+taken = []
+for _ in range(8):
+    start = time.perf_counter()
+    a @ a
+    taken.append(time.perf_counter() - start)
+print(2 * 1024**3 / min(taken))
+"""
 Line = tuple[str, list[tuple[float, float, float, float]]]
-
-
-def ready(folder: Path) -> None:
-    """Make the folder; UsageError before measuring if plots cannot be drawn."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise UsageError(
-            "--plot: matplotlib is not installed; in a clone of graphml: pip install '.[plots]'"
-        ) from None
-    matplotlib.use("Agg")
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Within, an error of the file system is a UsageError that names --plot and the folder."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"--plot {folder}: cannot be written: {error.strerror or error}") from None
 
 
 def draw_speeds(folder: Path, rows: Sequence[Row]) -> list[Path]:
     """Draw tokens per second against each field of which rows that are otherwise equal have two values.
 
-    Returns the written files. UsageError for a folder that cannot be written.
+    Returns the written files.
     """
-    with writing(folder):
-        return [_speed(folder, rows, field) for field in AXES if lines(rows, field)]
+    return [_speed(folder, rows, field) for field in AXES if lines(rows, field)]
 
 
 def draw_bars(folder: Path, rows: Sequence[Row]) -> list[Path]:
     """Draw a bar chart for each side: tokens per second of its tests, and the roof set by its memory.
 
-    Returns the written files. UsageError for a folder that cannot be written.
+    Returns the written files.
     """
     sides = dict.fromkeys(row.backends for row in rows)
     found = {side: [row for row in rows if row.backends == side and _is_figure(row)] for side in sides}
-    with writing(folder):
-        return [_bars(folder, side, of, rows) for side, of in found.items() if of]
+    return [_bars(folder, side, of, rows) for side, of in found.items() if of]
 
 
 def draw_rooflines(
-    folder: Path, profile: Profile, backend: str, bandwidth: float, flops: float
+    folder: Path, measured: Profile, backend: str, bandwidth: float, flops: float
 ) -> list[Path]:
     """Draw the roofline of each stage; returns the written files.
 
     bandwidth, flops: bytes and float32 operations per second measured on the backend's device; a roof of 0
     was not measured and is not drawn.
     """
-    with writing(folder):
-        return [_roofline(folder, profile, backend, stage, bandwidth, flops) for stage in profile.stages]
+    return [_roofline(folder, measured, backend, stage, bandwidth, flops) for stage in measured.stages]
 
 
 def _is_figure(row: Row) -> bool:
@@ -211,7 +202,7 @@ def _file_name(side: str) -> str:
 
 
 def _roofline(
-    folder: Path, profile: Profile, backend: str, stage: Stage, bandwidth: float, flops: float
+    folder: Path, measured: Profile, backend: str, stage: Stage, bandwidth: float, flops: float
 ) -> Path:
     """Each kernel's operations per second against those per byte, below the roofs of memory and compute."""
     from matplotlib import pyplot
@@ -232,9 +223,9 @@ def _roofline(
         label = f"{one.name} {one.share:.0%}" if one.share >= SHARE_LABELLED else None
         axes.scatter(one.intensity, one.speed / 1e9, s=30 + 600 * one.share, alpha=0.7, label=label)
     axes.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s", xlim=(left, right))
-    threads = f", {profile.threads} thread{'s' * (profile.threads > 1)}" * bool(flops)  # of the host
+    threads = f", {measured.threads} thread{'s' * (measured.threads > 1)}" * bool(flops)  # of the host
     axes.set_title(
-        f"{printable(profile.model)}, {backend}, {stage.name}{threads}: kernels and their share of the time"
+        f"{printable(measured.model)}, {backend}, {stage.name}{threads}: kernels and their share of the time"
     )
     axes.grid(alpha=0.3, which="both")
     legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize="small")
@@ -281,3 +272,55 @@ def saved(figure: Any, path: Path) -> Path:
     figure.savefig(path, bbox_inches="tight")
     pyplot.close(figure)
     return path
+
+
+def multiply_rate(threads: int) -> float:
+    """Floating-point operations per second of NumPy's float32 matrix product with so many threads, the best.
+
+    Asked in a process of its own, because a BLAS fixes its threads when it is loaded; 0 if that fails.
+    """
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+    command, environment = settings.python_child("-c", _MULTIPLY, **dict.fromkeys(names, str(threads)))
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=True, env=environment
+        )
+        return float(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return 0.0
+
+
+def measure_rooflines(folder: Path, model_path: str, backend: str, threads: int | None) -> list[Path]:
+    """Time a model's kernels, draw their rooflines; no arithmetic is known of a device."""
+    with graphml.load(model_path, backend, threads) as model:
+        room = max(model.n_ctx - 16, 1)
+        measured = profile(model, min(512, room // 2), min(16, room // 4), 2)
+        device = model.executor.device
+        if isinstance(device, NamedDevice):
+            return draw_rooflines(folder, measured, backend, device.bandwidth(), 0.0)
+    count = measured.threads
+    return draw_rooflines(folder, measured, backend, read_bandwidth(count), multiply_rate(count))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Draw what the command line names."""
+    parser = argparse.ArgumentParser(prog="plots", description=__doc__)
+    parser.add_argument("results", type=Path, metavar="RESULTS.json")
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--roofline", metavar="MODEL")
+    parser.add_argument("--backend", default="cpu")
+    parser.add_argument("--threads", "-t", type=int)
+    asked = parser.parse_args(arguments)
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    matplotlib.use("Agg")
+    # A suite's case beside busy processes is no point of a curve.
+    rows = [row for row in read_rows([asked.results]) if "one thread" not in (row.backends, row.peer)]
+    drawn = [*draw_bars(asked.folder, rows), *draw_speeds(asked.folder, rows)]
+    if asked.roofline is not None:
+        drawn += measure_rooflines(asked.folder, asked.roofline, asked.backend, asked.threads)
+    for path in drawn:
+        print(f"drew {path}")
+
+
+if __name__ == "__main__":
+    main()
