@@ -17,8 +17,9 @@ from graphml.api.session import Session
 from graphml.api.tokens import Ids, Token, checked_ids
 from graphml.argument_checks import items_of
 from graphml.errors import UsageError
+from graphml.ir.op import Floats
 from graphml.runtime.committed import Evaluation
-from graphml.runtime.evaluation import Floats, evaluate, evaluate_top_k
+from graphml.runtime.evaluation import evaluate, evaluate_top_k
 from graphml.runtime.executor import Executor
 from graphml.sampling import NextLogits, SamplingParams, TopK, checked_params
 
@@ -58,14 +59,15 @@ class Batch:
 
     def _compile(self, n_tokens: int) -> None:
         """Have the program for steps of so many tokens ready, so that meters count only its running."""
-        self._executor.programs.compiled_for(n_tokens, len(self))
+        room = self.sessions[0].sequence().room
+        room.compile(n_tokens, len(self), False, self._executor.options)
 
     def _evaluate(
         self, sessions: Sequence[Session], begun: Sequence[Evaluation], top_k: bool = False
     ) -> list[Floats]:
         """What was evaluated, a row for each session; nothing where only the `top_k` of each is read."""
-        work = [(one.slot, one.waiting) for one in begun]
-        common = self._executor, work, sessions[0].n_vocab, self._executor.options
+        work = [(one.sequence, one.waiting) for one in begun]
+        common = work, sessions[0].n_vocab, self._executor.options
         rows: list[Floats] = []
         with ExitStack() as meters:
             for session in sessions:

@@ -14,10 +14,10 @@ import numpy as np
 
 from graphml.api.session_sampling import SampledFrom, sampled, sampled_from_known
 from graphml.errors import UsageError
-from graphml.ir.op import Array
-from graphml.runtime.draft_steps import draft_program, drafted_logits
+from graphml.ir.op import Array, Floats
+from graphml.runtime.draft_steps import draft_program
 from graphml.runtime.drafting import DRAFT_ROWS, MOST_AGAIN, Drafts, StepTimes, draft_lengths
-from graphml.runtime.evaluation import Floats
+from graphml.runtime.evaluation import drafted_logits
 from graphml.runtime.model_graphs import HIDDEN
 from graphml.sampling import NextLogits, SamplingParams
 
@@ -41,7 +41,7 @@ def _show_hidden(session: Drafting, hidden: bool) -> None:
         probe.options = replace(probe.options, hidden=hidden)
         probe.watch = None
         if hidden:
-            session.slot().leave_group()
+            session.sequence().share_nothing()
 
 
 class SessionDrafts:
@@ -88,7 +88,7 @@ class SessionDrafts:
             evaluation = session.evaluation()
             ids = np.concatenate([evaluation.waiting, np.array(found, np.int32)])
             probe = session._probe
-            logits = drafted_logits(session._executor, evaluation.slot, ids, probe.options, probe.take)
+            logits = drafted_logits(evaluation.sequence, ids, again, probe.options, probe.take)
             held.evaluated(held.latest, NextLogits(logits[again]))
             session.meter.n_drafted += len(found)
             self._draft, self._rows = found, logits[again + 1 :]
@@ -112,7 +112,7 @@ class SessionDrafts:
         if not count or count < self._drafts.n_min:
             return []
         with executor.lock:
-            return found[:count] if session.slot().keep_before_draft() else []
+            return found[:count] if session.sequence().keep_before_draft() else []
 
     def _saw(self, outputs: Mapping[str, Array]) -> None:
         rows = outputs[HIDDEN]

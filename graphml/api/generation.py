@@ -21,9 +21,8 @@ from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop
 from graphml.argument_checks import count_or_none
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.runtime.cell_mover import check_shifts, shift_tokens
+from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import check_room
-from graphml.runtime.evaluation import check_continues
 from graphml.runtime.overflow import Overflow, n_dropped
 from graphml.runtime.run_ahead import Ahead, steps_ahead
 from graphml.sampling import SamplingParams
@@ -105,7 +104,7 @@ def generation(
 ) -> Iterator[Token]:
     """Evaluate ids, then give tokens; see `Session.generate`. Begun now, not when the first is asked for."""
     executor, tokenizer = session._executor, session._tokenizer
-    check_continues(executor)
+    executor.check_continues()
     checked = checked_ids(ids, session.n_vocab)
     if not len(checked) and not len(session._held) and not session.source:
         raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
@@ -191,8 +190,7 @@ def _decide(session: Generating, params: SamplingParams, limits: Limits, drafts:
         return sampled(session, params)
     if session._ahead is None:
         session._ahead = steps_ahead(
-            session._executor,
-            session.slot(),
+            session.sequence(),
             session._probe.options,
             params,
             session.numbers,
@@ -242,7 +240,7 @@ def _make_room(session: Generating, limits: Limits, count: int) -> None:
     drop = n_dropped(len(session._held), limits.kept, count, session.n_ctx) if limits.full.shifts else 0
     if drop:
         kept = min(limits.kept, len(session._held))
-        session.slot()
-        shift_tokens(session._executor, session._held, kept, drop)
+        session.sequence()
+        session._held.shift(kept, drop)
         session.numbers.kept.forget(kept, drop)
         session.shifts.append((kept, drop))

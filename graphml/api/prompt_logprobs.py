@@ -13,8 +13,7 @@ import numpy as np
 from graphml.api.session_evaluation import evaluated
 from graphml.api.session_sampling import SampledFrom, last_logits
 from graphml.errors import WeightsError
-from graphml.ir.op import Array
-from graphml.runtime.evaluation import Floats
+from graphml.ir.op import Array, Floats
 from graphml.runtime.next_token import no_numbers
 from graphml.sampling import flaw_of
 from graphml.sampling.logprobs import TokenLogprobs, of_row, of_rows

@@ -9,16 +9,16 @@ from graphml.api.stats import Meter
 from graphml.ir.op import Array
 from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor
-from graphml.runtime.source_text import check_source, encode, encoder_program
+from graphml.runtime.source_text import check_source, encoder_program
 
 
 def read_source(executor: Executor, held: Committed, ids: Array, n_ctx: int, meter: Meter) -> None:
     """Have the encoder read the ids in place of all that a session holds; compiling is not timed."""
     check_source(executor, len(ids), n_ctx)
-    before, slot = held.begin_source()
-    encoder_program(executor, len(slot.cache.lengths))
+    before, sequence = held.begin_source()
+    encoder_program(executor, sequence.room.n_sequences)
     with meter.prompt(len(ids)):
-        encode(executor, {slot.sequence: ids}, slot.cache, slot.state)
+        sequence.read_source(ids)
     held.commit_source(before, ids)
 
 

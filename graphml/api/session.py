@@ -23,15 +23,15 @@ from graphml.argument_checks import count_up_to, seed_or_random
 from graphml.backend import Progress, no_progress
 from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError
-from graphml.ir.op import Array
+from graphml.ir.op import Array, Floats
 from graphml.runtime.adapter_options import Scaled, with_adapters
-from graphml.runtime.cell_mover import check_shifts, shift_tokens
+from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import Captured, Committed, Evaluation
-from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
-from graphml.runtime.forked_slot import forked_slot
+from graphml.runtime.pinned import Pinned
 from graphml.runtime.run_ahead import Ahead
-from graphml.runtime.slots import Slot, session_slot
+from graphml.runtime.sequence_arrays import copy_sequence
+from graphml.runtime.shared_room import session_sequence
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, checked_params
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import Structured
@@ -81,7 +81,9 @@ class Session:
         self.prompt_logprobs: list[TokenLogprobs | None] = []
         self.meter = Meter()
         self.set_seed(seed)
-        self._held = Committed(session_slot(executor, self._probe.options, n_ctx)) if held is None else held
+        self._held = (
+            Committed(session_sequence(executor, self._probe.options, n_ctx)) if held is None else held
+        )
         self._held.hide(not prefix_cache)
 
     @property
@@ -147,7 +149,7 @@ class Session:
         kept = count_up_to("n_past", n_past, self.n_past, "what the session holds")
         self._turn += 1
         if kept < self.n_past:
-            self.slot()
+            self.sequence()
             self._held.rewind(kept)
 
     def shift(self, keep: int, drop: int) -> None:
@@ -160,15 +162,19 @@ class Session:
         first = count_up_to("keep", keep, self.n_past, "what the session holds")
         count = count_up_to("drop", drop, self.n_past - first, "what it holds behind those")
         self._turn += 1
-        self.slot()
+        self.sequence()
         if count:
-            shift_tokens(self._executor, self._held, first, count)
+            self._held.shift(first, count)
             self.numbers.kept.forget(first, count)
 
     def fork(self) -> Session:
         """Another session that holds the same and goes on the same way, independent of this one."""
-        executor, probe, slot = self._executor, self._probe.copy(), self.slot()
-        held = Committed(forked_slot(executor, probe.options, slot))
+        executor, probe, sequence = self._executor, self._probe.copy(), self.sequence()
+        copy = session_sequence(executor, probe.options, self.n_ctx)
+        if not sequence.shares:
+            copy.share_nothing()  # what it holds may have been computed with adapters that are set no more
+        copy_sequence(sequence, copy)
+        held = Committed(copy)
         held.take(self._held.latest)
         own = executor, self._tokenizer, self.n_vocab, self.n_ctx, self.seed, self._progress, probe, held
         made = Session(*own, self._finds, self._draft)
@@ -239,7 +245,7 @@ class Session:
         Captured values and patches are left out. A saved session is replaced, another file a UsageError.
         chat: what a conversation is besides.
         """
-        held = self._executor, self._probe.options, self.slot(), self._held
+        held = self._executor, self._probe.options, self.sequence(), self._held
         save_session(*held, Settings(self.n_ctx, self.seed, self.numbers, self.chooses), path, chat)
 
     def close(self) -> None:
@@ -261,7 +267,7 @@ class Session:
 
     def begin(self, new: bool = True) -> None:
         """A new use: what ran before is over, figures and reasons start anew; not `new`: a cancel counts."""
-        self.slot()
+        self.sequence()
         self._executor.programs.check_file()
         self._ahead, self._structured = None, Structured()
         self._turn += 1
@@ -273,14 +279,13 @@ class Session:
 
     def _compile(self, count: int, all_logits: bool = False) -> None:
         """Have the program for so many ids ready, so that the meter counts only its running."""
-        slot = self.slot()
-        waiting = count + self.n_past - slot.length
-        programs, options = self._executor.programs, self._probe.options
-        programs.compiled_for(waiting, slot.cache.n_program(1), all_logits, options)
+        sequence = self.sequence()
+        waiting = min(count + self.n_past - sequence.n_computed, self._executor.max_chunk)
+        sequence.room.compile(waiting, 1, all_logits, self._probe.options)
 
     def evaluation(self, ids: Array = NO_IDS) -> Evaluation:
         """Begin to evaluate the tokens that are not evaluated yet, and `ids`; `commit` ends it."""
-        self.slot()
+        self.sequence()
         return self._held.begin(self.n_ctx, ids)
 
     def commit(self, done: Evaluation, next_logits: NextLogits, all_logits: bool = False) -> None:
@@ -288,7 +293,7 @@ class Session:
         probe = self._probe
         self._held.commit(done, next_logits, probe.finish(all_logits), probe.keeps_history)
 
-    def slot(self) -> Slot:
+    def sequence(self) -> Pinned:
         """Where the keys and values are, after the step ahead is dropped; UsageError once it is closed."""
         if self._held.closed or self._executor.closed:
             raise UsageError("the session, or its model, was closed")

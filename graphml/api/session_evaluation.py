@@ -5,6 +5,7 @@ A part of `Session` in a file of its own: it works on the session's tokens, prog
 
 from __future__ import annotations
 
+import contextlib
 from typing import Protocol
 
 import numpy as np
@@ -13,11 +14,10 @@ from graphml.api.capture import Probe
 from graphml.api.stats import Meter
 from graphml.api.tokens import NO_IDS
 from graphml.backend import Progress
-from graphml.ir.op import Array
+from graphml.ir.op import Array, Floats
 from graphml.runtime.committed import Evaluation
-from graphml.runtime.evaluation import Floats, evaluate, evaluate_top_k, never
+from graphml.runtime.evaluation import evaluate, evaluate_top_k, never
 from graphml.runtime.executor import Executor
-from graphml.runtime.shared_prompt import shared_prompt
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams
 
 _NO_LOGITS: Floats = np.empty(0, np.float32)
@@ -55,14 +55,18 @@ def evaluated(
     evaluation, probe = session.evaluation(ids), session._probe
     probe.begin()
     cancelled = (lambda: session._cancelled) if by is not None and len(ids) else never
-    with shared_prompt(evaluation, cancelled, session._finds and not all_logits) as n_cached:
+    sequence = evaluation.sequence
+    shared: contextlib.AbstractContextManager[int] = contextlib.nullcontext(0)
+    if sequence.shares and session._finds and not all_logits and len(evaluation.waiting) > 1:
+        shared = sequence.room.prompt(sequence, evaluation.all_ids, cancelled)
+    with shared as n_cached:
         session.meter.n_cached += n_cached
-        work = [(evaluation.slot, evaluation.waiting[n_cached:])]
-        common = session._executor, work, session.n_vocab, probe.options
+        work = [(sequence, evaluation.waiting[n_cached:])]
+        common = work, session.n_vocab, probe.options
         if by is not None and session.reads_top_k(by):
-            by_all = [(by, session.numbers)], probe.take, cancelled, session._progress
-            for one in evaluate_top_k(*common, *by_all):
-                session.commit(evaluation, NextLogits(one), all_logits)
+            of_all = [(by, session.numbers)]
+            for top in evaluate_top_k(*common, of_all, probe.take, cancelled, session._progress):
+                session.commit(evaluation, NextLogits(top), all_logits)
             return _NO_LOGITS
         found = evaluate(*common, all_logits, probe.take, cancelled, session._progress)
         if not found:

@@ -10,10 +10,10 @@ from typing import Protocol
 from graphml.api.session_evaluation import Evaluating, evaluated
 from graphml.api.tokens import NO_IDS
 from graphml.errors import UsageError
+from graphml.ir.op import Floats
 from graphml.runtime.committed import Committed
-from graphml.runtime.evaluation import Floats
 from graphml.runtime.next_token import next_token
-from graphml.runtime.slots import Slot
+from graphml.runtime.pinned import Pinned
 from graphml.sampling import SamplingParams
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import Structured
@@ -27,13 +27,13 @@ class SampledFrom(Evaluating, Protocol):
     _held: Committed
     _structured: Structured
 
-    def slot(self) -> Slot:
+    def sequence(self) -> Pinned:
         """Where the keys and values are."""
 
 
 def last_logits(session: SampledFrom) -> Floats:
     """See `Session.logits`."""
-    session.slot()
+    session.sequence()
     held = session._held
     if not len(held):
         raise UsageError("logits: wanted a session that holds tokens; evaluate some first")
@@ -46,7 +46,7 @@ def last_logits(session: SampledFrom) -> Floats:
 
 def sampled(session: SampledFrom, params: SamplingParams) -> int:
     """See `Session.sample`."""
-    session.slot()
+    session.sequence()
     held = session._held
     if not len(held):
         raise UsageError("sample: wanted a session that holds tokens; evaluate some first")

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from graphml.backend import State
+from graphml.ir.cells import BLOCK_SIZE, cells_of
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
 from graphml.runtime.source_text import encoder_program
 from graphml.runtime.step_inputs import write, write_blocks, write_factors
 from graphml.runtime.step_plan import StepPlan

@@ -74,12 +74,13 @@ class RequestAdapters:
         if FACTORS not in feed:
             return
         factors, end = feed[FACTORS], 0
+        own = (plan.options or self._options).factors
         for rows in plan.rows:
             first, end = end, end + rows.count
             factors[first:end] = 0.0
             request = rows.sequence.request
             if request.adapters is None:
-                factors[first:end, : len(self._options.factors)] = self._options.factors
+                factors[first:end, : len(own)] = own
             positions = np.arange(rows.start, rows.start + rows.count)
             for one in request.adapters or ():
                 column = factors[first:end, options.adapters.index(one.adapter)]

@@ -17,7 +17,7 @@ from graphml.errors import UsageError, WeightsError
 from graphml.runtime import compiled_programs
 from graphml.runtime import executor as executor_module
 from graphml.runtime.memory_needed import arena_bytes
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.pinned import Room
 from tests import tiny_model
 
 IDS = [5, 6, 7]
@@ -175,13 +175,12 @@ def test_closing_waits_for_what_is_at_work(where: str, path: Path, monkeypatch: 
 
 def test_graphs_of_a_closed_model(path: Path) -> None:
     model = graphml.load(path, "reference")
-    cache = PagedCache(64, 32)
     model.close()
     for use in (
         lambda: model.executor.build(1, 1),
         lambda: arena_bytes(model.executor),
         lambda: model.executor.recurrent,
-        lambda: model.executor.state(cache),
+        lambda: Room(model.executor, model.executor.options, 64),
     ):
         with pytest.raises(UsageError, match=r"tiny\.gguf: the model was closed"):
             use()

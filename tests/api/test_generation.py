@@ -12,6 +12,7 @@ import pytest
 import graphml
 from graphml import SamplingParams
 from graphml.api import generation
+from graphml.runtime.runner import Runner
 from tests import tiny_model
 from tests.api.tokens import ONLY_A, greedy_ids
 from tests.looped import looped
@@ -193,13 +194,13 @@ def test_cancel_from_another_thread(model: graphml.Model, ids: list[int]) -> Non
 
 def test_cancel_ends_a_long_prompt(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     session = model.session()
-    step = model.executor.values
+    step = Runner.run
 
     def step_and_cancel(*arguments: Any, **options: Any) -> Any:
         session.cancel()
         return step(*arguments, **options)
 
-    monkeypatch.setattr(model.executor, "values", step_and_cancel)
+    monkeypatch.setattr(Runner, "run", step_and_cancel)
     assert list(session.generate([4] * 100, SamplingParams(), 5)) == []
     assert session.stop_reason == "cancel"
     assert session.n_past == 0

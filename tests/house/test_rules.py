@@ -35,7 +35,7 @@ def test_files_stay_small() -> None:
         str(path.relative_to(ROOT)): lines
         for root in ("graphml", "quant", "backends", "models")
         for path in (ROOT / root).rglob("*.py")
-        if (lines := len(path.read_text().splitlines())) > 350 and path.name != "codebooks.py"
+        if (lines := len(path.read_text().splitlines())) > 500 and path.name != "codebooks.py"
     }
     assert not long
 
