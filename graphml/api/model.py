@@ -18,7 +18,6 @@ from graphml.api.draft_model import DraftModel
 from graphml.api.embedding import EmbeddingMethods
 from graphml.api.engine import Engine
 from graphml.api.engine_opening import check_deterministic
-from graphml.api.moved_session import go_on_from
 from graphml.api.request_handle import generate
 from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
@@ -111,7 +110,7 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
         """
         made = self.session(session.n_ctx)
         try:
-            go_on_from(made, session)
+            made.go_on_from(session)
         except BaseException:
             made.close()
             raise

@@ -113,8 +113,8 @@ class Committed:
 
     @property
     def _sequence(self) -> Pinned:
-        if self._cells is None:
-            raise UsageError("the session was closed")
+        if self._cells is None or self._cells.room.executor.closed:
+            raise UsageError("the session, or its model, was closed")
         return self._cells
 
     def close(self) -> None:
@@ -150,7 +150,8 @@ class Committed:
     def begin(self, n_ctx: int, ids: Array) -> Evaluation:
         """Begin to evaluate what waits and `ids`; ContextFullError where `n_ctx` tokens are too few."""
         sequence = self.rolled_back()
-        check_room(n_ctx, len(self), len(ids))
+        if len(ids):
+            check_room(n_ctx, len(self), len(ids))
         before = self.latest = replace(self.latest)  # so that an evaluation around this one cannot commit
         held = np.array(before.ids[before.n_evaluated :], np.int32)
         return Evaluation(before, sequence, ids, np.concatenate([held, ids]))
@@ -163,11 +164,12 @@ class Committed:
         keep_history: bool = False,
     ) -> None:
         """The evaluation is done: its ids and cells belong to the session now, and this follows them."""
-        self._check(done.before, done.sequence.n_computed == done.n_done)
+        n_done = done.n_done
+        self._check(done.before, done.sequence.n_computed == n_done)
         found = done.before.captured if captured is None else captured
         history = (*done.before.history, found) if keep_history else done.before.history
         ids = done.before.ids
-        made = Commit(ids, done.n_done, done.n_done, done.before.source, next_logits, found, history)
+        made = Commit(ids, n_done, n_done, done.before.source, next_logits, found, history)
         ids[done.before.n_tokens :] = done.ids.tolist()
         self.latest = made
 

@@ -6,7 +6,7 @@ Knows sequences, steps and logits; nothing of text, sampling or why something is
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -19,6 +19,7 @@ from graphml.ir.op import Array, Floats
 from graphml.pages import out_of_memory
 from graphml.runtime.pinned import Pinned
 from graphml.runtime.sampled_rows import device_settings_of, top_k_of
+from graphml.runtime.step_plan import Rows
 from graphml.sampling import PeekableRandom, SamplingParams, TopK
 
 Work: TypeAlias = Sequence[tuple[Pinned, Array]]
@@ -26,21 +27,12 @@ Step: TypeAlias = list[tuple[int, int, int]]
 Take: TypeAlias = Callable[[Mapping[str, Array]], None]
 
 
-def _nothing(outputs: Mapping[str, Array]) -> None:
-    """Take nothing of a step."""
-
-
-def never() -> bool:
-    """Nobody cancels."""
-    return False
-
-
-def _steps(lengths: Sequence[int], n_batch: int, max_chunk: int) -> Iterator[Step]:
+def _steps(lengths: Sequence[int], n_batch: int, max_chunk: int) -> list[Step]:
     """Steps that take each sequence's tokens in turn: (sequence, first token, behind the last).
 
     max_chunk: most tokens of one sequence in a step.
     """
-    taken = [0] * len(lengths)
+    taken, steps = [0] * len(lengths), list[Step]()
     while True:
         step: Step = []
         room = n_batch
@@ -51,8 +43,8 @@ def _steps(lengths: Sequence[int], n_batch: int, max_chunk: int) -> Iterator[Ste
                 taken[i] += count
                 room -= count
         if not step:
-            return
-        yield step
+            return steps
+        steps.append(step)
 
 
 def evaluate(
@@ -60,66 +52,51 @@ def evaluate(
     n_vocab: int,
     options: CompileOptions,
     all_logits: bool = False,
-    take: Take = _nothing,
-    cancelled: Callable[[], bool] = never,
+    by: Sequence[tuple[SamplingParams, PeekableRandom]] = (),
+    take: Take | None = None,
+    cancelled: Callable[[], bool] | None = None,
     progress: Progress = no_progress,
-) -> list[Floats]:
+) -> list[Floats | TopK]:
     """Append ids (at least one) to each sequence of a room: for each the logits float32 [rows, n_vocab].
 
-    rows: 1, after the last id, or all_logits: after each. take: gets the outputs of every step. An empty list
-    when cancelled. Then, and after an error, sequences may hold more: the caller rolls them back.
+    rows: 1, after the last id, or all_logits: after each. by: by what the next token of each is sampled, for
+    an executor that `has_top_k`: then the top k of its last row comes back, and the device samples, too,
+    where it can. take: gets the outputs of every step. An empty list when cancelled. Then, and after an
+    error, sequences may hold more: the caller rolls them back.
     Where tokens see later ones, all of a text must come at once: a UsageError otherwise.
     """
-    lengths = [len(ids) for _, ids in work]
+    lengths, logits, tops = list[int](), list[Floats](), dict[int, TopK]()
     try:
-        out = [np.empty((length if all_logits else 1, n_vocab), np.float32) for length in lengths]
+        for _, ids in work:
+            lengths.append(len(ids))
+            logits.append(np.empty((0 if by else len(ids) if all_logits else 1, n_vocab), np.float32))
     except MemoryError as error:
         raise out_of_memory(f"logits of {sum(lengths)} tokens", error, "give fewer tokens at once") from None
+    for (sequence, _), (params, numbers) in zip(work, by, strict=False):
+        sequence.samples_by(params, numbers)
 
     def keep(step: Step, outputs: Mapping[str, Array]) -> None:
         row = 0
         for i, first, end in step:
             if all_logits:
-                out[i][first:end] = outputs["logits"][row : row + end - first]
-            elif end == lengths[i]:
-                out[i][0] = outputs["logits"][row]
-            row += end - first if all_logits else 1
-        take(outputs)
-
-    return out if _run(work, options, all_logits, keep, cancelled, progress) else []
-
-
-def evaluate_top_k(
-    work: Work,
-    n_vocab: int,
-    options: CompileOptions,
-    sampled_by: Sequence[tuple[SamplingParams, PeekableRandom]],
-    take: Take = _nothing,
-    cancelled: Callable[[], bool] = never,
-    progress: Progress = no_progress,
-) -> list[TopK]:
-    """The same for an executor that `has_top_k`: the top k of the logits after each sequence's last id.
-
-    sampled_by: by what the next token of each will be sampled. The device samples it, too, where it can.
-    """
-    for (sequence, _), (params, numbers) in zip(work, sampled_by, strict=True):
-        sequence.samples_by(params, numbers)
-    tops: dict[int, TopK] = {}
-
-    def keep(step: Step, outputs: Mapping[str, Array]) -> None:
-        for row, (i, _, end) in enumerate(step):
-            sequence, ids = work[i]
-            if end == len(ids):
+                logits[i][first:end] = outputs["logits"][row : row + end - first]
+            elif end == lengths[i] and by:
+                sequence = work[i][0]
                 whole = _row_of(sequence, outputs, row)
                 tops[i] = top_k_of(outputs, row, n_vocab, device_settings_of(sequence), whole)
-        take(outputs)
+            elif end == lengths[i]:
+                logits[i][0] = outputs["logits"][row]
+            row += end - first if all_logits else 1
+        if take is not None:
+            take(outputs)
 
-    done = _run(work, options, False, keep, cancelled, progress)
-    return [tops[i] for i in range(len(work))] if done else []
+    if not _run(work, options, all_logits, keep, cancelled, progress, lengths):
+        return []
+    return [tops[i] for i in range(len(work))] if by else [*logits]
 
 
 def drafted_logits(
-    sequence: Pinned, ids: Array, n_again: int, options: CompileOptions, take: Take = _nothing
+    sequence: Pinned, ids: Array, n_again: int, options: CompileOptions, take: Take | None = None
 ) -> Floats:
     """Append ids to a pinned sequence: the logits behind each, float32 [len(ids), n_vocab].
 
@@ -129,7 +106,8 @@ def drafted_logits(
     found = list[Floats]()
 
     def read(outputs: Mapping[str, Array]) -> None:
-        take(outputs)
+        if take is not None:
+            take(outputs)
         found.append(outputs["logits"][: len(ids)].copy())
 
     with sequence.room.executor.lock:
@@ -156,39 +134,40 @@ def _run(
     options: CompileOptions,
     all_logits: bool,
     keep: Callable[[Step, Mapping[str, Array]], None],
-    cancelled: Callable[[], bool],
+    cancelled: Callable[[], bool] | None,
     progress: Progress,
+    lengths: Sequence[int],
 ) -> bool:
     """Take all steps; keep: gets each with its outputs, in the order of their rows. False when cancelled."""
-    room = work[0][0].room
-    executor = room.executor
-    lengths = [len(ids) for _, ids in work]
-    total, done = sum(lengths), 0
-    _check(work, total)
-    tell = progress if total > executor.n_batch else no_progress
-    is_recurrent = work[0][0].states is not None
-    if is_recurrent:
+    room, shares = work[0][0].room, work[0][0].shares and not all_logits and not options.hidden
+    executor, total, done = room.executor, sum(lengths), 0
+    if not room.is_plain:
+        _check(work, total)
+    tell = progress if total > executor.n_batch else None
+    if room.copies is not None:
         with executor.lock:
             for sequence, _ in work:
                 sequence.restore_states()
         _keep_states(work)  # what a rewind to before this prompt goes back to
-    for step in _steps(lengths, executor.n_batch, executor.max_chunk):
-        if cancelled():
+    for step in _steps(lengths, executor.n_batch, room.runner.max_chunk):
+        if cancelled is not None and cancelled():
             return False
-        tell("prefill", done, total)
-        rows = {
-            work[i][0]: work[i][0].rows(work[i][1][first:end], end - first if all_logits else 1)
-            for i, first, end in step
-        }
+        if tell is not None:
+            tell("prefill", done, total)
+        rows_of = dict[Pinned, Rows]()
+        for i, first, end in step:
+            sequence, ids = work[i]
+            rows_of[sequence] = sequence.rows(ids[first:end], end - first if all_logits else 1)
+            done += end - first
         read = functools.partial(keep, step)
-        if work[0][0].shares and not all_logits and not options.hidden:
-            room.run_with_others(work[0][0], rows[work[0][0]], read)
+        if shares:
+            room.run_with_others(sequence, rows_of[sequence], read)  # of a session by itself
         else:
-            room.run(rows, read, options)
-        done += sum([end - first for _, first, end in step])
-    if is_recurrent:
+            room.run(rows_of, read, options)
+    if room.copies is not None:
         _keep_states(work)
-    tell("prefill", total, total)
+    if tell is not None:
+        tell("prefill", total, total)
     return True
 
 

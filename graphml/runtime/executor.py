@@ -6,7 +6,7 @@ Knows programs; nothing of sequences or steps, which are a `Runner`'s.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from graphml.backend import (
@@ -180,15 +180,6 @@ class Executor:
             raise UsageError(
                 f"generate: {self.architecture.name} does not continue a text token by token, for "
                 "its tokens see those after them; `eval` gives the logits of a whole text"
-            )
-
-    def check_chunks(self, counts: Iterable[int]) -> None:
-        """UsageError where a step has more tokens of one text than `max_chunk`."""
-        most = max(counts, default=0)
-        if most > 1 and most > self.max_chunk:
-            raise UsageError(
-                f"step: {self.architecture.name} has states of its own, which are read and written token by "
-                f"token: wanted 1 token of each text; got {most}"
             )
 
     def close(self) -> None:

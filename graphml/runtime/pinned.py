@@ -272,6 +272,7 @@ class Room:
                 "(kv)",
             ) from None
         self.copies = StateCopies(self.runner, n_sequences) if executor.recurrent else None
+        self.is_plain = executor.architecture.causal and not executor.encodes
 
     def pinned(self, slot: int) -> Pinned:
         """A sequence that holds nothing yet, where no other one is."""
@@ -302,7 +303,9 @@ class Room:
         with self.executor.lock:
             plan = StepPlan(tuple(rows_of.values()), options=options, inputs=inputs or {})
             try:
-                are_right = [sequence.append(rows.count) for sequence, rows in rows_of.items()]
+                are_right = list[bool]()
+                for sequence, rows in rows_of.items():
+                    are_right.append(sequence.append(rows.count))
                 self.runner.run(plan, read)
                 for sequence, is_right in zip(rows_of, are_right, strict=True):
                     sequence.was_computed(is_right)
@@ -316,7 +319,7 @@ class Room:
         self.run({sequence: rows}, read)
 
     def prompt(
-        self, sequence: Pinned, ids: Array, cancelled: Callable[[], bool]
+        self, sequence: Pinned, ids: Array, cancelled: Callable[[], bool] | None
     ) -> contextlib.AbstractContextManager[int]:
         """Within, a sequence computes ids; how many of them it got by a copy before."""
         return contextlib.nullcontext(0)

@@ -13,6 +13,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.cells import BLOCK_SIZE, cells_of
 from graphml.ir.op import Array
+from graphml.passes.lora import FACTORS
 from graphml.runtime.plan_sources import show_sources
 from graphml.runtime.request_adapters import RequestAdapters
 from graphml.runtime.step_inputs import table_width, write, write_blocks
@@ -54,9 +55,9 @@ class PlanInputs:
         alone: the program is one for a single sequence, whose slot is the first then.
         """
         lengths = np.zeros(1 if alone else self._max_sequences, np.int32)
-        tokens, positions, cells, slots = (np.empty(plan.n_rows, np.int32) for _ in range(4))
+        tokens, positions, cells, slots = np.empty((4, plan.n_rows), np.int32)
         outputs: list[int] = []
-        of_groups: dict[str, list[Array]] = {group.input("cells"): [] for group in self._windows}
+        of_groups: dict[str, list[Array]] = {}
         row = 0
         for rows in plan.rows:
             sequence, start, count = rows.sequence, rows.start, rows.count
@@ -79,15 +80,17 @@ class PlanInputs:
             for group, window in self._windows.items():
                 own = blocks if window is None else np.maximum(window.of[blocks], 0)
                 write_blocks(feed, group.input("block_table"), slot, own)
-                of_groups[group.input("cells")].append(cells_of(own, positions[first:row]))
+                of_groups.setdefault(group.input("cells"), []).append(cells_of(own, positions[first:row]))
         given = {
             "tokens": tokens, "positions": positions, "cells": cells, "sequences": slots,
             "output_rows": np.array(outputs or [0], np.int32), "lengths": lengths,
         }  # fmt: skip
-        given |= {name: np.concatenate(parts) for name, parts in of_groups.items()}
-        write(feed, given)
-        write(feed, plan.inputs)
-        self._adapters.write(feed, plan, options or self._options)
-        show_sources(feed, plan)
+        for name, parts in of_groups.items():
+            given[name] = np.concatenate(parts)
+        write(feed, {**given, **plan.inputs})
+        if FACTORS in feed:
+            self._adapters.write(feed, plan, options or self._options)
+        if "source_lengths" in feed:
+            show_sources(feed, plan)
         sizes = self.sizes | {"S": 1} if alone else self.sizes
         return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **sizes}

@@ -70,9 +70,7 @@ class RequestAdapters:
         return replace(self._options, adapters=known, factors=(0.0,) * len(known))
 
     def write(self, feed: Mapping[str, Array], plan: StepPlan, options: CompileOptions) -> None:
-        """Write each row's factors of the options' adapters, if the program has any."""
-        if FACTORS not in feed:
-            return
+        """Write each row's factors of the options' adapters, for a program that has any."""
         factors, end = feed[FACTORS], 0
         own = (plan.options or self._options).factors
         for rows in plan.rows:

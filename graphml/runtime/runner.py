@@ -17,7 +17,8 @@ from graphml.backend import FilledStateDevice, RowCopies, TopRowsDevice
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.row_copies import row_copies
-from graphml.compiler.top_k_outputs import SAMPLED
+from graphml.compiler.top_k_outputs import SAMPLED, SAMPLING_SETTINGS
+from graphml.errors import UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
@@ -108,10 +109,11 @@ class Runner:
         self.names = names = state_names(node for name, node in leaves.items() if name not in self.of_source)
         self.has_cells = bool(names.cells)
         try:
-            if isinstance(device, FilledStateDevice) and pinned is None:
-                self.state = device.filled_state(graph, self.sizes)
-            else:
-                self.state = device.state(graph, self.sizes)
+            with executor.open_lock.opened():
+                if isinstance(device, FilledStateDevice) and pinned is None:
+                    self.state = device.filled_state(graph, self.sizes)
+                else:
+                    self.state = device.state(graph, self.sizes)
             self._copies = row_copies(self.state, names.sequences, n_checkpoints) if n_checkpoints else None
         except MemoryError as error:
             if pinned is not None:
@@ -138,7 +140,9 @@ class Runner:
         return self.executor.programs.compiled(size, n_outputs, options, self.max_sequences)
 
     def _program_of(self, plan: StepPlan, options: CompileOptions | None, alone: bool) -> Compiled:
-        drafts = any(rows.n_drafted or rows.n_again for rows in plan.rows)
+        drafts = False
+        for rows in plan.rows:  # of every step, and a generator takes as long as the rest of this
+            drafts = drafts or rows.n_drafted > 0 or rows.n_again > 0
         if self._pinned is not None:
             n_sequences = 1 if alone else self.max_sequences
             if drafts:
@@ -212,7 +216,7 @@ class Runner:
         """
         executor = self.executor
         with executor.lock:
-            if plan.n_ids > len(plan.rows):
+            if plan.n_rows > len(plan.rows) or plan.sources or plan.texts:
                 executor.programs.check_file()
             try:
                 return self._computed(plan, read)
@@ -221,33 +225,36 @@ class Runner:
 
     def _computed(self, plan: StepPlan, read: Read | None) -> Computed:
         executor, start = self.executor, time.perf_counter()
-        executor.check_chunks(rows.count for rows in plan.rows)
-        self._restore(plan)
-        self._before_drafts(plan)
-        self._move(plan)  # before texts: a block that cells move from may be one of theirs now
-        pooled = pooled_texts(executor, plan, self.state, self.max_sequences, self._inputs.fill)
-        read_sources(executor, plan, self.state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
+        self._prepare(plan)  # before texts: a block that cells move from may be one of theirs now
+        pooled: dict[Sequence, Array] = {}
+        if plan.texts:
+            pooled = pooled_texts(executor, plan, self.state, self.max_sequences, self._inputs.fill)
+        if plan.sources:
+            read_sources(executor, plan, self.state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
         if not plan.rows:
             return Computed([], time.perf_counter() - start, pooled=pooled)
         options = plan.options or self._adapters.of(plan)
-        reading = [one for one in plan.rows if (drafts := one.sequence.drafts) and drafts.reads_hidden]
+        reading = [rows for rows in plan.rows if (drafts := rows.sequence.drafts) and drafts.reads_hidden]
         if reading:
             options = replace(options or executor.options, hidden=True)
         alone = self.alone and len(plan.rows) == 1
         program = self._program_of(plan, options, alone).program
         dims = self._inputs.fill(program.inputs, plan, options, alone)
-        write_settings(program.inputs, plan.sampled)
-        write_draft_settings(program.inputs, plan.drafted)
+        if SAMPLING_SETTINGS in program.inputs:
+            write_settings(program.inputs, plan.sampled)
+            write_draft_settings(program.inputs, plan.drafted)
         executor.n_steps += 1
+        if read is not None:
+            read(program.run(dims, self.state))
+            return Computed([], time.perf_counter() - start)
         masks_ready = begin_masks(plan.sampled.values())
         try:
             outputs = program.run(dims, self.state)
         finally:
             masks_ready()
-        self._keep(plan)
-        if read is not None:
-            read(outputs)
-            return Computed([], time.perf_counter() - start)
+        for rows in plan.rows:
+            if rows.keep is not None and self._copies is not None:
+                self._copies.keep(rows.sequence.slot, rows.keep)
         if reading:
             show_hidden(outputs, plan)
         tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path, self._top_rows)
@@ -281,7 +288,7 @@ class Runner:
             lost = after is not None and executor.n_steps != after.number  # what it has sampled
             if lost or ahead is None:
                 return None
-            self._move(plan)
+            self._prepare(plan)
             dims = self._inputs.fill(inputs, plan, options, alone)
             write_settings(inputs, plan.sampled, n_before=0 if after is None else 1)
             executor.n_steps += 1
@@ -297,43 +304,39 @@ class Runner:
         seconds, self._finished_s = now - max(begun.begin_s, self._finished_s), now
         return Computed(tokens, seconds, device_tokens=tuple(outputs[SAMPLED].tolist()))
 
-    def _restore(self, plan: StepPlan) -> None:
-        """All before any is kept: a plan may restore from a copy that another is kept in after it."""
+    def _prepare(self, plan: StepPlan) -> None:
+        """What comes before the rows of a plan: its chunks are checked, states restored, cells moved.
+
+        States go back to before a draft that was wrong, or are kept before one that is tried.
+        """
         for rows in plan.rows:
+            if rows.count > self.max_chunk:
+                raise UsageError(
+                    f"step: {self.executor.architecture.name} has states of its own, which are read and "
+                    f"written token by token: wanted 1 token of each text; got {rows.count}"
+                )
             if rows.restore is not None and self._copies is not None:
                 self._copies.restore(rows.restore, rows.sequence.slot)
-
-    def _before_drafts(self, plan: StepPlan) -> None:
-        """States go back to before a draft that was wrong, or are kept before one that is tried."""
-        if self._undrafted is None:
-            return
-        for rows in plan.rows:
+        undrafted = self._undrafted
+        for rows in plan.rows if undrafted is not None else ():
             slot = rows.sequence.slot
-            if rows.n_again:
-                self._undrafted.restore(slot, slot)
-            elif rows.n_drafted:
-                self._undrafted.keep(slot, slot)
-
-    def _keep(self, plan: StepPlan) -> None:
-        for rows in plan.rows:
-            if rows.keep is not None and self._copies is not None:
-                self._copies.keep(rows.sequence.slot, rows.keep)
-
-    def prepare_moves(self, shifts: bool) -> None:
-        """Compile what copies cells or, for shifts, what moves positions, so that no step waits for it."""
-        prepare_moves(self.executor, self.state, rotates=shifts)
-
-    def _move(self, plan: StepPlan) -> None:
-        """What comes before the rows of a plan: moved cells, and copies of states."""
+            if undrafted is not None and rows.n_again:
+                undrafted.restore(slot, slot)
+            elif undrafted is not None and rows.n_drafted:
+                undrafted.keep(slot, slot)
         for rows in plan.rows:
             for move in rows.moves:
-                n_cells = self.n_blocks * BLOCK_SIZE
                 for cells in self._inputs.of_blocks:
+                    n_cells = self.n_blocks * BLOCK_SIZE
                     made = CellMove(move.sources, move.targets, move.difference, n_cells, cells)
                     move_cells(self.executor, self.state, made)
             if rows.states_of is not None:
                 source, target = np.array([rows.states_of]), np.array([rows.sequence.slot])
                 copy_rows(self.state, self.names.sequences, source, target)
+
+    def prepare_moves(self, shifts: bool) -> None:
+        """Compile what copies cells or, for shifts, what moves positions, so that no step waits for it."""
+        prepare_moves(self.executor, self.state, rotates=shifts)
 
 
 def _waits(rows: Rows) -> bool:

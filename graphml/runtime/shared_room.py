@@ -22,7 +22,7 @@ from graphml.errors import BackendError
 from graphml.ir.cells import BLOCK_SIZE, MAX_CELLS
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
-from graphml.runtime.memory_needed import free_memory, state_bytes
+from graphml.runtime.memory_needed import bytes_of_states, free_memory
 from graphml.runtime.pinned import Pinned, Room
 from graphml.runtime.runner import Read
 from graphml.runtime.shared_steps import SharedSteps
@@ -45,7 +45,8 @@ def can_share(executor: Executor) -> bool:
 def room_size(executor: Executor, n_ctx: int) -> int:
     """How many sequences of `n_ctx` tokens a room has: at most half of the free memory can be touched."""
     sizes = executor.pinned_sizes(n_ctx)
-    of_a_sequence = state_bytes(executor, sizes)
+    leaves = executor.programs.state_graph(1).leaves("state")
+    of_a_sequence = bytes_of_states(leaves.values(), sizes)
     cells = MAX_CELLS // max(sizes["C"], 1)
     return int(min(MOST_SEQUENCES, executor.n_batch, cells, free_memory() // 2 // max(of_a_sequence, 1)))
 
@@ -121,10 +122,11 @@ class SharedRoom(Room):
     def settle(self, slot: int) -> None:
         """See `Room`."""
         self._prompts.pop(slot, None)
-        self.steps.settle(slot)
+        if slot in self.steps.waiting:
+            self.steps.settle(slot)
 
     def prompt(
-        self, sequence: Pinned, ids: Array, cancelled: Callable[[], bool]
+        self, sequence: Pinned, ids: Array, cancelled: Callable[[], bool] | None
     ) -> contextlib.AbstractContextManager[int]:
         """See `Room`. Where another sequence computes the same beginning just now, its end is awaited."""
         if len(ids) - sequence.n_computed < LEAST_SHARED + 2:
@@ -132,7 +134,7 @@ class SharedRoom(Room):
         return self._prompt(sequence, ids, cancelled)
 
     @contextlib.contextmanager
-    def _prompt(self, sequence: Pinned, ids: Array, cancelled: Callable[[], bool]) -> Iterator[int]:
+    def _prompt(self, sequence: Pinned, ids: Array, cancelled: Callable[[], bool] | None) -> Iterator[int]:
         prompt = Prompt(ids, threading.get_ident())
         try:
             self._begin(sequence, prompt, cancelled)
@@ -140,13 +142,13 @@ class SharedRoom(Room):
         finally:
             prompt.active = False
 
-    def _begin(self, sequence: Pinned, prompt: Prompt, cancelled: Callable[[], bool]) -> None:
+    def _begin(self, sequence: Pinned, prompt: Prompt, cancelled: Callable[[], bool] | None) -> None:
         """Before a sequence computes a prompt: copy what another holds of it, once that is computed.
 
         Two ids remain at least: a prompt's last rows run by the same program.
         """
         held = sequence.n_computed
-        while not cancelled():
+        while cancelled is None or not cancelled():
             with self.executor.lock:
                 n_shared, source = self._longest(sequence, prompt.ids)
                 if not self._is_computed(sequence, prompt, max(n_shared, held)):

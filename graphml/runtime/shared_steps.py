@@ -44,11 +44,14 @@ class _Waiting:
 
 
 class SharedSteps:
-    """The steps of the sequences of one room, each used by one thread at a time. lock: the executor's."""
+    """The steps of the sequences of one room, each used by one thread at a time.
+
+    lock: the executor's. waiting: by slot, the oldest first.
+    """
 
     def __init__(self, lock: threading.RLock) -> None:
         self._lock = lock
-        self._waiting: dict[int, _Waiting] = {}  # by slot, the oldest first
+        self.waiting: dict[int, _Waiting] = {}
         self._leading: _Waiting | None = None
         self._arrivals: SimpleQueue[None] | None = None
         self._expected: set[int] = set()  # sequences that met others, and came back since
@@ -63,7 +66,7 @@ class SharedSteps:
         """
         mine = _Waiting(sequence, rows)
         try:
-            self._waiting[mine.slot] = mine
+            self.waiting[mine.slot] = mine
             if self._arrivals is not None:
                 self._arrivals.put(None)
             while mine.logits is None:
@@ -78,9 +81,8 @@ class SharedSteps:
 
     def settle(self, slot: int) -> None:
         """Nothing is computed for a sequence from now on that an interrupted thread has left waiting."""
-        if slot in self._waiting:
-            with self._lock:
-                self._waiting.pop(slot, None)
+        with self._lock:
+            self.waiting.pop(slot, None)
 
     def forget(self, slot: int) -> None:
         """No step waits for a sequence any more."""
@@ -89,7 +91,7 @@ class SharedSteps:
     def _leads(self, mine: _Waiting) -> bool:
         """Whether this thread computes next: no other does, as far as one can see."""
         leading = self._leading
-        if leading is None or leading is mine or self._waiting.get(leading.slot) is not leading:
+        if leading is None or leading is mine or self.waiting.get(leading.slot) is not leading:
             self._leading = mine
             return True
         self._expected.add(mine.slot)
@@ -103,12 +105,12 @@ class SharedSteps:
         self._drop(mine)
         if self._leading is mine:
             self._leading = None
-        for one in list(self._waiting.values()):
+        for one in list(self.waiting.values()):
             one.woken.put(None)
 
     def _drop(self, one: _Waiting) -> None:
-        if self._waiting.get(one.slot) is one:
-            self._waiting.pop(one.slot, None)
+        if self.waiting.get(one.slot) is one:
+            self.waiting.pop(one.slot, None)
 
     def _lead(self, mine: _Waiting) -> None:
         """Compute one step, of whoever waits; not necessarily `mine`."""
@@ -145,11 +147,11 @@ class SharedSteps:
 
     def _taken(self, mine: _Waiting) -> list[_Waiting]:
         """What the next step computes: the oldest that waits, and what fits beside it."""
-        if mine.alone or self._waiting.get(mine.slot) is not mine or not self._ready(mine):
+        if mine.alone or self.waiting.get(mine.slot) is not mine or not self._ready(mine):
             return [mine]
         self._await_others(mine)
         left, taken = mine.sequence.room.executor.n_batch, list[_Waiting]()
-        for one in list(self._waiting.values()):
+        for one in list(self.waiting.values()):
             if not one.alone and one.logits is None and one.rows.count <= left:
                 taken.append(one)
                 left -= one.rows.count
@@ -157,7 +159,7 @@ class SharedSteps:
 
     def _ready(self, mine: _Waiting) -> bool:
         """Whether there are programs for steps of several sequences: compiled when two meet first."""
-        others = (self._expected | self._waiting.keys()) - {mine.slot}
+        others = (self._expected | self.waiting.keys()) - {mine.slot}
         if others and not self._compiled and not self._refused:
             room = mine.sequence.room
             executor, n_sequences = room.executor, room.n_sequences
@@ -176,7 +178,7 @@ class SharedSteps:
         end = time.perf_counter() + min(_MOST_WAIT_S, _WAIT_SHARE * self._last_s)
         self._arrivals = arrivals = SimpleQueue[None]()
         try:
-            while missing := self._expected - self._waiting.keys():
+            while missing := self._expected - self.waiting.keys():
                 left = end - time.perf_counter()
                 if left <= 0:
                     self._expected -= missing

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 
 from graphml.compiler.options import CompileOptions
 from graphml.ir.op import Array
@@ -91,7 +92,7 @@ class StepPlan:
     @cached_property
     def n_rows(self) -> int:
         """Ids computed."""
-        return sum(rows.count for rows in self.rows)
+        return sum(map(attrgetter("count"), self.rows))
 
     @cached_property
     def n_source_ids(self) -> int:
@@ -116,7 +117,7 @@ class StepPlan:
     @cached_property
     def n_outputs(self) -> int:
         """Rows that give logits."""
-        return sum(rows.n_outputs for rows in self.rows)
+        return sum(map(attrgetter("n_outputs"), self.rows))
 
     @cached_property
     def sampled(self) -> dict[int, Sequence]:

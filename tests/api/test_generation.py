@@ -11,7 +11,7 @@ import pytest
 
 import graphml
 from graphml import SamplingParams
-from graphml.api import generation
+from graphml.api.session_evaluation import EvaluatedSession
 from graphml.runtime.runner import Runner
 from tests import tiny_model
 from tests.api.tokens import ONLY_A, greedy_ids
@@ -124,7 +124,7 @@ def test_text_held_back_at_an_end_token_is_given(
     params = SamplingParams(stop=("ab",), logit_bias={letter: 1000.0})
     stream = session.generate(ids, params, 5)
     assert next(stream) == graphml.Token(letter, "")  # perhaps the beginning of "ab"
-    monkeypatch.setattr(generation, "sampled", lambda session, params: tiny_model.END)
+    monkeypatch.setattr(EvaluatedSession, "sampled", lambda session, params: tiny_model.END)
     assert list(stream) == [graphml.Token(tiny_model.END, "a")]
     assert session.stop_reason == "end"
     assert session.tokens == [*ids, letter]

@@ -28,7 +28,7 @@ N_CTX = 40  # two blocks, the second not whole
 ROOT = Path(graphml.__file__).parent
 PARTS = (
     "api/session.py", "runtime/committed.py", "runtime/evaluation.py", "runtime/run_ahead.py",
-    "api/batch.py", "sampling/next_logits.py", "api/read_source.py", "api/capture.py",
+    "api/batch.py", "sampling/next_logits.py", "api/session_evaluation.py", "api/capture.py",
     "runtime/runner.py", "runtime/pinned.py", "runtime/plan_inputs.py", "runtime/step_inputs.py",
     "runtime/plan_sources.py", "runtime/kept_states.py",
     "api/generation.py", "runtime/cell_mover.py", "runtime/overflow.py",
