@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from graphml.compiler.options import CompileOptions
+from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.passes.fusion import fusions
@@ -20,7 +21,7 @@ from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
+from graphml.runtime.pinned import Room
 from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
@@ -30,6 +31,8 @@ from tests.backend_pairs import BACKENDS, GPUS, in_turn
 from tests.golden import Floats, nmse
 from tests.looped import looped, try_all
 from tests.model_forms import distinct
+from tests.one_text import OneText
+from tests.one_text import logits_of as rows_of
 from tests.sample_models import MODELS, write_model
 
 N_BATCH = 24
@@ -114,22 +117,19 @@ class Models:
 
 
 class Sequence:
-    """A sequence with a cache of its own, which may have its blocks in any order."""
+    """A sequence with cells of its own, whose blocks may be in any order."""
 
     def __init__(self, executor: Executor, order: list[int] | None = None) -> None:
-        self.executor = executor
-        self.cache = PagedCache(128, BLOCK_SIZE, recurrent=executor.recurrent)
+        self.text = OneText(executor, 128)
         if order is not None:
-            self.cache.block_order = np.array(order, np.int32)
-        self.state = executor.state(self.cache)
+            self.text.sequence._table = np.array(order, np.int32)
 
     def feed(self, tokens: Any, piece: int = N_BATCH, all_logits: bool = True) -> Floats:
         """Logits of the tokens, fed in pieces."""
         return self.feed_parts([tokens[i : i + piece] for i in range(0, len(tokens), piece)], all_logits)
 
     def feed_parts(self, parts: list[Any], all_logits: bool = True) -> Floats:
-        step = self.executor.step
-        return np.concatenate([step(part, self.cache, self.state, all_logits).copy() for part in parts])
+        return np.concatenate([self.text.step(part, all_logits) for part in parts])
 
     def feed_in_steps(self) -> Floats:
         """Logits of `TOKENS`, fed in `STEPS`."""
@@ -200,13 +200,18 @@ def fused_is_unfused(executor: Executor) -> None:
         compiled = executor.programs.compiled_for(count, 1, all_logits=True, options=plain)
         assert not [node for node in compiled.graph.nodes if node.op.decompose is not None]
         got, want = (
-            executor.values({0: TOKENS[:count]}, cache, executor.state(cache, options), True, options)[
-                executor.architecture.output
-            ].copy()
-            for cache, options in ((PagedCache(32, BLOCK_SIZE), executor.options),
-                                   (PagedCache(32, BLOCK_SIZE), plain))
-        )  # fmt: skip
+            OneText(executor, 32, options).step(TOKENS[:count]) for options in (executor.options, plain)
+        )
         assert nmse(got, want) <= 1e-9, f"{count} tokens"
+
+
+def text_with_rings(executor: Executor, longest: int) -> OneText:
+    """A text whose layers with a window keep it and as many tokens more."""
+    before, executor.n_batch = executor.n_batch, longest
+    try:
+        return OneText(executor, 224)
+    finally:
+        executor.n_batch = before
 
 
 @on_backends_if_causal
@@ -216,12 +221,12 @@ def layers_with_a_window_need_no_more_than_it(executor: Executor) -> None:
         return
     tokens, found = np.tile(TOKENS, 3), []
     singly, end = (120, 136) if executor.backend.name in GPUS else (168, 200)
-    for cache in (PagedCache(224, BLOCK_SIZE), executor.cache(224)):
-        state = executor.state(cache)
+    for longest in (224, executor.n_batch):
+        text = text_with_rings(executor, longest)
         batches = (tokens[i : i + N_BATCH] for i in range(0, singly, N_BATCH))
         pieces = [*batches, *np.split(tokens[singly:end], end - singly)]
-        found.append(np.concatenate([executor.step(one, cache, state, True).copy() for one in pieces]))
-    sizes = cache.sizes(executor.cell_groups)
+        found.append(np.concatenate([text.step(one) for one in pieces]))
+    sizes = executor.pinned_sizes(224)
     assert max(sizes[group.symbol] for group in executor.cell_groups) <= 96 < sizes["C"]
     np.testing.assert_array_equal(*found)
 
@@ -246,9 +251,9 @@ def later_tokens_matter_and_other_sequences_do_not(executor: Executor) -> None:
     alone = [Sequence(executor).feed(text) for text in texts]
     other = np.append(texts[0][:-1], (texts[0][-1] + 1) % 80)
     assert nmse(Sequence(executor).feed(other)[0], alone[0][0]) > 1e-8
-    cache = PagedCache(128, BLOCK_SIZE, 2)
-    both = executor.values(dict(enumerate(texts)), cache, executor.state(cache), all_logits=True)
-    assert nmse(both[executor.architecture.output], np.concatenate(alone)) < 1e-10
+    room = Room(executor, executor.options, 128, 2)
+    both = room.step(dict(zip(room.all_pinned(), texts, strict=True)), all_logits=True)
+    assert nmse(both, np.concatenate(alone)) < 1e-10
 
 
 @on_some
@@ -302,14 +307,11 @@ def sequences_that_share_steps_and_blocks_say_what_each_says_alone(executor: Exe
     while scheduler:
         plan = scheduler.schedule(14)
         assert plan is not None
-        computed = runner.run(plan, logits=True)
+        logits = rows_of(runner, plan)
         scheduler.computed(plan)
         n_restored += sum(rows.restore is not None for rows in plan.rows)
-        assert computed.logits is not None
-        for (at, sequence), token in zip(plan.sampled.items(), computed.tokens, strict=True):
-            row = computed.logits[at]
-            assert token == row.argmax()
-            found.append(row)
+        for at, sequence in plan.sampled.items():
+            found.append(logits[at])
             rows_at.append(len(sequence.ids) - 1)
             if len(sequence.ids) == len(TOKENS):
                 scheduler.remove(sequence)

@@ -23,11 +23,11 @@ from graphml.passes.plan import plan_memory
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import fusion_counts, golden, transformers_records
 from tests.backend_pairs import BACKENDS, GPUS, by_forms
 from tests.compiler.parted import NO_KERNEL
 from tests.golden import Floats, nmse
+from tests.one_text import OneText
 
 LIMIT = 1e-6
 NAMES = golden.names()
@@ -63,9 +63,8 @@ def opened(path: Path, backend: str) -> Iterator[Executor]:
 
 def evaluate(executor: Executor, pieces: list[list[int]]) -> Floats:
     """Logits after every token, fed piece by piece to a fresh cache."""
-    cache = PagedCache(64, BLOCK_SIZE)
-    state = executor.state(cache)
-    steps = [executor.step(np.array(piece), cache, state, all_logits=True).copy() for piece in pieces]
+    text = OneText(executor)
+    steps = [text.step(piece) for piece in pieces]
     return np.concatenate(steps)
 
 

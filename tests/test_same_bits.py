@@ -9,21 +9,21 @@ import pytest
 
 import graphml
 from graphml.errors import BackendError, UsageError
+from graphml.ir.cells import BLOCK_SIZE
 from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.draft_steps import drafted_logits
 from graphml.runtime.drafting import DRAFT_ROWS
+from graphml.runtime.evaluation import drafted_logits
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence
-from graphml.runtime.slots import make_slots
 from tests import golden
 from tests.golden import Floats
 from tests.model_forms import distinct
+from tests.one_text import OneText, logits_of
 
 NAMES = golden.names()
 N_TOKENS = 40  # more than one block of the cache
@@ -50,18 +50,16 @@ def chunks(ids: list[int], sizes: tuple[int, ...]) -> list[list[int]]:
 
 def fed(executor: Executor, pieces: list[list[int]]) -> Floats:
     """Logits after each token, fed piece by piece to a fresh cache."""
-    cache = executor.cache(2 * BLOCK_SIZE)
-    state = executor.state(cache)
-    steps = [executor.step(np.array(piece), cache, state, all_logits=True).copy() for piece in pieces]
-    return np.concatenate(steps)
+    text = OneText(executor, 2 * BLOCK_SIZE)
+    return np.concatenate([text.step(piece) for piece in pieces])
 
 
 def drafted(executor: Executor, ids: list[int], first: int) -> Floats:
     """Logits after the first ids, and after each of as many more as a step with a draft computes."""
-    (slot,) = make_slots(executor, executor.options, 2 * BLOCK_SIZE)
-    before = executor.step(np.array(ids[:first]), slot.cache, slot.state, all_logits=True).copy()
+    text = OneText(executor, 2 * BLOCK_SIZE)
+    before = text.step(ids[:first])
     draft = np.array(ids[first : first + DRAFT_ROWS], np.int32)
-    return np.concatenate([before, drafted_logits(executor, slot, draft, executor.options)])
+    return np.concatenate([before, drafted_logits(text.sequence, draft, 0, executor.options)])
 
 
 def in_company(executor: Executor, ids: list[int], n_blocks: int = 4) -> tuple[list[tuple[int, Floats]], int]:
@@ -80,9 +78,8 @@ def in_company(executor: Executor, ids: list[int], n_blocks: int = 4) -> tuple[l
         plan = scheduler.schedule(14)
         assert plan is not None
         preempted += len(plan.preempted)
-        logits = runner.run(plan, logits=True).logits
+        logits = logits_of(runner, plan)
         scheduler.computed(plan)
-        assert logits is not None
         for sequence, row in zip(plan.sampled.values(), logits, strict=True):
             found.append((len(sequence.ids) - 1, row))
             if len(sequence.ids) == len(ids):

@@ -10,11 +10,10 @@ import pytest
 from graphml.loading import discovery
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
-from graphml.runtime.source_text import encode
 from tests import golden
 from tests.backend_pairs import by_forms
 from tests.golden import Floats, nmse
+from tests.one_text import OneText
 from tests.sample_models import MODELS, write_model
 from tests.transformers_records import FOLDER, RECORDS, SOURCE, TOKENS, architecture, read, sample_of
 
@@ -27,12 +26,11 @@ def rows(name: str, backend: str, path: Path, step: int) -> Floats:
     write_model(path, *MODELS[sample_of(name)])
     executor = open_executor(path, LoadOptions(backend, threads=2, kv="f32", n_batch=len(TOKENS)))
     try:
-        cache = PagedCache(64, BLOCK_SIZE, encoded=executor.encodes)
-        state = executor.state(cache)
+        text = OneText(executor)
         if executor.encodes:
-            encode(executor, {0: SOURCE}, cache, state)
+            text.sequence.read_source(np.array(SOURCE, np.int32))
         pieces = [TOKENS[i : i + step] for i in range(0, len(TOKENS), step)]
-        return np.concatenate([executor.step(piece, cache, state, True).copy() for piece in pieces])
+        return np.concatenate([text.step(piece) for piece in pieces])
     finally:
         executor.close()
 

@@ -1,6 +1,6 @@
 """Several sequences on one model, continued together: a step reads the weights once for all of them.
 
-Knows which session waits for what; how one samples and stops is in `session_sampling`, `generation`.
+Knows which session waits for what; how one samples and stops is in `session_evaluation`, `generation`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from graphml.api.session import Session
 from graphml.api.tokens import Ids, Token, checked_ids
 from graphml.argument_checks import items_of
 from graphml.errors import UsageError
+from graphml.ir.op import Floats
 from graphml.runtime.committed import Evaluation
-from graphml.runtime.evaluation import Floats, evaluate, evaluate_top_k
+from graphml.runtime.evaluation import evaluate
 from graphml.runtime.executor import Executor
 from graphml.sampling import NextLogits, SamplingParams, TopK, checked_params
 
@@ -58,27 +59,25 @@ class Batch:
 
     def _compile(self, n_tokens: int) -> None:
         """Have the program for steps of so many tokens ready, so that meters count only its running."""
-        self._executor.programs.compiled_for(n_tokens, len(self))
+        room = self.sessions[0].sequence().room
+        room.compile(n_tokens, len(self), False, self._executor.options)
 
     def _evaluate(
         self, sessions: Sequence[Session], begun: Sequence[Evaluation], top_k: bool = False
     ) -> list[Floats]:
         """What was evaluated, a row for each session; nothing where only the `top_k` of each is read."""
-        work = [(one.slot, one.waiting) for one in begun]
-        common = self._executor, work, sessions[0].n_vocab, self._executor.options
-        rows: list[Floats] = []
+        work = [(one.sequence, one.waiting) for one in begun]
+        common = work, sessions[0].n_vocab, self._executor.options
+        rows, known = list[Floats](), list[NextLogits]()
         with ExitStack() as meters:
             for session in sessions:
                 meters.enter_context(session.meter.token())
-            last: Sequence[Floats | TopK]
-            if top_k:
-                last = evaluate_top_k(*common, [(session.chooses, session.numbers) for session in sessions])
-            else:
-                rows = evaluate(*common)
-                last = [row[-1] for row in rows]
-        known = [NextLogits(one) for one in last]
-        for session, one, next_logits in zip(sessions, begun, known, strict=True):
-            session.commit(one, next_logits)
+            by = [(session.chooses, session.numbers) for session in sessions] if top_k else ()
+            for last in evaluate(*common, by=by):
+                known.append(NextLogits(last if isinstance(last, TopK) else last[-1]))
+                rows += [] if isinstance(last, TopK) else [last]
+        for session, evaluation, next_logits in zip(sessions, begun, known, strict=True):
+            session.commit(evaluation, next_logits)
         return rows
 
     def generate(

@@ -12,12 +12,11 @@ from graphml.api.decodes import Decodes
 from graphml.api.tokens import Ids, checked_ids
 from graphml.argument_checks import whole_number
 from graphml.errors import ContextFullError, UsageError
+from graphml.ir.cells import BLOCK_SIZE
 from graphml.option_fields import Real, Whole
 from graphml.runtime.beams import NEVER, BeamSearch, BeamSettings, blocks_for
 from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.evaluation import check_continues
 from graphml.runtime.executor import Executor
-from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.runner import Runner
 
 MOST_BEAMS = 128
@@ -86,7 +85,7 @@ def beam_search(
 
 def _check_model(executor: Executor) -> None:
     name = executor.architecture.name
-    check_continues(executor)
+    executor.check_continues()
     if executor.encodes:
         raise UsageError(f"beam_search: {name} has an encoder; wanted a model that continues its prompt")
     if executor.cell_groups:

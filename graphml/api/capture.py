@@ -33,7 +33,8 @@ class Probe:
 
     capture: names or patterns of nodes as built. patches: name or pattern -> function. history: whether the
     values of every evaluation are wanted, not of the latest alone. A UsageError names the pattern that finds
-    nothing. options: how the session's programs are compiled otherwise; None: as the executor's.
+    nothing. options: how the session's programs are compiled otherwise; None: as the executor's. captures:
+    whether there are any values. watch: gets the outputs of each step.
     """
 
     def __init__(
@@ -45,9 +46,10 @@ class Probe:
         options: CompileOptions | None = None,
     ) -> None:
         self.keeps_history = history
-        self.watch: Callable[[Mapping[str, Array]], None] | None = None  # gets the outputs of each step
+        self.watch: Callable[[Mapping[str, Array]], None] | None = None
         self._executor, self._chunks = executor, list[dict[str, Array]]()
         self._symbols: dict[str, str | None] = {}
+        self.captures = False
         self.options = options = options or executor.options
         wanted = [capture] if isinstance(capture, str) else items_of("capture", capture, "names or patterns")
         functions = mapping_of(
@@ -65,7 +67,8 @@ class Probe:
                 hint = did_you_mean(pattern, list(known))
                 raise UsageError(f"capture: no value of the graph is called {pattern!r}.{hint}")
             self._symbols |= dict.fromkeys(hits)
-        if self._symbols:
+        self.captures = bool(self._symbols)
+        if self.captures:
             # Whether a value has rows of tokens or of outputs shows where these are not the same.
             rows = known | {node.name: node for node in values(executor.build(2, 1))}
             for name in self._symbols:
@@ -88,7 +91,7 @@ class Probe:
         """Copy what one step of the evaluation gave."""
         if self.watch is not None:
             self.watch(outputs)
-        if self._symbols:
+        if self.captures:
             self._chunks.append({name: outputs[_PREFIX + name].copy() for name in self._symbols})
 
     def finish(self, all_logits: bool) -> dict[str, Array] | None:

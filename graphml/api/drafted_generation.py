@@ -8,46 +8,39 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
-from graphml.api.session_sampling import SampledFrom, sampled, sampled_from_known
+from graphml.api.session_evaluation import EvaluatedSession
 from graphml.errors import UsageError
-from graphml.ir.op import Array
-from graphml.runtime.draft_steps import draft_program, drafted_logits
+from graphml.ir.op import Array, Floats
+from graphml.runtime.draft_steps import draft_program
 from graphml.runtime.drafting import DRAFT_ROWS, MOST_AGAIN, Drafts, StepTimes, draft_lengths
-from graphml.runtime.evaluation import Floats
+from graphml.runtime.evaluation import drafted_logits
 from graphml.runtime.model_graphs import HIDDEN
 from graphml.sampling import NextLogits, SamplingParams
 
 
-class Drafting(SampledFrom, Protocol):
-    """What it works on: a `Session`."""
-
-    n_ctx: int
-
-
-def session_drafts(session: Drafting, drafts: Drafts | None) -> SessionDrafts | None:
+def session_drafts(session: EvaluatedSession, drafts: Drafts | None) -> SessionDrafts | None:
     """Those of a generation that has drafts; UsageError as of `SessionDrafts`."""
     _show_hidden(session, False)  # of a generation that was never begun
     return None if drafts is None else SessionDrafts(session, drafts)
 
 
-def _show_hidden(session: Drafting, hidden: bool) -> None:
+def _show_hidden(session: EvaluatedSession, hidden: bool) -> None:
     """Have the session's steps give hidden rows, or not; then it shares none."""
     probe = session._probe
     if probe.options.hidden != hidden:
         probe.options = replace(probe.options, hidden=hidden)
         probe.watch = None
         if hidden:
-            session.slot().leave_group()
+            session.sequence().share_nothing()
 
 
 class SessionDrafts:
     """The drafts of one generation. UsageError for a session that captures, whose steps are the caller's."""
 
-    def __init__(self, session: Drafting, drafts: Drafts) -> None:
+    def __init__(self, session: EvaluatedSession, drafts: Drafts) -> None:
         if session._probe.options.keep:
             raise UsageError("spec_type: wanted none for a session that captures or patches values")
         self._drafts, self._times = drafts, StepTimes()
@@ -61,7 +54,7 @@ class SessionDrafts:
             self._session = session
         draft_program(session._executor, session._probe.options, 1)
 
-    def token(self, session: Drafting, params: SamplingParams, most: int) -> int:
+    def token(self, session: EvaluatedSession, params: SamplingParams, most: int) -> int:
         """The id that follows; `most` ids may follow it."""
         held = session._held
         begin = time.perf_counter()
@@ -75,30 +68,32 @@ class SessionDrafts:
             session.meter.n_accepted += n
             self._draft, self._rows = draft[n:], rows[n:]
         elif held.latest.next_logits.known or held.latest.n_evaluated != len(held) - 1:
-            return sampled(session, params)
+            return session.sampled(params)
         else:
             held.rolled_back()  # recurrent states go back to before a draft that was wrong
             again = len(held) - 1 - held.latest.n_evaluated
             found = self._proposed(session, params, most, again) if again <= MOST_AGAIN else []
             if not found and not 0 < again < self._n_rows:
-                token = sampled(session, params)
+                token = session.sampled(params)
                 self._times.measured(again + 1, time.perf_counter() - begin)
                 return token
             n_rows = again + 1 + len(found)
             evaluation = session.evaluation()
             ids = np.concatenate([evaluation.waiting, np.array(found, np.int32)])
             probe = session._probe
-            logits = drafted_logits(session._executor, evaluation.slot, ids, probe.options, probe.take)
+            logits = drafted_logits(evaluation.sequence, ids, again, probe.options, probe.take)
             held.evaluated(held.latest, NextLogits(logits[again]))
             session.meter.n_drafted += len(found)
             self._draft, self._rows = found, logits[again + 1 :]
-        chosen = sampled_from_known(session, params)
+        chosen = session.sampled_from_known(params)
         assert chosen is not None  # its whole row is known
         if n_rows:
             self._times.measured(n_rows, time.perf_counter() - begin)
         return chosen
 
-    def _proposed(self, session: Drafting, params: SamplingParams, most: int, again: int) -> list[int]:
+    def _proposed(
+        self, session: EvaluatedSession, params: SamplingParams, most: int, again: int
+    ) -> list[int]:
         executor = session._executor
         room = min(self._n_rows - again, session.n_ctx - len(session._held)) - 1
         matcher = session._structured.matcher(params, session.generated)
@@ -112,7 +107,7 @@ class SessionDrafts:
         if not count or count < self._drafts.n_min:
             return []
         with executor.lock:
-            return found[:count] if session.slot().keep_before_draft() else []
+            return found[:count] if session.sequence().keep_before_draft() else []
 
     def _saw(self, outputs: Mapping[str, Array]) -> None:
         rows = outputs[HIDDEN]

@@ -28,10 +28,10 @@ from graphml.api.tokens import NO_IDS, Ids
 from graphml.argument_checks import seed_or_random, whole_number
 from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
+from graphml.ir.op import Floats
 from graphml.runtime.adapter_options import Scaled
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.engine_snapshot import EngineSnapshot, snapshot
-from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.guidance import Guidance
 from graphml.runtime.overflow import Overflow

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from graphml.backend import MemoryDevice
 from graphml.errors import UsageError
+from graphml.ir.cells import BLOCK_SIZE, MAX_CELLS
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import free_memory, state_bytes
-from graphml.runtime.paged_cache import BLOCK_SIZE, MAX_CELLS
 from graphml.runtime.prediction_head import HEAD_CELLS, head_cell_bytes
 from graphml.runtime.window_blocks import WindowRoom
 

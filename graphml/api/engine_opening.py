@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.argument_checks import whole_number
 from graphml.errors import UsageError
+from graphml.ir.cells import BLOCK_SIZE
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.drafting import DRAFT_ROWS
 from graphml.runtime.executor import Executor
-from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.step_budget import StepBudget

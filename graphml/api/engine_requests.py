@@ -21,8 +21,8 @@ from graphml.option_fields import Real
 from graphml.runtime.adapter_options import Scaled, applied_adapters, applied_by_model
 from graphml.runtime.executor import Executor
 from graphml.runtime.overflow import Overflow
+from graphml.runtime.plan_sources import check_source
 from graphml.runtime.request import Applied, Request, extra_of
-from graphml.runtime.source_text import check_source
 from graphml.sampling import SamplingParams
 from graphml.text.tokenizer import Tokenizer
 

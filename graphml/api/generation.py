@@ -8,53 +8,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from graphml.api.draft_choice import drafts_for
-from graphml.api.draft_model import DraftModel
 from graphml.api.drafted_generation import SessionDrafts, session_drafts
 from graphml.api.prompt_logprobs import scored_prompt
-from graphml.api.read_source import decoder_prompt
-from graphml.api.session_evaluation import evaluated
-from graphml.api.session_sampling import SampledFrom, sampled
+from graphml.api.session_evaluation import EvaluatedSession
 from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.argument_checks import count_or_none
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.runtime.cell_mover import check_shifts, shift_tokens
+from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import check_room
-from graphml.runtime.evaluation import check_continues
 from graphml.runtime.overflow import Overflow, n_dropped
-from graphml.runtime.run_ahead import Ahead, steps_ahead
+from graphml.runtime.run_ahead import steps_ahead
 from graphml.sampling import SamplingParams
-from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import Structured
-from graphml.text.tokenizer import Tokenizer
-
-
-class Generating(SampledFrom, Protocol):
-    """What a generation works on: a `Session`."""
-
-    n_ctx: int
-    stop_reason: StopReason | None
-    prompt: list[int]
-    shifts: list[tuple[int, int]]
-    logprobs: list[TokenLogprobs]
-    prompt_logprobs: list[TokenLogprobs | None]
-    chooses: SamplingParams
-    _tokenizer: Tokenizer | None
-    _draft: DraftModel | None
-    _ahead: Ahead | None
-    _turn: int
-
-    @property
-    def source(self) -> list[int]:
-        """The ids that an encoder has read."""
-
-    def begin(self, new: bool = True) -> None:
-        """A new use."""
-
-    def _compile(self, count: int, all_logits: bool = False) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +45,7 @@ class Limits:
         return "context" if n_past >= self.n_ctx and not self.full.shifts else None
 
 
-def _limits(session: Generating, full: Overflow, max_tokens: int | None, ids: Array) -> Limits:
+def _limits(session: EvaluatedSession, full: Overflow, max_tokens: int | None, ids: Array) -> Limits:
     """The limits of a generation that appends ids; ContextFullError where they have no room."""
     executor, tokenizer = session._executor, session._tokenizer
     n_past, n_ctx = len(session._held), session.n_ctx
@@ -95,7 +63,7 @@ def _limits(session: Generating, full: Overflow, max_tokens: int | None, ids: Ar
 
 
 def generation(
-    session: Generating,
+    session: EvaluatedSession,
     ids: Ids,
     params: SamplingParams,
     max_tokens: int | None,
@@ -105,7 +73,7 @@ def generation(
 ) -> Iterator[Token]:
     """Evaluate ids, then give tokens; see `Session.generate`. Begun now, not when the first is asked for."""
     executor, tokenizer = session._executor, session._tokenizer
-    check_continues(executor)
+    executor.check_continues()
     checked = checked_ids(ids, session.n_vocab)
     if not len(checked) and not len(session._held) and not session.source:
         raise UsageError("ids: wanted at least one token id, got none, and the session holds none")
@@ -127,7 +95,7 @@ def _closing(tokens: Iterator[Token], drafts: SessionDrafts) -> Iterator[Token]:
 
 
 def _generated(
-    session: Generating,
+    session: EvaluatedSession,
     ids: Array,
     params: SamplingParams,
     limits: Limits,
@@ -137,14 +105,13 @@ def _generated(
     text = GeneratedText(session._tokenizer, params)
     executor, meter = session._executor, session.meter
     if executor.encodes and not session._cancelled:
-        first = decoder_prompt(executor, session._held, ids, session.n_ctx, meter)
-        ids = checked_ids(first, session.n_vocab)
+        ids = _decoder_prompt(session, ids)
     if len(ids) and not session._cancelled:
         _make_room(session, limits, len(ids))
         session._compile(len(ids))
         with meter.prompt(len(ids)):
             _evaluate_prompt(session, ids, params)
-    session.prompt, ready = session._held.ids, False
+    session.prompt, ready, shifts = session._held.ids, False, limits.full.shifts
     forced: list[int] = []
     while True:
         session.stop_reason = _reason_to_end(session, limits)
@@ -152,7 +119,8 @@ def _generated(
             limits.full.when_full(session.n_ctx)  # which may be an error
         if session.stop_reason is not None:
             return
-        _make_room(session, limits, 1)
+        if shifts:
+            _make_room(session, limits, 1)
         if not forced and not ready and session._held.latest.n_evaluated < len(session._held):
             session._compile(0)  # the program of single tokens, once the first one was given
             ready = True
@@ -161,7 +129,7 @@ def _generated(
             ended = session.stop_reason = text.ended_by(token)
             scores = next(iter(session.scores), None)
             piece = text.flush() if ended else _append(session, token, text, limits)
-            forced = forced or _forced(session, limits)
+            forced = forced or (_forced(session, limits) if params.structured else [])
         if ended:
             if piece:
                 yield Token(token, piece, logprobs=scores)
@@ -175,24 +143,36 @@ def _generated(
             raise UsageError("generate: the session was used for something else meanwhile; begin anew")
 
 
-def _evaluate_prompt(session: Generating, ids: Array, params: SamplingParams) -> None:
+def _decoder_prompt(session: EvaluatedSession, ids: Array) -> Array:
+    """Have the encoder read the ids, if there are any; what the decoder evaluates then, to answer them.
+
+    The start token, and only before anything else: later the decoder goes on where it is.
+    """
+    if len(ids):
+        session.read_source(ids)
+    first = [] if len(session._held) else [session._executor.config.start_token]
+    return checked_ids(first, session.n_vocab)
+
+
+def _evaluate_prompt(session: EvaluatedSession, ids: Array, params: SamplingParams) -> None:
     if params.prompt_logprobs is None:
-        evaluated(session, ids, by=params)
+        session.evaluated(ids, by=params)
     else:
         session.prompt_logprobs = scored_prompt(session, ids, params.prompt_logprobs)
 
 
-def _decide(session: Generating, params: SamplingParams, limits: Limits, drafts: SessionDrafts | None) -> int:
+def _decide(
+    session: EvaluatedSession, params: SamplingParams, limits: Limits, drafts: SessionDrafts | None
+) -> int:
     """The id that follows, as of `Session.sample`; the step after is submitted first, where that can be."""
     held = session._held
     if drafts is not None:
         return drafts.token(session, params, limits.more(session.meter.n_gen) - 1)
     if not session._executor.has_top_k or held.latest.next_logits.known:
-        return sampled(session, params)
+        return session.sampled(params)
     if session._ahead is None:
         session._ahead = steps_ahead(
-            session._executor,
-            session.slot(),
+            session.sequence(),
             session._probe.options,
             params,
             session.numbers,
@@ -204,13 +184,13 @@ def _decide(session: Generating, params: SamplingParams, limits: Limits, drafts:
         found = ahead.token(held, more=most > 1)
         if found is not None:
             return found
-    token = sampled(session, params)
+    token = session.sampled(params)
     if ahead is not None:
         ahead.missed(held.latest.next_logits.row is not None)
     return token
 
 
-def _forced(session: Generating, limits: Limits) -> list[int]:
+def _forced(session: EvaluatedSession, limits: Limits) -> list[int]:
     """The tokens that the structure of the text leaves no choice about, as many as have room.
 
     None where the generation has ended.
@@ -221,7 +201,7 @@ def _forced(session: Generating, limits: Limits) -> list[int]:
     return session._structured.forced(session.generated, room)
 
 
-def _append(session: Generating, token: int, text: GeneratedText, limits: Limits) -> str:
+def _append(session: EvaluatedSession, token: int, text: GeneratedText, limits: Limits) -> str:
     """Append a token; the text that it makes certain, all of it where the generation ends here."""
     session._held.append(token)
     session.generated.append(token)
@@ -233,16 +213,17 @@ def _append(session: Generating, token: int, text: GeneratedText, limits: Limits
     return piece
 
 
-def _reason_to_end(session: Generating, limits: Limits, n_more: int = 0) -> StopReason | None:
-    return "cancel" if session._cancelled else limits.reason(len(session._held), session.meter.n_gen + n_more)
+def _reason_to_end(session: EvaluatedSession, limits: Limits, n_more: int = 0) -> StopReason | None:
+    n_past, n_gen = session._held.latest.n_tokens, session.meter.n_gen + n_more
+    return "cancel" if session._cancelled else limits.reason(n_past, n_gen)
 
 
-def _make_room(session: Generating, limits: Limits, count: int) -> None:
+def _make_room(session: EvaluatedSession, limits: Limits, count: int) -> None:
     """Forget tokens so that `count` more fit, where a full context does that."""
     drop = n_dropped(len(session._held), limits.kept, count, session.n_ctx) if limits.full.shifts else 0
     if drop:
         kept = min(limits.kept, len(session._held))
-        session.slot()
-        shift_tokens(session._executor, session._held, kept, drop)
+        session.sequence()
+        session._held.shift(kept, drop)
         session.numbers.kept.forget(kept, drop)
         session.shifts.append((kept, drop))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from graphml.api.tokens import Ids
 from graphml.compiler.options import CompileOptions
 from graphml.runtime.adapter_options import invoked_at
-from graphml.runtime.slots import Slot
+from graphml.runtime.pinned import Pinned
 
 
 class Adapted(Protocol):
@@ -30,7 +30,7 @@ class Adapted(Protocol):
     def tokens(self) -> list[int]:
         """The ids that it holds."""
 
-    def slot(self) -> Slot:
+    def sequence(self) -> Pinned:
         """Where it runs."""
 
     def eval(self, ids: Ids) -> Any:
@@ -42,7 +42,7 @@ def go_on_with(session: Adapted, options: CompileOptions) -> None:
     session._turn += 1
     session._ahead = None
     if not options.computes_as(session._probe.options):
-        session.slot().leave_group()
+        session.sequence().share_nothing()
         session._probe.options = options
 
 

@@ -18,7 +18,6 @@ from graphml.api.draft_model import DraftModel
 from graphml.api.embedding import EmbeddingMethods
 from graphml.api.engine import Engine
 from graphml.api.engine_opening import check_deterministic
-from graphml.api.moved_session import go_on_from
 from graphml.api.request_handle import generate
 from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
@@ -29,6 +28,7 @@ from graphml.api.tokens import Ids
 from graphml.argument_checks import items_of, whole_number
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, UsageError
+from graphml.ir.cells import MAX_CELLS
 from graphml.loading.architecture import EMBEDDING
 from graphml.option_fields import Whole
 from graphml.runtime.adapter_options import Layers, Scaled, with_adapters, with_control
@@ -36,8 +36,7 @@ from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor
 from graphml.runtime.overflow import Overflow
-from graphml.runtime.paged_cache import MAX_CELLS
-from graphml.runtime.slots import make_slots
+from graphml.runtime.pinned import Room
 from graphml.sampling import SamplingParams
 
 
@@ -111,7 +110,7 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
         """
         made = self.session(session.n_ctx)
         try:
-            go_on_from(made, session)
+            made.go_on_from(session)
         except BaseException:
             made.close()
             raise
@@ -126,7 +125,7 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
         size, count = self._context(n_ctx), Whole(1).read("n_sequences", n_sequences)
         if count > self.executor.n_batch:
             raise UsageError(f"n_sequences: wanted at most n_batch = {self.executor.n_batch}; got {count}")
-        slots = make_slots(self.executor, self.executor.options, size, count)
+        room = Room(self.executor, self.executor.options, size, count)
         first = None if seed is None else whole_number(seed)
         return Batch(
             self.executor,
@@ -138,9 +137,9 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
                     size,
                     seed if first is None else first + i,
                     self._progress,
-                    held=Committed(slot),
+                    held=Committed(sequence),
                 )
-                for i, slot in enumerate(slots)
+                for i, sequence in enumerate(room.all_pinned())
             ],
         )
 

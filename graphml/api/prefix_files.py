@@ -13,13 +13,13 @@ import numpy as np
 
 from graphml.api.engine_store import model_identity
 from graphml.errors import BackendError, UsageError
+from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.op import Array
 from graphml.runtime.block_content import CELLS
 from graphml.runtime.block_files import Row
 from graphml.runtime.checkpoints import STATES
 from graphml.runtime.executor import Executor
 from graphml.runtime.moved_prefix import MovedPrefix, PrefixParts, Rows
-from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.runner import Runner
 from graphml.runtime.source_blocks import SOURCE
 from graphml.runtime.step_loop import StepLoop

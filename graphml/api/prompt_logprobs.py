@@ -6,31 +6,21 @@ A part of `Session` in a file of its own: it works on the session's tokens. Know
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from graphml.api.session_evaluation import evaluated
-from graphml.api.session_sampling import SampledFrom, last_logits
+from graphml.api.session_evaluation import EvaluatedSession
 from graphml.errors import WeightsError
-from graphml.ir.op import Array
-from graphml.runtime.evaluation import Floats
+from graphml.ir.op import Array, Floats
 from graphml.runtime.next_token import no_numbers
 from graphml.sampling import flaw_of
 from graphml.sampling.logprobs import TokenLogprobs, of_row, of_rows
-from graphml.text.tokenizer import Tokenizer
 
 ROWS = 128
 """Rows of logits that are held at a time."""
 
 
-class Scored(SampledFrom, Protocol):
-    """What a prompt is scored on: a `Session`."""
-
-    _tokenizer: Tokenizer | None
-
-
-def scored_prompt(session: Scored, ids: Array, n_top: int) -> list[TokenLogprobs | None]:
+def scored_prompt(session: EvaluatedSession, ids: Array, n_top: int) -> list[TokenLogprobs | None]:
     """Append ids, and return what follows from the rows before each token that the session then holds.
 
     None for tokens that it held before, and for a first one, which nothing comes before. Fewer where it was
@@ -39,13 +29,13 @@ def scored_prompt(session: Scored, ids: Array, n_top: int) -> list[TokenLogprobs
     words, path = session._tokenizer, session._executor.file.path
     found: list[TokenLogprobs | None] = [None] * max(1, len(session._held))
     if len(session._held):
-        found.append(of_row(_checked(last_logits(session)[None], path)[0], int(ids[0]), n_top, words))
+        found.append(of_row(_checked(session.logits[None], path)[0], int(ids[0]), n_top, words))
     for first in range(0, len(ids), ROWS):
         if session._cancelled:
             break
         some = ids[first : first + ROWS]
         following = ids[first + 1 : first + 1 + len(some)]
-        rows = _checked(evaluated(session, some, all_logits=True), path)
+        rows = _checked(session.evaluated(some, all_logits=True), path)
         found += of_rows(rows[: len(following)], following, n_top, words)
     return found
 

@@ -25,8 +25,9 @@ from graphml.ir.op import Array
 from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor
 from graphml.runtime.model_code import own_code_of
-from graphml.runtime.slot_arrays import WINDOWS, array_names, fill_slot, slot_arrays
-from graphml.runtime.slots import Slot, session_slot
+from graphml.runtime.pinned import Pinned
+from graphml.runtime.sequence_arrays import WINDOWS, array_names, fill_sequence, sequence_arrays
+from graphml.runtime.shared_room import session_sequence
 from graphml.runtime.tensor_file import TensorFile, write_tensors
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
 
@@ -48,13 +49,13 @@ class Settings:
 def save_session(
     executor: Executor,
     options: CompileOptions,
-    slot: Slot,
+    sequence: Pinned,
     held: Committed,
     settings: Settings,
     path: AnyPath,
     chat: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write what a session holds, in `slot`, and its settings to a file, whole or not at all.
+    """Write what a session holds, in `sequence`, and its settings to a file, whole or not at all.
 
     A file that graphml has saved is replaced, any other one is a UsageError. chat: what a conversation is
     besides, as JSON can hold it.
@@ -65,7 +66,7 @@ def save_session(
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"save: wanted variables that JSON can hold: {error}") from None
     commit = held.latest
-    arrays = slot_arrays(executor, slot, options)
+    arrays = sequence_arrays(sequence)
     arrays |= {IDS: np.array(held.ids, np.int32), SOURCE: np.array(commit.source, np.int32)}
     about = {
         "format": FORMAT, "version": VERSION, "kind": "session" if chat is None else "chat",
@@ -108,8 +109,8 @@ def restore_session(
             raise UsageError(f"{target}: {n_evaluated} tokens evaluated of {len(ids)}, {len(source)} read")
         params, random = _params_of(target, about), _random_of(target, about)
         next_logits, chat = _next_of(file, n_vocab), _chat_of(file)
-        slot = session_slot(executor, executor.options, n_ctx)
-        wanted = array_names(executor, slot, executor.options) | ({*OWN} & file.names)
+        sequence = session_sequence(executor, executor.options, n_ctx)
+        wanted = array_names(sequence) | ({*OWN} & file.names)
         if file.names != wanted:
             of_file, own = (any(one.startswith(WINDOWS) for one in names) for names in (file.names, wanted))
             if of_file != own:
@@ -120,8 +121,8 @@ def restore_session(
                 f"{target}: wanted the arrays of this model; {sorted(wanted - file.names)[:3]} are missing, "
                 f"{sorted(file.names - wanted)[:3]} are unknown"
             )
-        fill_slot(executor, slot, executor.options, file, n_evaluated, len(source))
-    held = Committed(slot)
+        fill_sequence(sequence, file, n_evaluated, source)
+    held = Committed(sequence)
     held.restore(ids.tolist(), n_evaluated, tuple(source.tolist()), next_logits)
     return held, Settings(n_ctx, seed, random, params), chat
 

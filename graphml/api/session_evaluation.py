@@ -1,72 +1,236 @@
-"""A session's evaluation: ids into its cells, and what is known of the token that follows.
+"""The tokens of a session: they are evaluated, and what follows them is sampled.
 
-A part of `Session` in a file of its own: it works on the session's tokens, programs and meter.
+The part of `Session` that its generations, drafts and prompts use. Knows ids, logits and programs; nothing of
+what a generation is or when it ends.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import contextlib
 
 import numpy as np
 
 from graphml.api.capture import Probe
-from graphml.api.stats import Meter
-from graphml.api.tokens import NO_IDS
-from graphml.backend import Progress
-from graphml.ir.op import Array
-from graphml.runtime.committed import Evaluation
-from graphml.runtime.evaluation import Floats, evaluate, evaluate_top_k, never
+from graphml.api.draft_model import DraftModel
+from graphml.api.stats import Meter, Stats
+from graphml.api.tokens import NO_IDS, StopReason
+from graphml.argument_checks import seed_or_random
+from graphml.backend import Progress, no_progress
+from graphml.compiler.top_k_outputs import TOP_K
+from graphml.errors import UsageError
+from graphml.ir.op import Array, Floats
+from graphml.runtime.committed import Captured, Committed, Evaluation
+from graphml.runtime.evaluation import evaluate
 from graphml.runtime.executor import Executor
-from graphml.runtime.shared_prompt import shared_prompt
-from graphml.sampling import NextLogits, PeekableRandom, SamplingParams
+from graphml.runtime.next_token import next_token
+from graphml.runtime.pinned import Pinned
+from graphml.runtime.plan_sources import check_source, encoder_program
+from graphml.runtime.run_ahead import Ahead
+from graphml.runtime.shared_room import session_sequence
+from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
+from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.structured.params_structure import Structured
+from graphml.sampling.top_k_sampling import samples_without_row
+from graphml.text.tokenizer import Tokenizer
 
 _NO_LOGITS: Floats = np.empty(0, np.float32)
 
 
-class Evaluating(Protocol):
-    """What an evaluation works on: a `Session`."""
+class EvaluatedSession:
+    """See `Session`, whose documented attributes are these. `chooses`: params of the latest generation."""
 
-    n_vocab: int
-    meter: Meter
-    numbers: PeekableRandom
-    _executor: Executor
-    _probe: Probe
-    _progress: Progress
-    _cancelled: bool
-    _finds: bool
+    def __init__(
+        self,
+        executor: Executor,
+        tokenizer: Tokenizer | None,
+        n_vocab: int,
+        n_ctx: int,
+        seed: int | None = None,
+        progress: Progress = no_progress,
+        probe: Probe | None = None,
+        held: Committed | None = None,
+        prefix_cache: bool = True,
+        draft: DraftModel | None = None,
+    ) -> None:
+        self.n_ctx, self.n_vocab = n_ctx, n_vocab
+        self.stop_reason: StopReason | None = None
+        self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
+        self._probe = probe or Probe(executor)
+        self._ahead: Ahead | None = None
+        self._cancelled = False  # an Event has a lock, which Ctrl-C may leave locked
+        self._turn, self._finds, self._draft = 0, prefix_cache, draft
+        self.chooses, self._structured = SamplingParams(), Structured()  # of the latest generation
+        self.prompt: list[int] = []
+        self.generated: list[int] = []
+        self.shifts: list[tuple[int, int]] = []
+        self.scores: list[TokenLogprobs] = []  # of the token that was sampled last
+        self.logprobs: list[TokenLogprobs] = []
+        self.prompt_logprobs: list[TokenLogprobs | None] = []
+        self.meter = Meter()
+        self.set_seed(seed)
+        self._held = (
+            Committed(session_sequence(executor, self._probe.options, n_ctx)) if held is None else held
+        )
+        self._held.hide(not prefix_cache)
+
+    @property
+    def n_past(self) -> int:
+        """How many tokens the session holds: all that were evaluated or given out."""
+        return len(self._held)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The ids that the session holds, in order."""
+        return self._held.ids
+
+    @property
+    def source(self) -> list[int]:
+        """The ids of the source text that an encoder has read."""
+        return list(self._held.latest.source)
+
+    @property
+    def captured(self) -> Captured:
+        """Name -> array of the latest evaluation, one row a token where the value has one."""
+        return self._held.latest.captured
+
+    @property
+    def history(self) -> list[Captured]:
+        """What was captured by each evaluation, first to latest; empty unless it was asked for."""
+        return list(self._held.latest.history)
+
+    @property
+    def stats(self) -> Stats:
+        """Counts and speed of the latest `generate`, or of the latest `eval`."""
+        return self.meter.stats()
+
+    def set_seed(self, seed: int | None) -> None:
+        """Start the random generator anew; None picks a random seed, which `seed` then holds."""
+        self.seed = seed_or_random(seed)
+        self.numbers = PeekableRandom(self.seed, self._tokenizer)
+
+    def begin(self, new: bool = True) -> None:
+        """A new use: what ran before is over, figures and reasons start anew; not `new`: a cancel counts."""
+        self.sequence()
+        self._executor.programs.check_file()
+        self._ahead, self._structured = None, Structured()
+        self._turn += 1
+        if new:
+            self._cancelled = False
+        self.meter = Meter()
+        self.prompt, self.generated, self.shifts, self.stop_reason = [], [], [], None
+        self.scores, self.logprobs, self.prompt_logprobs = [], [], []
+
+    def _compile(self, count: int, all_logits: bool = False) -> None:
+        """Have the program for so many ids ready, so that the meter counts only its running."""
+        sequence = self.sequence()
+        waiting = min(count + self.n_past - sequence.n_computed, self._executor.max_chunk)
+        sequence.room.compile(waiting, 1, all_logits, self._probe.options)
 
     def evaluation(self, ids: Array = NO_IDS) -> Evaluation:
-        """Begin to evaluate."""
+        """Begin to evaluate the tokens that are not evaluated yet, and `ids`; `commit` ends it."""
+        if self._ahead is not None:
+            self._ahead.drop()
+        return self._held.begin(self.n_ctx, ids)
 
     def commit(self, done: Evaluation, next_logits: NextLogits, all_logits: bool = False) -> None:
-        """It is done."""
+        """All tokens and the evaluation's ids are evaluated now, and this is known of what follows."""
+        probe = self._probe
+        captured = probe.finish(all_logits) if probe.captures else None
+        self._held.commit(done, next_logits, captured, probe.keeps_history)
+
+    def read_source(self, ids: Array) -> None:
+        """Have the encoder read the ids in place of all that the session holds; compiling is not timed."""
+        check_source(self._executor, len(ids), self.n_ctx)
+        before, sequence = self._held.begin_source()
+        encoder_program(self._executor, sequence.room.n_sequences)
+        with self.meter.prompt(len(ids)):
+            sequence.read_source(ids)
+        self._held.commit_source(before, ids)
+
+    def sequence(self) -> Pinned:
+        """Where the keys and values are, after the step ahead is dropped; UsageError once it is closed."""
+        if self._ahead is not None:
+            self._ahead.drop()
+        return self._held.rolled_back()
 
     def reads_top_k(self, params: SamplingParams) -> bool:
-        """Whether the top k of a row is read."""
+        """Whether the top k of a row is read to sample by these params, and not the whole row."""
+        executor = self._executor
+        return executor.has_top_k and samples_without_row(params, TOP_K, always=executor.recurrent)
 
+    def evaluated(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
+        """Evaluate the tokens not evaluated yet and `ids`; see `Session.eval` for what comes back.
 
-def evaluated(
-    session: Evaluating, ids: Array, all_logits: bool = False, by: SamplingParams | None = None
-) -> Floats:
-    """Evaluate the tokens not evaluated yet and `ids`; see `Session.eval` for what comes back.
+        by: what the next token is sampled by; an empty array where its top k was read, or after a cancel.
+        """
+        evaluation, probe = self.evaluation(ids), self._probe
+        if probe.captures:
+            probe.begin()
+        take = probe.take if probe.captures or probe.watch is not None else None
+        cancelled = (lambda: self._cancelled) if by is not None and len(ids) else None
+        sequence = evaluation.sequence
+        shared: contextlib.AbstractContextManager[int] = contextlib.nullcontext(0)
+        if sequence.shares and self._finds and not all_logits and len(evaluation.waiting) > 1:
+            shared = sequence.room.prompt(sequence, evaluation.all_ids, cancelled)
+        with shared as n_cached:
+            self.meter.n_cached += n_cached
+            work = [(sequence, evaluation.waiting[n_cached:])]
+            of_all = [(by, self.numbers)] if by is not None and self.reads_top_k(by) else ()
+            found = evaluate(
+                work, self.n_vocab, probe.options, all_logits, of_all, take, cancelled, self._progress
+            )
+            if not found:
+                return _NO_LOGITS
+            (last,) = found
+            if isinstance(last, TopK):
+                self.commit(evaluation, NextLogits(last), all_logits)
+                return _NO_LOGITS
+            row = last[-1] if by is not None else last[-1].copy()  # the caller gets its own
+            self.commit(evaluation, NextLogits(row), all_logits)
+            return last[-len(ids) :] if all_logits else last[0]
 
-    by: what the next token is sampled by; an empty array where its top k was read, or after a cancel.
-    """
-    evaluation, probe = session.evaluation(ids), session._probe
-    probe.begin()
-    cancelled = (lambda: session._cancelled) if by is not None and len(ids) else never
-    with shared_prompt(evaluation, cancelled, session._finds and not all_logits) as n_cached:
-        session.meter.n_cached += n_cached
-        work = [(evaluation.slot, evaluation.waiting[n_cached:])]
-        common = session._executor, work, session.n_vocab, probe.options
-        if by is not None and session.reads_top_k(by):
-            by_all = [(by, session.numbers)], probe.take, cancelled, session._progress
-            for one in evaluate_top_k(*common, *by_all):
-                session.commit(evaluation, NextLogits(one), all_logits)
-            return _NO_LOGITS
-        found = evaluate(*common, all_logits, probe.take, cancelled, session._progress)
-        if not found:
-            return _NO_LOGITS
-        row = found[0][-1] if by is not None else found[0][-1].copy()  # the caller gets its own
-        session.commit(evaluation, NextLogits(row), all_logits)
-        return found[0][-len(ids) :] if all_logits else found[0][0]
+    @property
+    def logits(self) -> Floats:
+        """The logits after the last token, float32 [n_vocab], the caller's own; computed where need be.
+
+        UsageError for a session that holds no tokens.
+        """
+        self.sequence()
+        held = self._held
+        if not len(held):
+            raise UsageError("logits: wanted a session that holds tokens; evaluate some first")
+        row = held.latest.next_logits.whole_row()
+        if row is None:
+            held.last_waits()
+            row = self.evaluated(NO_IDS)
+        return row.copy()
+
+    def sampled(self, params: SamplingParams) -> int:
+        """See `Session.sample`."""
+        held = self._held
+        if held.latest.next_logits.known:
+            self.sequence()
+        latest = held.latest
+        if not latest.n_tokens:
+            self.sequence()
+            raise UsageError("sample: wanted a session that holds tokens; evaluate some first")
+        if not latest.next_logits.known:
+            if latest.n_evaluated == latest.n_tokens:
+                held.last_waits()  # its logits are gone: once more
+            self.evaluated(NO_IDS, by=params)
+        token = self.sampled_from_known(params)
+        if token is None:
+            held.last_waits()
+            self.evaluated(NO_IDS)
+            token = self.sampled_from_known(params)
+        assert token is not None
+        return token
+
+    def sampled_from_known(self, params: SamplingParams) -> int | None:
+        """A token by what is known of it; None where its whole row is needed, and not known."""
+        held = self._held
+        known, history = held.latest.next_logits, held.history()
+        matcher = self._structured.matcher(params, self.generated) if params.structured else None
+        self.scores = []
+        path = self._executor.file.path
+        return next_token(known, params, history, self.numbers, path, matcher, self.scores)

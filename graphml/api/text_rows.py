@@ -15,10 +15,10 @@ import numpy as np
 from graphml.api.open_loops import opened
 from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError, UsageError
+from graphml.ir.cells import BLOCK_SIZE
+from graphml.ir.op import Floats
 from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
-from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler

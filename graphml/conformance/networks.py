@@ -15,6 +15,7 @@ from graphml.backend import Backend, Device, State
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.conformance.fill import blocks
 from graphml.conformance.verdict import Verdict, judge
+from graphml.ir.cells import cells_of
 from graphml.ir.dtype import F32, DType, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret
@@ -22,7 +23,6 @@ from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.linear import decode
-from graphml.runtime.paged_cache import PagedCache
 
 OP = "network"
 WIDTH, HIDDEN, VOCABULARY = 256, 512, 96
@@ -147,12 +147,12 @@ def _steps(
     plain = {most: graph_of(network, most) for _, most in STEPS}
     weights = {name: _weight(node) for name, node in plain[1].leaves("weight").items()}
     programs = {most: compile_graph(graph, backend, device, weights) for most, graph in plain.items()}
-    cache = PagedCache(CELLS, BLOCK)
-    cache.block_order = cache.block_order[::-1]  # no block is at the position of its number
+    n_held = 0
     state, kept = None, dict[str, Array]()
     for i, (count, most) in enumerate(STEPS):
         compiled = programs[most]
-        inputs, dims = _inputs(cache, i, count)
+        inputs, dims = _inputs(n_held, i, count)
+        n_held += count
         if state is None:
             state = device.state(compiled.graph, dims)
             kept = {name: np.array(state.array(name)) for name in compiled.graph.leaves("state")}
@@ -181,16 +181,18 @@ def _run(
     return found
 
 
-def _inputs(cache: PagedCache, i: int, count: int) -> tuple[dict[str, Array], dict[str, int]]:
+def _inputs(n_held: int, i: int, count: int) -> tuple[dict[str, Array], dict[str, int]]:
+    """Step `i` of `count` tokens behind `n_held`; no block is at the position of its number."""
     generator = np.random.default_rng(i)
-    positions, cells = cache.append(0, count)
+    table = np.arange(CELLS // BLOCK, dtype=np.int32)[::-1]
+    positions = np.arange(n_held, n_held + count, dtype=np.int32)
     wanted = np.arange(count, dtype=np.int32)
     tokens = generator.integers(0, VOCABULARY, count, dtype=np.int32)
     inputs = {
-        "tokens": tokens, "positions": positions, "cells": cells, "sequences": np.zeros(count, np.int32),
-        "output_rows": wanted, "block_table": cache.table.astype(np.int32),
+        "tokens": tokens, "positions": positions, "cells": cells_of(table, positions, BLOCK),
+        "sequences": np.zeros(count, np.int32), "output_rows": wanted, "block_table": table[None].copy(),
     }  # fmt: skip
-    return inputs, {"T": count, "O": count, "S": 1, "B": cache.table.shape[1], "C": cache.n_cells}
+    return inputs, {"T": count, "O": count, "S": 1, "B": len(table), "C": CELLS}
 
 
 def _is_converted(node: Node) -> bool:

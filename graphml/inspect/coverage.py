@@ -15,12 +15,12 @@ from graphml.inspect.judging import Judge
 from graphml.inspect.observe import Observation, Step
 from graphml.inspect.tolerances import makes_int8, spans
 from graphml.ir.cache_types import CACHE_DTYPES
+from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.dtype import I32
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import integer
 from graphml.ir.shape import fixed
-from graphml.runtime.paged_cache import BLOCK_SIZE
 
 TILE = 64  # rows and positions of the tiles that kernels have
 SHOWN = 4  # names that a line lists

@@ -151,7 +151,7 @@ def _device(
                 weights |= set(part.graph.leaves("weight"))
             leaves = part.graph.leaves("state").items()
             states |= {state: leaf for state, leaf in leaves if one.placement.places[state].backend == name}
-    sizes = executor.cache(executor.config.n_ctx).sizes(executor.cell_groups) | {"C": 0}
+    sizes = executor.pinned_sizes(executor.config.n_ctx) | {"C": 0}
     per_sequence = sum(_bytes(leaf, sizes) for leaf in states.values())
     prefill = [_arena(one.parts, name) for one in every]  # an encoder has a program and an arena of its own
     return {

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from math import prod
 
 from graphml.ir.cell_groups import cells_dimension
+from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.fused import decomposition
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import integer
 from graphml.ir.ops.attention import causal, first_seen
 from graphml.ir.shape import Shape, Symbol
-from graphml.runtime.paged_cache import BLOCK_SIZE
 
 Dims = Mapping[str, int]
 

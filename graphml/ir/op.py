@@ -19,6 +19,7 @@ from graphml.ir.dtype import PARTS, DType
 from graphml.ir.shape import Shape, bounds, show
 
 Array = NDArray[Any]
+Floats = NDArray[np.float32]
 Attribute = int | float | str | bool | tuple[int, ...] | tuple[float, ...]
 Attributes = Mapping[str, Attribute]
 

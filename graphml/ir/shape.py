@@ -51,7 +51,10 @@ def max_elements(shape: Shape) -> int:
 
 def resolve(shape: Shape, dims: Mapping[str, int]) -> tuple[int, ...]:
     """The shape with every symbol replaced by its value; a missing or too large value is a `ShapeError`."""
-    return tuple(_value(dim, dims) if isinstance(dim, Symbol) else dim for dim in shape)
+    sizes = list[int]()
+    for dim in shape:  # of every step; a generator takes several times as long
+        sizes.append(_value(dim, dims) if isinstance(dim, Symbol) else dim)
+    return tuple(sizes)
 
 
 def _value(symbol: Symbol, dims: Mapping[str, int]) -> int:

@@ -10,7 +10,7 @@ Knows ids, blocks and rows of logits; nothing of text.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,11 @@ from typing import Protocol
 import numpy as np
 
 from graphml.errors import WeightsError
-from graphml.ir.op import Array
+from graphml.ir.cells import BLOCK_SIZE, cells_of
+from graphml.ir.op import Array, Floats
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.computed_plan import Computed
-from graphml.runtime.evaluation import Floats
 from graphml.runtime.next_token import no_numbers
-from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
 from graphml.runtime.request import Request
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import Move, Rows, StepPlan
@@ -66,8 +65,8 @@ class Computes(Protocol):
     max_chunk: int
     has_cells: bool
 
-    def run(self, plan: StepPlan, logits: bool = False) -> Computed:
-        """Compute a plan; its rows of logits."""
+    def run(self, plan: StepPlan, read: Callable[[Mapping[str, Array]], None]) -> Computed:
+        """Compute a plan; read: gets the outputs."""
 
 
 def blocks_for(n_prompt: int, settings: BeamSettings) -> int:
@@ -136,8 +135,9 @@ class BeamSearch:
         return rows
 
     def _logits(self, plan: StepPlan) -> Floats:
-        logits = self._runner.run(plan, logits=True).logits
-        assert logits is not None
+        found = list[Floats]()
+        self._runner.run(plan, lambda outputs: found.append(outputs["logits"][: plan.n_outputs].copy()))
+        (logits,) = found
         for row in logits:
             flaw = flaw_of(row)
             if flaw is not None:

@@ -22,9 +22,7 @@ from graphml.passes.cell_moves import (
     cell_moves,
     why_not_shifted,
 )
-from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor
-from graphml.runtime.slots import Slot
 from graphml.runtime.state_rows import read_rows, write_rows
 
 MAX_ROWS = 256  # cells moved by one run
@@ -85,24 +83,6 @@ def move_cells(executor: Executor, state: State, move: CellMove) -> None:
                     feed[: dims["T"]] = given.get(name, move.difference)
                 program.run(dims, own)
             write_rows(own, move.targets, read_rows(own, moves.raw, move.sources))
-
-
-def shift_tokens(executor: Executor, held: Committed, keep: int, drop: int) -> None:
-    """Forget `drop` tokens from `keep` on, and move the later ones down; see `Committed.shift`.
-
-    Where a window has been written over, they are evaluated again instead.
-    """
-    slot = held.rolled_back()
-    prepare_moves(executor, slot.state, rotates=True)  # before anything has changed
-
-    def move(slot: Slot, first: int, count: int, down: int) -> None:
-        for group in (None, *executor.cell_groups):
-            cells = "cells" if group is None else group.input("cells")
-            n_cells = (slot.cache if group is None else slot.cache.of_group(group)).n_cells
-            sources, targets = slot.cells(first, count, group), slot.cells(first - down, count, group)
-            move_cells(executor, slot.state, CellMove(sources, targets, -down, n_cells, cells))
-
-    held.shift(keep, drop, move if slot.cache.holds_all(slot.sequence) else None)
 
 
 def _movers(

@@ -8,7 +8,7 @@ use finds the latest commit and rolls the cache back to it. Three rules keep tha
 2. What takes tokens away commits that first and changes the cache after it.
 3. What adds tokens changes the cache first and commits after it, if nothing else was committed meanwhile.
 
-Knows ids, slots and numbers of tokens; nothing of programs, sampling or text.
+Knows ids, sequences and numbers of tokens; nothing of programs, sampling or text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from graphml.errors import ContextFullError, UsageError
 from graphml.ir.op import Array
-from graphml.runtime.slots import Slot
+from graphml.runtime.pinned import Pinned
 from graphml.sampling import NextLogits
 
 Captured: TypeAlias = dict[str, Array]
@@ -63,7 +63,7 @@ class Evaluation:
     """
 
     before: Commit
-    slot: Slot
+    sequence: Pinned
     ids: Array
     waiting: Array
 
@@ -80,13 +80,13 @@ class Evaluation:
 
 
 class Committed:
-    """The commits of one sequence, of which the latest counts. slot: where its cells are."""
+    """The commits of one sequence, of which the latest counts."""
 
-    def __init__(self, slot: Slot) -> None:
-        self._cells: Slot | None = slot
+    def __init__(self, sequence: Pinned) -> None:
+        self._cells: Pinned | None = sequence
         self.latest = Commit()
-        if slot.group is not None:
-            slot.group.tell(slot.sequence, _evaluated_ids(self))
+        if sequence.shares:
+            sequence.room.tell(sequence.slot, _evaluated_ids(self))
 
     def take(self, commit: Commit) -> None:
         """Hold what the commit of another sequence says; this one's cells are a copy of that one's."""
@@ -112,48 +112,49 @@ class Committed:
         return self._cells is None
 
     @property
-    def _slot(self) -> Slot:
-        if self._cells is None:
-            raise UsageError("the session was closed")
+    def _sequence(self) -> Pinned:
+        if self._cells is None or self._cells.room.executor.closed:
+            raise UsageError("the session, or its model, was closed")
         return self._cells
 
     def close(self) -> None:
         """Give the cells back; the ids stay known."""
-        slot, latest, self._cells = self._cells, self.latest, None
-        if slot is not None and slot.group is not None:
-            slot.group.leave(slot.sequence, latest.ids[: latest.n_evaluated])
+        sequence, latest, self._cells = self._cells, self.latest, None
+        if sequence is not None and sequence.shares:
+            sequence.room.leave(sequence, latest.ids[: latest.n_evaluated])
 
     def hide(self, hidden: bool = True) -> None:
         """Its cells are of use to no other session: they may not be what the model computes of the ids."""
-        if hidden and self._cells is not None and self._cells.group is not None:
-            self._cells.group.hide(self._cells.sequence)
+        if hidden and self._cells is not None:
+            self._cells.room.hide(self._cells.slot)
 
     def __del__(self) -> None:
         self.close()  # what a session that was never closed held is of use to others
 
-    def rolled_back(self) -> Slot:
-        """The slot, whose cells are those of the latest commit."""
-        slot, latest = self._slot, self.latest
-        if slot.group is not None:
-            slot.group.settle(slot.sequence)
+    def rolled_back(self) -> Pinned:
+        """The sequence, whose cells are those of the latest commit."""
+        sequence, latest = self._sequence, self.latest
+        if sequence.shares:
+            sequence.room.settle(sequence.slot)
         del latest.ids[latest.n_tokens :]
-        if slot.source_length != len(latest.source):
+        if sequence.n_source != len(latest.source):
             self.latest = latest = replace(
                 latest, source=(), n_tokens=0, n_evaluated=0, next_logits=NextLogits()
             )
-            slot.forget_source()
-        if slot.length != latest.n_evaluated:
-            slot.rewind(min(slot.length, latest.n_evaluated))
-            self.latest = replace(latest, n_evaluated=slot.length)
-        return slot
+            sequence.n_source = 0
+        if sequence.n_computed != latest.n_evaluated:
+            sequence.rewind(min(sequence.n_computed, latest.n_evaluated))
+            self.latest = replace(latest, n_evaluated=sequence.n_computed)
+        return sequence
 
     def begin(self, n_ctx: int, ids: Array) -> Evaluation:
         """Begin to evaluate what waits and `ids`; ContextFullError where `n_ctx` tokens are too few."""
-        slot = self.rolled_back()
-        check_room(n_ctx, len(self), len(ids))
+        sequence = self.rolled_back()
+        if len(ids):
+            check_room(n_ctx, len(self), len(ids))
         before = self.latest = replace(self.latest)  # so that an evaluation around this one cannot commit
         held = np.array(before.ids[before.n_evaluated :], np.int32)
-        return Evaluation(before, slot, ids, np.concatenate([held, ids]))
+        return Evaluation(before, sequence, ids, np.concatenate([held, ids]))
 
     def commit(
         self,
@@ -163,11 +164,12 @@ class Committed:
         keep_history: bool = False,
     ) -> None:
         """The evaluation is done: its ids and cells belong to the session now, and this follows them."""
-        self._check(done.before, done.slot.length == done.n_done)
+        n_done = done.n_done
+        self._check(done.before, done.sequence.n_computed == n_done)
         found = done.before.captured if captured is None else captured
         history = (*done.before.history, found) if keep_history else done.before.history
         ids = done.before.ids
-        made = Commit(ids, done.n_done, done.n_done, done.before.source, next_logits, found, history)
+        made = Commit(ids, n_done, n_done, done.before.source, next_logits, found, history)
         ids[done.before.n_tokens :] = done.ids.tolist()
         self.latest = made
 
@@ -179,18 +181,18 @@ class Committed:
 
     def evaluated(self, before: Commit, next_logits: NextLogits | None = None) -> None:
         """All tokens of `before` are in their cells now; None: what follows them is told elsewhere."""
-        self._check(before, self._slot.length >= before.n_tokens)
+        self._check(before, self._sequence.n_computed >= before.n_tokens)
         known = next_logits or NextLogits()
         self.latest = replace(before, n_evaluated=before.n_tokens, next_logits=known)
 
     def has_cells(self, n_tokens: int) -> bool:
         """Whether so many tokens are in cells, those of a step ahead or a draft included."""
-        return self._slot.length >= n_tokens
+        return self._sequence.n_computed >= n_tokens
 
     @property
     def n_cells(self) -> int:
         """How many tokens are in cells, while an evaluation runs, too."""
-        return self._slot.length
+        return self._sequence.n_computed
 
     def rewind(self, n_tokens: int) -> None:
         """Forget all tokens but the first `n_tokens`."""
@@ -200,48 +202,49 @@ class Committed:
         )
         self.rolled_back()
 
-    def shift(self, keep: int, drop: int, move: Callable[[Slot, int, int, int], None] | None) -> None:
+    def shift(self, keep: int, drop: int) -> None:
         """Forget `drop` tokens from `keep` on; the later ones come `drop` positions earlier.
 
-        move(slot, first, count, drop): moves the cells of `count` positions from `first` on, so many down.
-        Where that is interrupted, the tokens from `keep` on wait to be evaluated in their new places. None:
-        they cannot be moved, and wait so, too.
+        Their cells are moved. Where that is interrupted, the tokens from `keep` on wait to be evaluated in
+        their new places; so they do where a window has been written over.
         """
-        slot, before = self.rolled_back(), self.latest
-        later = 0 if move is None else max(0, before.n_evaluated - keep - drop)
+        sequence, before = self.rolled_back(), self.latest
+        sequence.room.runner.prepare_moves(shifts=True)  # before anything has changed
+        moves = sequence.holds_all
+        later = max(0, before.n_evaluated - keep - drop) if moves else 0
         n_tokens = before.n_tokens - drop
         ids = before.ids[:keep] + before.ids[keep + drop : before.n_tokens]
         n_evaluated = min(keep, before.n_evaluated)
         self.latest = cut = replace(
             before, ids=ids, n_tokens=n_tokens, n_evaluated=n_evaluated, next_logits=NextLogits()
         )
-        if later and move is not None:
-            move(slot, keep + drop, later, drop)
-        slot.rewind(n_evaluated + later)
-        self._check(cut, move is None or slot.length == n_evaluated + later)
-        self.latest = replace(cut, n_evaluated=slot.length)
+        if later:
+            sequence.move_down(keep + drop, later, drop)
+        sequence.rewind(n_evaluated + later)
+        self._check(cut, not moves or sequence.n_computed == n_evaluated + later)
+        self.latest = replace(cut, n_evaluated=sequence.n_computed)
 
-    def last_waits(self) -> Slot:
+    def last_waits(self) -> Pinned:
         """Have the last token evaluated once more: what followed it is gone."""
         n_evaluated = min(self.latest.n_evaluated, self.latest.n_tokens - 1)
         self.latest = replace(self.latest, n_evaluated=n_evaluated, next_logits=NextLogits())
         return self.rolled_back()
 
-    def begin_source(self) -> tuple[Commit, Slot]:
-        """Forget all tokens and the source text, since an encoder reads another one; the slot is empty."""
+    def begin_source(self) -> tuple[Commit, Pinned]:
+        """Forget all tokens and the source text, since an encoder reads another one."""
         self.latest = replace(self.latest, source=(), n_tokens=0, n_evaluated=0, next_logits=NextLogits())
-        slot = self.rolled_back()
-        return self.latest, slot
+        sequence = self.rolled_back()
+        return self.latest, sequence
 
     def commit_source(self, before: Commit, ids: Array) -> None:
         """The encoder has read these ids since `before`."""
-        self._check(before, self._slot.source_length == len(ids))
+        self._check(before, self._sequence.n_source == len(ids))
         self.latest = replace(before, source=tuple(ids.tolist()))
 
     def restore(
         self, ids: list[int], n_evaluated: int, source: tuple[int, ...], next_logits: NextLogits
     ) -> None:
-        """Hold what another one held; the slot holds the first `n_evaluated` of the ids, and the source."""
+        """Hold what another one held; the cells hold the first `n_evaluated` of the ids, and the source."""
         self.latest = Commit(list(ids), len(ids), n_evaluated, source, next_logits)
 
     def _check(self, before: Commit, complete: bool) -> None:
@@ -259,7 +262,8 @@ def _evaluated_ids(held: Committed) -> Callable[[], list[int] | None]:
 
     def read() -> list[int] | None:
         of = known()
-        if of is None or of.closed:
+        sequence = None if of is None else of._cells
+        if of is None or sequence is None or not sequence.holds_all:
             return None
         latest = of.latest
         ids = latest.ids[: latest.n_evaluated]

@@ -60,8 +60,11 @@ class CompiledPrograms:
         encoder: the one that reads source texts, of a model that `encodes`.
         """
         chosen = self.options if options is None else options
+        key = max_tokens, max_outputs, max_sequences, encoder, chosen
+        compiled = self._programs.get(key)
+        if compiled is not None:
+            return compiled  # of an open model: closing it lets go of all
         with self._open_lock.opened():
-            key = max_tokens, max_outputs, max_sequences, encoder, chosen
             if key not in self._programs:
                 self.check_file()
                 start = time.perf_counter()
@@ -92,8 +95,8 @@ class CompiledPrograms:
         """
         few = n_tokens <= n_sequences
         chosen = self.options if options is None else options
-        every = self.graphs.rows(all_logits, chosen.pooling) == "all"
-        max_outputs = self.n_batch if every and not few else n_sequences
+        every = not few and (all_logits or self.graphs.rows(False, chosen.pooling) == "all")
+        max_outputs = self.n_batch if every else n_sequences
         return self.compiled(n_sequences if few else self.n_batch, max_outputs, chosen, n_sequences)
 
     def forget(self, options: CompileOptions | None = None) -> None:

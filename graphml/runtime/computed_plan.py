@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from graphml.ir.op import Array
-from graphml.runtime.evaluation import Floats
 from graphml.runtime.sampled_rows import Sampled
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import StepPlan
@@ -16,15 +15,13 @@ from graphml.runtime.step_plan import StepPlan
 class Computed:
     """tokens: what follows each sequence of `plan.sampled`, in order. seconds: of the step.
 
-    logits: of all output rows, float32 [plan.n_outputs, n_vocab], where they were asked for. further: the
-    tokens behind the first of sequences with drafts, all but the last of them as drafted. device_tokens: what
-    the device sampled from each, which a plan that was submitted after this one has computed. failed:
-    sequences whose prompts have rows that are no numbers. pooled: the rows of each text.
+    further: the tokens behind the first of sequences with drafts, all but the last of them as drafted.
+    device_tokens: what the device sampled from each, which a plan that was submitted after this one has
+    computed. failed: sequences whose prompts have rows that are no numbers. pooled: the rows of each text.
     """
 
     tokens: list[Sampled]
     seconds: float
-    logits: Floats | None = None
     device_tokens: tuple[int, ...] = ()
     failed: Mapping[Sequence, Exception] = field(default_factory=dict)
     pooled: Mapping[Sequence, Array] = field(default_factory=dict)

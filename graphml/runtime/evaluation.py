@@ -1,64 +1,38 @@
-"""Ids into sequences, in steps of at most n_batch tokens: one long prompt, or the next tokens of many.
+"""Ids into pinned sequences, in steps of at most n_batch tokens: one long prompt, or the next tokens of many.
 
-Knows slots, steps and logits; nothing of text, sampling or why something is evaluated.
+Knows sequences, steps and logits; nothing of text, sampling or why something is evaluated.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from graphml.backend import Progress, no_progress
 from graphml.compiler.options import CompileOptions
-from graphml.compiler.top_k_outputs import OF_ROW, SAMPLED, TOP_K, TOP_K_IDS, TOP_K_LOGITS
 from graphml.errors import UsageError
-from graphml.ir.op import Array
+from graphml.ir.op import Array, Floats
 from graphml.pages import out_of_memory
-from graphml.runtime.executor import Executor
-from graphml.runtime.slots import Slot
-from graphml.sampling import (
-    DeviceSample,
-    DeviceSettings,
-    PeekableRandom,
-    SamplingParams,
-    TopK,
-    device_settings,
-)
+from graphml.runtime.pinned import Pinned
+from graphml.runtime.sampled_rows import device_settings_of, top_k_of
+from graphml.runtime.step_plan import Rows
+from graphml.sampling import PeekableRandom, SamplingParams, TopK
 
-Floats: TypeAlias = NDArray[np.float32]
-Work: TypeAlias = Sequence[tuple[Slot, Array]]
+Work: TypeAlias = Sequence[tuple[Pinned, Array]]
 Step: TypeAlias = list[tuple[int, int, int]]
 Take: TypeAlias = Callable[[Mapping[str, Array]], None]
 
 
-def _nothing(outputs: Mapping[str, Array]) -> None:
-    """Take nothing of a step."""
-
-
-def never() -> bool:
-    """Nobody cancels."""
-    return False
-
-
-def check_continues(executor: Executor) -> None:
-    """UsageError for a model whose tokens see later ones: it does not continue a text."""
-    if not executor.architecture.causal:
-        raise UsageError(
-            f"generate: {executor.architecture.name} does not continue a text token by token, for "
-            "its tokens see those after them; `eval` gives the logits of a whole text"
-        )
-
-
-def _steps(lengths: Sequence[int], n_batch: int, max_chunk: int) -> Iterator[Step]:
+def _steps(lengths: Sequence[int], n_batch: int, max_chunk: int) -> list[Step]:
     """Steps that take each sequence's tokens in turn: (sequence, first token, behind the last).
 
     max_chunk: most tokens of one sequence in a step.
     """
-    taken = [0] * len(lengths)
+    taken, steps = [0] * len(lengths), list[Step]()
     while True:
         step: Step = []
         room = n_batch
@@ -69,88 +43,83 @@ def _steps(lengths: Sequence[int], n_batch: int, max_chunk: int) -> Iterator[Ste
                 taken[i] += count
                 room -= count
         if not step:
-            return
-        yield step
+            return steps
+        steps.append(step)
 
 
 def evaluate(
-    executor: Executor,
     work: Work,
     n_vocab: int,
     options: CompileOptions,
     all_logits: bool = False,
-    take: Take = _nothing,
-    cancelled: Callable[[], bool] = never,
+    by: Sequence[tuple[SamplingParams, PeekableRandom]] = (),
+    take: Take | None = None,
+    cancelled: Callable[[], bool] | None = None,
     progress: Progress = no_progress,
-) -> list[Floats]:
-    """Append ids (at least one) to each slot, all of one cache: for each the logits float32 [rows, n_vocab].
+) -> list[Floats | TopK]:
+    """Append ids (at least one) to each sequence of a room: for each the logits float32 [rows, n_vocab].
 
-    rows: 1, after the last id, or all_logits: after each. take: gets the outputs of every step. An empty list
-    when cancelled. Then, and after an error, slots may hold more: the caller rolls them back.
+    rows: 1, after the last id, or all_logits: after each. by: by what the next token of each is sampled, for
+    an executor that `has_top_k`: then the top k of its last row comes back, and the device samples, too,
+    where it can. take: gets the outputs of every step. An empty list when cancelled. Then, and after an
+    error, sequences may hold more: the caller rolls them back.
     Where tokens see later ones, all of a text must come at once: a UsageError otherwise.
     """
-    lengths = [len(ids) for _, ids in work]
+    lengths, logits, tops = list[int](), list[Floats](), dict[int, TopK]()
     try:
-        out = [np.empty((length if all_logits else 1, n_vocab), np.float32) for length in lengths]
+        for _, ids in work:
+            lengths.append(len(ids))
+            logits.append(np.empty((0 if by else len(ids) if all_logits else 1, n_vocab), np.float32))
     except MemoryError as error:
         raise out_of_memory(f"logits of {sum(lengths)} tokens", error, "give fewer tokens at once") from None
+    for (sequence, _), (params, numbers) in zip(work, by, strict=False):
+        sequence.samples_by(params, numbers)
 
     def keep(step: Step, outputs: Mapping[str, Array]) -> None:
         row = 0
         for i, first, end in step:
             if all_logits:
-                out[i][first:end] = outputs["logits"][row : row + end - first]
+                logits[i][first:end] = outputs["logits"][row : row + end - first]
+            elif end == lengths[i] and by:
+                sequence = work[i][0]
+                whole = _row_of(sequence, outputs, row)
+                tops[i] = top_k_of(outputs, row, n_vocab, device_settings_of(sequence), whole)
             elif end == lengths[i]:
-                out[i][0] = outputs["logits"][row]
+                logits[i][0] = outputs["logits"][row]
             row += end - first if all_logits else 1
-        take(outputs)
+        if take is not None:
+            take(outputs)
 
-    return out if _run(executor, work, options, all_logits, keep, cancelled, progress) else []
+    if not _run(work, options, all_logits, keep, cancelled, progress, lengths):
+        return []
+    return [tops[i] for i in range(len(work))] if by else [*logits]
 
 
-def evaluate_top_k(
-    executor: Executor,
-    work: Work,
-    n_vocab: int,
-    options: CompileOptions,
-    sampled_by: Sequence[tuple[SamplingParams, PeekableRandom]],
-    take: Take = _nothing,
-    cancelled: Callable[[], bool] = never,
-    progress: Progress = no_progress,
-) -> list[TopK]:
-    """The same for an executor that `has_top_k`: the top k of the logits after each slot's last id.
+def drafted_logits(
+    sequence: Pinned, ids: Array, n_again: int, options: CompileOptions, take: Take | None = None
+) -> Floats:
+    """Append ids to a pinned sequence: the logits behind each, float32 [len(ids), n_vocab].
 
-    sampled_by: by what the next token of each will be sampled. The device samples it, too, where it can.
+    The first `n_again` were evaluated before. take: gets the outputs. Whoever calls says which of them it
+    keeps, and has the others rolled back.
     """
-    settings = [device_settings(params, numbers.peek(0), TOP_K) for params, numbers in sampled_by]
-    found: dict[int, TopK] = {}
+    found = list[Floats]()
 
-    def keep(step: Step, outputs: Mapping[str, Array]) -> None:
-        for row, (i, _, end) in enumerate(step):
-            if end == len(work[i][1]):
-                found[i] = top_k_of(outputs, row, n_vocab, settings[i], _row_of(executor, outputs, row))
-        take(outputs)
+    def read(outputs: Mapping[str, Array]) -> None:
+        if take is not None:
+            take(outputs)
+        found.append(outputs["logits"][: len(ids)].copy())
 
-    done = _run(executor, work, options, False, keep, cancelled, progress, settings)
-    return [found[i] for i in range(len(work))] if done else []
-
-
-def top_k_of(
-    outputs: Mapping[str, Array],
-    row: int,
-    n_vocab: int,
-    settings: DeviceSettings | None,
-    whole: Callable[[], Floats | None] = lambda: None,
-) -> TopK:
-    """The top k of a row of outputs, or the device's sample alone; settings: by which the device sampled."""
-    log_sum, token, before, upto = map(float, outputs[OF_ROW][row])
-    sampled = None if settings is None else DeviceSample(int(token), before, upto, settings)
-    if TOP_K_IDS in outputs:
-        return TopK(outputs[TOP_K_IDS][row], outputs[TOP_K_LOGITS][row], log_sum, n_vocab, whole, sampled)
-    return TopK(outputs[SAMPLED][row : row + 1], np.zeros(1, np.float32), log_sum, n_vocab, whole, sampled)
+    with sequence.room.executor.lock:
+        sequence.restore_states()
+        n_drafted = len(ids) - 1 - n_again
+        rows = replace(sequence.rows(ids, len(ids)), n_drafted=n_drafted, n_again=n_again)
+        sequence.room.run({sequence: rows}, read, options)
+    return found[0]
 
 
-def _row_of(executor: Executor, outputs: Mapping[str, Array], row: int) -> Callable[[], Floats | None]:
+def _row_of(sequence: Pinned, outputs: Mapping[str, Array], row: int) -> Callable[[], Floats | None]:
+    executor = sequence.room.executor
     number = executor.n_steps
 
     def whole() -> Floats | None:
@@ -161,59 +130,67 @@ def _row_of(executor: Executor, outputs: Mapping[str, Array], row: int) -> Calla
 
 
 def _run(
-    executor: Executor,
     work: Work,
     options: CompileOptions,
     all_logits: bool,
     keep: Callable[[Step, Mapping[str, Array]], None],
-    cancelled: Callable[[], bool],
+    cancelled: Callable[[], bool] | None,
     progress: Progress,
-    settings: Sequence[DeviceSettings | None] = (),
+    lengths: Sequence[int],
 ) -> bool:
     """Take all steps; keep: gets each with its outputs, in the order of their rows. False when cancelled."""
-    cache, state, group = work[0][0].cache, work[0][0].state, work[0][0].group
-    sampling = {slot.sequence: one for (slot, _), one in zip(work, settings, strict=False) if one is not None}
-    lengths = [len(ids) for _, ids in work]
-    total, done = sum(lengths), 0
-    held = sum(slot.length for slot, _ in work)
+    room, shares = work[0][0].room, work[0][0].shares and not all_logits and not options.hidden
+    executor, total, done = room.executor, sum(lengths), 0
+    if not room.is_plain:
+        _check(work, total)
+    tell = progress if total > executor.n_batch else None
+    if room.copies is not None:
+        with executor.lock:
+            for sequence, _ in work:
+                sequence.restore_states()
+        _keep_states(work)  # what a rewind to before this prompt goes back to
+    for step in _steps(lengths, executor.n_batch, room.runner.max_chunk):
+        if cancelled is not None and cancelled():
+            return False
+        if tell is not None:
+            tell("prefill", done, total)
+        rows_of = dict[Pinned, Rows]()
+        for i, first, end in step:
+            sequence, ids = work[i]
+            rows_of[sequence] = sequence.rows(ids[first:end], end - first if all_logits else 1)
+            done += end - first
+        read = functools.partial(keep, step)
+        if shares:
+            room.run_with_others(sequence, rows_of[sequence], read)  # of a session by itself
+        else:
+            room.run(rows_of, read, options)
+    if room.copies is not None:
+        _keep_states(work)
+    if tell is not None:
+        tell("prefill", total, total)
+    return True
+
+
+def _check(work: Work, total: int) -> None:
+    """UsageError where tokens see later ones and are not all there, or a source text was not read."""
+    executor = work[0][0].room.executor
+    held = sum([sequence.n_computed for sequence, _ in work])
     if not executor.architecture.causal and (held or total > executor.n_batch):
         raise UsageError(
             f"in {executor.architecture.name} tokens see those after them, so that all of a text must be "
             f"evaluated at once: wanted at most n_batch = {executor.n_batch} ids, and rewind(0) before "
             f"others; got {total}, where {held} are held"
         )
-    if executor.encodes and not all(slot.source_length for slot, _ in work):
+    if executor.encodes and not all(sequence.n_source for sequence, _ in work):
         raise UsageError(
             f"{executor.architecture.name} continues what answers a source text: wanted one that was "
             "read before, see Session.encode"
         )
-    tell = progress if total > executor.n_batch else no_progress
-    if cache.states is not None:
-        with executor.lock:
-            for slot, _ in work:
-                slot.restore_states()
-        _keep_states(executor, work)  # what a rewind to before this prompt goes back to
-    for step in _steps(lengths, executor.n_batch, executor.max_chunk):
-        if cancelled():
-            return False
-        tell("prefill", done, total)
-        given = {work[i][0].sequence: work[i][1][first:end] for i, first, end in step}
-        if group is not None and not group.alone and not all_logits and not options.hidden:
-            ((sequence, ids),) = given.items()
-            group.steps.run(sequence, held + done, ids, functools.partial(keep, step))
-        else:
-            with executor.lock:  # the outputs are the executor's until the next step
-                keep(step, executor.values(given, cache, state, all_logits, options, sampling))
-        done += sum(end - first for _, first, end in step)
-    if cache.states is not None:
-        _keep_states(executor, work)
-    tell("prefill", total, total)
-    return True
 
 
-def _keep_states(executor: Executor, work: Work) -> None:
+def _keep_states(work: Work) -> None:
     """Keep copies of recurrent states at both ends of a prompt, not between single tokens."""
-    with executor.lock:
-        for slot, ids in work:
+    with work[0][0].room.executor.lock:
+        for sequence, ids in work:
             if len(ids) > 1:
-                slot.keep_states()
+                sequence.keep_states()

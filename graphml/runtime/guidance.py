@@ -12,7 +12,7 @@ from enum import Enum
 
 import numpy as np
 
-from graphml.runtime.evaluation import Floats
+from graphml.ir.op import Floats
 from graphml.runtime.sequence import Sequence
 from graphml.sampling import flaw_of
 from graphml.sampling.logprobs import log_sums

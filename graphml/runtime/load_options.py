@@ -15,6 +15,7 @@ from graphml import settings
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.cache_types import CACHE_DTYPES, read_cache_types
+from graphml.ir.cells import MAX_CELLS
 from graphml.option_fields import (
     POSITIVE,
     Checked,
@@ -35,7 +36,6 @@ from graphml.runtime.adapter_options import (
     parse_layers,
 )
 from graphml.runtime.metadata_overrides import Value, checked_overrides, parse_overrides
-from graphml.runtime.paged_cache import MAX_CELLS
 from graphml.weights.page_policy import PagePolicy, chosen
 from graphml.weights.requantise import QUANTS
 

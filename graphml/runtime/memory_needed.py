@@ -72,7 +72,7 @@ class MemoryNeed:
 def memory_need(executor: Executor, n_ctx: int) -> MemoryNeed:
     """Return what one session of `n_ctx` tokens needs on the executor's device, weights included."""
     arena = arena_bytes(executor)
-    sizes = executor.cache(n_ctx).sizes(executor.cell_groups)
+    sizes = executor.pinned_sizes(n_ctx)
     no_cells = dict.fromkeys(sizes, 0) | {"S": 1}
     recurrent = state_bytes(executor, no_cells)
     return MemoryNeed(
@@ -104,7 +104,7 @@ def _peak(executor: Executor, graph: Graph) -> int:
 
 
 def state_bytes(executor: Executor, sizes: Mapping[str, int]) -> int:
-    """Return the bytes of the states of a cache of such `PagedCache.sizes`."""
+    """Return the bytes of the states of such dimensions, see `Executor.pinned_sizes`."""
     n_sequences = sizes["S"]
     graph = executor.build(1, 1, n_sequences)
     return bytes_of_states(executor.programs.state_leaves(graph, n_sequences), sizes)

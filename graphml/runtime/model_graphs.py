@@ -13,6 +13,7 @@ from typing import Any
 from graphml.compiler.top_k_outputs import candidates
 from graphml.errors import ArchitectureError
 from graphml.ir.cell_groups import CellGroup, groups_among
+from graphml.ir.cells import BLOCK_SIZE, MAX_CELLS
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
@@ -22,7 +23,6 @@ from graphml.loading.named_tensors import output_rows
 from graphml.loading.pooling import ROWS, Rows, pooled, read_pooling
 from graphml.loading.rank import Rank
 from graphml.passes.output_rows import leave_rows_out, with_outputs
-from graphml.runtime.paged_cache import BLOCK_SIZE, MAX_CELLS
 from graphml.weights import ModelFile
 
 LOG = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from graphml.ir.cells import cells_of
 from graphml.ir.op import Array
 from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.paged_cache import cells_of
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import Move
 

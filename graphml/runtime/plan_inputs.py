@@ -11,13 +11,15 @@ import numpy as np
 
 from graphml.compiler.options import CompileOptions
 from graphml.ir.cell_groups import CellGroup
+from graphml.ir.cells import BLOCK_SIZE, cells_of
 from graphml.ir.op import Array
-from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
+from graphml.passes.lora import FACTORS
 from graphml.runtime.plan_sources import show_sources
 from graphml.runtime.request_adapters import RequestAdapters
 from graphml.runtime.step_inputs import table_width, write, write_blocks
 from graphml.runtime.step_plan import StepPlan
 from graphml.runtime.window_blocks import WindowBlocks
+from graphml.runtime.window_ring import WindowRing
 
 
 class PlanInputs:
@@ -30,7 +32,7 @@ class PlanInputs:
     def __init__(
         self,
         groups: Iterable[CellGroup],
-        windows: Mapping[CellGroup, WindowBlocks],
+        windows: Mapping[CellGroup, WindowBlocks | WindowRing],
         n_blocks: int,
         max_sequences: int,
         adapters: RequestAdapters,
@@ -46,41 +48,49 @@ class PlanInputs:
             self.sizes[group.symbol] = (n_blocks if window is None else window.n_blocks) * BLOCK_SIZE
 
     def fill(
-        self, feed: Mapping[str, Array], plan: StepPlan, options: CompileOptions | None
+        self, feed: Mapping[str, Array], plan: StepPlan, options: CompileOptions | None, alone: bool = False
     ) -> dict[str, int]:
-        """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread."""
-        lengths = np.zeros(self._max_sequences, np.int32)
-        tokens, positions, cells, slots = (np.empty(plan.n_rows, np.int32) for _ in range(4))
+        """Write a plan's inputs; the step's dims. A step without output rows gives its first, unread.
+
+        alone: the program is one for a single sequence, whose slot is the first then.
+        """
+        lengths = np.zeros(1 if alone else self._max_sequences, np.int32)
+        tokens, positions, cells, slots = np.empty((4, plan.n_rows), np.int32)
         outputs: list[int] = []
-        of_groups: dict[str, list[Array]] = {group.input("cells"): [] for group in self._windows}
+        of_groups: dict[str, list[Array]] = {}
         row = 0
         for rows in plan.rows:
             sequence, start, count = rows.sequence, rows.start, rows.count
-            blocks = np.array(sequence.blocks, np.int32)
+            slot, blocks = 0 if alone else sequence.slot, sequence.table(start + count)
             if count == 1:  # of a batch nearly all, and NumPy takes as long for a row as for a hundred
-                tokens[row], positions[row] = sequence.id_at(start), start
-                cells[row] = sequence.blocks[start // BLOCK_SIZE] * BLOCK_SIZE + start % BLOCK_SIZE
-                slots[row] = sequence.slot
+                tokens[row] = sequence.id_at(start) if rows.ids is None else rows.ids[0]
+                positions[row] = start
+                cells[row] = blocks[start // BLOCK_SIZE] * BLOCK_SIZE + start % BLOCK_SIZE
+                slots[row] = slot
             else:
                 at = slice(row, row + count)
-                tokens[at] = sequence.ids_at(start, count)
+                tokens[at] = sequence.ids_at(start, count) if rows.ids is None else rows.ids
                 positions[at] = np.arange(start, start + count, dtype=np.int32)
-                cells[at] = cells_of(blocks, positions[at], BLOCK_SIZE)
-                slots[at] = sequence.slot
+                cells[at] = cells_of(blocks, positions[at])
+                slots[at] = slot
             first, row = row, row + count
             outputs += range(row - rows.n_outputs, row)
-            lengths[sequence.slot] = start + count
-            write_blocks(feed, "block_table", sequence.slot, blocks)
+            lengths[slot] = start + count
+            write_blocks(feed, "block_table", slot, blocks)
             for group, window in self._windows.items():
                 own = blocks if window is None else np.maximum(window.of[blocks], 0)
-                write_blocks(feed, group.input("block_table"), sequence.slot, own)
-                of_groups[group.input("cells")].append(cells_of(own, positions[first:row], BLOCK_SIZE))
+                write_blocks(feed, group.input("block_table"), slot, own)
+                of_groups.setdefault(group.input("cells"), []).append(cells_of(own, positions[first:row]))
         given = {
             "tokens": tokens, "positions": positions, "cells": cells, "sequences": slots,
             "output_rows": np.array(outputs or [0], np.int32), "lengths": lengths,
         }  # fmt: skip
-        given |= {name: np.concatenate(parts) for name, parts in of_groups.items()}
-        write(feed, given)
-        self._adapters.write(feed, plan, options or self._options)
-        show_sources(feed, plan)
-        return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **self.sizes}
+        for name, parts in of_groups.items():
+            given[name] = np.concatenate(parts)
+        write(feed, {**given, **plan.inputs})
+        if FACTORS in feed:
+            self._adapters.write(feed, plan, options or self._options)
+        if "source_lengths" in feed:
+            show_sources(feed, plan)
+        sizes = self.sizes | {"S": 1} if alone else self.sizes
+        return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **sizes}

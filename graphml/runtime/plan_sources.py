@@ -10,12 +10,29 @@ from collections.abc import Mapping
 import numpy as np
 
 from graphml.backend import State
+from graphml.compiler.compile import Compiled
+from graphml.errors import UsageError
+from graphml.ir.cells import BLOCK_SIZE, cells_of
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, cells_of
-from graphml.runtime.source_text import encoder_program
 from graphml.runtime.step_inputs import write, write_blocks, write_factors
 from graphml.runtime.step_plan import StepPlan
+
+
+def check_source(executor: Executor, n_ids: int, n_ctx: int) -> None:
+    """UsageError unless a text of so many ids can be read in a cache of `n_ctx` tokens, all at once."""
+    if not executor.encodes:
+        raise UsageError(f"encode: {executor.architecture.name} has no encoder; see Session.eval")
+    limit = min(executor.n_batch, n_ctx)
+    if not 0 < n_ids <= limit:
+        which = "n_batch" if executor.n_batch < n_ctx else "n_ctx"
+        raise UsageError(f"encode: wanted a source text of 1 to {limit} tokens ({which}); got {n_ids}")
+
+
+def encoder_program(executor: Executor, n_sequences: int) -> Compiled:
+    """The program that reads source texts, for a cache of so many sequences."""
+    n_batch = executor.n_batch
+    return executor.compiled(n_batch, n_batch, None, n_sequences, encoder=True)
 
 
 def read_sources(executor: Executor, plan: StepPlan, state: State, n_cells: int, max_sequences: int) -> None:
@@ -48,9 +65,7 @@ def read_sources(executor: Executor, plan: StepPlan, state: State, n_cells: int,
 
 
 def show_sources(feed: Mapping[str, Array], plan: StepPlan) -> None:
-    """Write which cells the decoder's rows of a plan find their texts in, if the graph attends to any."""
-    if "source_lengths" not in feed:
-        return
+    """Write in which cells the rows of a plan find their texts, for a graph that attends to them."""
     for rows in plan.rows:
         sequence = rows.sequence
         feed["source_lengths"][sequence.slot] = len(sequence.request.source)

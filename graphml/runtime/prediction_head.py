@@ -9,7 +9,7 @@ Knows executors, hidden rows and ids; nothing of who tries the drafts, or of tex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,19 +17,18 @@ import numpy as np
 from graphml.compiler.multi_device import PartsDevice
 from graphml.compiler.options import CompileOptions
 from graphml.errors import BackendError, UsageError
+from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.dtype import F32
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
+from graphml.ir.op import Array, Floats
 from graphml.loading.architecture import EMBEDDING, Architecture, Tensors
 from graphml.runtime.drafting import Proposal, greedy_draft
-from graphml.runtime.evaluation import Floats
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import state_bytes
 from graphml.runtime.model_graphs import HIDDEN, head_prefix
-from graphml.runtime.paged_cache import BLOCK_SIZE
-from graphml.runtime.slot_arrays import copy_slot
-from graphml.runtime.slots import Slot, make_slots
-from graphml.runtime.step_inputs import fill
+from graphml.runtime.pinned import Pinned, Room
+from graphml.runtime.sequence_arrays import copy_sequence
 
 MOST_ROWS = 2048
 """Hidden rows that wait to be read; of a longer prompt the head reads the latest."""
@@ -115,20 +114,19 @@ class PredictionHead:
         """One for a new sequence of at most `n_ctx` tokens."""
         return HeadDrafter(self, n_ctx, n_vocab)
 
-    def step(self, slot: Slot, ids: Sequence[int], hidden: Floats) -> tuple[Floats, Floats]:
+    def step(self, sequence: Pinned, ids: Sequence[int], hidden: Floats) -> tuple[Floats, Floats]:
         """Append ids behind the tokens of these hidden rows: the last one's logits and its own hidden row."""
-        executor, length = self.executor, slot.length
-        with executor.lock:
-            program = executor.programs.compiled_for(len(ids), 1).program
+        found: list[Floats] = []
+
+        def read(outputs: Mapping[str, Array]) -> None:
+            found.extend(outputs[name][0].copy() for name in ("logits", HIDDEN))
+
+        with self.executor.lock:
             self._owner.n_steps += 1
-            try:
-                dims = fill(program.inputs, {slot.sequence: np.array(ids, np.int32)}, slot.cache, "last")
-                program.inputs[HIDDEN][: len(ids)] = hidden
-                found = program.run(dims, slot.state)
-                return found["logits"][0].copy(), found[HIDDEN][0].copy()
-            except BaseException:
-                slot.rewind(length)
-                raise
+            rows = sequence.rows(np.array(ids, np.int32), 1)
+            sequence.room.run({sequence: rows}, read, inputs={HIDDEN: hidden})
+        logits, row = found
+        return logits, row
 
 
 def _alone(executor: Executor) -> Architecture:
@@ -153,7 +151,7 @@ class HeadDrafter:
 
     def __init__(self, head: PredictionHead, n_ctx: int, n_vocab: int) -> None:
         self._head, self._n_ctx, self._n_vocab = head, n_ctx, n_vocab
-        self._slot: Slot | None = None
+        self._cells: Pinned | None = None
         self._held: list[int] = []  # the ids of the pairs in cells
         self._next = 0  # the token whose pair is next
         self._rows: list[Floats] = []  # from that token on
@@ -188,46 +186,46 @@ class HeadDrafter:
 
     def close(self) -> None:
         """See `Drafter`."""
-        self._slot = None
+        self._cells = None
         self._begin_at(0)
 
-    def _slot_for(self, n_tokens: int) -> Slot:
-        """A slot of so many tokens, with what is held. Devices allocate it whole, so it grows with a text."""
-        executor, slot = self._head.executor, self._slot
-        if slot is not None and n_tokens <= slot.cache.n_ctx:
-            return slot
+    def _cells_for(self, n_tokens: int) -> Pinned:
+        """Cells of so many tokens, with what is held. Devices allocate all, so they grow with a text."""
+        executor, cells = self._head.executor, self._cells
+        if cells is not None and n_tokens <= cells.n_ctx:
+            return cells
         size = max(n_tokens, min(cells_for(n_tokens), self._n_ctx))
-        (made,) = make_slots(executor, executor.options, size)
-        if slot is not None and slot.length:
-            copy_slot(executor, slot, made, executor.options)
+        made = Room(executor, executor.options, size).pinned(0)
+        if cells is not None and cells.n_computed:
+            copy_sequence(cells, made)
         return made
 
     def _begin_at(self, token: int) -> None:
         """Hold nothing; the next pair is that of this token."""
-        if self._slot is not None:
-            self._slot.rewind(0)
+        if self._cells is not None:
+            self._cells.rewind(0)
         self._held, self._next, self._rows = [], token, []
 
     def _drafted(self, ids: list[int], rows: Floats, count: int) -> list[int]:
         """Read the pairs of these ids, then go on from its own predictions, which are not kept."""
         try:
-            slot = self._slot = self._slot_for(len(self._held) + len(ids) + count)
+            cells = self._cells = self._cells_for(len(self._held) + len(ids) + count)
         except (BackendError, MemoryError):  # a guess is not worth an answer: it forgets the text
             self._begin_at(self._next + len(ids))
             return []
         head, size = self._head, self._head.executor.n_batch
         for first in range(0, len(ids), size):
-            logits, row = head.step(slot, ids[first : first + size], rows[first : first + size])
+            logits, row = head.step(cells, ids[first : first + size], rows[first : first + size])
         self._held += ids
         self._next += len(ids)
 
         def step(token: int) -> Floats:
             nonlocal row
-            logits, row = head.step(slot, [token], row[None])
+            logits, row = head.step(cells, [token], row[None])
             return logits
 
         found = greedy_draft(logits, count, step, self._n_vocab)
-        slot.rewind(len(self._held))
-        if slot.length < len(self._held):
+        cells.rewind(len(self._held))
+        if cells.n_computed < len(self._held):
             self._begin_at(self._next)  # a window has forgotten what the draft was written over
         return found

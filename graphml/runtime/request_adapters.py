@@ -70,16 +70,15 @@ class RequestAdapters:
         return replace(self._options, adapters=known, factors=(0.0,) * len(known))
 
     def write(self, feed: Mapping[str, Array], plan: StepPlan, options: CompileOptions) -> None:
-        """Write each row's factors of the options' adapters, if the program has any."""
-        if FACTORS not in feed:
-            return
+        """Write each row's factors of the options' adapters, for a program that has any."""
         factors, end = feed[FACTORS], 0
+        own = (plan.options or self._options).factors
         for rows in plan.rows:
             first, end = end, end + rows.count
             factors[first:end] = 0.0
             request = rows.sequence.request
             if request.adapters is None:
-                factors[first:end, : len(self._options.factors)] = self._options.factors
+                factors[first:end, : len(own)] = own
             positions = np.arange(rows.start, rows.start + rows.count)
             for one in request.adapters or ():
                 column = factors[first:end, options.adapters.index(one.adapter)]

@@ -7,15 +7,18 @@ and samplers; nothing of text or why a generation ends.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from graphml.compiler.options import CompileOptions
 from graphml.compiler.top_k_outputs import OF_ROW, SAMPLED, TOP_K, TOP_K_IDS, TOP_K_LOGITS
-from graphml.runtime.begun_step import Begun
 from graphml.runtime.committed import Committed
-from graphml.runtime.evaluation import top_k_of
-from graphml.runtime.executor import Executor
-from graphml.runtime.slots import Slot
+from graphml.runtime.computed_plan import BegunPlan
+from graphml.runtime.pinned import Pinned
+from graphml.runtime.sampled_rows import device_settings_of, top_k_of
+from graphml.runtime.step_plan import Rows, StepPlan
 from graphml.sampling import (
-    DeviceSettings,
     Enough,
     PeekableRandom,
     SamplingParams,
@@ -41,14 +44,14 @@ class Ahead:
 
     def __init__(
         self,
-        executor: Executor,
-        slot: Slot,
+        sequence: Pinned,
         options: CompileOptions,
         params: SamplingParams,
         numbers: PeekableRandom,
         n_vocab: int,
     ) -> None:
-        self._executor, self._slot, self._options = executor, slot, options
+        sequence.samples_by(params, numbers)
+        self._sequence, self._runner, self._options = sequence, sequence.room.runner, options
         self._params, self._numbers, self._n_vocab = params, numbers, n_vocab
         self._of_row = device_samples_row(params)
         self._outputs: tuple[str, ...] = (SAMPLED, OF_ROW)
@@ -56,7 +59,7 @@ class Ahead:
             always = top_k_enough(params, TOP_K) is Enough.ALWAYS
             self._outputs += (TOP_K_IDS, TOP_K_LOGITS) if always else _WITH_ROW
         self._rows_along = 0
-        self._next: Begun | None = None
+        self._next: BegunPlan | None = None
         self.ready = True
 
     def token(self, held: Committed, more: bool) -> int | None:
@@ -67,15 +70,14 @@ class Ahead:
         step, self._next = self._next, None
         if step is None:
             held.last_waits()  # what it gave may be gone: once more
-            step = self._begin(held.history()[-1], 0)
+            step = self._begin(held.history()[-1:], None)
+        assert step is not None
         before = held.latest
-        if more and self._slot.length < self._slot.cache.n_ctx:
-            with self._executor.lock:
-                if self._executor.n_steps == step.number:  # what it has sampled is still there
-                    self._next = self._begin(None, 1)
+        if more and self._sequence.n_computed < self._sequence.n_ctx:
+            self._next = self._begin([0], step)  # of whatever id the device has sampled
         outputs = step.outputs()
         sampler = sampler_of(self._params)
-        top = top_k_of(outputs, 0, self._n_vocab, self._settings(0))
+        top = top_k_of(outputs, 0, self._n_vocab, device_settings_of(self._sequence))
         token = sampler.sample_top_k(top, self._numbers)
         if self._of_row:
             self._rows_along = _ROWS_AFTER_EDGE if token is None else max(self._rows_along - 1, 0)
@@ -88,18 +90,21 @@ class Ahead:
             held.evaluated(before)
         return token
 
-    def _begin(self, token: int | None, n_before: int) -> Begun:
-        slot, settings = self._slot, self._settings(n_before)
+    def _begin(self, ids: Sequence[int], after: BegunPlan | None) -> BegunPlan | None:
+        """Submit the step of an id; None where what the device has sampled after another step is gone."""
+        sequence, start = self._sequence, self._sequence.n_computed
         outputs = (*self._outputs, "logits") if self._rows_along else self._outputs
-        return self._executor.begin(
-            slot.sequence, token, slot.cache, slot.state, settings, outputs, self._options
-        )
-
-    def _settings(self, n_before: int) -> DeviceSettings:
-        """How the device samples the token that comes after so many others."""
-        settings = device_settings(self._params, self._numbers.peek(n_before), TOP_K)
-        assert settings is not None
-        return settings
+        rows = Rows(sequence, start, 1, 1, ids=np.array(ids, np.int32))
+        with sequence.room.executor.lock:
+            try:
+                sequence.append(1)
+                step = self._runner.submit(StepPlan((rows,), options=self._options), after, outputs)
+            except BaseException:
+                sequence.rewind(start)
+                raise
+            if step is None:
+                sequence.rewind(start)
+            return step
 
     def missed(self, row_was_read: bool) -> None:
         """The latest token was not chosen by `token`. Rows that the device samples are read from now on."""
@@ -111,8 +116,7 @@ class Ahead:
 
 
 def steps_ahead(
-    executor: Executor,
-    slot: Slot,
+    sequence: Pinned,
     options: CompileOptions,
     params: SamplingParams,
     numbers: PeekableRandom,
@@ -123,10 +127,11 @@ def steps_ahead(
     None also where values are captured, which are read at every step, and for recurrent models, whose state
     cannot be rolled back.
     """
+    executor = sequence.room.executor
     if not executor.has_top_k or options.keep or device_settings(params, 0.0, TOP_K) is None:
         return None
     if executor.recurrent:
         return None
-    if executor.programs.compiled_for(1, len(slot.cache.lengths), options=options).ahead is None:
+    if sequence.room.runner.pinned_program(1, sequence.room.n_sequences, False, options).ahead is None:
         return None
-    return Ahead(executor, slot, options, params, numbers, n_vocab)
+    return Ahead(sequence, options, params, numbers, n_vocab)

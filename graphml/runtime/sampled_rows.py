@@ -6,11 +6,13 @@ Knows a program's outputs and samplers; nothing of plans, blocks or who waits.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
+
+import numpy as np
 
 from graphml.compiler.top_k_outputs import (
     OF_ROW,
@@ -20,17 +22,18 @@ from graphml.compiler.top_k_outputs import (
     TOP_K_IDS,
     TOP_K_LOGITS,
 )
-from graphml.ir.op import Array
-from graphml.runtime.evaluation import Floats, top_k_of
+from graphml.ir.op import Array, Floats
 from graphml.runtime.guidance import Waits
 from graphml.runtime.next_token import next_token
 from graphml.runtime.sequence import Sequence
 from graphml.runtime.step_plan import Rows
 from graphml.sampling import (
+    DeviceSample,
     DeviceSettings,
     Enough,
     NextLogits,
     SamplingParams,
+    TopK,
     device_samples_row,
     device_settings,
     top_k_enough,
@@ -58,6 +61,21 @@ def samples_ahead(params: SamplingParams) -> bool:
     return params.greedy or device_samples_row(params) or top_k_enough(params, TOP_K) is Enough.ALWAYS
 
 
+def top_k_of(
+    outputs: Mapping[str, Array],
+    row: int,
+    n_vocab: int,
+    settings: DeviceSettings | None,
+    whole: Callable[[], Floats | None] = lambda: None,
+) -> TopK:
+    """The top k of a row of outputs, or the device's sample alone; settings: by which the device sampled."""
+    log_sum, token, before, upto = map(float, outputs[OF_ROW][row])
+    sampled = None if settings is None else DeviceSample(int(token), before, upto, settings)
+    if TOP_K_IDS in outputs:
+        return TopK(outputs[TOP_K_IDS][row], outputs[TOP_K_LOGITS][row], log_sum, n_vocab, whole, sampled)
+    return TopK(outputs[SAMPLED][row : row + 1], np.zeros(1, np.float32), log_sum, n_vocab, whole, sampled)
+
+
 def write_settings(feed: Mapping[str, Array], of: Mapping[int, Sequence], n_before: int = 0) -> None:
     """Tell the device how it samples output rows, each of its sequence, if the graph has that input.
 
@@ -65,7 +83,7 @@ def write_settings(feed: Mapping[str, Array], of: Mapping[int, Sequence], n_befo
     """
     if SAMPLING_SETTINGS in feed:
         for row, sequence in of.items():
-            feed[SAMPLING_SETTINGS][row] = _settings(sequence, n_before) or 0.0
+            feed[SAMPLING_SETTINGS][row] = device_settings_of(sequence, n_before) or 0.0
 
 
 def write_draft_settings(feed: Mapping[str, Array], of: Mapping[int, Rows]) -> None:
@@ -73,7 +91,7 @@ def write_draft_settings(feed: Mapping[str, Array], of: Mapping[int, Rows]) -> N
     if SAMPLING_SETTINGS in feed:
         for first, rows in of.items():
             for i in range(1, rows.n_drafted + 1):
-                feed[SAMPLING_SETTINGS][first + i] = _settings(rows.sequence, i) or 0.0
+                feed[SAMPLING_SETTINGS][first + i] = device_settings_of(rows.sequence, i) or 0.0
 
 
 def drafted_rows(
@@ -178,7 +196,8 @@ def sampling_threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1)), "graphml-sampling")
 
 
-def _settings(sequence: Sequence, n_before: int = 0) -> DeviceSettings | None:
+def device_settings_of(sequence: Sequence, n_before: int = 0) -> DeviceSettings | None:
+    """How the device samples what follows a sequence; n_before: tokens that will have been sampled before."""
     return device_settings(sequence.request.params, sequence.numbers.peek(n_before), TOP_K)
 
 
@@ -203,7 +222,7 @@ def _sampled(
         def whole() -> Floats | None:
             return outputs["logits"][row] if "logits" in outputs else None
 
-        known = NextLogits(top_k_of(outputs, row, n_vocab, _settings(sequence), whole))
+        known = NextLogits(top_k_of(outputs, row, n_vocab, device_settings_of(sequence), whole))
     else:
         known = NextLogits(outputs["logits"][row])
     return _by(known, sequence, path, ids)

@@ -136,6 +136,10 @@ class Sequence:
         first = int(same.argmin())  # the first that differs, else 0
         return size if same[first] else first
 
+    def table(self, n_tokens: int) -> Array:
+        """The blocks of its first tokens, at least so many, int32 [n]."""
+        return np.array(self.blocks, np.int32)
+
     def ids_at(self, start: int, count: int) -> Array:
         """The ids from a position on, int32 [count], the draft's behind; zeros for those not known yet."""
         known = self.ids[start : start + count]

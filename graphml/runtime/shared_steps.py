@@ -5,22 +5,22 @@ and the thread that computes next takes all that wait and fit in one step. There
 of the callers, and a thread that is alone computes as if nothing was shared. The executor's lock alone
 keeps steps apart; who leads is a hint, so that an interruption at any place can lose time, but no step.
 
-Knows ids, rows of logits and threads; nothing of sessions or what they hold.
+Knows rows of sequences, rows of logits and threads; nothing of sessions or what they hold.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
-from graphml.backend import State
 from graphml.errors import BackendError
 from graphml.ir.op import Array
-from graphml.runtime.executor import Executor
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.pinned import Pinned
+from graphml.runtime.step_plan import Rows
 
 Keep: TypeAlias = Callable[[Mapping[str, Array]], None]
 
@@ -31,39 +31,42 @@ _MOST_WAIT_S, _WAIT_SHARE = 0.005, 0.25
 
 
 class _Waiting:
-    """The ids that a sequence brings at position `start`; logits: [1, n_vocab], once they are computed.
+    """The rows that a sequence brings; logits: [1, n_vocab], once they are computed.
 
     alone: a step with others failed; only its own thread computes it.
     """
 
-    def __init__(self, sequence: int, start: int, ids: Array) -> None:
-        self.sequence, self.start, self.ids = sequence, start, ids
+    def __init__(self, sequence: Pinned, rows: Rows) -> None:
+        self.sequence, self.rows, self.slot = sequence, rows, sequence.slot
         self.logits: Array | None = None
         self.alone = False
         self.woken: SimpleQueue[None] = SimpleQueue()
 
 
 class SharedSteps:
-    """The steps of the sequences of one cache, each used by one thread at a time."""
+    """The steps of the sequences of one room, each used by one thread at a time.
 
-    def __init__(self, executor: Executor, cache: PagedCache, state: State) -> None:
-        self._executor, self._cache, self._state = executor, cache, state
-        self._waiting: dict[int, _Waiting] = {}  # by sequence, the oldest first
+    lock: the executor's. waiting: by slot, the oldest first.
+    """
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+        self.waiting: dict[int, _Waiting] = {}
         self._leading: _Waiting | None = None
         self._arrivals: SimpleQueue[None] | None = None
         self._expected: set[int] = set()  # sequences that met others, and came back since
         self._last_s = 0.0
         self._compiled = self._refused = False
 
-    def run(self, sequence: int, start: int, ids: Array, keep: Keep) -> None:
-        """Append ids to a sequence that holds `start` tokens, in a step with others that wait.
+    def run(self, sequence: Pinned, rows: Rows, keep: Keep) -> None:
+        """Compute the next rows of a sequence, in a step with others that wait.
 
         keep: gets the logits after the last id. An error of a step with others is raised in none of them:
         each is computed once more by itself.
         """
-        mine = _Waiting(sequence, start, ids)
+        mine = _Waiting(sequence, rows)
         try:
-            self._waiting[sequence] = mine
+            self.waiting[mine.slot] = mine
             if self._arrivals is not None:
                 self._arrivals.put(None)
             while mine.logits is None:
@@ -76,43 +79,42 @@ class SharedSteps:
             self._leave(mine)
         keep({"logits": mine.logits})
 
-    def settle(self, sequence: int) -> None:
+    def settle(self, slot: int) -> None:
         """Nothing is computed for a sequence from now on that an interrupted thread has left waiting."""
-        if sequence in self._waiting:
-            with self._executor.lock:
-                self._waiting.pop(sequence, None)
+        with self._lock:
+            self.waiting.pop(slot, None)
 
-    def forget(self, sequence: int) -> None:
+    def forget(self, slot: int) -> None:
         """No step waits for a sequence any more."""
-        self._expected.discard(sequence)
+        self._expected.discard(slot)
 
     def _leads(self, mine: _Waiting) -> bool:
         """Whether this thread computes next: no other does, as far as one can see."""
         leading = self._leading
-        if leading is None or leading is mine or self._waiting.get(leading.sequence) is not leading:
+        if leading is None or leading is mine or self.waiting.get(leading.slot) is not leading:
             self._leading = mine
             return True
-        self._expected.add(mine.sequence)
+        self._expected.add(mine.slot)
         return False
 
     def _leave(self, mine: _Waiting) -> None:
         """Done, or interrupted: then a step that has taken it is awaited first. Another thread may lead."""
         if mine.logits is None:
-            with self._executor.lock:
+            with self._lock:
                 self._drop(mine)
         self._drop(mine)
         if self._leading is mine:
             self._leading = None
-        for one in list(self._waiting.values()):
+        for one in list(self.waiting.values()):
             one.woken.put(None)
 
     def _drop(self, one: _Waiting) -> None:
-        if self._waiting.get(one.sequence) is one:
-            self._waiting.pop(one.sequence, None)
+        if self.waiting.get(one.slot) is one:
+            self.waiting.pop(one.slot, None)
 
     def _lead(self, mine: _Waiting) -> None:
         """Compute one step, of whoever waits; not necessarily `mine`."""
-        with self._executor.lock:
+        with self._lock:
             if mine.logits is not None:
                 return
             taken = self._taken(mine)
@@ -127,41 +129,43 @@ class SharedSteps:
                 return
             self._last_s = time.perf_counter() - begin
             for row, one in enumerate(taken):
-                one.logits = logits[row : row + 1].copy()
+                one.logits = logits[row : row + 1]
                 self._drop(one)
         if len(taken) > 1:
-            self._expected |= {one.sequence for one in taken}
+            self._expected |= {one.slot for one in taken}
         for one in taken:
             one.woken.put(None)
 
     def _computed(self, taken: list[_Waiting]) -> Array:
-        cache = self._cache
         for one in taken:
-            if cache.lengths[one.sequence] != one.start:  # a step before was interrupted
-                cache.rewind(one.sequence, one.start)
-        ids = {one.sequence: one.ids for one in taken}
-        return self._executor.values(ids, cache, self._state)["logits"]
+            if one.sequence.n_computed != one.rows.start:  # a step before was interrupted
+                one.sequence.rewind(one.rows.start)
+        found: list[Array] = []
+        rows = {one.sequence: one.rows for one in taken}
+        taken[0].sequence.room.run(rows, lambda outputs: found.append(outputs["logits"][: len(taken)].copy()))
+        return found[0]
 
     def _taken(self, mine: _Waiting) -> list[_Waiting]:
         """What the next step computes: the oldest that waits, and what fits beside it."""
-        if mine.alone or self._waiting.get(mine.sequence) is not mine or not self._ready(mine):
+        if mine.alone or self.waiting.get(mine.slot) is not mine or not self._ready(mine):
             return [mine]
         self._await_others(mine)
-        room, taken = self._executor.n_batch, list[_Waiting]()
-        for one in list(self._waiting.values()):
-            if not one.alone and one.logits is None and len(one.ids) <= room:
+        left, taken = mine.sequence.room.executor.n_batch, list[_Waiting]()
+        for one in list(self.waiting.values()):
+            if not one.alone and one.logits is None and one.rows.count <= left:
                 taken.append(one)
-                room -= len(one.ids)
+                left -= one.rows.count
         return taken
 
     def _ready(self, mine: _Waiting) -> bool:
         """Whether there are programs for steps of several sequences: compiled when two meet first."""
-        others = (self._expected | self._waiting.keys()) - {mine.sequence}
+        others = (self._expected | self.waiting.keys()) - {mine.slot}
         if others and not self._compiled and not self._refused:
-            n_sequences = len(self._cache.lengths)
+            room = mine.sequence.room
+            executor, n_sequences = room.executor, room.n_sequences
             try:
-                for n_tokens in (n_sequences, self._executor.n_batch):
-                    self._executor.programs.compiled_for(n_tokens, n_sequences)
+                for n_tokens in (n_sequences, executor.n_batch):
+                    room.compile(n_tokens, n_sequences, False, executor.options)
                 self._compiled = True
             except BackendError:  # no memory: they take turns
                 self._refused = True
@@ -169,12 +173,12 @@ class SharedSteps:
 
     def _await_others(self, mine: _Waiting) -> None:
         """Give those of the last steps a moment to come back, else two groups would take turns."""
-        if len(mine.ids) == self._executor.n_batch:
+        if mine.rows.count == mine.sequence.room.executor.n_batch:
             return
         end = time.perf_counter() + min(_MOST_WAIT_S, _WAIT_SHARE * self._last_s)
         self._arrivals = arrivals = SimpleQueue[None]()
         try:
-            while missing := self._expected - self._waiting.keys():
+            while missing := self._expected - self.waiting.keys():
                 left = end - time.perf_counter()
                 if left <= 0:
                     self._expected -= missing

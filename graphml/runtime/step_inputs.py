@@ -1,75 +1,22 @@
-"""What a program is fed: weights, and ids with where they go in a cache and the output rows of them.
+"""What a program is fed: weights, and the values of a step's inputs.
 
-Knows arrays and a cache; nothing of programs or of what the graph does with them.
+Knows arrays; nothing of programs or of what the graph does with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
 from graphml.compiler.options import CompileOptions
-from graphml.compiler.top_k_outputs import SAMPLING_SETTINGS
 from graphml.errors import WeightsError
 from graphml.ir.activation_blocks import ACTIVATIONS
-from graphml.ir.cell_groups import groups_among
 from graphml.ir.dtype import dtype
 from graphml.ir.op import Array
 from graphml.passes.lora import FACTORS
-from graphml.runtime.paged_cache import PagedCache
 from graphml.weights import ModelFile, Tensor
-
-Settings: TypeAlias = Mapping[int, Sequence[float]]
-"""Sequence -> how its next token is sampled, see `graphml.compiler.top_k_outputs.SAMPLING_SETTINGS`."""
-
-
-def fill(
-    feed: Mapping[str, Array],
-    ids: Mapping[int, Array],
-    cache: PagedCache,
-    which: str,
-    settings: Settings | None = None,
-) -> dict[str, int]:
-    """Make room for ids and write a step's inputs; the step's dims. which: the output rows.
-
-    Sequences of a cache without source texts have empty ones; those without settings get the top id.
-    """
-    given = cache.append_all({sequence: len(one) for sequence, one in ids.items()})
-    n_program = cache.n_program(len(ids))
-    rows = {next(iter(ids)): 0} if n_program == 1 else {sequence: sequence for sequence in ids}
-    counts = np.array([len(one) for one in ids.values()], np.int32)
-    lengths = cache.lengths if n_program > 1 else [cache.lengths[sequence] for sequence in ids]
-    read = [0] * n_program if cache.source is None else cache.source.lengths
-    write(
-        feed,
-        {
-            "tokens": np.concatenate(list(ids.values())),
-            "positions": given["positions"],
-            "cells": given["cells"],
-            "sequences": given["sequences"] if n_program > 1 else np.zeros_like(given["sequences"]),
-            "output_rows": (outputs := output_rows(counts, which)),
-            "lengths": np.array(lengths, np.int32),
-            "source_lengths": np.array(read, np.int32),
-        },
-    )
-    if SAMPLING_SETTINGS in feed:
-        for row, sequence in enumerate(ids):
-            feed[SAMPLING_SETTINGS][row] = (settings or {}).get(sequence, 0.0)
-    _feed_table(feed, "block_table", rows, cache.table, cache)
-    groups = groups_among(feed)
-    for group in groups:
-        table = cache.of_group(group).table
-        _feed_table(feed, group.input("block_table"), rows, table, cache)
-        blocks = table[given["sequences"], given["positions"] // cache.block_size]
-        cells = blocks * np.int32(cache.block_size) + given["positions"] % cache.block_size
-        write(feed, {group.input("cells"): cells})
-    if cache.source is not None:
-        _feed_table(feed, "source_table", rows, cache.source.table, cache.source)
-    n_tokens = len(given["positions"])
-    return {"T": n_tokens, "O": len(outputs), "B": table_width(feed), **cache.sizes(groups, n_program)}
 
 
 def write(feed: Mapping[str, Array], given: Mapping[str, Array]) -> None:
@@ -103,15 +50,6 @@ def output_rows(counts: Array, which: str) -> Array:
     """The numbers of the output rows of sequences that have so many each."""
     ends = np.cumsum(counts, dtype=np.int32)
     return {"all": np.arange(ends[-1], dtype=np.int32), "first": ends - counts, "last": ends - 1}[which]
-
-
-def _feed_table(
-    feed: Mapping[str, Array], name: str, rows: Mapping[int, int], table: Array, cache: PagedCache
-) -> None:
-    """Write the blocks that hold some sequences, each into its row, if the graph has such an input."""
-    for sequence, row in rows.items():
-        n_blocks = -(-cache.lengths[sequence] // cache.block_size)
-        write_blocks(feed, name, row, table[sequence, :n_blocks])
 
 
 def graph_arrays(file: ModelFile) -> dict[str, Array]:

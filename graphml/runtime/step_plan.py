@@ -6,9 +6,12 @@ Made by the scheduler, run by the runner; knows neither.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 
+from graphml.compiler.options import CompileOptions
 from graphml.ir.op import Array
 from graphml.runtime.sequence import Sequence
 
@@ -33,6 +36,8 @@ class Rows:
     `n_drafted` are a draft: they count as far as they are what is sampled. The first `n_again` are computed
     already: the recurrent states read them again, from where they were before a draft that was wrong.
 
+    ids: what the rows are of, int32 [count], where the sequence does not hold them before the step was run.
+
     Before all rows of the step: restore: the copy that the sequence's recurrent states are; moves of cells,
     in order; states_of: the slot whose recurrent states are copied to the sequence's, or None. keep: where
     its states are copied to, after all rows. See `graphml.runtime.checkpoints`.
@@ -49,6 +54,7 @@ class Rows:
     states_of: int | None = None
     n_drafted: int = 0
     n_again: int = 0
+    ids: Array | None = None
 
     @property
     def first_new(self) -> int:
@@ -72,17 +78,21 @@ class StepPlan:
 
     sources: sequences whose source texts an encoder reads before, each whole. texts: those of which rows are
     wanted, all pooled in the same way; each is computed whole before the other rows, and ends with the step.
+    options: how the program of the rows is compiled: with captured values, patches, adapters; None: as the
+    requests say. inputs: more of the program's inputs by name, a row for each of the plan's.
     """
 
     rows: tuple[Rows, ...]
     preempted: tuple[Sequence, ...] = ()
     sources: tuple[Sequence, ...] = ()
     texts: tuple[Sequence, ...] = ()
+    options: CompileOptions | None = None
+    inputs: Mapping[str, Array] = field(default_factory=dict)
 
     @cached_property
     def n_rows(self) -> int:
         """Ids computed."""
-        return sum(rows.count for rows in self.rows)
+        return sum(map(attrgetter("count"), self.rows))
 
     @cached_property
     def n_source_ids(self) -> int:
@@ -107,7 +117,7 @@ class StepPlan:
     @cached_property
     def n_outputs(self) -> int:
         """Rows that give logits."""
-        return sum(rows.n_outputs for rows in self.rows)
+        return sum(map(attrgetter("n_outputs"), self.rows))
 
     @cached_property
     def sampled(self) -> dict[int, Sequence]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from graphml.argument_checks import text_of
@@ -245,7 +246,7 @@ class SamplingParams:
         if late and not given:
             raise UsageError(f"{late}: wanted one of {', '.join(STRUCTURES)}, too; there is none")
 
-    @property
+    @cached_property
     def structured(self) -> bool:
         """Whether the text follows a grammar, schema, expression, list of choices, or begin."""
         return any(getattr(self, name) for name in STRUCTURES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,26 +147,33 @@ class Sampler:
     def trace(
         self, logits: Floats, history: Sequence[int], generator: Numbers | None = None
     ) -> Iterator[tuple[str, Candidates]]:
-        """Yield the candidates as they come in ("logits"), then after each step, with the step's name."""
-        return self._trace(logits, _Run(self, len(logits), history, generator or PeekableRandom(0)))
+        """The candidates as they come in ("logits"), then after each step, with the step's name."""
+        seen: list[tuple[str, Candidates]] = []
+        self._last(logits, _Run(self, len(logits), history, generator or PeekableRandom(0)), seen)
+        return iter(seen)
 
-    def _trace(self, logits: Floats, run: _Run) -> Iterator[tuple[str, Candidates]]:
+    @cached_property
+    def _adjusts_last(self) -> bool:
+        """Whether logits may change behind the check before the first choice."""
+        chosen = self.steps[self.n_adjusting :]
+        return not chosen or any(one.adjusts for one, _ in chosen)
+
+    def _last(
+        self, logits: Floats, run: _Run, seen: list[tuple[str, Candidates]] | None = None
+    ) -> Candidates:
+        """The candidates behind the last step; seen: gets those before it, too."""
         candidates = all_candidates(_checked(logits))
-        yield "logits", candidates
+        if seen is not None:
+            seen.append(("logits", candidates))
         for index, (one, apply) in enumerate(self.steps):
             if index == self.n_adjusting:
                 _check_usable(candidates.logits)
             candidates = run.step(one, apply, candidates)
-            yield one.name, candidates
-        if len(self.steps) == self.n_adjusting or any(
-            one.adjusts for one, _ in self.steps[self.n_adjusting :]
-        ):
+            if seen is not None:
+                seen.append((one.name, candidates))
+        if self._adjusts_last:
             _check_usable(candidates.logits)
-
-    def _last(self, logits: Floats, run: _Run) -> Candidates:
-        for _, candidates in self._trace(logits, run):
-            last = candidates
-        return last
+        return candidates
 
 
 def make_sampler(params: SamplingParams) -> Sampler:

@@ -30,6 +30,8 @@ class StopMatcher:
 
         The stop string itself and all text after it are dropped: further pieces return ("", True).
         """
+        if not self._stops:
+            return text, False
         if self.matched is not None:
             return "", True
         held = self._held + text

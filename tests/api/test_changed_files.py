@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import graphml
-from graphml.api import session as session_module
 from graphml.errors import UsageError, WeightsError
 from graphml.runtime import compiled_programs
-from graphml.runtime import executor as executor_module
+from graphml.runtime import runner as runner_module
 from graphml.runtime.memory_needed import arena_bytes
-from graphml.runtime.paged_cache import PagedCache
+from graphml.runtime.pinned import Room
+from graphml.runtime.plan_inputs import PlanInputs
 from tests import tiny_model
 
 IDS = [5, 6, 7]
@@ -113,7 +113,7 @@ def closed_at(model: graphml.Model, monkeypatch: pytest.MonkeyPatch, where: obje
 
 def test_closing_between_a_compilation_and_the_states(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = graphml.load(path, "reference")
-    closed_at(model, monkeypatch, model.executor, "cache")
+    closed_at(model, monkeypatch, runner_module, "state_names")
     with pytest.raises(UsageError, match="was closed"):
         model.session(64)
 
@@ -129,7 +129,7 @@ def test_closing_before_a_compilation(path: Path, monkeypatch: pytest.MonkeyPatc
 def test_closing_between_a_compilation_and_the_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = graphml.load(path, "reference")
     session = model.session(64)
-    closed_at(model, monkeypatch, session_module, "evaluated")
+    closed_at(model, monkeypatch, session, "evaluated")
     with pytest.raises(UsageError, match="was closed"):
         session.eval(IDS)
 
@@ -138,7 +138,7 @@ def test_closing_between_a_compilation_and_the_step(path: Path, monkeypatch: pyt
 def test_closing_waits_for_what_is_at_work(where: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = graphml.load(path, "reference")
     at_work, may_go_on = threading.Event(), threading.Event()
-    owner: Any = {"compile_graph": compiled_programs, "fill": executor_module}.get(where)
+    owner: Any = {"compile_graph": compiled_programs, "fill": PlanInputs}.get(where)
     real = getattr(model.executor.architecture if where == "build" else owner, where)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -175,13 +175,12 @@ def test_closing_waits_for_what_is_at_work(where: str, path: Path, monkeypatch: 
 
 def test_graphs_of_a_closed_model(path: Path) -> None:
     model = graphml.load(path, "reference")
-    cache = PagedCache(64, 32)
     model.close()
     for use in (
         lambda: model.executor.build(1, 1),
         lambda: arena_bytes(model.executor),
         lambda: model.executor.recurrent,
-        lambda: model.executor.state(cache),
+        lambda: Room(model.executor, model.executor.options, 64),
     ):
         with pytest.raises(UsageError, match=r"tiny\.gguf: the model was closed"):
             use()

@@ -11,6 +11,7 @@ import pytest
 
 import graphml
 from graphml import SamplingParams
+from graphml.runtime.runner import Runner
 from graphml.text.chat_template import ChatTemplate
 from graphml.text.tokenizer import Tokenizer
 from tests import tiny_model
@@ -236,7 +237,7 @@ def test_another_error_leaves_the_history_as_it_was(
         raise graphml.BackendError("broken")
 
     with monkeypatch.context() as patched:
-        patched.setattr(model.executor, "values", fails)
+        patched.setattr(Runner, "run", fails)
         with pytest.raises(graphml.BackendError, match="broken"):
             chat.respond()
     assert chat.history == before
@@ -345,10 +346,9 @@ def test_a_cancel_while_the_template_renders_ends_the_answer(
         return render(*arguments, **options)
 
     monkeypatch.setattr(chat.template, "render", slow)
-    steps = model.executor.values
-    monkeypatch.setattr(model.executor, "values", None)  # no step is begun
-    assert (list(chat.stream()), chat.session.stop_reason) == ([], "cancel")
-    monkeypatch.setattr(model.executor, "values", steps)
+    with monkeypatch.context() as patched:
+        patched.setattr(Runner, "run", None)  # no step is begun
+        assert (list(chat.stream()), chat.session.stop_reason) == ([], "cancel")
     chat.undo()
     chat.add_user("hello")
     assert chat.respond()  # cancelled once, not for ever

@@ -103,7 +103,7 @@ def test_an_engine_gives_the_same_tokens_with_drafts(
 
 def test_few_rows_have_the_bits_of_one_row(model: graphml.Model, text: list[int]) -> None:
     """What greedy equality rests on, with no `deterministic`: rows of a draft are as rows alone."""
-    from graphml.runtime.draft_steps import drafted_logits
+    from graphml.runtime.evaluation import drafted_logits
 
     with model.session() as session:
         session.eval(text[:20])
@@ -111,8 +111,8 @@ def test_few_rows_have_the_bits_of_one_row(model: graphml.Model, text: list[int]
         for count in (2, 3, 5, 8, 16):
             session.rewind(20)
             ids = np.array(text[20 : 20 + count], np.int32)
-            rows = drafted_logits(model.executor, session.slot(), ids, model.executor.options)
-            session.slot()
+            rows = drafted_logits(session.sequence(), ids, 0, model.executor.options)
+            session.sequence()
             assert [row.tobytes() for row in rows] == [row.tobytes() for row in alone[:count]]
 
 

@@ -116,7 +116,7 @@ def test_memory_counts_what_is_kept_of_the_source(model: graphml.Model) -> None:
     need = memory_need(model.executor, 64)
     heads, layers = 4 * 16, 2 + 3 + 3  # the encoder's, the decoder's, and those of the source
     assert need.cache == 64 * 4 * 2 * heads * layers
-    assert model.session(64).slot().state.n_bytes == need.cache
+    assert model.session(64).sequence().room.runner.state.n_bytes == need.cache
 
 
 def test_run_answers_a_text(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_an_error_while_reading_leaves_no_source(
         with pytest.raises(RuntimeError, match="no"):
             session.encode(OTHER)
     assert session.source == []
-    assert session.slot().source_length == 0
+    assert session.sequence().n_source == 0
     with pytest.raises(graphml.UsageError, match="source text"):
         session.eval([START])
     assert greedy(session, TEXT) == greedy(model.session(), TEXT)

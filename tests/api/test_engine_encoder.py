@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 import graphml
+from graphml.ir.cells import BLOCK_SIZE
 from graphml.runtime import memory_needed
 from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.request import Request
 from graphml.runtime.runner import Runner
 from graphml.runtime.scheduler import Scheduler
 from graphml.runtime.sequence import Sequence
 from tests.backend_pairs import BACKENDS, PROCESSORS
 from tests.golden import nmse
+from tests.one_text import logits_of
 from tests.sample_models import MODELS, write_model
 
 CHANCE = np.random.default_rng(4)
@@ -113,11 +114,10 @@ def test_logits_in_shared_steps_are_those_of_a_session(model: graphml.Model) -> 
     while scheduler:
         plan = scheduler.schedule(50)
         assert plan is not None
-        computed = runner.run(plan, logits=True)
+        logits = logits_of(runner, plan)
         scheduler.computed(plan)
-        assert computed.logits is not None
         for at, sequence in plan.sampled.items():
-            found[sequence.order].append(computed.logits[at])
+            found[sequence.order].append(logits[at])
             if len(sequence.ids) == len(forced):
                 scheduler.remove(sequence)
             else:

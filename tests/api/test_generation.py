@@ -11,7 +11,8 @@ import pytest
 
 import graphml
 from graphml import SamplingParams
-from graphml.api import generation
+from graphml.api.session_evaluation import EvaluatedSession
+from graphml.runtime.runner import Runner
 from tests import tiny_model
 from tests.api.tokens import ONLY_A, greedy_ids
 from tests.looped import looped
@@ -123,7 +124,7 @@ def test_text_held_back_at_an_end_token_is_given(
     params = SamplingParams(stop=("ab",), logit_bias={letter: 1000.0})
     stream = session.generate(ids, params, 5)
     assert next(stream) == graphml.Token(letter, "")  # perhaps the beginning of "ab"
-    monkeypatch.setattr(generation, "sampled", lambda session, params: tiny_model.END)
+    monkeypatch.setattr(EvaluatedSession, "sampled", lambda session, params: tiny_model.END)
     assert list(stream) == [graphml.Token(tiny_model.END, "a")]
     assert session.stop_reason == "end"
     assert session.tokens == [*ids, letter]
@@ -193,13 +194,13 @@ def test_cancel_from_another_thread(model: graphml.Model, ids: list[int]) -> Non
 
 def test_cancel_ends_a_long_prompt(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     session = model.session()
-    step = model.executor.values
+    step = Runner.run
 
     def step_and_cancel(*arguments: Any, **options: Any) -> Any:
         session.cancel()
         return step(*arguments, **options)
 
-    monkeypatch.setattr(model.executor, "values", step_and_cancel)
+    monkeypatch.setattr(Runner, "run", step_and_cancel)
     assert list(session.generate([4] * 100, SamplingParams(), 5)) == []
     assert session.stop_reason == "cancel"
     assert session.n_past == 0

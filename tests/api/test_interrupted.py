@@ -28,16 +28,16 @@ N_CTX = 40  # two blocks, the second not whole
 ROOT = Path(graphml.__file__).parent
 PARTS = (
     "api/session.py", "runtime/committed.py", "runtime/evaluation.py", "runtime/run_ahead.py",
-    "api/batch.py", "sampling/next_logits.py", "api/read_source.py", "api/capture.py",
-    "runtime/executor.py", "runtime/paged_cache.py", "runtime/slots.py", "runtime/step_inputs.py",
-    "runtime/source_text.py", "runtime/kept_states.py",
+    "api/batch.py", "sampling/next_logits.py", "api/session_evaluation.py", "api/capture.py",
+    "runtime/runner.py", "runtime/pinned.py", "runtime/plan_inputs.py", "runtime/step_inputs.py",
+    "runtime/plan_sources.py", "runtime/kept_states.py",
     "api/generation.py", "runtime/cell_mover.py", "runtime/overflow.py",
-    "runtime/shared_steps.py", "runtime/slot_group.py", "runtime/shared_prompt.py",
+    "runtime/shared_steps.py", "runtime/shared_room.py",
 )  # fmt: skip
 # What has locks of its own may be left locked.
 STANDARD_LIBRARY = (threading.__file__, contextlib.__file__)
 TRACED = {remembering.__file__, *(str(ROOT / part) for part in PARTS), *STANDARD_LIBRARY}
-EVERY_BYTE_CODE = ("committed.py", "cache.py", "kept_states.py", "slots.py", "remembering.py")
+EVERY_BYTE_CODE = ("committed.py", "kept_states.py", "pinned.py", "remembering.py")
 
 
 class Interrupted(BaseException):
@@ -320,7 +320,7 @@ def test_a_session_used_within_its_own_evaluation(
 def of_cache(use: Callable[[], object]) -> list[tuple[int, Place]]:
     tracer = Tracer()
     tracer.watch(use)
-    return [(i, place) for i, place in enumerate(tracer.places, 1) if place[0].endswith("cache.py")]
+    return [(i, place) for i, place in enumerate(tracer.places, 1) if place[0].endswith("pinned.py")]
 
 
 def test_what_is_captured_belongs_to_what_is_held(models: dict[str, graphml.Model]) -> None:

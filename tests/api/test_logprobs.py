@@ -170,8 +170,7 @@ def test_a_prompt_is_scored_where_no_token_is_wanted(model: graphml.Model) -> No
 def test_preempted_requests_keep_theirs() -> None:
     with graphml.load(STORIES, "cpu", threads=1, n_batch=32, kv="f32") as model:
         alone = model.generate([IDS[:60], IDS[5:65]], ASKED, 60)
-        size = model.executor.cache(32).n_ctx
-        blocks = 5 * size * 2 * 5 * 32 * 4  # five blocks of 32 tokens; see the number of preemptions
+        blocks = 5 * 32 * 2 * 5 * 32 * 4  # five blocks of 32 tokens; see the number of preemptions
         with model.engine(blocks, max_sequences=2, n_ctx=128) as engine:
             with model.executor.lock:  # no step runs before both are there
                 handles = [engine.submit(ids, ASKED, 60) for ids in (IDS[:60], IDS[5:65])]

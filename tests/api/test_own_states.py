@@ -17,6 +17,7 @@ from graphml.inspect.observe import observe
 from graphml.sampling import SamplingParams
 from tests import golden
 from tests.golden import Floats, nmse
+from tests.one_text import OneText
 
 WIDTH, N_VOCAB, N_CTX = 16, 40, 128
 CLOSE = 1e-10
@@ -130,7 +131,7 @@ def test_what_was_before_is_forgotten(model: graphml.Model) -> None:
     session.rewind(5)
     assert nmse(session.eval(IDS[30:33]), expected([*IDS[:5], *IDS[30:33]])[-1]) < CLOSE
     session.rewind(0)
-    session.slot().state.array("memory")[:] = np.nan
+    session.sequence().room.runner.state.array("memory")[:] = np.nan
     assert nmse(session.eval(IDS[:3], all_logits=True), expected(IDS[:3])) < CLOSE
     session.close()
     with model.session() as other:
@@ -198,9 +199,9 @@ def test_drafts_embeddings_shifts_and_long_steps_are_refused(model: graphml.Mode
             session.shift(1, 4)
     with pytest.raises(UsageError, match=r"leaky has states of its own.*to embed it"):
         model.embed_ids([IDS[:3]], pooling="mean")
-    cache = executor.cache(32)
+    text = OneText(executor, 32)
     with pytest.raises(UsageError, match=r"leaky has states of its own.*wanted 1 token of each text; got 2"):
-        executor.step(np.array(IDS[:2], np.int32), cache, executor.state(cache), False)
+        text.step(IDS[:2], False)
 
 
 def test_observed_runs_take_a_token_at_a_time_too(model: graphml.Model) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import graphml
-from graphml.runtime import slots
+from graphml.runtime import pinned
 from graphml.runtime.memory_needed import memory_need
+from graphml.runtime.runner import Runner
+from graphml.runtime.step_plan import StepPlan
 from tests import golden
 from tests.golden import Floats, nmse
 from tests.sample_models import MODELS, write_model
@@ -63,7 +65,7 @@ def test_a_rewind_goes_back_to_the_end_of_a_prompt_before(model: graphml.Model) 
         session.eval(IDS[session.n_past : end])
     for length, found in ((30, 26), (26, 26), (25, 20), (15, 13), (12, 0)):
         session.rewind(length)
-        assert session.slot().length == found
+        assert session.sequence().n_computed == found
         row = session.eval([*IDS[length:40], *IDS[50:52]])
         assert nmse(row, fresh(model, [*IDS[:40], *IDS[50:52]])) < CLOSE
         session.rewind(length)
@@ -75,22 +77,22 @@ def test_single_tokens_keep_no_states(model: graphml.Model) -> None:
     for token in IDS[10:16]:
         session.eval([token])
     session.rewind(14)
-    assert session.slot().length == 10
+    assert session.sequence().n_computed == 10
     session.eval(IDS[14:20])
-    assert session.slot().cache.states is not None
-    assert [one.n for one in session.slot().cache.states._copies[0]] == [10, 20]
+    assert session.sequence().states is not None
+    assert [one.n for one in session.sequence().states._copies] == [10, 20]
 
 
 def test_an_answer_that_is_undone_costs_the_message_and_no_more(
     model: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session, evaluated, values = model.session(), [0], model.executor.values
+    session, evaluated, run = model.session(), [0], Runner.run
 
-    def counts(ids: dict[int, Floats], *more: Any) -> Any:
-        evaluated[0] += sum(map(len, ids.values()))
-        return values(ids, *more)
+    def counts(runner: Runner, plan: StepPlan, *more: Any) -> Any:
+        evaluated[0] += plan.n_rows
+        return run(runner, plan, *more)
 
-    monkeypatch.setattr(model.executor, "values", counts)
+    monkeypatch.setattr(Runner, "run", counts)
     list(session.generate(IDS[:30], max_tokens=4))
     place = session.n_past
     first = [token.id for token in session.generate(IDS[40:46], max_tokens=5)]
@@ -104,14 +106,14 @@ def test_an_answer_that_is_undone_costs_the_message_and_no_more(
 def test_copies_of_states_are_bounded_in_bytes(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     one = memory_need(model.executor, 64).recurrent
     for room, most in ((1 << 30, 4), (2 * one, 2), (one - 1, 0)):
-        monkeypatch.setattr(slots, "COPIES_BYTES", room)
+        monkeypatch.setattr(pinned, "COPIES_BYTES", room)
         session = model.session()
         for end in (10, 13, 20, 26, 33):
             session.eval(IDS[session.n_past : end])
         session.rewind(32)
-        assert session.slot().length == (26 if most > 1 else 0)
-        assert session.slot().cache.states is not None
-        assert len(session.slot().cache.states._copies[0]) == max(most - 1, 0)
+        assert session.sequence().n_computed == (26 if most > 1 else 0)
+        assert session.sequence().states is not None
+        assert len(session.sequence().states._copies) == max(most - 1, 0)
 
 
 def test_without_memory_for_copies_there_are_none(
@@ -120,12 +122,12 @@ def test_without_memory_for_copies_there_are_none(
     def none(*arguments: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(slots, "row_copies", none)
+    monkeypatch.setattr(pinned, "row_copies", none)
     session = model.session()
     session.eval(IDS[:10])
     session.eval(IDS[10:20])
     session.rewind(15)
-    assert session.slot().length == 0
+    assert session.sequence().n_computed == 0
     assert nmse(session.eval([1]), fresh(model, [*IDS[:15], 1])) < CLOSE
 
 
@@ -133,9 +135,9 @@ def test_what_was_given_out_but_not_evaluated_is_rewound_for_free(model: graphml
     session = model.session()
     session.eval(IDS[:6])
     given = [token.id for token in session.generate(max_tokens=4)]
-    before = session.slot().length
+    before = session.sequence().n_computed
     session.rewind(6 + 3)
-    assert session.slot().length == before == 9
+    assert session.sequence().n_computed == before == 9
     assert nmse(session.eval([5]), fresh(model, [*IDS[:6], *given[:3], 5])) < CLOSE
 
 
@@ -163,14 +165,14 @@ def test_a_failed_step_leaves_no_trace(
 
 
 def test_a_cancelled_prompt_leaves_no_trace(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    session, values = model.session(), model.executor.values
+    session, run = model.session(), Runner.run
     session.eval(IDS[:10])
 
     def cancels(*arguments: Any) -> Any:
         session.cancel()
-        return values(*arguments)
+        return run(*arguments)
 
-    monkeypatch.setattr(model.executor, "values", cancels)
+    monkeypatch.setattr(Runner, "run", cancels)
     assert list(session.generate(IDS[10:40])) == []
     assert session.stop_reason == "cancel"
     monkeypatch.undo()
@@ -234,9 +236,9 @@ def test_a_step_is_not_taken_again_for_the_whole_row(
 
 def test_the_memory_that_is_told_is_what_a_session_takes(model: graphml.Model) -> None:
     need = memory_need(model.executor, 64)
-    slot = model.session(n_ctx=64).slot()
+    room = model.session(n_ctx=64).sequence().room
     assert need.recurrent > 0
-    assert need.cache + need.recurrent == slot.state.n_bytes
+    assert need.cache + need.recurrent == room.runner.state.n_bytes
     assert need.cache == 64 * need.cache_per_token
 
 

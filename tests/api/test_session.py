@@ -14,6 +14,7 @@ import pytest
 
 import graphml
 from graphml import SamplingParams
+from graphml.runtime.runner import Runner
 from tests import tiny_model
 from tests.api.tokens import ONLY_A, greedy_ids
 from tests.looped import looped
@@ -85,14 +86,14 @@ def test_an_error_in_a_later_batch_loses_nothing(
 ) -> None:
     session = model.session()
     expected = session.eval(ids)
-    step, calls = model.executor.values, itertools.count(1)
+    step, calls = Runner.run, itertools.count(1)
 
     def fails_at_the_second(*arguments: Any, **options: Any) -> Any:
         if next(calls) == 2:
             raise graphml.BackendError("broken")
         return step(*arguments, **options)
 
-    monkeypatch.setattr(model.executor, "values", fails_at_the_second)
+    monkeypatch.setattr(Runner, "run", fails_at_the_second)
     with pytest.raises(graphml.BackendError, match="broken"):
         session.eval([7] * 20)
     assert session.n_past == len(ids)

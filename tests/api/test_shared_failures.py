@@ -6,15 +6,16 @@ import ctypes
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import graphml
 from graphml.errors import BackendError
-from graphml.ir.op import Array
+from graphml.runtime.computed_plan import Computed
+from graphml.runtime.runner import Read, Runner
+from graphml.runtime.step_plan import StepPlan
 from tests import tiny_model
 from tests.api import remembering
 from tests.api.threads import COUNT, PROMPTS, Use, in_threads, is_right, wanted
@@ -35,17 +36,17 @@ def test_an_error_is_of_the_session_whose_step_it_is(
     sessions = [slow.session(64) for _ in PROMPTS]
     for session, ids in zip(sessions, PROMPTS, strict=True):
         session.eval(ids)
-    bad = sessions[2]._held.rolled_back().sequence
-    values, failed = slow.executor.values, list[int]()
+    bad = sessions[2]._held.rolled_back()
+    run, failed = Runner.run, list[int]()
 
-    def failing(ids: Mapping[int, Array], *given: Any) -> Mapping[str, Array]:
-        outputs = values(ids, *given)
-        if bad in ids:
-            failed.append(len(ids))
+    def failing(runner: Runner, plan: StepPlan, read: Read) -> Computed:
+        computed = run(runner, plan, read)
+        if any(rows.sequence is bad for rows in plan.rows):
+            failed.append(len(plan.rows))
             raise BackendError("on purpose")
-        return outputs
+        return computed
 
-    monkeypatch.setattr(slow.executor, "values", failing)
+    monkeypatch.setattr(Runner, "run", failing)
 
     def together() -> bool:
         return max(failed, default=0) > 1

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +13,9 @@ import pytest
 import graphml
 from graphml.ir.op import Array
 from graphml.runtime import shared_steps
+from graphml.runtime.computed_plan import Computed
+from graphml.runtime.runner import Read, Runner
+from graphml.runtime.step_plan import StepPlan
 from tests import golden, tiny_model
 from tests.adapter_files import pairs_of, write_adapter, write_model
 from tests.api import remembering
@@ -77,7 +79,7 @@ def test_a_lone_session_has_the_programs_of_one_sequence(path: Path) -> None:
         assert {key[:3] for key in model.executor.programs._programs} == {(1, 1, 1), (8, 1, 1)}
         second.close()
         used: list[object] = []
-        first._held.rolled_back().group.steps.run = lambda *given: used.append(given)  # type: ignore
+        first._held.rolled_back().room.steps.run = lambda *given: used.append(given)  # type: ignore
         first.eval([4])
         assert not used  # alone, it takes no turn either
 
@@ -135,13 +137,13 @@ def test_sessions_come_and_go_in_any_order(slow: graphml.Model) -> None:
             made.eval([*SYSTEM[: chance.randrange(1, 70)], number + 5])
             held.append(made)
         assert all(map(is_right, held[:: 1 + number % 3]))
-    groups = {id(one._held.rolled_back().group) for one in held}
-    assert len(groups) > 1 or len(held) <= 8
+    rooms = {id(one._held.rolled_back().room) for one in held}
+    assert len(rooms) > 1 or len(held) <= 8
     for one in held:
         one.close()
     del one, made
     held.clear()
-    assert not len(slow.executor.slot_groups)
+    assert not len(slow.executor.shared_rooms)
 
 
 def test_every_use_beside_others(real: graphml.Model, tmp_path: Path) -> None:
@@ -209,14 +211,14 @@ def test_cancel_ends_one_session_alone(slow: graphml.Model) -> None:
 def test_a_long_prompt_takes_turns_with_others(slow: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two chunks of it, whoever waits has a step."""
     rows: list[int] = []
-    values = slow.executor.values
+    run = Runner.run
 
-    def seen(ids: Mapping[int, Array], *given: Any) -> Mapping[str, Array]:
-        rows.append(max(map(len, ids.values())))
-        return values(ids, *given)
+    def seen(runner: Runner, plan: StepPlan, read: Read) -> Computed:
+        rows.append(max(one.count for one in plan.rows))
+        return run(runner, plan, read)
 
     monkeypatch.setattr(shared_steps, "_MOST_WAIT_S", 0.05)
-    monkeypatch.setattr(slow.executor, "values", seen)
+    monkeypatch.setattr(Runner, "run", seen)
     long, short = slow.session(160), slow.session(160)
     ids = [5 + i * i % 91 for i in range(120)]  # fifteen chunks
     begun, ended = threading.Event(), threading.Event()

@@ -170,7 +170,7 @@ def test_an_error_while_cells_move_leaves_tokens_to_be_evaluated(
         raise RuntimeError("the device is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr("graphml.runtime.cell_mover.move_cells", fails)
+        broken.setattr("graphml.runtime.pinned.move_cells", fails)
         with pytest.raises(RuntimeError, match="the device is gone"):
             session.shift(3, 4)
     after.eval(session.tokens)

@@ -15,6 +15,7 @@ from graphml.api.perplexity import perplexity
 from graphml.api.session import Session
 from graphml.errors import UsageError
 from graphml.runtime.evaluation import Floats
+from graphml.runtime.runner import Runner
 from tests.sample_models import MODELS, write_model
 
 N_BATCH, N_CTX = 24, 256
@@ -35,7 +36,7 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def bytes_of(session: Session) -> int:
-    return session.slot().state.n_bytes
+    return session.sequence().room.runner.state.n_bytes
 
 
 def evaluated(model: Model, session: Session, ids: list[int]) -> tuple[Floats, int]:
@@ -63,7 +64,7 @@ def test_a_rewind_of_n_batch_tokens_is_free_and_a_longer_one_is_not(models: list
         for one in (session, other):
             one.eval(IDS)
             one.rewind(len(IDS) - N_BATCH)
-        assert session.slot().length == len(IDS) - N_BATCH
+        assert session.sequence().n_computed == len(IDS) - N_BATCH
         got, n_steps = evaluated(windows, session, [1, 2, 3])
         assert n_steps == 1
         np.testing.assert_array_equal(got, other.eval([1, 2, 3]))
@@ -81,12 +82,11 @@ def test_an_interrupted_prompt_leaves_the_session_as_it_was(
     models: list[Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its first steps have written over what the session holds: that is evaluated again."""
-    executor = models[0].executor
     with models[0].session(N_CTX) as session, models[0].session(N_CTX) as fresh:
         session.eval(IDS[:40])
-        steps = iter([executor.values] * 5)
+        steps = iter([Runner.run] * 5)
         with monkeypatch.context() as patched:
-            patched.setattr(executor, "values", lambda *all: next(steps, interrupted)(*all))
+            patched.setattr(Runner, "run", lambda *all: next(steps, interrupted)(*all))
             with pytest.raises(KeyboardInterrupt):
                 session.eval(IDS[40:])
         assert session.tokens == IDS[:40]

@@ -24,6 +24,7 @@ from graphml.ir.graph import Graph
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
+from graphml.runtime.pinned import Room
 from tests.authoring.planted_models import HERE, LAYERS, H, K, Tensors, write_model
 from tests.inspect.samples import FOLDER
 
@@ -396,13 +397,13 @@ def test_a_model_that_is_right_at_once_and_wrong_in_steps_is_told(
     arch = HERE / "plain.py"
     model, record = right("plain", arch.read_text() + HELPERS)
     with opened(model, arch) as executor:
-        real = executor.step
+        real = Room.step
 
-        def step(ids: Any, *others: Any, **named: Any) -> Any:
-            logits = np.array(real(ids, *others, **named))
-            return logits if len(ids) == 1 else logits * np.float32(1.01)
+        def step(room: Room, ids: Any, **named: Any) -> Any:
+            logits = real(room, ids, **named)
+            return logits if len(logits) == 1 else logits * np.float32(1.01)
 
-        monkeypatch.setattr(executor, "step", step)
+        monkeypatch.setattr(Room, "step", step)
         verdict = verify(executor, record, LIMIT)
     assert verdict.first is None
     assert not verdict.agrees

@@ -17,7 +17,7 @@ from graphml.loading import discovery
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
+from tests.one_text import OneText
 from tests.sample_models import MODELS, write_model
 
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
@@ -36,8 +36,7 @@ def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executo
 
 def timed(executor: Executor) -> tuple[list[Sequence[StepTime]], list[float], list[np.ndarray]]:
     """Two timed runs, between one before and one after that are not: times, seconds of each run, logits."""
-    cache = PagedCache(64, BLOCK_SIZE)
-    state = executor.state(cache)
+    text = OneText(executor)
     program = executor.compiled(len(TOKENS), 1).program
     assert isinstance(program, TimedProgram)
     found: list[Sequence[StepTime]] = []
@@ -45,9 +44,9 @@ def timed(executor: Executor) -> tuple[list[Sequence[StepTime]], list[float], li
     for on in (False, True, True, False):
         program.time_steps((lambda dims, times: found.append(times())) if on else None)
         start = time.perf_counter()
-        logits.append(executor.step(TOKENS, cache, state, False).copy())
+        logits.append(text.step(TOKENS, False))
         seconds.append(time.perf_counter() - start)
-        cache.rewind(0, 0)
+        text.sequence.rewind(0)
     return found, seconds, logits
 
 
@@ -73,8 +72,7 @@ def test_times_are_those_of_the_steps(executor: Executor) -> None:
 @pytest.mark.parametrize("executor", ["cpu"], indirect=True)
 def test_the_clock_is_that_of_perf_counter(executor: Executor) -> None:
     """Steps lie within the call that made them, and what is long by one clock is long by the other."""
-    cache = PagedCache(64, BLOCK_SIZE)
-    state = executor.state(cache)
+    text = OneText(executor)
     program = executor.compiled(len(TOKENS), 1).program
     assert isinstance(program, TimedProgram)
     found = []
@@ -82,9 +80,9 @@ def test_the_clock_is_that_of_perf_counter(executor: Executor) -> None:
     calls = []
     for _ in range(5):
         start = time.perf_counter()
-        executor.step(TOKENS, cache, state, False)
+        text.step(TOKENS, False)
         calls.append((start, time.perf_counter()))
-        cache.rewind(0, 0)
+        text.sequence.rewind(0)
     for (dims, times), (start, end) in zip(found, calls, strict=True):
         steps = times()
         assert dims["T"] == len(TOKENS)

@@ -15,9 +15,9 @@ from graphml.passes.placement_rules import layer_of
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import golden
 from tests.golden import Floats
+from tests.one_text import OneText
 
 LIMIT = 1e-6
 BOTH = "cpu,reference"
@@ -46,9 +46,8 @@ def opened(
 
 
 def evaluate(executor: Executor, pieces: list[list[int]]) -> Floats:
-    cache = PagedCache(64, BLOCK_SIZE)
-    state = executor.state(cache)
-    steps = [executor.step(np.array(piece), cache, state, all_logits=True).copy() for piece in pieces]
+    text = OneText(executor)
+    steps = [text.step(piece) for piece in pieces]
     return np.concatenate(steps)
 
 

@@ -15,7 +15,7 @@ from graphml.loading import discovery
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
+from tests.one_text import OneText
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 TOKENS = np.array([1, 403, 407, 261])
@@ -47,8 +47,7 @@ def test_as_many_layers_as_fit() -> None:
 
 
 def logits(executor: Executor) -> np.ndarray:
-    cache = PagedCache(64, BLOCK_SIZE)
-    return executor.step(TOKENS, cache, executor.state(cache), all_logits=True).copy()
+    return OneText(executor).step(TOKENS)
 
 
 @pytest.mark.parametrize(("count", "states"), [(0, 0), (2, 4), (5, 10), (None, 10)])

@@ -19,8 +19,8 @@ from graphml.passes.fusion import fusions
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.backend_pairs import in_turn
+from tests.one_text import OneText
 from tests.runtime.test_executor import sample, write
 
 BACKENDS = [name for name in discovery.backend_names() if discovery.backend(name).unavailable() is None]
@@ -44,9 +44,7 @@ def fused_ops(graph: Graph) -> set[str]:
 
 
 def values(executor: Executor, options: CompileOptions, ids: np.ndarray = IDS) -> dict[str, np.ndarray]:
-    cache = PagedCache(32, BLOCK_SIZE)
-    state = executor.state(cache)
-    found = executor.values({0: ids}, cache, state, True, options)
+    found = OneText(executor, 32, options).outputs(ids)
     return {name: array.copy() for name, array in found.items()}
 
 

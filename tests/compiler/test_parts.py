@@ -19,7 +19,6 @@ from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.passes.cut import constants
 from graphml.passes.placement_rules import layer_of
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import golden
 from tests.compiler.parted import (
     BOTH,
@@ -33,6 +32,7 @@ from tests.compiler.parted import (
 )
 from tests.golden import Floats, nmse
 from tests.model_forms import distinct
+from tests.one_text import OneText
 from tests.sample_models import MODELS, write_model
 
 PLACES = [
@@ -180,30 +180,29 @@ def test_every_kind_of_node_may_be_split_by_layers_and_by_op(model: str, tmp_pat
 def test_rewind_and_two_sessions(place: str, folder: Path) -> None:
     tokens = golden.read("llama-dense").tokens
     with opened(built("llama-dense", folder), BOTH, place) as executor:
-        caches = [PagedCache(64, BLOCK_SIZE) for _ in range(2)]
-        states = [executor.state(cache) for cache in caches]
+        texts = [OneText(executor) for _ in range(2)]
 
         def step(who: int, ids: list[int]) -> Floats:
-            return executor.step(np.array(ids), caches[who], states[who], all_logits=False).copy()
+            return texts[who].step(ids, all_logits=False)
 
         first = step(0, tokens[:8])
         other = step(1, tokens[4:8])
         again = step(0, tokens[8:9])
-        caches[0].rewind(0, 4)
+        texts[0].sequence.rewind(4)
         step(0, tokens[20:24])
-        caches[0].rewind(0, 4)
+        texts[0].sequence.rewind(4)
         np.testing.assert_array_equal(step(0, tokens[4:8]).shape, first.shape)
         np.testing.assert_allclose(step(0, tokens[8:9]), again, rtol=1e-4, atol=1e-5)
-        caches[1].rewind(0, 0)
+        texts[1].sequence.rewind(0)
         np.testing.assert_array_equal(step(1, tokens[4:8]), other)
         assert np.abs(other - first).max() > 1e-2
 
 
 def test_the_state_is_split_by_layer_and_read_by_name(folder: Path) -> None:
     with opened(built("llama-dense", folder), BOTH, LAYERS) as executor:
-        cache = PagedCache(64, BLOCK_SIZE)
-        state = executor.state(cache)
-        executor.step(np.array([1, 2, 3]), cache, state, all_logits=False)
+        text = OneText(executor)
+        state = text.state
+        text.step([1, 2, 3], all_logits=False)
         assert state.n_bytes == 2 * 2 * 64 * 128 * 4
         for name in ("cache.0.k", "cache.1.v"):
             assert np.abs(state.array(name)[:3]).max() > 0
@@ -218,13 +217,14 @@ def test_the_state_is_split_by_layer_and_read_by_name(folder: Path) -> None:
 def test_a_state_of_another_placement_is_refused(folder: Path) -> None:
     path = built("llama-dense", folder)
     with opened(path, BOTH, LAYERS) as one, opened(path, BOTH) as other:
-        cache = PagedCache(64, BLOCK_SIZE)
+        text = OneText(other)
         other.compiled(1, 1)
         with pytest.raises(BackendError, match="wanted a graph that compile_graph placed"):
             one.device.state(other.build(1, 1), {"C": 32})
+        text.room.runner.state = OneText(one).state
         with pytest.raises(BackendError, match="made for another placement"):
-            other.step(np.array([1]), cache, one.state(cache), all_logits=False)
-        assert cache.lengths == [0]
+            text.step([1], all_logits=False)
+        assert text.sequence.n_computed == 0
 
 
 @pytest.mark.parametrize("place", [LAYERS, "reference:attention"])
@@ -236,10 +236,7 @@ def test_kept_values_and_switched_off_fusions_work_on_parts(place: str, folder: 
     for backend, rules in (("reference", ""), (BOTH, place)):
         with opened(path, backend, rules, fuse="none") as executor:
             options = replace(executor.options, keep=patterns)
-            cache = PagedCache(64, BLOCK_SIZE)
-            state = executor.state(cache, options)
-            made = executor.values({0: np.array(tokens)}, cache, state, True, options)
-            found.append({name: value.copy() for name, value in made.items()})
+            found.append(OneText(executor, options=options).outputs(tokens))
             compiled = executor.compiled(32, 32, options)
             assert not compiled.fusions.applied
             inputs = {"tokens", "positions", "sequences", "cells", "block_table", "output_rows"}

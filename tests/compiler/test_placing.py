@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from graphml.backend import Backend, State
+from graphml.backend import Backend
 from graphml.errors import BackendError, UsageError
 from graphml.loading import discovery
-from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests import golden
 from tests.compiler.parted import (
     BOTH,
@@ -28,6 +25,7 @@ from tests.compiler.parted import (
     without_kernel,
 )
 from tests.golden import nmse
+from tests.one_text import OneText
 
 
 def test_fused_nodes_do_not_span_backends(folder: Path) -> None:
@@ -125,13 +123,8 @@ def test_strict_lets_pass_what_needs_no_fallback(
                     executor.compiled(1, 1)
                 assert refused_ops(str(caught.value)) == lacking
                 continue
-            values = executor.step(np.array([1]), *_fresh(executor), all_logits=False)
+            values = OneText(executor).step([1])
             assert values.shape == (1, golden.read(name).logits.shape[1])
-
-
-def _fresh(executor: Executor) -> tuple[PagedCache, State]:
-    cache = PagedCache(64, BLOCK_SIZE)
-    return cache, executor.state(cache)
 
 
 def test_strict_refuses_what_the_cpu_backend_runs_in_numpy(

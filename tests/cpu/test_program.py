@@ -22,6 +22,7 @@ from graphml_cpu.state import CpuState
 
 from graphml.backend import Plan, no_progress
 from graphml.compiler.compile import prepare
+from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
@@ -30,7 +31,6 @@ from graphml.passes.plan import plan_memory
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE
 from graphml.runtime.step_inputs import as_graph_array
 from tests import golden
 from tests.golden import Floats, nmse

@@ -16,9 +16,9 @@ from graphml_gpu.plain_driver import FACTS, PlainDriver
 
 from graphml.runtime.executor import Executor
 from graphml.runtime.open_executor import read_architecture
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.weights import open_model
 from tests import golden
+from tests.one_text import OneText
 
 Dispatched = tuple[Bound, Groups]
 
@@ -52,9 +52,8 @@ def _dispatches(name: str, folder: Path, facts: Facts) -> Sequence[Dispatched]:
     made = read_architecture(file)
     backend = make_backend("planned", lambda: driver, unavailable=lambda: None)
     executor = Executor(file, *made, backend, GpuDevice(driver), 32, cache_dtype="f32")
-    cache = PagedCache(64, BLOCK_SIZE)
-    state = executor.state(cache)
+    text = OneText(executor)
     for tokens in (one.tokens, [1]):
-        executor.step(np.array(tokens), cache, state, all_logits=False)
+        text.step(tokens, all_logits=False)
     executor.close()
     return driver.dispatched

@@ -16,8 +16,8 @@ from graphml.loading import discovery
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.golden import nmse
+from tests.one_text import OneText
 from tests.sample_models import MODELS, write_model
 from tests.test_architectures import N_BATCH, Sequence
 
@@ -31,10 +31,9 @@ pytestmark = pytest.mark.skipif(not DEVICES, reason="neither wgpu nor OpenCL fin
 
 def after(executor: Executor, pieces: list[int]) -> np.ndarray:
     """Logits after the tokens, fed in pieces of so many."""
-    cache, found = PagedCache(96, BLOCK_SIZE), []
-    state = executor.state(cache)
+    text, found = OneText(executor, 96), []
     for piece in np.split(TOKENS[: sum(pieces)], np.cumsum(pieces)[:-1]):
-        found.append(executor.step(piece, cache, state, all_logits=False)[-1].copy())
+        found.append(text.step(piece, all_logits=False)[-1])
     return np.stack(found)
 
 

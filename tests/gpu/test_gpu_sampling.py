@@ -15,7 +15,8 @@ from graphml_gpu import run_outputs
 
 import graphml
 from graphml.loading import discovery
-from graphml.runtime import run_ahead as ahead
+from graphml.runtime import sampled_rows
+from graphml.runtime.runner import Runner
 from graphml.sampling import SamplingParams, device_settings, top_k_sampling
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
@@ -131,14 +132,14 @@ def cpu() -> Iterator[graphml.Model]:
 def steps_ahead(model: graphml.Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of the steps that are begun from now on with a token that nobody has seen yet."""
     found: list[int] = []
-    begin = model.executor.begin
+    submit = Runner.submit
 
-    def counting(sequence, token, *rest):  # type: ignore[no-untyped-def]
-        begun = begin(sequence, token, *rest)
-        found.extend([begun.number] if token is None else [])
+    def counting(runner, plan, after, wanted):  # type: ignore[no-untyped-def]
+        begun = submit(runner, plan, after, wanted)
+        found.extend([begun.number] if after is not None and begun is not None else [])
         return begun
 
-    monkeypatch.setattr(model.executor, "begin", counting)
+    monkeypatch.setattr(Runner, "submit", counting)
     return found
 
 
@@ -189,7 +190,7 @@ def test_what_the_device_drew_is_checked(
     """It samples with other numbers than the host here: steps are dropped, tokens stay what they are."""
     before = model.executor.n_steps
     monkeypatch.setattr(
-        ahead, "device_settings", lambda params, number, k: device_settings(params, 1 - number, k)
+        sampled_rows, "device_settings", lambda params, number, k: device_settings(params, 1 - number, k)
     )
     assert generated(model, SAMPLED[1]) == known(plain, SAMPLED[1])
     assert model.executor.n_steps - before > LENGTH

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphml.compiler.options import CompileOptions
 from graphml.ir.ops.attention import alibi_slopes
 from graphml.loading import discovery
 from graphml.loading.architecture import SampleModel
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.slots import make_slots
+from graphml.runtime.request import Request
+from graphml.runtime.runner import Runner
+from graphml.runtime.sequence import Sequence
+from graphml.runtime.step_plan import StepPlan
 from tests import golden
 from tests.backend_pairs import BACKENDS
 from tests.golden import nmse
@@ -143,11 +145,13 @@ def ranking(name: str, classifier: Mapping[str, tuple[int, ...]], keys: Mapping[
 
 def embedded(executor: Executor, texts: list[Any], pooling: str) -> Numbers:
     """Rows of several texts in one step."""
-    options = CompileOptions(pooling=pooling)
-    slots = make_slots(executor, options, 128, 3)
-    given = dict(enumerate(texts))
-    outputs = executor.values(given, slots[0].cache, slots[0].state, options=options)
-    return np.array(outputs["embeddings"])
+    pooling = pooling or executor.pooling
+    runner, sequences = Runner(executor, 0, 12, 3, pooling=pooling), list[Sequence]()
+    for slot, ids in enumerate(texts):
+        sequences.append(Sequence(Request(np.array(ids, np.int32), pooling=pooling), slot))
+        sequences[-1].slot, sequences[-1].blocks = slot, list(range(4 * slot, 4 * slot + 4))
+    pooled = runner.run(StepPlan((), texts=tuple(sequences))).pooled
+    return np.concatenate([pooled[sequence] for sequence in sequences])
 
 
 @pytest.fixture

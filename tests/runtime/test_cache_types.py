@@ -15,8 +15,8 @@ from graphml.ir.cache_types import cache_types
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from tests.golden import Floats, nmse
+from tests.one_text import OneText
 from tests.sample_models import write_model
 
 TOKENS = np.random.default_rng(5).integers(0, 80, 40)
@@ -62,10 +62,9 @@ def pair(path: Path, kept: str) -> Iterator[tuple[Executor, Executor]]:
 
 
 def logits(executor: Executor, piece: int = len(TOKENS)) -> Floats:
-    cache = PagedCache(64, BLOCK_SIZE)
-    state = executor.state(cache)
+    text = OneText(executor)
     parts = [TOKENS[i : i + piece] for i in range(0, len(TOKENS), piece)]
-    return np.concatenate([executor.step(part, cache, state, True).copy() for part in parts])
+    return np.concatenate([text.step(part) for part in parts])
 
 
 def test_a_batch_is_its_steps_and_the_reference(pair: tuple[Executor, Executor], kept: str) -> None:
@@ -96,7 +95,7 @@ def test_each_cache_has_its_own_type(pair: tuple[Executor, Executor], kept: str)
 def test_the_state_takes_what_the_type_says(pair: tuple[Executor, Executor], kept: str) -> None:
     keys, values = (BITS[kind.name] for kind in cache_types(kept))
     for executor in pair:
-        assert executor.state(PagedCache(64, BLOCK_SIZE)).n_bytes == 64 * 2 * 32 * (keys + values) / 8
+        assert OneText(executor).state.n_bytes == 64 * 2 * 32 * (keys + values) / 8
 
 
 @pytest.mark.parametrize(("kv", "kind", "cache"), [("q8_0", "q8_0", "k"), ("f16/iq4_nl", "iq4_nl", "v")])

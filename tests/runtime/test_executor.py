@@ -22,10 +22,10 @@ from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import arena_bytes
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.runtime.step_inputs import graph_arrays
 from graphml.weights import ModelFile, open_model
 from tests.golden import weights, write_gguf
+from tests.one_text import OneText
 
 PASSES = ["build", "fuse", "quantize_activations", "fuse_quantized", "fuse_last"]
 KINDS = {int: "UINT32", float: "FLOAT32", str: "STRING"}
@@ -76,19 +76,17 @@ def test_a_pass_that_breaks_a_graph_is_named(path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_step_takes_one_to_n_batch_ids(executor: Executor) -> None:
-    cache = PagedCache(32, BLOCK_SIZE)
-    state = executor.state(cache)
+    text = OneText(executor, 32)
     for count in (0, 9):
         with pytest.raises(UsageError, match=f"wanted 1 to 8 ids, some of each sequence; got {count}"):
-            executor.step(np.zeros(count, np.int32), cache, state, all_logits=False)
-    assert cache.lengths == [0]
-    assert executor.step(np.zeros(8, np.int32), cache, state, all_logits=True).shape == (8, 80)
+            text.step([0] * count, all_logits=False)
+    assert text.sequence.n_computed == 0
+    assert text.step([0] * 8).shape == (8, 80)
 
 
 def test_a_failed_step_gives_its_cells_back(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = PagedCache(32, BLOCK_SIZE)
-    state = executor.state(cache)
-    before = executor.step(np.array([1, 2, 3]), cache, state, all_logits=False).copy()
+    text = OneText(executor, 32)
+    before = text.step([1, 2, 3], all_logits=False)
 
     def stop(*arguments: object) -> None:
         raise KeyboardInterrupt
@@ -96,17 +94,17 @@ def test_a_failed_step_gives_its_cells_back(executor: Executor, monkeypatch: pyt
     with monkeypatch.context() as patched:
         patched.setattr(executor.compiled(8, 1).program, "run", stop)
         with pytest.raises(KeyboardInterrupt):
-            executor.step(np.array([4, 5]), cache, state, all_logits=False)
-    assert cache.lengths == [3]
-    cache.rewind(0, 0)
-    again = executor.step(np.array([1, 2, 3]), cache, state, all_logits=False)
+            text.step([4, 5], all_logits=False)
+    assert text.sequence.n_computed == 3
+    text.sequence.rewind(0)
+    again = text.step([1, 2, 3], all_logits=False)
     np.testing.assert_array_equal(again, before)
 
 
 @pytest.mark.parametrize("cache_dtype", ["f16", "f32", "bf16"])
 def test_the_state_has_the_size_of_the_cache(path: Path, cache_dtype: str) -> None:
     made = open_executor(path, LoadOptions("reference", kv=cache_dtype))
-    state = made.state(PagedCache(64, BLOCK_SIZE))
+    state = OneText(made).state
     assert state.n_bytes == 64 * 2 * 2 * 64 * (4 if cache_dtype == "f32" else 2)
     assert len(state.array("cache.1.v")) == 64
     made.close()
@@ -259,8 +257,7 @@ def test_a_graph_need_not_ask_for_every_input(backend: str, path: Path, tmp_path
     own = tmp_path / "bigrams.py"
     own.write_text(BIGRAMS)
     with contextlib.closing(open_executor(path, LoadOptions(backend, 1, arch=own, n_batch=8))) as made:
-        cache = PagedCache(32, BLOCK_SIZE)
-        got = made.step(np.array([3, 5]), cache, made.state(cache), all_logits=True).copy()
+        got = OneText(made, 32).step([3, 5])
         assert set(made.compiled(8, 8).graph.leaves("input")) == {"tokens", "output_rows"}
     names = "token_embd.weight", "output.weight"
     table, output = (weights(name, sample().tensors[name][::-1], 1) for name in names)

@@ -21,8 +21,8 @@ from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_ro
 from graphml.errors import UsageError
 from graphml.runtime.drafting import StepTimes
 from graphml.runtime.prediction_head import prediction_head
-from graphml.runtime.slots import make_slots
 from graphml.sampling import SamplingParams
+from tests.one_text import OneText
 from tests.sample_models import MODELS, write_model
 
 EPS = 1e-5
@@ -140,9 +140,9 @@ def test_layers_ahead_are_their_formulas(opened: tuple[graphml.Model, Kind]) -> 
     ids, hidden = generator.integers(0, 80, 33).tolist(), generator.standard_normal((33, 64), np.float32)
     wanted, rows = in_numpy(Path(model.path), kind, ids, hidden)
     head = prediction_head(model.executor)
-    (slot,) = make_slots(head.executor, head.executor.options, 64)
+    text = OneText(head.executor).sequence
     for first, end in ((0, 16), (16, 30), (30, 31), (31, 32), (32, 33)):  # chunks, then one by one
-        logits, row = head.step(slot, ids[first:end], hidden[first:end])
+        logits, row = head.step(text, ids[first:end], hidden[first:end])
         np.testing.assert_allclose(logits, wanted[end - 1], rtol=2e-4, atol=2e-4)
         np.testing.assert_allclose(row, rows[end - 1], rtol=2e-4, atol=2e-4)
 

@@ -18,10 +18,11 @@ from graphml.runtime.drafting import StepTimes
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import state_bytes
 from graphml.runtime.model_graphs import HIDDEN
+from graphml.runtime.pinned import Room
 from graphml.runtime.prediction_head import HEAD_CELLS, head_cell_bytes, prediction_head
-from graphml.runtime.slots import Slot, make_slots
 from graphml.sampling import SamplingParams
 from tests import tiny_model
+from tests.one_text import OneText
 from tests.sample_models import MODELS, write_model
 from tests.tiny_model import HEADS, KV_HEADS, LAYERS, WIDTH
 
@@ -118,10 +119,10 @@ def test_the_head_is_its_formula(paths: dict[str, Path], backend: str) -> None:
     wanted, rows = head_in_numpy(paths["random"], ids, hidden)
     with graphml.load(paths["random"], backend, arch=paths["arch"], n_batch=4, kv="f32") as model:
         head = prediction_head(model.executor)
-        (slot,) = make_slots(head.executor, head.executor.options, 16)
-        head.step(slot, ids[:4], hidden[:4])
+        text = OneText(head.executor, 16).sequence
+        head.step(text, ids[:4], hidden[:4])
         for end in (5, 6, 7):  # one by one behind a chunk
-            logits, row = head.step(slot, ids[end - 1 : end], hidden[end - 1 : end])
+            logits, row = head.step(text, ids[end - 1 : end], hidden[end - 1 : end])
             np.testing.assert_allclose(logits, wanted[end - 1], rtol=2e-4, atol=2e-4)
             np.testing.assert_allclose(row, rows[end - 1], rtol=2e-4, atol=2e-4)
 
@@ -136,8 +137,7 @@ def test_hidden_rows_leave_logits_as_they_are(named: tuple[str, graphml.Model]) 
     for hidden in (False, True):
         options = replace(executor.options, hidden=hidden)
         for count in (30, 1):
-            (slot,) = make_slots(executor, options, 64)
-            outputs = executor.values({0: ids[:count]}, slot.cache, slot.state, options=options)
+            outputs = OneText(executor, options=options).outputs(ids[:count], all_logits=False)
             found.append(outputs["logits"][0].tobytes())
         if hidden:
             assert outputs[HIDDEN].shape == (1, WIDTH)
@@ -281,12 +281,12 @@ def test_the_cells_of_the_layer_are_a_part_of_an_engines_memory(paths: dict[str,
 def test_without_memory_for_more_cells_the_layer_forgets_the_text(
     paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(executor: Executor, options: CompileOptions, n_ctx: int) -> list[Slot]:
+    def refused(executor: Executor, options: CompileOptions, n_ctx: int) -> Room:
         if n_ctx > 64:
             raise BackendError("no memory")
-        return make_slots(executor, options, n_ctx)
+        return Room(executor, options, n_ctx)
 
-    monkeypatch.setattr("graphml.runtime.prediction_head.make_slots", refused)
+    monkeypatch.setattr("graphml.runtime.prediction_head.Room", refused)
     with graphml.load(paths["right"], "cpu", arch=paths["arch"], threads=1, n_batch=32) as model:
         params = SamplingParams(spec_type="mtp")
         with model.session(n_ctx=160) as session:
@@ -314,14 +314,18 @@ def test_the_cells_of_the_layer_grow_with_the_text(paths: dict[str, Path], backe
         head, rows = prediction_head(model.executor), np.random.default_rng(1)
         one = head_cell_bytes(model.executor)
         grown, whole = head.drafter(400, model.n_vocab), head.drafter(400, model.n_vocab)
-        whole._slot = whole._slot_for(400)
+        whole._cells = whole._cells_for(400)
         ids, sizes = rows.integers(0, 200, 400).tolist(), set()
         hidden = rows.standard_normal((400, WIDTH), np.float32)
         for end in (20, 21, 60, 200, 201, 395):
             for one_of in (grown, whole):
                 one_of.saw(one_of._next, hidden[one_of._next : end])
             assert grown.propose(ids[: end + 1], 3).ids == whole.propose(ids[: end + 1], 3).ids != []
-            assert grown._slot is not None
-            sizes.add(grown._slot.state.n_bytes)
-            assert (end + 2) * one <= grown._slot.state.n_bytes <= one * min(416, 32 + (end + 3) * 5 // 4)
+            assert grown._cells is not None
+            sizes.add(grown._cells.room.runner.state.n_bytes)
+            assert (
+                (end + 2) * one
+                <= grown._cells.room.runner.state.n_bytes
+                <= one * min(416, 32 + (end + 3) * 5 // 4)
+            )
         assert len(sizes) == 4

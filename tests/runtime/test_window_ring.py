@@ -8,54 +8,56 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphml.ir.cell_groups import CellGroup, groups_among
-from graphml.runtime.paged_cache import PagedCache
+from graphml.ir.cells import BLOCK_SIZE
+from graphml.runtime.pinned import Pinned
+from graphml.runtime.window_ring import WindowRing, pinned_sizes
 
-BLOCK = 4
-GROUPS = st.builds(CellGroup, window=st.integers(1, 20)) | st.builds(CellGroup, chunk=st.integers(1, 20))
+GROUPS = st.builds(CellGroup, window=st.integers(1, 160)) | st.builds(CellGroup, chunk=st.integers(1, 160))
+N_CTX = 1600
 
 
-@given(GROUPS, st.integers(1, 10), st.randoms(use_true_random=False))
+@given(GROUPS, st.integers(1, 80), st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
 def test_what_a_token_sees_is_in_its_cells(group: CellGroup, longest: int, chance: random.Random) -> None:
     """However steps and rewinds follow each other, in two sequences; what is forgotten is written anew."""
-    cache = PagedCache(200, BLOCK, 2, groups=[group], longest_step=longest)
-    ring, cells, high = cache.of_group(group), dict[int, tuple[int, int]](), [0, 0]
-    assert ring.n_cells <= 2 * (group.reach + longest + 2 * BLOCK)
-    for _ in range(120):
-        sequence = chance.randrange(2)
-        length = cache.lengths[sequence]
-        if length == 200 or chance.random() < 0.1:
+    ring, cells, high = WindowRing(group, N_CTX, 2, longest), dict[int, tuple[int, int]](), [0, 0]
+    sequences = [Pinned(slot, N_CTX, [ring]) for slot in range(2)]
+    assert ring.n_blocks * BLOCK_SIZE <= 2 * (group.reach + longest + 2 * BLOCK_SIZE)
+    for _ in range(60):
+        slot = chance.randrange(2)
+        sequence, length = sequences[slot], sequences[slot].n_computed
+        if length == N_CTX or chance.random() < 0.1:
             kept = chance.randint(max(0, length - 2 * longest), length)
-            cache.rewind(sequence, kept)
-            assert cache.lengths[sequence] == kept or (
-                cache.lengths[sequence] == 0 and high[sequence] - kept > longest
-            )
+            sequence.rewind(kept)
+            assert sequence.n_computed == kept or (sequence.n_computed == 0 and high[slot] - kept > longest)
             continue
-        positions, _ = cache.append(sequence, min(chance.randint(1, longest), 200 - length))
-        high[sequence] = max(high[sequence] if length else 0, length + len(positions))
-        for at in positions.tolist():
-            cells[int(ring.table[sequence, at // BLOCK]) * BLOCK + at % BLOCK] = sequence, at
-        for at in positions.tolist():
+        sequence.append(min(chance.randint(1, longest), N_CTX - length))
+        end = sequence.n_computed
+        high[slot] = max(high[slot] if length else 0, end)
+        in_cells = sequence.cells(0, end, group).tolist()
+        for at in range(length, end):
+            cells[in_cells[at]] = slot, at
+        for at in range(length, end):
             for seen in range(group.first_seen(at), at + 1):
-                cell = int(ring.table[sequence, seen // BLOCK]) * BLOCK + seen % BLOCK
-                assert cell < ring.n_cells
-                assert cells[cell] == (sequence, seen)
+                assert in_cells[seen] < ring.n_blocks * BLOCK_SIZE
+                assert cells[in_cells[seen]] == (slot, seen)
 
 
 def test_a_short_context_needs_no_ring() -> None:
     group = CellGroup(window=64)
-    cache = PagedCache(30, BLOCK, groups=[group], longest_step=16)
-    cache.append(0, 16)
-    cache.append(0, 14)
-    assert cache.of_group(group).n_cells == 32
-    cache.rewind(0, 1)
-    assert cache.lengths == [1]
+    ring = WindowRing(group, 30, 1, 16)
+    sequence = Pinned(0, 30, [ring])
+    sequence.append(16)
+    sequence.append(14)
+    assert ring.n_blocks == 1
+    sequence.rewind(1)
+    assert sequence.n_computed == 1
 
 
-def test_a_cache_without_rings_keeps_all_of_a_group() -> None:
-    group, cache = CellGroup(window=8), PagedCache(100, BLOCK)
-    assert cache.of_group(group) is cache
-    assert cache.sizes([group]) == {"S": 1, "C": 100, "C.window_8": 100}
+def test_sizes_of_states_have_those_of_rings() -> None:
+    group = CellGroup(window=8)
+    assert pinned_sizes([], 100, 16) == {"S": 1, "C": 128}
+    assert pinned_sizes([group], 1000, 16, 3) == {"S": 3, "C": 3072, "C.window_8": 3 * 64}
 
 
 def test_groups_are_told_by_the_names_of_inputs() -> None:

@@ -13,13 +13,13 @@ import graphml
 from graphml.errors import UsageError, WeightsError
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 from graphml.weights import open_model, requantise
 from graphml.weights.requantise import QUANTS, choose, memory_of, requantised
 from graphml.weights.tensor import Tensor
 from tests import golden
 from tests.golden import Floats
 from tests.looped import looped
+from tests.one_text import OneText
 from tests.sample_models import write_model
 
 MODEL = transformer("llama", "experts", n_expert=3, biases=True)
@@ -91,8 +91,7 @@ def test_every_tensor_is_what_its_format_makes_of_it(
 
 def logits(path: Path, quant: str | None) -> Floats:
     executor = open_executor(path, LoadOptions("cpu", 2, kv="f32", n_batch=8, quant=quant))
-    cache = PagedCache(32, BLOCK_SIZE)
-    found = executor.step(np.arange(8), cache, executor.state(cache), True).copy()
+    found = OneText(executor, 32).step(np.arange(8))
     executor.close()
     return found
 

@@ -15,7 +15,7 @@ import numpy as np
 from graphml.inspect.tolerances import nmse
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
-from graphml.runtime.paged_cache import BLOCK_SIZE
+from graphml.runtime.pinned import Room
 
 UNEVEN = (1, 3, 2)
 MOST = 12  # tokens that are tried: each is a step of the whole model in NumPy
@@ -62,11 +62,11 @@ def _uneven(count: int) -> Iterator[int]:
 
 def _logits(executor: Executor, ids: tuple[int, ...], counts: list[int]) -> Array:
     """The logits of every token, [tokens, n_vocab]."""
-    cache = executor.cache(-(-len(ids) // BLOCK_SIZE) * BLOCK_SIZE)
-    state, at, rows = executor.state(cache), 0, []
+    room = Room(executor, executor.options, len(ids))
+    sequence, at, rows = room.pinned(0), 0, []
     for count in counts:
         for begin in range(at, at + count, executor.n_batch):
             part = np.asarray(ids[begin : min(begin + executor.n_batch, at + count)], np.int32)
-            rows.append(np.array(executor.step(part, cache, state, all_logits=True)))
+            rows.append(room.step({sequence: part}, all_logits=True))
         at += count
     return np.concatenate(rows)

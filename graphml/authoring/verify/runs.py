@@ -16,6 +16,7 @@ from graphml.authoring.verify.record import Record
 from graphml.errors import UsageError
 from graphml.inspect.layers import layer_of
 from graphml.ir.cell_groups import share_cells
+from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate
 from graphml.ir.node import Node
@@ -23,7 +24,6 @@ from graphml.ir.op import Array
 from graphml.ir.shape import resolve
 from graphml.loading.architecture import EMBEDDING
 from graphml.runtime.executor import Executor
-from graphml.runtime.paged_cache import BLOCK_SIZE, PagedCache
 
 KEPT_BYTES = 4 << 30  # of values that later runs may need again
 
@@ -87,14 +87,13 @@ class Runs:
         self.places = points(self.graph)  # an edited graph has the same names
         if "logits" not in self.graph.outputs:
             raise UsageError(f"{executor.file.path}: wanted a model that gives logits; this one embeds texts")
-        cache = PagedCache(count, BLOCK_SIZE)
-        positions, cells = cache.append(0, count)
-        self.dims = {"T": count, "O": count, "S": 1, "B": cache.table.shape[1], "C": cache.n_cells}
+        n_blocks = -(-count // BLOCK_SIZE)
+        places = np.arange(count, dtype=np.int32)
+        self.dims = {"T": count, "O": count, "S": 1, "B": n_blocks, "C": n_blocks * BLOCK_SIZE}
         self.inputs: dict[str, Array] = {
-            "tokens": np.asarray(ids, np.int32), "positions": positions, "cells": cells,
-            "sequences": np.zeros(count, np.int32), "output_rows": np.arange(count, dtype=np.int32),
-            "block_table": cache.table[:1].astype(np.int32),
-            "lengths": np.array(cache.lengths, np.int32),
+            "tokens": np.asarray(ids, np.int32), "positions": places, "cells": places,
+            "sequences": np.zeros(count, np.int32), "output_rows": places,
+            "block_table": np.arange(n_blocks, dtype=np.int32)[None], "lengths": np.array([count], np.int32),
         }  # fmt: skip
         share_cells(self.graph.leaves("input"), self.inputs, self.dims)
         self.weights = executor.weights
