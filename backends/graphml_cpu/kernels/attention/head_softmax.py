@@ -1,7 +1,7 @@
-"""The online softmax of several heads over a block of positions: scores become weights (Milakov and Gimelshein, 2018).
+"""Scores of some heads and a block of positions -> weights: an online softmax (Milakov and Gimelshein, 2018).
 
-Heads meet each step together: what one of them waits for, the others compute meanwhile. Knows scores and biases;
-knows nothing of caches, cells or values.
+Heads meet each step together: what one of them waits for, the others compute meanwhile. Knows scores and
+biases; knows nothing of caches, cells or values.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.attention.cache_elements import make_elements, row_bytes
-from graphml_cpu.kernels.attention.tiles import SCORE_ROWS, make_score_tile, make_weigh_tile
+from graphml_cpu.kernels.attention.tiles import TILE_CELLS, make_score_tile, make_weigh_tile
 from graphml_cpu.simd import WIDTH
 
 # Positions whose scores are held at a time.
@@ -35,7 +35,7 @@ def make_scores(d_k: int, dtype: str, ahead_bytes: int = 0) -> Any:
 
         @inline
         def rows(count: int, q: int, cells: int, k: int, cell_bytes: int, out: int, pieces: int) -> None:
-            for i in range(0, count, SCORE_ROWS):
+            for i in range(0, count, TILE_CELLS):
                 tile(q, cells + i * 8, k, cell_bytes, out + i * 4, pieces + i * 8)
 
         return rows
@@ -61,8 +61,8 @@ def make_scores(d_k: int, dtype: str, ahead_bytes: int = 0) -> Any:
 def make_weigh(d_v: int, dtype: str, record_bytes: int, ahead_bytes: int = 0) -> Any:
     """`weigh(heads, weights, cells, count, v, cell_bytes, alpha, out, pieces)`
 
-    It computes out * alpha + weights @ values. Meanwhile `ahead_bytes` at each of `pieces`, as many addresses,
-    are fetched into the second cache.
+    It computes out * alpha + weights @ values. Meanwhile `ahead_bytes` at each of `pieces`, as many
+    addresses, are fetched into the second cache. count: whole tiles, `weights` of 0 behind the last.
     """
     lanes = math.gcd(d_v, WIDTH)
     # Whole blocks, which narrow vectors cut into more pieces than a tile has otherwise.

@@ -12,7 +12,7 @@ from typing import Any
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.attention.cache_elements import row_bytes
-from graphml_cpu.kernels.attention.decode import AT_ONCE, fill_cells
+from graphml_cpu.kernels.attention.chunk import CELLS_BYTES, fill_cells, whole_tiles
 from graphml_cpu.kernels.attention.head_softmax import make_softmax
 from graphml_cpu.kernels.attention.head_tiles import BLOCK, TILE_HEADS, make_scores, make_weigh
 from graphml_cpu.kernels.attention.paging import log2_of, visible
@@ -62,7 +62,7 @@ def make_relative_attention(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
     """
     k_bytes, v_bytes = row_bytes(k_dtype, d_k), row_bytes(v_dtype, d_v)
     scores_of, weigh = make_scores(d_k, k_dtype), make_weigh(d_v, v_dtype, d_v * 4)
-    local_cells = make_local_memory((BLOCK + AT_ONCE) * 8)
+    local_cells = make_local_memory(CELLS_BYTES)
     local_scores = make_local_memory(TILE_HEADS * BLOCK * 4)
     local_tops, local_totals, local_alphas = (make_local_memory((TILE_HEADS + WIDTH) * 4) for _ in range(3))
     begin_heads, end_heads = _make_ends(d_v)
@@ -84,9 +84,9 @@ def make_relative_attention(k_dtype: str, v_dtype: str, d_k: int, d_v: int) -> C
             for i in range(heads):
                 row = scores + i * BLOCK * 4
                 _add_biases(row, count, block - position, far, bias + i * 4, buckets, scale)
-            soften(heads, scores, count, block - position, 0, heads, f32(1.0), f32(0.0), f32(0.0), tops, totals,
-                   alphas)  # fmt: skip
-            weigh(heads, scores, cells, count, v, n_head_kv * v_bytes, alphas, out, 0)
+            soften(heads, scores, count, block - position, 0, heads, f32(1.0), f32(0.0), f32(0.0), tops,
+                   totals, alphas)  # fmt: skip
+            weigh(heads, scores, cells, whole_tiles(count), v, n_head_kv * v_bytes, alphas, out, 0)
         if end > first:
             end_heads(heads, totals, out)
 

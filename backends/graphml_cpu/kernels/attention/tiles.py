@@ -24,9 +24,11 @@ from graphml_cpu.simd.types import VectorType, splat_value
 _I64 = ir.IntType(64)
 _I32 = ir.IntType(32)
 _F32 = ir.FloatType()
-# Positions whose dot products are summed across lanes together.
-SCORE_ROWS = 4
+# Cells that a tile reads together, whose dot products are summed across lanes together.
+TILE_CELLS = 4
 LINE_BYTES = 64
+# Groups of a row that a loop has at most in each of its rounds.
+_UNROLLED = 8
 
 
 def make_local_memory(n_bytes: int) -> Any:
@@ -105,46 +107,44 @@ def sums_of_four(builder: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
     while distance:
         shuffled = build.shuffle(builder, total, None, [lane ^ distance for lane in range(lanes)])
         total, distance = builder.fadd(total, shuffled), distance // 2
-    return build.shuffle(builder, total, None, range(0, lanes, group)) if lanes > SCORE_ROWS else total
+    return build.shuffle(builder, total, None, range(0, lanes, group)) if lanes > TILE_CELLS else total
 
 
-def make_score_tile(
-    heads: int, d: int, lanes: int, dtype: str, out_bytes: int, ahead_bytes: int = 0
-) -> Any:
+def make_score_tile(heads: int, d: int, lanes: int, dtype: str, out_bytes: int, ahead_bytes: int = 0) -> Any:
     """An operation `f(q, cells, k, row_bytes, out, pieces)`: dot products of `heads` queries with 4 rows.
 
     q float32 [heads, d]; cells int64 [4]; row c of the cache is d elements of `dtype` at k + c * row_bytes;
-    out float32, 4 in a row per head, heads `out_bytes` apart. `lanes` divides d, and whole blocks make d. Meanwhile
-    `ahead_bytes` at each of `pieces`, int64 [4], are fetched into the second cache.
+    out float32, 4 in a row per head, heads `out_bytes` apart. `lanes` divides d, and whole blocks make d.
+    Meanwhile `ahead_bytes` at each of `pieces`, int64 [4], are fetched into the second cache.
     """
     single = ir.VectorType(_F32, lanes)
     elements = make_elements(dtype, lanes)
+    groups = d // elements.elements
+    unrolled = max(n for n in range(1, _UNROLLED + 1) if groups % n == 0)
 
     @operation
-    def score_tile(
-        typingctx: Any, q: Any, cells: Any, k: Any, row_bytes: Any, out: Any, pieces: Any
-    ) -> Any:
+    def score_tile(typingctx: Any, q: Any, cells: Any, k: Any, row_bytes: Any, out: Any, pieces: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
             q, cells, k, row_bytes, out, pieces = args
             rows = []
-            for row in range(SCORE_ROWS):
+            for row in range(TILE_CELLS):
                 _fetch(builder, _at(builder, pieces, row * 8), ahead_bytes)
                 cell = _load(builder, _at(builder, cells, row * 8), _I64)
                 rows.append(builder.add(k, builder.mul(cell, row_bytes)))
-            sums = _accumulators(builder, [build.constant(single, 0.0)] * (heads * SCORE_ROWS))
-            with build.counted_loop(builder, _I64(d // elements.elements)) as index:
-                offset = builder.mul(index, _I64(elements.n_bytes))
-                groups = [builder.add(row, offset) for row in rows]
-                q_at = builder.add(q, builder.mul(index, _I64(elements.elements * 4)))
-                for part, head in itertools.product(range(elements.vectors), range(heads)):
+            sums = _accumulators(builder, [build.constant(single, 0.0)] * (heads * TILE_CELLS))
+            with build.counted_loop(builder, _I64(groups // unrolled)) as index:
+                offset = builder.mul(index, _I64(unrolled * elements.n_bytes))
+                at = [builder.add(row, offset) for row in rows]
+                q_at = builder.add(q, builder.mul(index, _I64(unrolled * elements.elements * 4)))
+                for vector, head in itertools.product(range(unrolled * elements.vectors), range(heads)):
                     if head == 0:
-                        keys = [elements.load(builder, group, part) for group in groups]
-                    query = _load(builder, _at(builder, q_at, (head * d + part * lanes) * 4), single)
+                        keys = [elements.load_at(builder, row, vector) for row in at]
+                    query = _load(builder, _at(builder, q_at, (head * d + vector * lanes) * 4), single)
                     for row, key in enumerate(keys):
-                        slot = sums[head * SCORE_ROWS + row]
+                        slot = sums[head * TILE_CELLS + row]
                         builder.store(_fma(builder, query, key, builder.load(slot)), slot)
             for head in range(heads):
-                four = [builder.load(slot) for slot in sums[head * SCORE_ROWS : (head + 1) * SCORE_ROWS]]
+                four = [builder.load(slot) for slot in sums[head * TILE_CELLS : (head + 1) * TILE_CELLS]]
                 total = sums_of_four(builder, four)
                 builder.store(
                     total, build.pointer(builder, _at(builder, out, head * out_bytes), total.type), align=1
@@ -161,12 +161,12 @@ def make_weigh_tile(
 ) -> Any:
     """An operation `f(weights, cells, count, v, row_bytes, alpha, out, pieces)`.
 
-    It computes out = out * alpha + weights @ rows.
+    It computes out = out * alpha + weights @ rows, TILE_CELLS rows in each round.
 
-    weights float32 [heads, count], heads `weights_bytes` apart; cells int64 [count]; row c of the cache is
-    vectors * lanes elements of `dtype` (whole blocks) at v + c * row_bytes; alpha float32 [heads]; out
-    float32 [heads, vectors * lanes], heads `out_bytes` apart. Meanwhile `ahead_bytes`
-    at each of `pieces`, int64 [count], are fetched into the second cache.
+    weights float32 [heads, count], heads `weights_bytes` apart; cells int64 [count], count whole tiles; row c
+    of the cache is vectors * lanes elements of `dtype` (whole blocks) at v + c * row_bytes; alpha float32
+    [heads]; out float32 [heads, vectors * lanes], heads `out_bytes` apart. Meanwhile `ahead_bytes` at each of
+    `pieces`, int64 [count], are fetched into the second cache.
     """
     single = ir.VectorType(_F32, lanes)
     elements = make_elements(dtype, lanes)
@@ -186,18 +186,21 @@ def make_weigh_tile(
                 for place, (head, _) in zip(places, shape, strict=True)
             ]
             sums = _accumulators(builder, initial)
-            with build.counted_loop(builder, count) as index:
-                cell = _load(builder, builder.add(cells, builder.mul(index, _I64(8))), _I64)
-                row = builder.add(v, builder.mul(cell, row_bytes))
-                _fetch(builder, builder.add(pieces, builder.mul(index, _I64(8))), ahead_bytes)
-                values = [elements.load_at(builder, row, part) for part in range(vectors)]
-                weight_at = builder.add(weights, builder.mul(index, _I64(4)))
-                factors = [
-                    _splat_from(builder, _at(builder, weight_at, head * weights_bytes), lanes)
-                    for head in range(heads)
-                ]
-                for slot, (head, part) in zip(sums, shape, strict=True):
-                    builder.store(_fma(builder, factors[head], values[part], builder.load(slot)), slot)
+            with build.counted_loop(builder, builder.lshr(count, _I64(TILE_CELLS.bit_length() - 1))) as index:
+                first = builder.mul(index, _I64(TILE_CELLS))
+                entry, weight = builder.mul(first, _I64(8)), builder.mul(first, _I64(4))
+                for i in range(TILE_CELLS):
+                    cell = _load(builder, _at(builder, builder.add(cells, entry), i * 8), _I64)
+                    row = builder.add(v, builder.mul(cell, row_bytes))
+                    _fetch(builder, _at(builder, builder.add(pieces, entry), i * 8), ahead_bytes)
+                    values = [elements.load_at(builder, row, part) for part in range(vectors)]
+                    weight_at = _at(builder, builder.add(weights, weight), i * 4)
+                    factors = [
+                        _splat_from(builder, _at(builder, weight_at, head * weights_bytes), lanes)
+                        for head in range(heads)
+                    ]
+                    for slot, (head, part) in zip(sums, shape, strict=True):
+                        builder.store(_fma(builder, factors[head], values[part], builder.load(slot)), slot)
             for place, slot in zip(places, sums, strict=True):
                 builder.store(builder.load(slot), build.pointer(builder, place, single), align=1)
             return context.get_dummy_value()

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from graphml_cpu.compiler import Address, Dim, Float, Int, RunAddress
 from graphml_cpu.kernels.attention.cache_elements import row_bytes
-from graphml_cpu.kernels.attention.decode import make_attend_chunk, make_combine_chunks
+from graphml_cpu.kernels.attention.chunk import make_attend_chunk
+from graphml_cpu.kernels.attention.decode import make_combine_chunks
 from graphml_cpu.kernels.attention.paging import chunk_size, log2_of, visible
 from graphml_cpu.kernels.share import share
 from graphml_cpu.layouts import MAX_CHUNKS, attention_record_bytes
