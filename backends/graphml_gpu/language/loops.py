@@ -62,7 +62,7 @@ def _count(context: Context, node: ast.For, call: ast.Call) -> None:
     once = None if _leaves(node) else turns(bounds[0], bounds[1], bounds[2], context.group)
     if once is False:
         return
-    never = _never_below_zero(bounds[0], bounds[1], down)
+    never = _never_below_zero(bounds[0], bounds[1], bounds[2], down)
     variable = Variable(context.unique(node.target.id), bounds[0].type, loop=True, never_negative=never)
     hidden = frame.names.get(node.target.id)
     frame.names[node.target.id] = Name(variable) if once is None else bounds[0]
@@ -109,11 +109,11 @@ def _bounds(context: Context, ends: list[Value], step: Value, down: bool, call: 
     return [value if is_stable(value) else context.fixed("end", value) for value in typed]
 
 
-def _never_below_zero(begin: Expression, end: Expression, down: bool) -> bool:
+def _never_below_zero(begin: Expression, end: Expression, step: Expression, down: bool) -> bool:
     """Whether a loop's variable is 0 or more in all of its turns."""
     if down:
         return isinstance(end, Literal) and end.value >= -1
-    return never_negative(begin)
+    return never_negative(begin) and never_negative(step)
 
 
 def repeat(context: Context, node: ast.While) -> None:
