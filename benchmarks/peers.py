@@ -33,7 +33,7 @@ from graphml.bench.side import PEERS, ProcessSide
 from graphml.bench.test_plan import Setting, Test
 from graphml.cli.machine import cpu_name
 from graphml.errors import GraphmlError
-from graphml.inspect.work import Work
+from graphml.ir.work import Work
 from graphml.loading import discovery, fetch
 
 OURS = "graphml"

@@ -28,7 +28,7 @@ from graphml.cli.machine import read_bandwidth
 from graphml.inspect.measured import Profile, Stage
 from graphml.inspect.node_names import printable
 from graphml.inspect.profile import profile
-from graphml.inspect.work import total
+from graphml.ir.work import total
 
 # Field of a row -> file name and label of the axis.
 AXES: Mapping[str, tuple[str, str]] = {

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphml.inspect.work import sizes_at, work
 from graphml.ir.node import Node
 from graphml.ir.shape import Symbol
+from graphml.ir.work import sizes_at, work
 from graphml_cpu.node_support import NodeSupport, one_copy_bytes
 from graphml_cpu.runtime.shares import ALL_SHARE, Shares, shares
 

@@ -15,7 +15,7 @@ from graphml.backend import Progress, no_progress
 from graphml.bench.machine_use import Energy, busy_s
 from graphml.bench.side import Side, Usage
 from graphml.bench.test_plan import Test
-from graphml.inspect.work import NO_WORK, Work
+from graphml.ir.work import NO_WORK, Work
 
 STABLE = 0.03  # the warm-up ends with a run that improves on the best by less
 MOST_WARM_UPS = 5

@@ -23,7 +23,7 @@ from graphml.bench.side import Usage
 from graphml.bench.test_plan import Setting, Test
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.mixed_run import endless_engine
-from graphml.inspect.work import Work
+from graphml.ir.work import Work
 from graphml.runtime.timeline import Step
 
 ROOM = 256

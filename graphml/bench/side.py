@@ -26,7 +26,7 @@ from graphml import errors, peers, settings
 from graphml.bench.logit_check import Logits
 from graphml.bench.test_plan import LLAMA_CPP, OPENVINO, Setting, Test
 from graphml.errors import BackendError, UsageError
-from graphml.inspect.work import Work
+from graphml.ir.work import Work
 
 END_S = 20.0
 PEERS = {LLAMA_CPP: "measure_llama_cpp.py", OPENVINO: "measure_openvino.py"}

@@ -16,12 +16,12 @@ from graphml.conformance.cases import Case, resized
 from graphml.conformance.fill import blocks, operand
 from graphml.conformance.trial import Built, build
 from graphml.errors import GraphError
-from graphml.inspect.work import work
 from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array, Sample, plain_bytes
 from graphml.ir.ops.rules import ROWS, below, f32, i32
 from graphml.ir.shape import Dim, bounds, resolve
+from graphml.ir.work import work
 from graphml.limited_device import on_device
 from graphml.passes.plan import plan_memory
 

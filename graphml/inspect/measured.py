@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from graphml.backend import StepTime
 from graphml.inspect.phases import Place
-from graphml.inspect.work import NO_WORK, Work
 from graphml.ir.node import Node
+from graphml.ir.work import NO_WORK, Work
 
 
 @dataclass(frozen=True)

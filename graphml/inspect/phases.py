@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from graphml.inspect.layers import layer_of
-from graphml.inspect.work import plain_nodes, products
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.ops.layout import maker
+from graphml.ir.work import plain_nodes, products
 
 TOKENISATION, EMBEDDING, QKV, ATTENTION = "tokenisation", "embedding", "QKV", "attention"
 FEED_FORWARD, OUTPUT, SAMPLING = "feed-forward", "output projection", "sampling"

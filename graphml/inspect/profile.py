@@ -30,7 +30,7 @@ from graphml.inspect.phases import (
     places,
 )
 from graphml.inspect.without_weights import describe_model
-from graphml.inspect.work import Work, sizes_at, total, work
+from graphml.ir.work import Work, sizes_at, total, work
 
 TEXT = (
     "In the morning the two engineers walked along the river and talked about bridges. One of them, who had "

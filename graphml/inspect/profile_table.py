@@ -17,7 +17,7 @@ from graphml.inspect.measured import Entry, Profile, Stage
 from graphml.inspect.node_names import printable
 from graphml.inspect.phases import ATTENTION, EMBEDDING, PHASES
 from graphml.inspect.text_table import text_table
-from graphml.inspect.work import total
+from graphml.ir.work import total
 
 BY = ("phase", "op", "layer", "node")
 MEMORY_BOUND = 0.6  # of the measured bandwidth

@@ -13,8 +13,8 @@ from statistics import mean, median
 
 from graphml.api.model import Model
 from graphml.backend import StepTime, TimedProgram
-from graphml.inspect.work import plain_nodes, products
 from graphml.ir.node import Node
+from graphml.ir.work import plain_nodes, products
 from graphml.runtime.timeline import Step
 
 WAITS, SAMPLING, BETWEEN = "(waits)", "(inputs and sampling)", "(between steps)"

@@ -11,7 +11,7 @@ from graphml.bench.measure import Measured, Round
 from graphml.bench.result_rows import Context, Row, rows
 from graphml.bench.side import Usage
 from graphml.bench.test_plan import Setting, Test
-from graphml.inspect.work import Work
+from graphml.ir.work import Work
 
 Test.__test__ = False  # type: ignore[attr-defined]  # it is no test of pytest
 ENVIRONMENT = Environment("abc", 'A "fast", one | CPU\'s', 2, "", "Linux", "3.11", "2", "1", 0.5)

@@ -26,7 +26,7 @@ from graphml.bench.row_formats import FORMATS
 from graphml.bench.side import Usage
 from graphml.bench.test_plan import Setting, Test
 from graphml.errors import BackendError
-from graphml.inspect.work import Work
+from graphml.ir.work import Work
 from tests.bench.results import ENVIRONMENT, GENERATION, FakeSide, row
 
 LOGITS = np.random.default_rng(0).standard_normal((1 + N_DECODED, 50)).astype(np.float32)

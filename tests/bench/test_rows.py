@@ -19,7 +19,7 @@ from graphml.bench.result_rows import SCALARS, Context, Row, quartiles, rows
 from graphml.bench.row_formats import FORMATS, TABLE
 from graphml.bench.test_plan import Test
 from graphml.errors import BackendError, UsageError
-from graphml.inspect.work import Work
+from graphml.ir.work import Work
 from tests.bench.results import ENVIRONMENT, FakeSide, made_rows, row
 from tests.looped import looped
 

@@ -16,9 +16,9 @@ from graphml.inspect.phases import (
     kinds,
     places,
 )
-from graphml.inspect.work import plain_nodes
 from graphml.ir.dtype import F32
 from graphml.ir.language import Builder
+from graphml.ir.work import plain_nodes
 from tests.inspect import samples
 from tests.looped import looped
 from tests.sample_models import MODELS

@@ -14,7 +14,7 @@ from graphml.inspect.phases import (
     Place,
 )
 from graphml.inspect.profile_table import markdown, table
-from graphml.inspect.work import Work
+from graphml.ir.work import Work
 from tests.looped import looped
 
 BANDWIDTH = 10e9

@@ -6,11 +6,11 @@ from itertools import count as counting
 
 import numpy as np
 
-from graphml.inspect.work import Work, sizes_at, work
 from graphml.ir.dtype import F16, F32, dtype
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.ir.shape import fixed
+from graphml.ir.work import Work, sizes_at, work
 from tests.inspect import samples
 from tests.sample_models import MODELS
 

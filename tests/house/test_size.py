@@ -1,0 +1,49 @@
+"""How large the product is: its lines of Python by room, and the most that they may be together.
+
+A change that needs more raises BUDGET in the same commit, whose message says for what. `pytest -s` or a
+failure shows the lines of every room.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# Roots of the product, and how many names of a path below them make a room.
+PRODUCT = {"graphml": 2, "backends": 2, "models": 1, "quant": 1}
+# 2 % above the lines of 28 November 2026.
+BUDGET = 1
+
+
+def lines_by_room(root: Path) -> Counter[str]:
+    """Lines of the product's Python files, by folder."""
+    rooms: Counter[str] = Counter()
+    for top, depth in PRODUCT.items():
+        for path in (root / top).rglob("*.py"):
+            folder = path.relative_to(root).parent.parts
+            rooms["/".join(folder[:depth])] += len(path.read_text(encoding="utf-8").splitlines())
+    return rooms
+
+
+def table(rooms: Counter[str]) -> str:
+    """Rooms and their lines, the largest first, and all of them together."""
+    rows = [f"{lines:8,}  {room}" for room, lines in rooms.most_common()]
+    return "\n".join([*rows, f"{rooms.total():8,}  all"])
+
+
+def test_the_product_stays_within_its_budget() -> None:
+    rooms = lines_by_room(ROOT)
+    print(f"\n{table(rooms)}")
+    assert rooms.total() <= BUDGET, (
+        f"the product has {rooms.total():,} lines of Python, {rooms.total() - BUDGET:,} more than its budget: "
+        f"delete something, or raise BUDGET in this commit and say in its message for what\n{table(rooms)}"
+    )
+
+
+def test_every_line_of_a_room_counts(tmp_path: Path) -> None:
+    for file in ("graphml/ir/node.py", "graphml/ir/methods/norm.py", "graphml/errors.py", "models/a/b.py"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("1\n\n2\n")
+    (tmp_path / "graphml" / "notes.md").write_text("1\n")
+    assert lines_by_room(tmp_path) == {"graphml/ir": 6, "graphml": 3, "models": 3}
