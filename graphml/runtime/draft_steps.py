@@ -12,7 +12,6 @@ from graphml.compiler.compile import Compiled
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.pages import out_of_memory
 from graphml.runtime.drafting import DRAFT_ROWS
 from graphml.runtime.evaluation import Floats, Take
 from graphml.runtime.executor import Executor
@@ -20,6 +19,7 @@ from graphml.runtime.model_graphs import HIDDEN
 from graphml.runtime.slots import Slot
 from graphml.runtime.step_inputs import fill, write_factors
 from graphml.runtime.step_plan import StepPlan
+from graphml.system.pages import out_of_memory
 
 
 def takes_drafts(executor: Executor) -> bool:

@@ -17,7 +17,6 @@ from graphml.compiler.options import CompileOptions
 from graphml.compiler.top_k_outputs import OF_ROW, SAMPLED, TOP_K, TOP_K_IDS, TOP_K_LOGITS
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.pages import out_of_memory
 from graphml.runtime.executor import Executor
 from graphml.runtime.slots import Slot
 from graphml.sampling import (
@@ -28,6 +27,7 @@ from graphml.sampling import (
     TopK,
     device_settings,
 )
+from graphml.system.pages import out_of_memory
 
 Floats: TypeAlias = NDArray[np.float32]
 Work: TypeAlias = Sequence[tuple[Slot, Array]]

@@ -17,7 +17,6 @@ from graphml.compiler.options import CompileOptions
 from graphml.compiler.row_copies import row_copies
 from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.ir.graph import Graph
-from graphml.pages import out_of_memory
 from graphml.runtime.begun_masks import begin_masks
 from graphml.runtime.cell_mover import CellMove, move_cells, prepare_moves
 from graphml.runtime.computed_plan import BegunPlan, Computed
@@ -45,6 +44,7 @@ from graphml.runtime.state_parts import StateParts
 from graphml.runtime.state_rows import copy_rows, state_names
 from graphml.runtime.step_plan import Rows, StepPlan
 from graphml.runtime.window_blocks import WindowBlocks
+from graphml.system.pages import out_of_memory
 
 
 class Runner:

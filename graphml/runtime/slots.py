@@ -19,12 +19,12 @@ from graphml.ir.cell_groups import CellGroup
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import fixed
-from graphml.pages import out_of_memory
 from graphml.runtime.executor import Executor
 from graphml.runtime.memory_needed import state_bytes
 from graphml.runtime.paged_cache import PagedCache, cells_of
 from graphml.runtime.slot_group import SlotGroup, can_share, group_size
 from graphml.runtime.state_rows import state_names
+from graphml.system.pages import out_of_memory
 
 MOST_COPIES = 4  # of the states of a recurrent sequence
 COPIES_BYTES = 256 << 20  # of all sequences of a cache

@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from graphml import pages, settings
+from graphml import settings
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
 from graphml.former_names import attributes_of_module
+from graphml.system import pages
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import graphml_quant
 from graphml_quant import Format, FormatError
 
-from graphml import pages
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError, WeightsError
 from graphml.former_names import attributes_of_module
+from graphml.system import pages
 from graphml.weights.filemap import Bytes
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import PLAIN_DTYPES, Tensor

@@ -17,13 +17,14 @@ from glob import escape
 from pathlib import Path
 from typing import IO
 
-from graphml import cache_access, settings
+from graphml import settings
 from graphml.errors import DownloadError
 from graphml.loading.download.callers_progress import with_progress
 from graphml.loading.download.folders import LOCK, PARTIAL, hub_folder, partial_folder, sum_path
 from graphml.loading.download.http_ranges import WebFile, read_range
 from graphml.loading.download.lock import locked
-from graphml.pages import let_go
+from graphml.system import cache_access
+from graphml.system.pages import let_go
 
 CHUNK_BYTES = 1 << 20
 
