@@ -19,6 +19,7 @@ from graphml.backend import (
     Progress,
     State,
     no_progress,
+    on_device,
 )
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import DEFAULT, CompileOptions
@@ -28,7 +29,6 @@ from graphml.former_names import FormerAttribute
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
-from graphml.limited_device import on_device
 from graphml.loading.architecture import Architecture
 from graphml.passes.cell_moves import CellMoves
 from graphml.runtime.begun_step import Begun
