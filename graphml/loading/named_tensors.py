@@ -11,7 +11,7 @@ import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
-from graphml.errors import ArchitectureError
+from graphml.errors import ArchitectureError, similar
 from graphml.ir.argument_kinds import Count
 from graphml.ir.arguments import checked
 from graphml.ir.dtype import F32, dtype
@@ -20,7 +20,6 @@ from graphml.ir.node import Node
 from graphml.ir.op import Type
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import fixed
-from graphml.similar_names import similar
 from graphml.weights import Tensor
 
 method = checked("weights", operator.attrgetter("g"))
