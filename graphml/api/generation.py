@@ -18,9 +18,9 @@ from graphml.api.read_source import decoder_prompt
 from graphml.api.session_evaluation import evaluated
 from graphml.api.session_sampling import SampledFrom, sampled
 from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
-from graphml.argument_checks import count_or_none
 from graphml.errors import UsageError
 from graphml.ir.op import Array
+from graphml.options.argument_checks import count_or_none
 from graphml.runtime.cell_mover import check_shifts, shift_tokens
 from graphml.runtime.committed import check_room
 from graphml.runtime.evaluation import check_continues

@@ -19,11 +19,11 @@ from graphml.api.session_evaluation import evaluated
 from graphml.api.session_sampling import last_logits, sampled
 from graphml.api.stats import Meter, Stats
 from graphml.api.tokens import NO_IDS, Ids, StopReason, Token, checked_ids
-from graphml.argument_checks import count_up_to, seed_or_random
 from graphml.backend import Progress, no_progress
 from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError
 from graphml.ir.op import Array
+from graphml.options.argument_checks import count_up_to, seed_or_random
 from graphml.runtime.adapter_options import Scaled, with_adapters
 from graphml.runtime.cell_mover import check_shifts, shift_tokens
 from graphml.runtime.committed import Captured, Committed, Evaluation

@@ -16,7 +16,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.former_names import FormerAttribute
 from graphml.ir.cache_types import CACHE_DTYPES, read_cache_types
-from graphml.option_fields import (
+from graphml.options.option_fields import (
     POSITIVE,
     Checked,
     OneOf,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from graphml import settings
-from graphml.argument_checks import path_of
 from graphml.backend import (
     Backend,
     DeterministicDevice,
@@ -26,6 +25,7 @@ from graphml.loading import discovery
 from graphml.loading.architecture import EMBEDDING, Architecture, Keys, described
 from graphml.loading.open_file import open_path
 from graphml.loading.own_ops import load_own_ops
+from graphml.options.argument_checks import path_of
 from graphml.runtime.adapter_options import with_adapters, with_control
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from graphml.argument_checks import items_of, mapping_of, text_of, token_id, whole_number
 from graphml.errors import UsageError, did_you_mean
+from graphml.options.argument_checks import items_of, mapping_of, text_of, token_id, whole_number
 from graphml.sampling import choice
 from graphml.sampling.candidates import Candidates, Floats, Ids, all_candidates, softmax
 from graphml.sampling.chain_grammar import GrammarStep
