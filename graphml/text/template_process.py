@@ -37,7 +37,7 @@ LONGEST_LINE = 10  # digits of a line's number
 class TemplateLimits:
     """Limits of one rendering: a fixed part, and a part for each byte of the conversation.
 
-    seconds: processor time. memory: bytes of the whole process, of which Python takes about 40 MB; macOS and
+    seconds: processor time. memory: bytes of the whole process, of which Python takes about 30 MB; macOS and
     Windows do not enforce it: there the time alone bounds it. output: bytes of the text.
     """
 
