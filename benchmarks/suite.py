@@ -31,7 +31,7 @@ from graphml.cli.bench import default_model, default_threads, job_of, models_of
 from graphml.cli.console import Bars, write_both
 from graphml.cli.typer_options import flags_given, grouped
 from graphml.errors import GraphmlError, UsageError
-from graphml.option_fields import option, options_of, same
+from graphml.options.option_fields import option, options_of, same
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 SCALES = ("-p", "-n", "-npl")

@@ -1,7 +1,12 @@
 """Every exception that graphml raises on purpose, so that a caller needs one import to catch them.
 
-Texts say what was wanted, what came, and name the file, key, tensor, node or argument.
+Texts say what was wanted, what came, and name the file, key, tensor, node or argument; a hint says which
+name may be meant.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class GraphmlError(Exception):
@@ -55,3 +60,19 @@ class ServerError(GraphmlError):
 
 class ContextFullError(GraphmlError):
     """A session has no room for more tokens."""
+
+
+_LONGEST = 256  # characters of a wrong name that are looked at: a file may hold a megabyte of them
+
+
+def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """The known names most similar to a wrong one, the most similar first; none where none is near."""
+    import difflib  # not for each start: it is needed for errors alone
+
+    return difflib.get_close_matches(name[:_LONGEST], list(known), most, 0.5)
+
+
+def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:
+    """A question to add to an error message: " Did you mean 'a' or 'b'?"; empty where none is near."""
+    close = similar(name, known, most)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""

@@ -12,7 +12,8 @@ from graphml_cpu import kernel_cache
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernel_cache import Artifact
 
-from graphml import cache_access, tuning_file
+from graphml.backend import tuning_file
+from graphml.system import cache_access
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no owners and permission bits")
 

@@ -32,9 +32,10 @@ from typing import Any
 import graphml_quant
 
 import graphml
-from graphml import cache_access, settings
+from graphml import settings
 from graphml.errors import BackendError
 from graphml.ir.function_hash import reached
+from graphml.system import cache_access
 from graphml_cpu import target
 
 # What decides about the code of a kernel, and all that kernel modules may import from this package. A change

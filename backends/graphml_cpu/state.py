@@ -9,7 +9,7 @@ from mmap import PAGESIZE
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.ir.shape import resolve
-from graphml.pages import LARGE_BYTES, fresh
+from graphml.system.pages import LARGE_BYTES, fresh
 
 CACHE_DIMENSIONS = 3
 

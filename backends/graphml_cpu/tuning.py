@@ -17,7 +17,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from graphml import tuning_file
+from graphml.backend import tuning_file
 from graphml.errors import BackendError
 from graphml_cpu import kernel_cache, target
 from graphml_cpu.compiler import KernelRef

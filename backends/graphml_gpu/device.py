@@ -72,7 +72,7 @@ class GpuDevice:
         return self.memory.driver.allocated_bytes
 
     def refuses(self, node: Node) -> str | None:
-        """See `graphml.limited_device.LimitedDevice`: no kernel, or no room for it here."""
+        """See `graphml.backend.LimitedDevice`: no kernel, or no room for it here."""
         return self.support.refuses(node)
 
     def activation(self, weight: DType) -> DType | None:
@@ -81,7 +81,7 @@ class GpuDevice:
         return dtype("q8_1") if integers else None
 
     def also_reads(self, graph: Graph) -> Mapping[Node, Sequence[Node]]:
-        """See `graphml.passes.plan.RereadingDevice`."""
+        """See `graphml.backend.RereadingDevice`."""
         return also_read(own_rows(graph, self.facts, self.memory.features, self.refuses), graph)
 
     def storage(self, node: Node) -> int:

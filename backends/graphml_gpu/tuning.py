@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphml import tuning_file
+from graphml.backend import tuning_file
 from graphml.errors import BackendError
 from graphml.settings import Setting, one_of
 from graphml_gpu.driver import Facts

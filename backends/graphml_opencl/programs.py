@@ -23,8 +23,9 @@ from graphml_gpu.driver import Facts, compile_error
 from graphml_gpu.language import Features, Specialised
 from graphml_gpu.language.opencl import joined
 
-from graphml import cache_access, settings
+from graphml import settings
 from graphml.settings import TEXT, Setting
+from graphml.system import cache_access
 
 OPTIONS = Setting(
     "GRAPHML_OPENCL_OPTIONS",

@@ -16,8 +16,8 @@ from graphml_gpu.device_choice import choose, rank
 from graphml_gpu.driver import MOST_BINDING_BYTES, Facts, Kind
 
 from graphml.errors import BackendError
-from graphml.runtime.memory_needed import main_memory
 from graphml.settings import TEXT, Setting
+from graphml.system.pages import main_memory
 from graphml_wgpu import vulkan
 
 ADAPTER = Setting(

@@ -15,9 +15,9 @@ import numpy as np
 from graphml.api.draft_choice import check_no_drafts
 from graphml.api.session import Session
 from graphml.api.tokens import Ids, Token, checked_ids
-from graphml.argument_checks import items_of
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
+from graphml.options.argument_checks import items_of
 from graphml.runtime.committed import Evaluation
 from graphml.runtime.evaluation import evaluate
 from graphml.runtime.executor import Executor

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from graphml.api.decodes import Decodes
 from graphml.api.tokens import Ids, checked_ids
-from graphml.argument_checks import whole_number
 from graphml.errors import ContextFullError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
-from graphml.option_fields import Real, Whole
+from graphml.options.argument_checks import whole_number
+from graphml.options.option_fields import Real, Whole
 from graphml.runtime.beams import NEVER, BeamSearch, BeamSettings, blocks_for
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.executor import Executor

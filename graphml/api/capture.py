@@ -13,14 +13,13 @@ from typing import TypeAlias
 
 from numpy import concatenate
 
-from graphml.argument_checks import items_of, mapping_of, text_of
 from graphml.compiler.options import CompileOptions
-from graphml.errors import UsageError
+from graphml.errors import UsageError, did_you_mean
 from graphml.ir.op import Array
 from graphml.ir.shape import Symbol
+from graphml.options.argument_checks import items_of, mapping_of, text_of
 from graphml.passes.patch import Function, Patch, patch, values
 from graphml.runtime.executor import Executor
-from graphml.similar_names import did_you_mean
 
 Patterns: TypeAlias = str | Sequence[str]
 Patches: TypeAlias = Mapping[str, Function]

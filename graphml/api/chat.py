@@ -22,8 +22,8 @@ from graphml.api.seen_text import Seen
 from graphml.api.session import Session
 from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, Confirm, calls_of, checked_rounds, rounds
 from graphml.api.tools import tools_of
-from graphml.argument_checks import count_or_none, mapping_of, text_of
 from graphml.errors import ContextFullError, UsageError
+from graphml.options.argument_checks import count_or_none, mapping_of, text_of
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams
 from graphml.text.answers import ContentDelta, Event

@@ -17,8 +17,8 @@ from graphml.api.call_grammar import CallGrammar
 from graphml.api.template_messages import fenced_messages, for_template, tool_variables
 from graphml.api.tools import Tool, tools_of
 from graphml.api.tools_in_messages import with_tools_described
-from graphml.argument_checks import mapping_of
 from graphml.errors import TemplateError, UsageError
+from graphml.options.argument_checks import mapping_of
 from graphml.sampling import SamplingParams
 from graphml.sampling.structured.schema_members import schema_of_members
 from graphml.text.answers import AnswerFormat, AnswerParser, ReasoningMarks, format_of, formats, marks_of

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from graphml.api.model import Model
-from graphml.argument_checks import whole_number
 from graphml.backend import no_progress
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.compiler.options import CompileOptions
@@ -19,6 +18,7 @@ from graphml.errors import UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.loading import fetch
+from graphml.options.argument_checks import whole_number
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import choose_backend, open_executor
 

@@ -11,11 +11,11 @@ from typing import Protocol
 import numpy as np
 
 from graphml.api.text_rows import TOGETHER, TextEngines
-from graphml.argument_checks import items_of, text_of
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.loading.pooling import POOLINGS
+from graphml.options.argument_checks import items_of, text_of
 from graphml.runtime.executor import Executor
 from graphml.text.tokenizer import Tokenizer
 

@@ -25,10 +25,10 @@ from graphml.api.request_output import Counts, RequestOutput
 from graphml.api.text_rows import rows_of_texts
 from graphml.api.token_stream import TokenStream
 from graphml.api.tokens import NO_IDS, Ids
-from graphml.argument_checks import seed_or_random, whole_number
 from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
+from graphml.options.argument_checks import seed_or_random, whole_number
 from graphml.runtime.adapter_options import Scaled
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.engine_snapshot import EngineSnapshot, snapshot

@@ -12,9 +12,10 @@ from graphml.backend import MemoryDevice
 from graphml.errors import UsageError
 from graphml.ir.cells import BLOCK_SIZE, MAX_CELLS
 from graphml.runtime.executor import Executor
-from graphml.runtime.memory_needed import free_memory, state_bytes
+from graphml.runtime.memory_needed import state_bytes
 from graphml.runtime.prediction_head import HEAD_CELLS, head_cell_bytes
 from graphml.runtime.window_blocks import WindowRoom
+from graphml.system.pages import free_memory
 
 DEFAULT_SHARE = 0.5
 WINDOW_SHARE = 0.5  # of what is given, unless that is too little for one sequence

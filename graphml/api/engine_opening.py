@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
-from graphml.argument_checks import whole_number
 from graphml.errors import UsageError
 from graphml.ir.cells import BLOCK_SIZE
+from graphml.options.argument_checks import whole_number
 from graphml.runtime.block_pool import BlockPool
 from graphml.runtime.checkpoints import Checkpoints
 from graphml.runtime.drafting import DRAFT_ROWS

@@ -14,10 +14,10 @@ import numpy as np
 from graphml.api.draft_choice import check_no_drafts
 from graphml.api.text_rows import check_texts
 from graphml.api.tokens import NO_IDS, Ids, check_stop, checked_ids
-from graphml.argument_checks import count_or_none, whole_number
 from graphml.errors import TokenizerError, UsageError
 from graphml.ir.op import Array
-from graphml.option_fields import Real
+from graphml.options.argument_checks import count_or_none, whole_number
+from graphml.options.option_fields import Real
 from graphml.runtime.adapter_options import Scaled, applied_adapters, applied_by_model
 from graphml.runtime.executor import Executor
 from graphml.runtime.overflow import Overflow

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import graphml
-from graphml.argument_checks import path_of, whole_number
 from graphml.errors import UsageError
+from graphml.options.argument_checks import path_of, whole_number
 from graphml.runtime.block_files import BlockFiles, Row
 from graphml.runtime.block_store import BlockStore
 from graphml.runtime.checkpoints import STATES

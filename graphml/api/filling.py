@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphml.api.decodes import Decodes
-from graphml.argument_checks import count_or_none
 from graphml.errors import TokenizerError, UsageError
+from graphml.options.argument_checks import count_or_none
 from graphml.sampling import SamplingParams
 from graphml.text.infill import infill_ids
 

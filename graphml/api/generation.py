@@ -14,9 +14,9 @@ from graphml.api.drafted_generation import SessionDrafts, session_drafts
 from graphml.api.prompt_logprobs import scored_prompt
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
-from graphml.argument_checks import count_or_none
 from graphml.errors import UsageError
 from graphml.ir.op import Array
+from graphml.options.argument_checks import count_or_none
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import check_room
 from graphml.runtime.overflow import Overflow, n_dropped

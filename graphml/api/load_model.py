@@ -12,9 +12,9 @@ from dataclasses import replace
 from graphml.api.draft_model import DraftModel
 from graphml.api.draft_opening import draft_model_of
 from graphml.api.model import Model
-from graphml.argument_checks import progress_of
 from graphml.backend import Progress
 from graphml.loading import fetch
+from graphml.options.argument_checks import progress_of
 from graphml.runtime.adapter_options import Layers, Scaled
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.memory_needed import read_ahead

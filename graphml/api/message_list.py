@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 
-from graphml.argument_checks import text_of
 from graphml.errors import UsageError
+from graphml.options.argument_checks import text_of
 from graphml.text.answers import Event
 from graphml.text.messages import Message, checked_messages
 

@@ -25,12 +25,12 @@ from graphml.api.text_methods import TextMethods
 from graphml.api.text_rows import TextEngines
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Ids
-from graphml.argument_checks import items_of, whole_number
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, UsageError
 from graphml.ir.cells import MAX_CELLS
 from graphml.loading.architecture import EMBEDDING
-from graphml.option_fields import Whole
+from graphml.options.argument_checks import items_of, whole_number
+from graphml.options.option_fields import Whole
 from graphml.runtime.adapter_options import Layers, Scaled, with_adapters, with_control
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import Committed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from graphml.argument_checks import text_of
 from graphml.errors import TokenizerError
 from graphml.loading import fetch
+from graphml.options.argument_checks import text_of
 from graphml.text.tokenizer import Tokenizer
 from graphml.text.tokenizer import load_tokenizer as tokenizer_from
 from graphml.text.tokenizer.vocabulary import NO_VOCABULARY

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from graphml.api.token_stream import Result, TokenStream
 from graphml.api.tokens import Ids, Token
-from graphml.argument_checks import seed_or_random
 from graphml.errors import UsageError
+from graphml.options.argument_checks import seed_or_random
 from graphml.runtime.sequence import Sequence as RunningSequence
 from graphml.sampling import SamplingParams
 

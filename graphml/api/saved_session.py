@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from graphml.argument_checks import path_of, seed_or_random, whole_number
 from graphml.compiler.options import CompileOptions
 from graphml.errors import GraphmlError, UsageError
 from graphml.ir.op import Array
+from graphml.options.argument_checks import path_of, seed_or_random, whole_number
 from graphml.runtime.committed import Committed
 from graphml.runtime.executor import Executor
 from graphml.runtime.model_code import own_code_of

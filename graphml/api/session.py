@@ -14,9 +14,9 @@ from graphml.api.invoked_adapters import go_on_with
 from graphml.api.saved_session import AnyPath, Settings, save_session
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.api.tokens import Ids, Token, checked_ids
-from graphml.argument_checks import count_up_to
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
+from graphml.options.argument_checks import count_up_to
 from graphml.runtime.adapter_options import Scaled, with_adapters
 from graphml.runtime.cell_mover import check_shifts
 from graphml.runtime.committed import Committed

@@ -14,11 +14,11 @@ from graphml.api.capture import Probe
 from graphml.api.draft_model import DraftModel
 from graphml.api.stats import Meter, Stats
 from graphml.api.tokens import NO_IDS, StopReason
-from graphml.argument_checks import seed_or_random
 from graphml.backend import Progress, no_progress
 from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError
 from graphml.ir.op import Array, Floats
+from graphml.options.argument_checks import seed_or_random
 from graphml.runtime.committed import Captured, Committed, Evaluation
 from graphml.runtime.evaluation import evaluate
 from graphml.runtime.executor import Executor

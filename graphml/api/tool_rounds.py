@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from graphml.api.chat_prompt import AUTO, NONE, ChatSettings
-from graphml.argument_checks import whole_number
 from graphml.errors import UsageError
+from graphml.options.argument_checks import whole_number
 from graphml.text.answers import Event, ToolCall
 from graphml.text.messages import Message
 

@@ -22,9 +22,11 @@ from graphml.backend.optional_parts import (
     ExplainingDevice,
     FilledStateDevice,
     LazyStateDevice,
+    LimitedDevice,
     MemoryDevice,
     NamedDevice,
     PinnableDevice,
+    RereadingDevice,
     RowCheckingDevice,
     RowCopies,
     RowsState,
@@ -34,6 +36,7 @@ from graphml.backend.optional_parts import (
     TopRowsDevice,
     TunableDevice,
     Tuned,
+    on_device,
 )
 
 __all__ = [
@@ -48,12 +51,14 @@ __all__ = [
     "ExplainingDevice",
     "FilledStateDevice",
     "LazyStateDevice",
+    "LimitedDevice",
     "MemoryDevice",
     "NamedDevice",
     "PinnableDevice",
     "Plan",
     "Program",
     "Progress",
+    "RereadingDevice",
     "RowCheckingDevice",
     "RowCopies",
     "RowOrder",
@@ -66,4 +71,5 @@ __all__ = [
     "TunableDevice",
     "Tuned",
     "no_progress",
+    "on_device",
 ]

@@ -7,10 +7,11 @@ Knows nothing of models, files or tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from graphml.backend.contract import Progress, State
+from graphml.backend.contract import Backend, Device, Progress, State
+from graphml.ir.dtype import DType
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -254,3 +255,29 @@ class NamedDevice(Protocol):
 
     def bandwidth(self) -> float:
         """Bytes per second that the device reads of its own memory now; 0: it cannot be measured."""
+
+
+@runtime_checkable
+class RereadingDevice(Protocol):
+    """Optional part of a device: one whose kernels read more than a node's operands."""
+
+    def also_reads(self, graph: Graph) -> Mapping[Node, Sequence[Node]]:
+        """What the kernels of nodes read beside their operands: values that must stay until then."""
+
+
+@runtime_checkable
+class LimitedDevice(Protocol):
+    """Optional part of a device: one that decides for itself what it can do of what its backend can."""
+
+    def refuses(self, node: Node) -> str | None:
+        """As `Backend.refuses`, of this device; refuses what the backend refuses, and more."""
+
+    def activation(self, weight: DType) -> DType | None:
+        """As `Backend.activation`."""
+
+
+def on_device(backend: Backend, device: Device) -> Backend:
+    """The backend as its device is."""
+    if not isinstance(device, LimitedDevice):
+        return backend
+    return replace(backend, refuses=device.refuses, activation=device.activation)

@@ -14,7 +14,7 @@ from graphml.backend import Backend, NamedDevice
 from graphml.cli import machine, options
 from graphml.cli.console import size, write_json
 from graphml.loading import discovery, fetch
-from graphml.runtime.memory_needed import main_memory
+from graphml.system.pages import main_memory
 
 DISTRIBUTION = "graphml-engine"
 NOT_INSTALLED = (

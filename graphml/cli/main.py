@@ -71,7 +71,7 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was typed; an error names the nearest of one that there is not."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from graphml.similar_names import did_you_mean  # not for each command
+            from graphml.errors import did_you_mean  # not for each command
 
             ctx.fail(f"No such command {args[0][:80]!r}.{did_you_mean(args[0], COMMANDS, 1)}")
         return super().resolve_command(ctx, args)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from graphml.cli.typer_options import Shown, typer_option
-from graphml.option_fields import option, options_of, same
+from graphml.options.option_fields import option, options_of, same
 from graphml.runtime.load_options import LoadOptions
 
 Model = Annotated[

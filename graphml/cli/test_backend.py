@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphml.backend import Backend, Device
+from graphml.backend import Backend, Device, on_device
 from graphml.cli import options
 from graphml.cli.checks import check_backends, check_file
 from graphml.cli.console import Bars, write_json
@@ -19,7 +19,6 @@ from graphml.conformance.cases import Case
 from graphml.conformance.support import NATIVE, apart, support
 from graphml.conformance.verdict import LIMITS, Verdict
 from graphml.errors import BackendError, UsageError
-from graphml.limited_device import on_device
 from graphml.loading import discovery
 
 MODES = ("test", "perf", "support")

@@ -16,12 +16,11 @@ from graphml.cli.checks import check_backends, check_file
 from graphml.cli.console import Bars, write_json
 from graphml.conformance.own_ops import OwnResult, check_own_ops
 from graphml.conformance.suite import matches
-from graphml.errors import BackendError, UsageError
+from graphml.errors import BackendError, UsageError, did_you_mean
 from graphml.inspect.text_table import text_table
 from graphml.ir.own_op import OwnOp
 from graphml.loading import discovery
 from graphml.loading.own_ops import load_ops_of_file, load_own_ops
-from graphml.similar_names import did_you_mean
 
 ORACLE = "reference"  # which is what the others are compared with
 OUTPUTS = ("table", "json")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from graphml import tuning_file
-from graphml.backend import TunableDevice
+from graphml.backend import TunableDevice, tuning_file
 from graphml.cli import options
 from graphml.cli.console import Bars, write_json
 from graphml.cli.opening import whole

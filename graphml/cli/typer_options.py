@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from graphml.option_fields import Option, Real, Whole, default_of
+from graphml.options.option_fields import Option, Real, Whole, default_of
 
 
 class Shown:
@@ -45,8 +45,8 @@ class _Group:
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose parameters of a dataclass's type are its fields' options, behind the other options.
 
-    A field states its option (`graphml.option_fields`), or has the annotation and default that Typer wants of
-    a parameter. Fields of two dataclasses of a command need different names.
+    A field states its option (`graphml.options.option_fields`), or has the annotation and default that Typer
+    wants of a parameter. Fields of two dataclasses of a command need different names.
     """
     hints = get_type_hints(command, include_extras=True)
     names = list(signature(command).parameters)

@@ -16,7 +16,7 @@ from graphml.api.request_handle import SCORES, ranked
 from graphml.api.stats import Stats
 from graphml.api.tokens import GeneratedText
 from graphml.errors import UsageError
-from graphml.option_fields import OneOf, Real, Whole, check, option
+from graphml.options.option_fields import OneOf, Real, Whole, check, option
 from graphml.runtime.committed import check_room
 from graphml.runtime.overflow import Overflow
 from graphml.sampling import SamplingParams

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeAlias, TypeVar
 
-from graphml.backend import AheadProgram, Backend, Device, Plan, Program, Progress, no_progress
+from graphml.backend import AheadProgram, Backend, Device, Plan, Program, Progress, no_progress, on_device
 from graphml.compiler.multi_device import PartsDevice, lower_parts
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.compiler.partitions import ReadyPart, backends_of, join, share_arenas, whole_plan
@@ -18,7 +18,6 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.verify import verify
-from graphml.limited_device import on_device
 from graphml.passes.control_vectors import controlled
 from graphml.passes.fusion_log import FusionLog
 from graphml.passes.keep import keep_values

@@ -9,14 +9,13 @@ import contextlib
 import weakref
 from collections.abc import Mapping, Sequence
 
-from graphml.backend import Backend, Device, Plan, Program, Progress, State
+from graphml.backend import Backend, Device, Plan, Program, Progress, State, on_device
 from graphml.compiler.partitions import ReadyPart, share_arenas
 from graphml.compiler.parts_program import PartsProgram, PartsState
 from graphml.errors import BackendError, UsageError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, plain_bytes
-from graphml.limited_device import on_device
 from graphml.passes.cut import constants, cut_graph
 from graphml.passes.plan import plan_memory
 

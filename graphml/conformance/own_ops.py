@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphml.backend import Backend, NamedDevice, Progress, RowCheckingDevice, no_progress
+from graphml.backend import Backend, NamedDevice, Progress, RowCheckingDevice, no_progress, on_device
 from graphml.conformance import perf, suite
 from graphml.conformance.cases import Case, cases
 from graphml.conformance.fill import operand
@@ -18,7 +18,6 @@ from graphml.conformance.perf import Timing
 from graphml.conformance.trial import Run, build
 from graphml.conformance.verdict import Verdict
 from graphml.ir.own_op import OwnOp
-from graphml.limited_device import on_device
 
 KERNEL, NUMPY, APART = "kernel", "NumPy", "taken apart"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphml.backend import Backend, Device, Program, State, StepTime, TimedProgram, no_progress
+from graphml.backend import Backend, Device, Program, State, StepTime, TimedProgram, no_progress, on_device
 from graphml.conformance.cases import Case, resized
 from graphml.conformance.fill import blocks, operand
 from graphml.conformance.trial import Built, build
@@ -22,7 +22,6 @@ from graphml.ir.op import Array, Sample, plain_bytes
 from graphml.ir.ops.rules import ROWS, below, f32, i32
 from graphml.ir.shape import Dim, bounds, resolve
 from graphml.ir.work import work
-from graphml.limited_device import on_device
 from graphml.passes.plan import plan_memory
 
 TOKENS = (1, 512)

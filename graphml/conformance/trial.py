@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from graphml.backend import Backend, Device, State, no_progress
+from graphml.backend import Backend, Device, State, no_progress, on_device
 from graphml.conformance.cases import Case
 from graphml.conformance.condition import grown, may_grow
 from graphml.conformance.fill import generator_of, may_be_special, operand, weight
@@ -28,7 +28,6 @@ from graphml.ir.op import Array, Type
 from graphml.ir.ops.linear import decode, quantize
 from graphml.ir.own_op import OwnOp
 from graphml.ir.shape import Shape, fixed, resolve
-from graphml.limited_device import on_device
 from graphml.passes.fusions.linear import linear
 
 ONE_AFTER_ANOTHER = 1e3  # the second of two exp amplifies the first one's rounding 20 times

@@ -17,7 +17,7 @@ from graphml.fuzz.checks import Difference, Side, check
 from graphml.fuzz.graphs import Drawn, random_graph
 from graphml.fuzz.script import without_lines, write_script
 from graphml.fuzz.shrink import shrink
-from graphml.replaced_file import replacing
+from graphml.system.replaced_file import replacing
 
 
 @dataclass

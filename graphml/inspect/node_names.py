@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphml.similar_names import similar
+from graphml.errors import similar
 
 
 def printable(name: str) -> str:

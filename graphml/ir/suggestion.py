@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from graphml.similar_names import similar
+from graphml.errors import similar
 
 ELSEWHERE = {
     "matmul": "mul_mat", "mm": "mul_mat", "bmm": "mul_mat", "dot": "mul_mat", "linear": "mul_mat",

@@ -21,13 +21,12 @@ from types import ModuleType
 from typing import Any, cast
 
 from graphml.backend import Backend
-from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError
+from graphml.errors import ArchitectureError, BackendError, GraphmlError, UsageError, did_you_mean
 from graphml.ir import op_table
 from graphml.ir.op import Op
 from graphml.loading.architecture import OUTPUTS, Architecture, described
 from graphml.loading.huggingface.family import Family
 from graphml.loading.rank import PLAIN, Rank
-from graphml.similar_names import did_you_mean
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import functools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 
-from graphml.errors import ArchitectureError
+from graphml.errors import ArchitectureError, similar
 from graphml.ir.argument_kinds import Count
 from graphml.ir.arguments import checked
 from graphml.ir.dtype import F32, dtype
@@ -19,7 +19,6 @@ from graphml.ir.node import Node
 from graphml.ir.op import Type
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import fixed
-from graphml.similar_names import similar
 from graphml.weights import Tensor
 
 method = checked("weights", operator.attrgetter("g"))

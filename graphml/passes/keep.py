@@ -5,10 +5,9 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Collection, Iterable
 
-from graphml.errors import UsageError
+from graphml.errors import UsageError, did_you_mean
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
-from graphml.similar_names import did_you_mean
 
 
 def keep_values(graph: Graph, patterns: Iterable[str]) -> Graph:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphml.backend import Backend
-from graphml.errors import UsageError
+from graphml.errors import UsageError, did_you_mean
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.state_order import state_of
 from graphml.passes.cut import Cut, Part, constants, cut_graph
 from graphml.passes.placement_rules import Rule, layer_of
 from graphml.passes.refusals import refusals
-from graphml.similar_names import did_you_mean
 
 Shaped = Callable[[Graph, Backend], Graph]
 """The passes of the compiler on a part for a backend before lowering: fused, activations converted."""

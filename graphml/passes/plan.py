@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
-from graphml.backend import Device, Plan
+from graphml.backend import Device, Plan, RereadingDevice
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 
@@ -31,14 +30,6 @@ class _Buffer:
     last: int
     values: list[Node] = field(default_factory=list)
     offset: int = -1
-
-
-@runtime_checkable
-class RereadingDevice(Protocol):
-    """Optional part of a device: one whose kernels read more than a node's operands."""
-
-    def also_reads(self, graph: Graph) -> Mapping[Node, Sequence[Node]]:
-        """What the kernels of nodes read beside their operands: values that must stay until then."""
 
 
 def plan_memory(graph: Graph, device: Device, slack: int = 0) -> Plan:

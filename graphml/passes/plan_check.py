@@ -10,11 +10,10 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from graphml.backend import Device, Plan
+from graphml.backend import Device, Plan, RereadingDevice
 from graphml.errors import GraphError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
-from graphml.passes.plan import RereadingDevice
 
 _Bytes: TypeAlias = tuple[int, int, int]
 """Where a value begins and ends, and its number in the walk: plain tuples, compared at every step."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from graphml.errors import UsageError
+from graphml.errors import UsageError, did_you_mean
 from graphml.ir.op import Op
 from graphml.passes.fusion import Fusion, fusions
-from graphml.similar_names import did_you_mean
 
 
 def switched(switches: str, origin: str = "fuse") -> frozenset[str]:

@@ -14,12 +14,12 @@ from threading import Lock
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-from graphml.argument_checks import items_of, path_of, whole_number
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.loading.adapter_files import read_adapter, read_control_vectors
-from graphml.option_fields import Real
+from graphml.options.argument_checks import items_of, path_of, whole_number
+from graphml.options.option_fields import Real
 from graphml.passes.lora import Adapter
 from graphml.runtime.request import Applied
 from graphml.weights import ModelFile

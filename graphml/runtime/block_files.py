@@ -25,9 +25,9 @@ import numpy as np
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.replaced_file import remove_stale, replacing
 from graphml.runtime.block_content import Part
 from graphml.runtime.tensor_file import TensorFile, write_tensors
+from graphml.system.replaced_file import remove_stale, replacing
 
 MARK, FORMAT, VERSION = "graphml-store.json", "graphml-store", 1
 SUFFIX = ".safetensors"

@@ -16,10 +16,10 @@ from graphml.errors import BackendError
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.loading.unused_tensors import tell_unused
-from graphml.pages import out_of_memory
 from graphml.runtime.model_graphs import ModelGraphs
 from graphml.runtime.open_lock import OpenLock
 from graphml.runtime.step_inputs import graph_arrays
+from graphml.system.pages import out_of_memory
 
 
 class CompiledPrograms:

@@ -16,11 +16,15 @@ from graphml.backend import Progress, no_progress
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.op import Array, Floats
-from graphml.pages import out_of_memory
 from graphml.runtime.pinned import Pinned
 from graphml.runtime.sampled_rows import device_settings_of, top_k_of
 from graphml.runtime.step_plan import Rows
-from graphml.sampling import PeekableRandom, SamplingParams, TopK
+from graphml.sampling import (
+    PeekableRandom,
+    SamplingParams,
+    TopK,
+)
+from graphml.system.pages import out_of_memory
 
 Work: TypeAlias = Sequence[tuple[Pinned, Array]]
 Step: TypeAlias = list[tuple[int, int, int]]

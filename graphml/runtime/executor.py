@@ -16,6 +16,7 @@ from graphml.backend import (
     Program,
     Progress,
     no_progress,
+    on_device,
 )
 from graphml.compiler.compile import Compiled
 from graphml.compiler.options import DEFAULT, CompileOptions
@@ -23,7 +24,6 @@ from graphml.errors import UsageError
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
-from graphml.limited_device import on_device
 from graphml.loading.architecture import Architecture
 from graphml.passes.cell_moves import CellMoves
 from graphml.runtime.compiled_programs import CompiledPrograms

@@ -16,7 +16,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.cache_types import CACHE_DTYPES, read_cache_types
 from graphml.ir.cells import MAX_CELLS
-from graphml.option_fields import (
+from graphml.options.option_fields import (
     POSITIVE,
     Checked,
     OneOf,

@@ -1,16 +1,13 @@
-"""How much memory a model needs on a device, from shapes alone, and how much the machine has.
+"""How much memory a model needs on a device, from shapes alone.
 
 It also reads weights into memory before they are needed. Nothing is compiled.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -20,26 +17,10 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.shape import resolve
 from graphml.runtime.executor import Executor
+from graphml.system.pages import main_memory
 from graphml.weights import ModelFile
 
 _READ_AHEAD_BYTES, _PAGE_BYTES = 16 << 20, 4096
-
-
-def main_memory() -> int | None:
-    """Bytes of the machine's main memory; None where the system does not report it."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
-def free_memory() -> int:
-    """Bytes that can be had without swapping: what Linux calls available; elsewhere a quarter of all."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return (main_memory() or 4 << 30) // 4
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from graphml.argument_checks import mapping_of, whole_number
-from graphml.errors import UsageError
-from graphml.similar_names import did_you_mean
+from graphml.errors import UsageError, did_you_mean
+from graphml.options.argument_checks import mapping_of, whole_number
 from graphml.weights import Metadata
 from graphml.weights.metadata import Override
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from graphml import settings
-from graphml.argument_checks import path_of
 from graphml.backend import (
     Backend,
     DeterministicDevice,
@@ -26,12 +25,13 @@ from graphml.loading import discovery
 from graphml.loading.architecture import EMBEDDING, Architecture, Keys, described
 from graphml.loading.open_file import open_path
 from graphml.loading.own_ops import load_own_ops
+from graphml.options.argument_checks import path_of
 from graphml.runtime.adapter_options import with_adapters, with_control
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.memory_needed import main_memory
 from graphml.runtime.metadata_overrides import check_read, overridden
 from graphml.sampling import score_order
+from graphml.system.pages import main_memory
 from graphml.weights import ModelFile
 from graphml.weights.deferred import computed
 from graphml.weights.page_policy import settled

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphml.errors import ContextFullError
-from graphml.option_fields import OneOf, Whole, check, option
+from graphml.options.option_fields import OneOf, Whole, check, option
 
 OVERFLOWS = ("stop", "shift", "error")
 _SPARE = 4  # tokens of a context that are never kept, as in llama.cpp's server

@@ -23,7 +23,6 @@ from graphml.ir.cell_groups import CellGroup
 from graphml.ir.cells import BLOCK_SIZE, cells_of
 from graphml.ir.op import Array
 from graphml.ir.shape import fixed
-from graphml.pages import out_of_memory
 from graphml.runtime import sequence
 from graphml.runtime.cell_mover import CellMove, move_cells
 from graphml.runtime.executor import Executor
@@ -34,6 +33,7 @@ from graphml.runtime.runner import Read, Runner
 from graphml.runtime.step_plan import Rows, StepPlan
 from graphml.runtime.window_ring import WindowRing
 from graphml.sampling import PeekableRandom, SamplingParams
+from graphml.system.pages import out_of_memory
 
 MOST_COPIES = 4  # of the states of a recurrent sequence
 COPIES_BYTES = 256 << 20  # of all sequences of a room

@@ -22,7 +22,6 @@ from graphml.errors import UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
-from graphml.pages import out_of_memory
 from graphml.runtime.begun_masks import begin_masks
 from graphml.runtime.cell_mover import CellMove, move_cells, prepare_moves
 from graphml.runtime.computed_plan import BegunPlan, Computed
@@ -48,6 +47,7 @@ from graphml.runtime.state_rows import copy_rows, state_names
 from graphml.runtime.step_plan import Rows, StepPlan
 from graphml.runtime.window_blocks import WindowBlocks
 from graphml.runtime.window_ring import WindowRing
+from graphml.system.pages import out_of_memory
 
 Read: TypeAlias = Callable[[Mapping[str, Array]], None]
 

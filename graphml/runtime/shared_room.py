@@ -22,12 +22,13 @@ from graphml.errors import BackendError
 from graphml.ir.cells import BLOCK_SIZE, MAX_CELLS
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
-from graphml.runtime.memory_needed import bytes_of_states, free_memory
+from graphml.runtime.memory_needed import bytes_of_states
 from graphml.runtime.pinned import Pinned, Room
 from graphml.runtime.runner import Read
 from graphml.runtime.shared_steps import SharedSteps
 from graphml.runtime.state_rows import copy_rows
 from graphml.runtime.step_plan import Rows
+from graphml.system.pages import free_memory
 
 MOST_SEQUENCES = 8
 LEAST_SHARED = BLOCK_SIZE  # ids of a common prefix that are worth a copy

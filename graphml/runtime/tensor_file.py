@@ -18,7 +18,7 @@ import numpy as np
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.replaced_file import folder_beside, replacing
+from graphml.system.replaced_file import folder_beside, replacing
 
 MAX_HEADER_BYTES = 1 << 24
 ABOUT, DIGEST = "graphml", "sha256"

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from graphml.argument_checks import items_of, mapping_of, text_of, token_id, whole_number
-from graphml.errors import UsageError
+from graphml.errors import UsageError, did_you_mean
+from graphml.options.argument_checks import items_of, mapping_of, text_of, token_id, whole_number
 from graphml.sampling import choice
 from graphml.sampling.candidates import Candidates, Floats, Ids, all_candidates, softmax
 from graphml.sampling.chain_grammar import GrammarStep
@@ -25,7 +25,6 @@ from graphml.sampling.moment import Moment, Vocabulary
 from graphml.sampling.open_vocabulary import AnyVocabulary, opened_vocabulary
 from graphml.sampling.params import LLAMA_CPP, SamplingParams
 from graphml.sampling.sampler_states import DIST
-from graphml.similar_names import did_you_mean
 
 _BY_TYPE: dict[str, tuple[Filter, Entry]] = {
     entry.type: (one, entry) for one in CHAIN for entry in one.entries

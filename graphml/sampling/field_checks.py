@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 
-from graphml.argument_checks import items_of
 from graphml.errors import UsageError
-from graphml.option_fields import Whole
+from graphml.options.argument_checks import items_of
+from graphml.options.option_fields import Whole
 
 
 def checked_texts(name: str, value: object) -> tuple[str, ...]:

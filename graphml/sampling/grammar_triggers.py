@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from graphml.argument_checks import items_of, token_id
 from graphml.errors import UsageError
+from graphml.options.argument_checks import items_of, token_id
 
 KINDS: Final = ("token", "word", "pattern", "pattern_full")
 """By llama-server's number."""

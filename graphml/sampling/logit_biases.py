@@ -9,9 +9,9 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 
-from graphml.argument_checks import mapping_of
 from graphml.errors import UsageError
-from graphml.option_fields import Real, Whole
+from graphml.options.argument_checks import mapping_of
+from graphml.options.option_fields import Real, Whole
 
 _BIAS = re.compile(r"\s*(\d{1,18})\s*([+-])(.+)")
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from graphml.argument_checks import text_of
 from graphml.errors import UsageError
-from graphml.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
+from graphml.options.argument_checks import text_of
+from graphml.options.option_fields import POSITIVE, Checked, OneOf, Real, Whole, check, option
 from graphml.sampling.field_checks import (
     checked_breakers,
     checked_flag,

@@ -9,8 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from graphml.errors import UsageError
-from graphml.similar_names import did_you_mean
+from graphml.errors import UsageError, did_you_mean
 
 ALIASES: Final = {
     "nucleus": "top_p", "typ_p": "typical", "typical_p": "typical", "typ": "typical", "temp": "temperature",

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from graphml.errors import UsageError
-from graphml.similar_names import did_you_mean
+from graphml.errors import UsageError, did_you_mean
 
 _CODER = "--port 8012 -b 1024 -ub 1024 -hf ggml-org/"
 _DRAFT = " -hfd ggml-org/Qwen2.5-Coder-0.5B-Q8_0-GGUF"

@@ -13,10 +13,10 @@ from typing import Any
 
 from graphml.api.engine import Engine
 from graphml.errors import UsageError
-from graphml.replaced_file import remove_stale
 from graphml.server.api_errors import wrong_field
 from graphml.server.request_fields import SlotFile
 from graphml.server.server_options import ServerOptions
+from graphml.system.replaced_file import remove_stale
 
 ACTIONS = ("save", "restore", "erase")
 OF_KEYS = ".keys"  # no file's name: those begin with no dot

@@ -13,8 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from graphml.argument_checks import path_of
 from graphml.errors import TemplateError, UsageError
+from graphml.options.argument_checks import path_of
 from graphml.text.template_process import PROCESSES, RenderingError, TemplateLimits
 
 __all__ = ["ChatTemplate", "TemplateLimits", "template_names", "template_source", "template_text"]

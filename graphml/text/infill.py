@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphml.argument_checks import items_of, text_of
 from graphml.errors import UsageError
+from graphml.options.argument_checks import items_of, text_of
 from graphml.text.tokenizer import Tokenizer
 
 ORDERS = ("psm", "spm")

@@ -30,13 +30,14 @@ CLOCK_FACTOR = 20
 """The limit by the clock in limits of processor time: other threads want the processors, too."""
 FAILURE, OUT_OF_MEMORY = 1, 77  # as in `template_renderer`
 HEAD_BYTES, LONGEST_PART = 5, 1 << 16
+LONGEST_LINE = 10  # digits of a line's number
 
 
 @dataclass(frozen=True)
 class TemplateLimits:
     """Limits of one rendering: a fixed part, and a part for each byte of the conversation.
 
-    seconds: processor time. memory: bytes of the whole process, of which Python takes about 40 MB; macOS and
+    seconds: processor time. memory: bytes of the whole process, of which Python takes about 30 MB; macOS and
     Windows do not enforce it: there the time alone bounds it. output: bytes of the text.
     """
 
@@ -73,6 +74,9 @@ class _Process:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
+        if sys.platform != "win32":
+            self._ready = select.poll()  # `select.select` takes no descriptors above 1023
+            self._ready.register(self._output, select.POLLIN)
 
     @property
     def ended(self) -> bool:
@@ -118,10 +122,8 @@ class _Process:
     def _read(self, answer: bytearray, size: int, until: float) -> bytearray:
         """Add to what has come of an answer until it has this size."""
         while len(answer) < size:
-            if sys.platform != "win32":
-                ready, _, _ = select.select([self._output], [], [], max(0.0, until - time.monotonic()))
-                if not ready:
-                    raise EOFError
+            if sys.platform != "win32" and not self._ready.poll(max(0.0, 1e3 * (until - time.monotonic()))):
+                raise EOFError
             part = os.read(self._output, LONGEST_PART)
             if not part:
                 raise EOFError
@@ -146,7 +148,7 @@ def _why_it_ended(code: int, seconds: float) -> str:
     """code: of the process's exit, negative for a signal."""
     if code == OUT_OF_MEMORY:
         return "the template needs too much memory"
-    if code == -getattr(signal, "SIGPROF", 0):
+    if hasattr(signal, "SIGPROF") and code == -signal.SIGPROF:
         return f"the template takes longer than {seconds:.3g} s"
     return f"the process that renders it ended, or did not answer (exit code {code})"
 
@@ -192,7 +194,7 @@ class TemplateProcesses:
         self._idle.put(process)
         if kind == FAILURE:
             line, _, reason = text.partition(" ")
-            raise RenderingError(reason, int(line))
+            raise RenderingError(reason, int(line) if line.isdecimal() and len(line) < LONGEST_LINE else 0)
         return text
 
     def _taken(self) -> _Process:
@@ -214,7 +216,8 @@ class TemplateProcesses:
         try:
             return _Process()
         except RenderingError:
-            self._n_processes -= 1
+            with self._lock:
+                self._n_processes -= 1
             raise
 
     def _drop(self, process: _Process) -> None:

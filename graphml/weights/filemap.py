@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import WeightsError
-from graphml.pages import let_go
+from graphml.system.pages import let_go
 
 Bytes = NDArray[np.uint8]
 

@@ -9,9 +9,10 @@ import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from graphml import pages, settings
+from graphml import settings
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError
+from graphml.system import pages
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 

@@ -14,9 +14,9 @@ from types import MappingProxyType
 import graphml_quant
 from graphml_quant import Format, FormatError
 
-from graphml import pages
 from graphml.backend import Progress, no_progress
 from graphml.errors import UsageError, WeightsError
+from graphml.system import pages
 from graphml.weights.filemap import Bytes
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import PLAIN_DTYPES, Tensor

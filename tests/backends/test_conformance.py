@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from graphml.backend import Backend, Device
+from graphml.backend import Backend, Device, on_device
 from graphml.conformance import networks, suite
 from graphml.conformance.cases import Case, multiplies
 from graphml.conformance.fill import may_be_special
@@ -20,7 +20,6 @@ from graphml.errors import BackendError
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.ir.dtype import dtype
 from graphml.ir.ops.leaf import LEAVES
-from graphml.limited_device import on_device
 from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
 from tests.backend_pairs import GPUS, TURNS

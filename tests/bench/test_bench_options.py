@@ -19,7 +19,7 @@ from graphml.bench.bench_options import (
 )
 from graphml.cli.main import app
 from graphml.errors import UsageError
-from graphml.option_fields import options_of
+from graphml.options.option_fields import options_of
 from graphml.runtime.load_options import LoadOptions
 from tests.looped import looped
 

@@ -18,8 +18,7 @@ from graphml_cpu.program import CpuProgram
 from graphml_quant import by_name, quantize
 from typer.testing import CliRunner
 
-from graphml import tuning_file
-from graphml.backend import TunableDevice, no_progress
+from graphml.backend import TunableDevice, no_progress, tuning_file
 from graphml.cli.main import app
 from graphml.compiler.compile import prepare
 from graphml.errors import BackendError

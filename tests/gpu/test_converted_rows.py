@@ -13,7 +13,7 @@ from graphml_gpu.device import GpuDevice
 from graphml_gpu.plain_driver import PlainDriver
 from graphml_gpu.program import GpuProgram
 
-from graphml.backend import no_progress
+from graphml.backend import no_progress, on_device
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
@@ -21,7 +21,6 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.linear import decode, quantize
 from graphml.ir.shape import Symbol, bounds
-from graphml.limited_device import on_device
 from graphml.passes.fusion import fusions
 from graphml.passes.fusions.add_norm import add_rms_norm
 from graphml.passes.fusions.gelu_quantize import gelu_quantize

@@ -103,7 +103,7 @@ def test_similar_names_are_searched_in_one_place() -> None:
         for path in (ROOT / root).rglob("*.py")
         if "difflib" in path.read_text()
     ]
-    assert searching == [str(Path("graphml", "similar_names.py"))]
+    assert searching == [str(Path("graphml", "errors.py"))]
 
 
 def test_only_settings_reads_the_environment() -> None:

@@ -36,7 +36,7 @@ def test_the_product_stays_within_its_budget() -> None:
     rooms = lines_by_room(ROOT)
     print(f"\n{table(rooms)}")
     assert rooms.total() <= BUDGET, (
-        f"the product has {rooms.total():,} lines of Python, {rooms.total() - BUDGET:,} more than its budget: "
+        f"the product has {rooms.total():,} lines of Python, {rooms.total() - BUDGET:,} above its budget: "
         f"delete something, or raise BUDGET in this commit and say in its message for what\n{table(rooms)}"
     )
 

@@ -10,7 +10,7 @@ import pytest
 from graphml_cpu import state
 
 import graphml
-from graphml import pages
+from graphml.system import pages
 from tests import tiny_model
 
 

@@ -19,7 +19,7 @@ from graphml.cli import opening
 from graphml.cli.main import app
 from graphml.cli.ways_of_decoding import Decoding
 from graphml.ir.cache_types import CACHE_DTYPES
-from graphml.option_fields import Whole, options_of
+from graphml.options.option_fields import Whole, options_of
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.overflow import Overflow
 from tests import tiny_model

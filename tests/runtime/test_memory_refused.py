@@ -18,11 +18,11 @@ from graphml_gpu.plain_driver import small
 from typer.testing import CliRunner
 
 import graphml
-from graphml import pages
 from graphml.cli.main import app
 from graphml.errors import BackendError, WeightsError
 from graphml.loading import discovery
 from graphml.runtime import evaluation
+from graphml.system import pages
 from tests import tiny_model
 
 REFUSED = r"the system refuses [\d,]+ bytes \(Cannot allocate memory\)"

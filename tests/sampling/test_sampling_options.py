@@ -16,7 +16,7 @@ from graphml.cli.conversation import sampling_settings
 from graphml.cli.main import app
 from graphml.cli.typer_options import Shown, grouped
 from graphml.errors import UsageError
-from graphml.option_fields import Real, Whole, default_of, option, options_of
+from graphml.options.option_fields import Real, Whole, default_of, option, options_of
 from graphml.sampling import SamplingParams
 
 STATED = options_of(SamplingParams)

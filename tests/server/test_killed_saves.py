@@ -18,8 +18,8 @@ from typing import Any
 import httpx2
 
 import graphml
-from graphml.replaced_file import PARTIAL, STALE_S
 from graphml.server.server_options import ServerOptions
+from graphml.system.replaced_file import PARTIAL, STALE_S
 from tests.server.running_server import STORIES, Running, running
 
 N_CTX, ROUNDS = 512, 3

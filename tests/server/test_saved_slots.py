@@ -118,7 +118,7 @@ def test_a_full_disk_leaves_the_file_that_was_there(
         assert change(server, 1, "save").status_code == 200
         before = (tmp_path / "a.bin").read_bytes()
         with monkeypatch.context() as patched:
-            patched.setattr("graphml.replaced_file.os.fsync", full)
+            patched.setattr("graphml.system.replaced_file.os.fsync", full)
             refused = change(server, 1, "save")
         assert refused.status_code == 400
         assert "No space left" in refused.text

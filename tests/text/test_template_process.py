@@ -73,6 +73,22 @@ def test_a_process_that_does_not_answer_is_ended(processes, monkeypatch):
     assert answer(processes, x=3) == "3"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="has other descriptors")
+def test_descriptors_may_have_large_numbers(processes):
+    """As in a server with a thousand connections."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < 0 else max(soft, min(hard, 1200)), hard))
+    held = [os.dup(0) for _ in range(1030)]
+    try:
+        assert answer(processes, x=1) == "1"
+    finally:
+        for one in held:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_threads_have_processes_of_their_own_up_to_the_most(processes, monkeypatch):
     """Each waits within its template for the others: no one process could answer them all."""
     monkeypatch.setattr(template_process, "SECONDS_BEFORE_ANOTHER", 0)

@@ -15,8 +15,8 @@ import pytest
 from graphml_models._samples import transformer
 
 import graphml
-from graphml import pages
 from graphml.errors import UsageError
+from graphml.system import pages
 from graphml.weights import open_model
 from graphml.weights.filemap import FileMap
 from graphml.weights.page_policy import NUMA, PAGES, PagePolicy, chosen, settled

@@ -41,9 +41,10 @@ from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from graphml import cache_access, settings
+from graphml import settings
 from graphml.errors import BackendError
 from graphml.ir.function_hash import codes_of, global_names, is_library, raising_line, reached
+from graphml.system import cache_access
 from graphml_cpu.array_kernels.reference import RAISED, ROWS, ArrayKernelRef, dim_slot
 from graphml_cpu.compiler import Kernel
 

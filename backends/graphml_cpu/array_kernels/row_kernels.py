@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, NoReturn
 
-from graphml.errors import BackendError
+from graphml.errors import BackendError, did_you_mean
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Type
 from graphml.ir.own_op import OwnOp
 from graphml.ir.own_signature import OwnSignature, place_of
 from graphml.ir.shape import Symbol
-from graphml.similar_names import did_you_mean
 from graphml_cpu.array_kernels.reference import BEGIN, END
 from graphml_cpu.array_kernels.step import ArrayValue, array_step, as_stored, joined
 from graphml_cpu.lowering.step import Part, Step

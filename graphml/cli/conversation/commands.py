@@ -20,8 +20,7 @@ from graphml.cli.conversation import sampling_settings
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.message_file import read_messages, write_messages
 from graphml.cli.conversation.sampling_settings import HELP
-from graphml.errors import GraphmlError, UsageError
-from graphml.similar_names import similar
+from graphml.errors import GraphmlError, UsageError, similar
 
 KEYS = (
     ("Enter", "sends; a paste of several lines is one message"),

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from graphml.errors import UsageError
-from graphml.replaced_file import replacing
+from graphml.system.replaced_file import replacing
 from graphml.text.messages import Message, checked_messages
 
 LARGEST_BYTES = 1 << 26

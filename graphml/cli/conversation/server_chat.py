@@ -21,7 +21,7 @@ from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, Confirm, calls_of, ro
 from graphml.api.tools import tools_of
 from graphml.cli.conversation.server_stream import ServerStream
 from graphml.errors import ServerError, UsageError
-from graphml.option_fields import options_of
+from graphml.options.option_fields import options_of
 from graphml.sampling import SamplingParams
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.text.answers import (

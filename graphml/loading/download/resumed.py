@@ -33,7 +33,7 @@ from graphml.errors import DownloadError
 from graphml.loading.download.advice import reason_of, unreachable
 from graphml.loading.download.cached import partial_of, repository
 from graphml.loading.download.callers_progress import with_progress
-from graphml.pages import let_go
+from graphml.system.pages import let_go
 
 TIMEOUT_S = 20.0
 MOST_BYTES_A_REQUEST = 32 << 30  # servers before large files refuse more than 50 GB in one answer

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from graphml import cache_access, settings
+from graphml import settings
 from graphml.errors import DownloadError
 from graphml.loading.download.advice import forbidden, unreachable
 from graphml.loading.download.callers_progress import with_progress
 from graphml.loading.download.short_names import WheelModel
-from graphml.pages import let_go
+from graphml.system import cache_access
+from graphml.system.pages import let_go
 
 Progress = Callable[[int, int | None], None]
 

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graphml.errors import ArchitectureError, WeightsError
+from graphml.errors import ArchitectureError, WeightsError, did_you_mean
 from graphml.loading.huggingface.config import HfConfig
 from graphml.loading.huggingface.family import Family
 from graphml.loading.huggingface.json_files import read_json
 from graphml.loading.huggingface.packed import read_packing, unpacked
 from graphml.loading.huggingface.tensors import our_tensors
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
-from graphml.similar_names import did_you_mean
 from graphml.weights import Metadata, ModelFile
 from graphml.weights.filemap import FileMap
 from graphml.weights.metadata import Stored, stored

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from graphml.argument_checks import text_of
 from graphml.errors import UsageError
+from graphml.options.argument_checks import text_of
 from graphml.sampling.structured.gbnf_rules import (
     LAST_VALUE,
     Alternative,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from graphml.argument_checks import text_of
 from graphml.errors import TokenizerError
+from graphml.options.argument_checks import text_of
 from graphml.text.tokenizer.tokenizer import Tokenizer, well_formed
 from graphml.text.tokenizer.vocabulary import Vocabulary
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from graphml.errors import TokenizerError
-from graphml.similar_names import similar
+from graphml.errors import TokenizerError, similar
 from graphml.text.tokenizer.splitting import Step, digits_by_thousands, numbers_by_thousands
 
 

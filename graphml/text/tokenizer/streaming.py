@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from graphml.argument_checks import token_id
+from graphml.options.argument_checks import token_id
 from graphml.text.tokenizer.pieces import Pieces
 
 _BEFORE_PUNCTUATION: Final = re.compile(rb" ([?!.,])")

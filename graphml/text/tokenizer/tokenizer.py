@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Protocol
 
-from graphml.argument_checks import items_of, text_of, token_id
 from graphml.errors import TokenizerError
+from graphml.options.argument_checks import items_of, text_of, token_id
 from graphml.text.tokenizer.pieces import Pieces
 from graphml.text.tokenizer.special import SpecialTokens, special_tokens
 from graphml.text.tokenizer.streaming import Decoding, Stream

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graphml import cache_access, settings
+from graphml import settings
 from graphml.errors import BackendError
+from graphml.system import cache_access
 
 _MOST_BYTES = 4 << 20
 

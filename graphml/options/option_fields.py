@@ -12,8 +12,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from typing import Any, cast
 
-from graphml.argument_checks import whole_number
 from graphml.errors import UsageError
+from graphml.options.argument_checks import whole_number
 from graphml.settings import Setting, one_of
 
 LARGEST, SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38

@@ -1,4 +1,4 @@
-"""Memory pages: fresh ones, large where the system has them, on which node they lie, and those of files.
+"""Memory of the machine: how much it has, fresh pages, large ones, their nodes, and those of files.
 
 Knows the operating system; knows nothing of weights, caches or graphs.
 """
@@ -55,6 +55,23 @@ def fresh(n_bytes: int, large: bool, small_head: int = 0) -> NDArray[np.uint8]:
             elif n_whole := max(0, n_bytes - small_head) // LARGE_BYTES:
                 pages.madvise(mmap.MADV_HUGEPAGE, boundary, n_whole * LARGE_BYTES)
     return found[boundary - small_head :][:n_bytes]
+
+
+def main_memory() -> int | None:
+    """Bytes of the machine's main memory; None where the system does not report it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def free_memory() -> int:
+    """Bytes that can be had without swapping: what Linux calls available; elsewhere a quarter of all."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return (main_memory() or 4 << 30) // 4
 
 
 def out_of_memory(what: str, error: MemoryError, instead: str) -> BackendError:
