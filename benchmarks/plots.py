@@ -25,9 +25,9 @@ from graphml.bench.cells import device
 from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import Row
 from graphml.cli.machine import read_bandwidth
-from graphml.inspect.measured import Profile, Stage
-from graphml.inspect.node_names import printable
-from graphml.inspect.profile import profile
+from graphml.inspect.dumps.node_names import printable
+from graphml.inspect.profile.measured import Profile, Stage
+from graphml.inspect.profile.profile import profile
 from graphml.ir.work import total
 
 # Field of a row -> file name and label of the axis.

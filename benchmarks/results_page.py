@@ -30,7 +30,7 @@ from graphml.bench.cells import (
 )
 from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import Row
-from graphml.inspect.node_names import printable
+from graphml.inspect.dumps.node_names import printable
 
 # Title of a chart -> whether its tests have a prompt and tokens after it.
 KINDS = {

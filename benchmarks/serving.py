@@ -20,7 +20,7 @@ from graphml.api.model import Model
 from graphml.api.request_handle import Handle
 from graphml.bench.latencies import Answer
 from graphml.errors import UsageError
-from graphml.inspect.mixed_run import endless_engine
+from graphml.inspect.profile.mixed_run import endless_engine
 
 TARGET_ITL_MS = 50.0
 LONG_SLOTS = 2

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import Row
-from graphml.inspect.node_names import printable
+from graphml.inspect.dumps.node_names import printable
 
 TOO_NOISY = "too noisy"
 BUSY_SHARE = 0.25  # of the processors, from which on others disturb

@@ -15,7 +15,7 @@ from typing import Any
 from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import quartiles, too_noisy
 from graphml.errors import UsageError
-from graphml.inspect.node_names import printable
+from graphml.inspect.dumps.node_names import printable
 
 LARGEST_BYTES = 64 << 20
 LARGEST = 1e18  # of any figure

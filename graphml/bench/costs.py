@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from graphml.backend import StepTime
 from graphml.bench.test_plan import Test
-from graphml.inspect.profile_table import bound_by
+from graphml.inspect.profile.profile_table import bound_by
 from graphml.ir.graph import Graph
 from graphml.ir.work import Work, sizes_at, total, work
 from graphml.runtime.executor import Executor

@@ -26,7 +26,7 @@ from graphml.bench.cells import (
 )
 from graphml.bench.result_rows import SCALARS, Row
 from graphml.errors import GraphmlError
-from graphml.inspect.node_names import printable
+from graphml.inspect.dumps.node_names import printable
 
 TABLE = "llama_bench"
 Spell = Callable[[Iterable[Row], Sequence[str]], Iterator[str]]

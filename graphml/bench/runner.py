@@ -22,7 +22,7 @@ from graphml.bench.describe import describe_file, memory_bytes
 from graphml.bench.side import Usage
 from graphml.bench.test_plan import Setting, Test
 from graphml.errors import BackendError, UsageError
-from graphml.inspect.mixed_run import endless_engine
+from graphml.inspect.profile.mixed_run import endless_engine
 from graphml.ir.work import Work
 from graphml.runtime.timeline import Step
 

@@ -19,7 +19,7 @@ from graphml.bench.measure import WORKING
 from graphml.bench.result_rows import NOISY, quartiles
 from graphml.bench.server_load import Outcome, ServerLoad, send
 from graphml.bench.written_rows import aligned, as_json, heads
-from graphml.inspect.node_names import printable
+from graphml.inspect.dumps.node_names import printable
 
 
 @dataclass(frozen=True)

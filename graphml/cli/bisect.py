@@ -14,13 +14,13 @@ from graphml.cli.checks import check_file, check_folder, check_limit
 from graphml.cli.console import size, write_json
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
-from graphml.inspect import repro
-from graphml.inspect.bisect import Finding, check_alike, examine
-from graphml.inspect.bisect import bisect as bisect_run
-from graphml.inspect.findings import as_json, as_text
-from graphml.inspect.judging import Judge
-from graphml.inspect.observe import Observation, observe, restore
-from graphml.inspect.route import TOKENS
+from graphml.inspect.bisect import repro
+from graphml.inspect.bisect.bisect import Finding, check_alike, examine
+from graphml.inspect.bisect.bisect import bisect as bisect_run
+from graphml.inspect.bisect.findings import as_json, as_text
+from graphml.inspect.bisect.judging import Judge
+from graphml.inspect.compare.observe import Observation, observe, restore
+from graphml.inspect.compare.route import TOKENS
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from graphml.cli.checks import check_target
 from graphml.cli.console import write_file, write_json
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
-from graphml.inspect.compare import Row, as_markdown, with_errors, wrong_copies
-from graphml.inspect.compare import compare as compare_runs
-from graphml.inspect.findings import told
-from graphml.inspect.observe import observe, save
-from graphml.inspect.without_weights import describe_model
+from graphml.inspect.bisect.findings import told
+from graphml.inspect.compare.compare import Row, as_markdown, with_errors, wrong_copies
+from graphml.inspect.compare.compare import compare as compare_runs
+from graphml.inspect.compare.observe import observe, save
+from graphml.inspect.dumps.without_weights import describe_model
 
 
 @grouped

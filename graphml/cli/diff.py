@@ -13,9 +13,9 @@ from graphml.cli.checks import check_target
 from graphml.cli.console import write_file, write_json
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
-from graphml.inspect import diff as differences
-from graphml.inspect.document import Document
-from graphml.inspect.selection import Selection, select
+from graphml.inspect.dumps import diff as differences
+from graphml.inspect.dumps.document import Document
+from graphml.inspect.dumps.selection import Selection, select
 from graphml.inspect.viewer import render
 
 A = Annotated[

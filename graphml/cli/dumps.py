@@ -10,9 +10,9 @@ import typer
 from graphml.cli.console import Bars, write_file
 from graphml.cli.opening import header
 from graphml.cli.options import Opening
-from graphml.inspect.document import Document
-from graphml.inspect.records import is_dump, read_dump
-from graphml.inspect.without_weights import describe_model
+from graphml.inspect.dumps.document import Document
+from graphml.inspect.dumps.records import is_dump, read_dump
+from graphml.inspect.dumps.without_weights import describe_model
 
 Tokens = Annotated[
     int, typer.Option("--tokens", min=1, help="Tokens of the step: 1 is decoding, 512 reads a prompt.")

@@ -9,7 +9,7 @@ import typer
 from graphml.cli import dumps, options
 from graphml.cli.console import write_json
 from graphml.cli.typer_options import grouped
-from graphml.inspect import explain as explanations
+from graphml.inspect.dumps import explain as explanations
 
 NodeName = Annotated[str, typer.Option("--node", metavar="NAME", help="The node, such as layers.3.up.")]
 

@@ -12,9 +12,9 @@ from graphml.cli import dumps, options
 from graphml.cli.console import remark
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
-from graphml.inspect import dump
-from graphml.inspect.document import Document
-from graphml.inspect.selection import Selection, select
+from graphml.inspect.dumps import dump
+from graphml.inspect.dumps.document import Document
+from graphml.inspect.dumps.selection import Selection, select
 from graphml.inspect.viewer import render
 
 LARGE = 200

@@ -12,7 +12,7 @@ from graphml.cli import options
 from graphml.cli.console import Bars, size, write_json
 from graphml.cli.opening import header
 from graphml.cli.typer_options import grouped
-from graphml.inspect.placed_nodes import describe_placement
+from graphml.inspect.dumps.placed_nodes import describe_placement
 
 _SHOWN = 12  # parts and copies, unless all are asked for
 

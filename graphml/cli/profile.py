@@ -17,12 +17,12 @@ from graphml.cli.opening import find, load
 from graphml.cli.typer_options import grouped
 from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
-from graphml.inspect import profile_table, step_plot, step_table
-from graphml.inspect.mixed_run import MixedRun, mixed_run
-from graphml.inspect.profile import N_GEN, with_times
-from graphml.inspect.profile import profile as measure
-from graphml.inspect.trace import step_trace
-from graphml.inspect.trace import trace as trace_events
+from graphml.inspect.profile import profile_table, step_plot, step_table
+from graphml.inspect.profile.mixed_run import MixedRun, mixed_run
+from graphml.inspect.profile.profile import N_GEN, with_times
+from graphml.inspect.profile.profile import profile as measure
+from graphml.inspect.profile.trace import step_trace
+from graphml.inspect.profile.trace import trace as trace_events
 
 ROUNDS = 3
 DEFAULT_TABLES = {"md": "phase,op,layer", "csv": "op", "json": ",".join(profile_table.BY)}

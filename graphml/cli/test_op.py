@@ -17,7 +17,7 @@ from graphml.cli.console import Bars, write_json
 from graphml.conformance.own_ops import OwnResult, check_own_ops
 from graphml.conformance.suite import matches
 from graphml.errors import BackendError, UsageError, did_you_mean
-from graphml.inspect.text_table import text_table
+from graphml.inspect.profile.text_table import text_table
 from graphml.ir.own_op import OwnOp
 from graphml.loading import discovery
 from graphml.loading.own_ops import load_ops_of_file, load_own_ops

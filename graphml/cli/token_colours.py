@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from graphml import settings
 from graphml.cli.console import say, write
-from graphml.inspect.text_table import text_table
+from graphml.inspect.profile.text_table import text_table
 from graphml.sampling.logprobs import TokenLogprobs
 
 COLOURS = ((0.9, "32", "green"), (0.5, "36", "cyan"), (0.2, "33", "yellow"), (0.05, "35", "magenta"),

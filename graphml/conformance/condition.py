@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from graphml.inspect.tolerances import (
+from graphml.inspect.compare.tolerances import (
     BF16_STEP,
     MOST_BY_ROUNDING,
     ROUNDING_TIMES,

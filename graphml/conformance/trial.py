@@ -18,7 +18,7 @@ from graphml.conformance.condition import grown, may_grow
 from graphml.conformance.fill import generator_of, may_be_special, operand, weight
 from graphml.conformance.guards import PREFIX, guard, words
 from graphml.conformance.verdict import Verdict, judge, limit_of
-from graphml.inspect.tolerances import difference, rounds_to_bf16
+from graphml.inspect.compare.tolerances import difference, rounds_to_bf16
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret

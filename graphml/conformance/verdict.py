@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphml.inspect.inside import where
-from graphml.inspect.tolerances import nmse, tolerance
+from graphml.inspect.bisect.inside import where
+from graphml.inspect.compare.tolerances import nmse, tolerance
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 

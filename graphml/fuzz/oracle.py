@@ -13,7 +13,7 @@ import numpy as np
 
 from graphml.errors import GraphError
 from graphml.fuzz.graphs import Drawn
-from graphml.inspect.tolerances import BF16_STEP, rounds_to_bf16
+from graphml.inspect.compare.tolerances import BF16_STEP, rounds_to_bf16
 from graphml.ir.dtype import F32, I32
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import evaluate

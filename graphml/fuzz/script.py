@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphml.fuzz.checks import Difference
 from graphml.fuzz.graphs import Drawn
-from graphml.inspect import archive
+from graphml.inspect.compare import archive
 from graphml.ir import text
 from graphml.ir.ops.leaf import LEAVES
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from graphml.fuzz.checks import check, Side
 from graphml.fuzz.feed import Feed
 from graphml.fuzz.graphs import Drawn
-from graphml.inspect import archive
+from graphml.inspect.compare import archive
 from graphml.ir import text
 from graphml.loading import discovery
 from graphml.loading.own_ops import known_ops

@@ -14,14 +14,14 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from graphml.api.model import Model
-from graphml.inspect.document import Document, versions
-from graphml.inspect.dump import text as graph_text
-from graphml.inspect.measured import overlays
-from graphml.inspect.node_names import printable
-from graphml.inspect.profile import WARM_UP_TOKENS, profile
-from graphml.inspect.profile_table import as_json, markdown
-from graphml.inspect.selection import select
-from graphml.inspect.without_weights import describe_model
+from graphml.inspect.dumps.document import Document, versions
+from graphml.inspect.dumps.dump import text as graph_text
+from graphml.inspect.dumps.node_names import printable
+from graphml.inspect.dumps.selection import select
+from graphml.inspect.dumps.without_weights import describe_model
+from graphml.inspect.profile.measured import overlays
+from graphml.inspect.profile.profile import WARM_UP_TOKENS, profile
+from graphml.inspect.profile.profile_table import as_json, markdown
 from graphml.loading.own_ops import op_files
 from graphml.runtime.memory_needed import arena_bytes
 from graphml.weights import open_model

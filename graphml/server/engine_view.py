@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from graphml.api.engine import Engine
-from graphml.inspect.trace import step_trace
+from graphml.inspect.profile.trace import step_trace
 from graphml.runtime.timeline import Timeline
 
 RECORDED = 20_000

@@ -19,8 +19,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from graphml.api.model import Model
+from graphml.inspect.dumps.without_weights import describe_model
 from graphml.inspect.viewer.page import render
-from graphml.inspect.without_weights import describe_model
 from graphml.server import (
     anthropic_messages,
     embeddings,

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import graphml
 from graphml.cli.main import app
-from graphml.inspect.observe import observe
+from graphml.inspect.compare.observe import observe
 from tests import golden, tiny_model
 from tests.looped import looped
 from tests.sample_models import kind_of

@@ -13,7 +13,7 @@ import pytest
 import graphml
 from graphml.authoring.verify.runs import Runs
 from graphml.errors import ArchitectureError, UsageError
-from graphml.inspect.observe import observe
+from graphml.inspect.compare.observe import observe
 from graphml.sampling import SamplingParams
 from tests import golden
 from tests.golden import Floats, nmse

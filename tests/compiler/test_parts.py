@@ -13,8 +13,8 @@ import graphml
 from graphml.compiler.compile import Compiled
 from graphml.compiler.parts_program import PartsProgram
 from graphml.errors import BackendError
-from graphml.inspect.observe import observe
-from graphml.inspect.placed_nodes import describe_placement
+from graphml.inspect.compare.observe import observe
+from graphml.inspect.dumps.placed_nodes import describe_placement
 from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.passes.cut import constants

@@ -13,8 +13,8 @@ from graphml_cpu.lowering.step import Scratch
 from graphml_cpu.tuning import UNTUNED, Tuning
 
 from graphml.compiler.compile import prepare
-from graphml.inspect.explain import explain, text
-from graphml.inspect.without_weights import describe_model
+from graphml.inspect.dumps.explain import explain, text
+from graphml.inspect.dumps.without_weights import describe_model
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder

@@ -13,12 +13,12 @@ from unittest import mock
 import numpy as np
 
 from graphml.compiler.options import CompileOptions
-from graphml.inspect import bisect as bisection
-from graphml.inspect.bisect import Bisection, Finding, bisect
-from graphml.inspect.judging import Judge
-from graphml.inspect.layers import layer_of
-from graphml.inspect.observe import observe
-from graphml.inspect.route import TOKENS, Leg, wide
+from graphml.inspect.bisect import bisect as bisection
+from graphml.inspect.bisect.bisect import Bisection, Finding, bisect
+from graphml.inspect.bisect.judging import Judge
+from graphml.inspect.compare.observe import observe
+from graphml.inspect.compare.route import TOKENS, Leg, wide
+from graphml.inspect.dumps.layers import layer_of
 from graphml.runtime.executor import Executor
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor

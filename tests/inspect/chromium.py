@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from graphml.inspect.document import describe
+from graphml.inspect.dumps.document import describe
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import tiny_model

@@ -19,11 +19,11 @@ from graphml.backend import Plan
 from graphml.compiler import compile as compiling
 from graphml.compiler.options import CompileOptions
 from graphml.errors import GraphError
-from graphml.inspect import repro
-from graphml.inspect.bisect import bisect
-from graphml.inspect.inside import look_inside, where
-from graphml.inspect.judging import Judge
-from graphml.inspect.observe import observe
+from graphml.inspect.bisect import repro
+from graphml.inspect.bisect.bisect import bisect
+from graphml.inspect.bisect.inside import look_inside, where
+from graphml.inspect.bisect.judging import Judge
+from graphml.inspect.compare.observe import observe
 from graphml.ir.node import Node
 from graphml.ir.op import Term
 from graphml.passes.plan import plan_memory

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from graphml_cpu.lowering.step import Constant
 
-from graphml.inspect.findings import as_json
-from graphml.inspect.route import TOKENS, wide
+from graphml.inspect.bisect.findings import as_json
+from graphml.inspect.compare.route import TOKENS, wide
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from tests.authoring.planted_models import HERE, write_model

@@ -9,11 +9,11 @@ import pytest
 
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
-from graphml.inspect.compare import as_markdown, compare, with_errors
-from graphml.inspect.forced import extract, forced, is_state, unit, unquantized
-from graphml.inspect.observe import observe, restore, save
-from graphml.inspect.tolerances import INT8_TOLERANCE, TOLERANCES, difference, tolerance
-from graphml.inspect.without_weights import describe_model
+from graphml.inspect.compare.compare import as_markdown, compare, with_errors
+from graphml.inspect.compare.forced import extract, forced, is_state, unit, unquantized
+from graphml.inspect.compare.observe import observe, restore, save
+from graphml.inspect.compare.tolerances import INT8_TOLERANCE, TOLERANCES, difference, tolerance
+from graphml.inspect.dumps.without_weights import describe_model
 from graphml.ir.verify import verify
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from graphml_gpu.places import Inputs
 
-from graphml.inspect.bisect import bisect
-from graphml.inspect.compare import compare, wrong_copies
-from graphml.inspect.copies import Copied
-from graphml.inspect.document import source_of
-from graphml.inspect.findings import as_json, as_text
-from graphml.inspect.judging import Judge
-from graphml.inspect.observe import observe, restore, save
+from graphml.inspect.bisect.bisect import bisect
+from graphml.inspect.bisect.findings import as_json, as_text
+from graphml.inspect.bisect.judging import Judge
+from graphml.inspect.compare.compare import compare, wrong_copies
+from graphml.inspect.compare.copies import Copied
+from graphml.inspect.compare.observe import observe, restore, save
+from graphml.inspect.dumps.document import source_of
 from graphml.runtime.load_options import LoadOptions
 from graphml.runtime.open_executor import open_executor
 from tests import golden

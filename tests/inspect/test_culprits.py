@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from graphml.inspect.bisect import examine
-from graphml.inspect.culprits import search
-from graphml.inspect.findings import as_json, as_text
-from graphml.inspect.judging import Judge
+from graphml.inspect.bisect.bisect import examine
+from graphml.inspect.bisect.culprits import search
+from graphml.inspect.bisect.findings import as_json, as_text
+from graphml.inspect.bisect.judging import Judge
 from graphml.ir.op import Term
 from tests.inspect import faults
 from tests.inspect.bisected import IDS, NONE, first, stories

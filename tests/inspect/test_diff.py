@@ -10,10 +10,10 @@ from contextlib import closing
 import pytest
 
 from graphml.compiler.options import CompileOptions
-from graphml.inspect import diff
-from graphml.inspect.document import Document
-from graphml.inspect.selection import Selection, select
-from graphml.inspect.without_weights import describe_model
+from graphml.inspect.dumps import diff
+from graphml.inspect.dumps.document import Document
+from graphml.inspect.dumps.selection import Selection, select
+from graphml.inspect.dumps.without_weights import describe_model
 from tests.inspect import samples
 from tests.looped import looped
 from tests.model_forms import distinct

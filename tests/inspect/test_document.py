@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from graphml.inspect.document import describe, source_of
-from graphml.inspect.layers import equal_layers, layer_hashes, layer_of, renumbered, repeated_layers
-from graphml.inspect.without_weights import describe_model
+from graphml.inspect.dumps.document import describe, source_of
+from graphml.inspect.dumps.layers import equal_layers, layer_hashes, layer_of, renumbered, repeated_layers
+from graphml.inspect.dumps.without_weights import describe_model
 from graphml.ir.node import Source
 from graphml.ir.shape import Symbol
 from graphml.runtime.executor import Executor

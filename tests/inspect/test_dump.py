@@ -17,12 +17,12 @@ import networkx as nx
 import pytest
 
 from graphml.errors import GraphError, UsageError
-from graphml.inspect import dump, mermaid
-from graphml.inspect.document import Document, nodes_of
-from graphml.inspect.node_names import printable
-from graphml.inspect.records import graph_of, is_dump, read_dump
-from graphml.inspect.selection import Selection, select
-from graphml.inspect.without_weights import describe_model, prepare_model
+from graphml.inspect.dumps import dump, mermaid
+from graphml.inspect.dumps.document import Document, nodes_of
+from graphml.inspect.dumps.node_names import printable
+from graphml.inspect.dumps.records import graph_of, is_dump, read_dump
+from graphml.inspect.dumps.selection import Selection, select
+from graphml.inspect.dumps.without_weights import describe_model, prepare_model
 from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node

@@ -10,9 +10,9 @@ import pytest
 
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
-from graphml.inspect.document import Document
-from graphml.inspect.explain import explain, text
-from graphml.inspect.without_weights import describe_model
+from graphml.inspect.dumps.document import Document
+from graphml.inspect.dumps.explain import explain, text
+from graphml.inspect.dumps.without_weights import describe_model
 from tests.inspect import samples
 from tests.model_forms import distinct
 from tests.sample_models import MODELS

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import graphml
-from graphml.inspect import step_plot, step_table
-from graphml.inspect.mixed_run import MixedRun, mixed_run
-from graphml.inspect.step_shares import BETWEEN, SAMPLING, WAITS
-from graphml.inspect.trace import step_trace
+from graphml.inspect.profile import step_plot, step_table
+from graphml.inspect.profile.mixed_run import MixedRun, mixed_run
+from graphml.inspect.profile.step_shares import BETWEEN, SAMPLING, WAITS
+from graphml.inspect.profile.trace import step_trace
 from graphml.runtime.timeline import SequenceRows, Step, Waits
 from tests import tiny_model
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from graphml.inspect.layers import layer_of
-from graphml.inspect.phases import (
+from graphml.inspect.dumps.layers import layer_of
+from graphml.inspect.profile.phases import (
     ATTENTION,
     EMBEDDING,
     FEED_FORWARD,

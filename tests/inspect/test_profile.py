@@ -14,14 +14,14 @@ from graphml_cpu import program as cpu_program
 from graphml_cpu.device import SUPPORT
 
 import graphml
-from graphml.inspect import profile_table
-from graphml.inspect.measured import Profile, overlays
-from graphml.inspect.phases import (
+from graphml.inspect.profile import profile_table
+from graphml.inspect.profile.measured import Profile, overlays
+from graphml.inspect.profile.phases import (
     PHASES,
 )
-from graphml.inspect.profile import profile
-from graphml.inspect.profile_table import as_json, comma_separated, markdown, table
-from graphml.inspect.trace import trace
+from graphml.inspect.profile.profile import profile
+from graphml.inspect.profile.profile_table import as_json, comma_separated, markdown, table
+from graphml.inspect.profile.trace import trace
 from graphml.ir.node import Node
 from tests import golden, tiny_model
 from tests.backend_pairs import BACKENDS, PROCESSORS, in_turn
@@ -151,7 +151,7 @@ def test_numbers_that_cannot_be(tiny: Path, arguments: tuple[int, ...], says: st
 
 
 def test_a_backend_that_tells_no_times(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphml.inspect.profile.TimedProgram", int)
+    monkeypatch.setattr("graphml.inspect.profile.profile.TimedProgram", int)
     with (
         graphml.load(tiny, "cpu", threads=1) as model,
         pytest.raises(graphml.BackendError, match="'cpu': its programs do not tell"),

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from graphml.inspect.measured import Entry, Profile, Stage
-from graphml.inspect.phases import (
+from graphml.inspect.profile.measured import Entry, Profile, Stage
+from graphml.inspect.profile.phases import (
     QKV,
     Place,
 )
-from graphml.inspect.profile_table import markdown, table
+from graphml.inspect.profile.profile_table import markdown, table
 from graphml.ir.work import Work
 from tests.looped import looped
 

@@ -10,10 +10,10 @@ import pytest
 from graphml_cpu.lowering.step import Scratch, Step
 
 from graphml.compiler.options import CompileOptions
-from graphml.inspect.bisect import Bisection, bisect
-from graphml.inspect.forced import extract, forced, is_state
-from graphml.inspect.judging import Judge
-from graphml.inspect.observe import observe, restore, save
+from graphml.inspect.bisect.bisect import Bisection, bisect
+from graphml.inspect.bisect.judging import Judge
+from graphml.inspect.compare.forced import extract, forced, is_state
+from graphml.inspect.compare.observe import observe, restore, save
 from graphml.ir.node import Node
 from graphml.ir.verify import verify
 from graphml.runtime.load_options import LoadOptions

@@ -13,9 +13,9 @@ import pytest
 
 import graphml
 from graphml.backend import Device
-from graphml.inspect import profile as profile_module
 from graphml.inspect.bug_report import Sizes, report, write_zip
-from graphml.inspect.records import read_dump
+from graphml.inspect.dumps.records import read_dump
+from graphml.inspect.profile import profile as profile_module
 from graphml.ir.text import parse
 from graphml.loading import discovery
 from graphml.passes.fusion import all_ops

@@ -16,10 +16,10 @@ import pytest
 from numpy.lib import format as npy
 
 from graphml.errors import UsageError
-from graphml.inspect import repro
-from graphml.inspect.bisect import bisect, check_alike
-from graphml.inspect.judging import Judge
-from graphml.inspect.observe import observe, restore, save
+from graphml.inspect.bisect import repro
+from graphml.inspect.bisect.bisect import bisect, check_alike
+from graphml.inspect.bisect.judging import Judge
+from graphml.inspect.compare.observe import observe, restore, save
 from graphml.runtime.executor import Executor
 from tests import golden
 from tests.inspect import faults

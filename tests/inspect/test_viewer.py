@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from graphml.inspect.dumps.without_weights import describe_model
 from graphml.inspect.viewer import render
-from graphml.inspect.without_weights import describe_model
 from tests.browser import Browser
 from tests.inspect import samples
 from tests.inspect.chromium import LAYERS, Page, document, opened

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from graphml.inspect.diff import Side, both, compare
-from graphml.inspect.document import Document
-from graphml.inspect.selection import select
+from graphml.inspect.dumps.diff import Side, both, compare
+from graphml.inspect.dumps.document import Document
+from graphml.inspect.dumps.selection import select
 from graphml.inspect.viewer import render
 from tests.browser import Browser
 from tests.inspect.chromium import Page, document, opened

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from graphml.backend import Backend, Device
 from graphml.compiler.compile import compile_graph
 from graphml.compiler.options import CompileOptions
-from graphml.inspect.tolerances import makes_int8
+from graphml.inspect.compare.tolerances import makes_int8
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
 from graphml.ir.interpreter import interpret

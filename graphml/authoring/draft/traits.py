@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 from graphml.authoring.mistakes.edit import tensor_of
 from graphml.authoring.mistakes.feed_forward import activations_of
-from graphml.inspect.layers import layer_of
+from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 

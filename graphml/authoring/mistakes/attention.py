@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from graphml.authoring.mistakes.edit import Mistake, Model, Try, attribute_tries, changed, leaf
-from graphml.inspect.layers import layer_of
+from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.builder import complete, infer_type
 from graphml.ir.node import Node
 from graphml.ir.op import number

@@ -17,7 +17,7 @@ from graphml.authoring.mistakes.edit import (
     stem,
     tensor_of,
 )
-from graphml.inspect.layers import layer_of, renumbered
+from graphml.inspect.dumps.layers import layer_of, renumbered
 from graphml.ir.builder import infer_type
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isclose
 
-from graphml.inspect.layers import layer_of
+from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.builder import complete, infer_type
 from graphml.ir.dtype import F32, dtype
 from graphml.ir.graph import Graph, make_graph

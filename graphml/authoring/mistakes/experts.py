@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphml.authoring.mistakes.edit import Mistake, Model, Try, leaf, made, tensor_of
-from graphml.inspect.layers import layer_of
+from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise, linear, reduce
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from graphml.authoring.mistakes.edit import Mistake, Model, Places, Try, made, stem, tensor_of
 from graphml.authoring.mistakes.norms import like_others, normed
 from graphml.authoring.mistakes.residual import norm_ends, normed_of
-from graphml.inspect.layers import layer_of
+from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.node import Node
 from graphml.ir.shape import bound
 

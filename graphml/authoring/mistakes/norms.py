@@ -16,7 +16,7 @@ from graphml.authoring.mistakes.edit import (
     product_of,
     tensor_of,
 )
-from graphml.inspect.layers import layer_of
+from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise, norm
 from graphml.ir.shape import bound, fixed

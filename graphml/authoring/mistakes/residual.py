@@ -15,7 +15,7 @@ from graphml.authoring.mistakes.edit import (
     stem,
     tensor_of,
 )
-from graphml.inspect.layers import layer_of
+from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise

@@ -12,7 +12,7 @@ from itertools import cycle
 
 import numpy as np
 
-from graphml.inspect.tolerances import nmse
+from graphml.inspect.compare.tolerances import nmse
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
 from graphml.runtime.pinned import Room

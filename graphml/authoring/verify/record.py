@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphml.errors import UsageError
-from graphml.inspect import archive
+from graphml.inspect.compare import archive
 from graphml.ir.op import Array
 
 FORMAT = "graphml-record-1"

@@ -14,7 +14,7 @@ import numpy as np
 from graphml.authoring.mistakes.edit import Places, product_of, tensor_of
 from graphml.authoring.verify.record import Record
 from graphml.errors import UsageError
-from graphml.inspect.layers import layer_of
+from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.cell_groups import share_cells
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.graph import Graph

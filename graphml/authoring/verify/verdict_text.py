@@ -12,9 +12,9 @@ from graphml.authoring.verify.in_steps import InSteps
 from graphml.authoring.verify.record import Record
 from graphml.authoring.verify.search import Cause, Verdict
 from graphml.authoring.verify.stages import TOP, Logits
-from graphml.inspect.compare import aligned
-from graphml.inspect.layers import layer_of
-from graphml.inspect.tolerances import spans
+from graphml.inspect.compare.compare import aligned
+from graphml.inspect.compare.tolerances import spans
+from graphml.inspect.dumps.layers import layer_of
 
 MOST_UNUSED = 12
 

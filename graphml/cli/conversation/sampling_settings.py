@@ -15,7 +15,7 @@ from graphml.cli import options
 from graphml.cli.conversation.server_chat import ServerChat
 from graphml.cli.opening import seed_of
 from graphml.errors import UsageError
-from graphml.inspect.node_names import nearest
+from graphml.inspect.dumps.node_names import nearest
 from graphml.options.option_fields import Option, options_of
 from graphml.sampling import SamplingParams
 

@@ -1,0 +1,128 @@
+"""Compares two runs of a model value by value: the differences in the order of the graph.
+
+Knows observations; nothing of how they were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from graphml.inspect.compare.copies import Copied
+from graphml.inspect.compare.observe import Observation, Step
+from graphml.inspect.compare.tolerances import Difference, difference
+from graphml.inspect.dumps.document import Document, source_of
+from graphml.ir.node import Node
+from graphml.ir.ops.layout import maker
+
+LARGEST = 1e30  # in place of an infinite error, which JSON lacks
+
+
+@dataclass(frozen=True)
+class Row:
+    """A value of both runs; or of A alone, after a copy between devices and before it.
+
+    copied: that copy; source: the line that built the value.
+    """
+
+    step: str
+    node: str
+    op: str
+    other_op: str
+    dtype: str
+    shape: tuple[int, ...]
+    difference: Difference
+    copied: Copied | None = None
+    source: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "step": self.step, "node": self.node, "op": self.op, "other_op": self.other_op,
+            "dtype": self.dtype, "shape": list(self.shape), **self.difference.as_json(),
+            "copied": None if self.copied is None else asdict(self.copied),
+        }  # fmt: skip
+
+
+def compare(a: Observation, b: Observation) -> list[Row]:
+    """The rows of all values of the same name and shape in both runs, in the order of a's graphs.
+
+    A copy between a's devices is compared with the value before it: its row has the op `copy`.
+    """
+    rows = []
+    for one, other in zip(a.steps, b.steps, strict=True):
+        ops = {node.name: maker(node).op.name for node in other.graph.nodes}
+        for node in one.graph.nodes:
+            copied = one.copies.get(node.name)
+            if copied is not None:
+                rows.append(_copy_row(one, node, copied))
+                continue
+            got, wanted = one.values.get(node.name), other.values.get(node.name)
+            if got is None or wanted is None or (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
+                continue
+            rows.append(
+                Row(
+                    one.name, node.name, maker(node).op.name, ops[node.name], node.dtype.name, got.shape,
+                    difference(got, wanted),
+                )
+            )  # fmt: skip
+    return rows
+
+
+def _copy_row(step: Step, node: Node, copied: Copied) -> Row:
+    after, before = step.values[node.name], step.values[copied.value]
+    return Row(
+        step.name, node.name, "copy", "copy", node.dtype.name, after.shape, difference(after, before), copied,
+        source_of(node.source) or "",
+    )  # fmt: skip
+
+
+def with_errors(document: Document, rows: Sequence[Row]) -> Document:
+    """The document of the graph of the last step with its errors, for the viewer."""
+    own = [row for row in rows if row.step == rows[-1].step and row.copied is None]
+    errors = {row.node: min(row.difference.nmse, LARGEST) for row in own}
+    return {**document, "overlays": {**document["overlays"], "nmse": errors}}
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """A table for each step; lines of equal length."""
+    parts = []
+    for step in dict.fromkeys(row.step for row in rows):
+        own = [row for row in rows if row.step == step]
+        parts.append(f"## {step}\n\n" + aligned(_HEAD, [_cells(row) for row in own]))
+    return "\n".join(parts)
+
+
+def wrong_copies(rows: Sequence[Row]) -> str:
+    """A line for each copy between devices that changed its value."""
+    return "".join(
+        f"wrong copy in {row.step}: {row.copied.value} from {row.copied.source} to {row.copied.target}, "
+        f"built at {row.source or 'an unknown line'}\n"
+        for row in rows
+        if row.copied is not None and row.difference.nmse
+    )
+
+
+_HEAD = ("node", "op", "shape", "NMSE", "max abs", "max ULP", "median ULP", "NaN", "Inf")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    one = row.difference
+    op = row.op if row.op == row.other_op else f"{row.op} / {row.other_op}"
+    op += f" {row.copied.source} to {row.copied.target}" if row.copied is not None else ""
+    counts = (f"{a}" if a == b else f"{a} / {b}" for a, b in (one.nan, one.inf))
+    return (
+        row.node, op, "x".join(map(str, row.shape)), f"{one.nmse:.1e}", f"{one.max_abs:.1e}",
+        str(one.max_ulp), f"{one.median_ulp:.0f}", *counts,
+    )  # fmt: skip
+
+
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns are as wide as their widest cell."""
+    widths = [max(len(cells[i]) for cells in (head, *rows)) for i in range(len(head))]
+    rule = ["-" * width for width in widths]
+    return "".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |\n"
+        for cells in (head, rule, *rows)
+    )

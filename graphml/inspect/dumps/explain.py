@@ -1,0 +1,170 @@
+"""Explains one node: its source, the result of each pass and fusion, its backend and its storage.
+
+Knows documents alone, so the result is the same for a model and for a dump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from graphml.errors import UsageError
+from graphml.inspect.dumps.document import Document, Record
+from graphml.inspect.dumps.node_names import nearest, printable
+from graphml.passes.fusion import all_ops
+
+
+def explain(document: Document, name: str) -> dict[str, Any]:
+    """All facts of the document about the node called `name` after any pass; a `UsageError` if there is none.
+
+    Keys: name, source, shape and dtype, `passes` (per pass the effect on it: `made`, `kept`, `changed`,
+    `taken` into another or `gone`, with the nodes that it is or is in), `fusions` (applied, refused), `final`
+    (the backend and storage of the value, None if no node of the last graph has it), `time_us`.
+    """
+    stages = [_stage(found, name) for found in document["passes"]]
+    known = [stage for stage in stages if stage["nodes"]]
+    if not known:
+        names = {node["name"]: None for found in document["passes"] for node in found["nodes"]}
+        raise UsageError(f"--node: no node is called {name!r}; {nearest(name, names)}")
+    for before, stage in zip([None, *stages], stages, strict=False):
+        stage["became"] = _became(before, stage, name)
+    first, last = known[0]["nodes"][0], stages[-1]["nodes"]
+    log = document["fusions"]
+    return {
+        "name": name,
+        "model": document["model"],
+        "source": first["source"],
+        "dtype": first["dtype"],
+        "shape": first["shape"],
+        "layer": first["layer"],
+        "passes": stages,
+        "fusions": {
+            "applied": [one for one in log["applied"] if name in (one["node"], *one["covered"])],
+            "refused": [one for one in log["refused"] if name in (one["node"], one["at"])],
+        },
+        "final": _final(document["passes"][-1], last[0]) if last else None,
+        "time_us": _time(document, last),
+    }
+
+
+def _stage(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The node in a pass, or else the nodes that were made from it."""
+    own = [node for node in found["nodes"] if node["name"] == name]
+    taken = [node for node in found["nodes"] if name in node["origin"]]
+    return {"pass": found["name"], "nodes": own or taken}
+
+
+def _became(before: Mapping[str, Any] | None, stage: Mapping[str, Any], name: str) -> str:
+    nodes = stage["nodes"]
+    if not nodes:
+        return "gone" if before is not None and before["nodes"] else "not there yet"
+    if nodes[0]["name"] != name:
+        return "taken"
+    if before is None or not before["nodes"]:
+        return "made"
+    facts = ("op", "dtype", "shape", "inputs", "attributes")
+    return "kept" if all(before["nodes"][0][fact] == nodes[0][fact] for fact in facts) else "changed"
+
+
+def _final(found: Mapping[str, Any], node: Record) -> dict[str, Any]:
+    """The backend, storage and readers of the value."""
+    nodes: Sequence[Record] = found["nodes"]
+    readers = [other["name"] for other in nodes if node["name"] in other["inputs"]]
+    steps = {other["name"]: i for i, other in enumerate(nodes)}
+    facts = ("name", "op", "dtype", "shape", "bytes", "backend", "fallback", "buffer", "workspace")
+    return {
+        **{fact: node[fact] for fact in facts},
+        "kernels": node.get("kernels"),  # dumps of older versions have none
+        "declared": node.get("declared"),  # only of ops of one's own
+        "leaf": not node["inputs"],
+        "step": steps[node["name"]],
+        "steps": len(nodes),
+        "readers": readers,
+        "last_read": max((steps[reader] for reader in readers), default=None),
+        "outputs": [output for output, target in found["outputs"].items() if target == node["name"]],
+        "storage": _storage(node, {other["name"]: other for other in nodes}),
+    }
+
+
+def _storage(node: Record, nodes: Mapping[str, Record]) -> str:
+    """The storage of the value, in words."""
+    op = all_ops().get(node["op"])
+    if node["op"] == "weight":
+        return "in the model file, mapped"
+    if node["op"] == "state":
+        return "in the session's state"
+    if op is not None and op.is_write:
+        return f"in the session's state {node['inputs'][op.writes]}, which it changes"
+    buffer = node["buffer"]
+    if buffer is None:
+        return "not known"
+    place = f"arena, bytes {buffer['offset']} to {buffer['offset'] + buffer['size']}"
+    if op is not None and op.view:
+        return f"{place}: a view on {node['inputs'][0]}"
+    shared = [name for name in node["inputs"] if nodes[name]["buffer"] == buffer]
+    return f"{place}: in place of {shared[0]}" if shared else place
+
+
+def _time(document: Document, last: Sequence[Record]) -> float | None:
+    times = document["overlays"].get("time_us", {})
+    return next((times[node["name"]] for node in last if node["name"] in times), None)
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """The explanation as lines."""
+    rows: list[tuple[str, str]] = [("written in", found["source"] or "no line is known")]
+    for stage in found["passes"]:
+        rows.append((f"after {stage['pass']}", _stage_text(stage)))
+    fusions = found["fusions"]
+    for one in fusions["applied"]:
+        rows.append((f"fusion {one['fusion']}", f"took {', '.join(one['covered'])} into {one['node']}"))
+    for one in fusions["refused"]:
+        at = f" (at {one['at']})" if one["at"] not in (None, one["node"]) else ""
+        rows.append((f"fusion {one['fusion']}", f"refused {one['node']}: {one['reason']}{at}"))
+    final = found["final"]
+    if final is None:
+        rows.append(("at the end", "no node has this value"))
+    else:
+        if final["name"] != found["name"]:
+            rows.append(("computed in", final["name"]))
+        rows += _final_rows(final)
+        if final["declared"]:
+            rows.append(("op", final["declared"]))
+    if found["time_us"] is not None:
+        rows.append(("time", f"{found['time_us']:.3g} us"))
+    width = max(len(title) for title, _ in rows)
+    lines = [found["name"], *(f"  {title:{width}}  {said}" for title, said in rows)]
+    return "".join(f"{printable(line)}\n" for line in lines)
+
+
+def _stage_text(stage: Mapping[str, Any]) -> str:
+    said = str(stage["became"])
+    if said == "taken":
+        return f"in {'; '.join(map(_what, stage['nodes']))}"
+    if said == "kept" or not stage["nodes"]:
+        return said
+    return _what(stage["nodes"][0])
+
+
+def _what(node: Record) -> str:
+    shape = ", ".join(map(str, node["shape"]))
+    return f"{node['name']} = {node['op']}({', '.join(node['inputs'])}): {node['dtype']}[{shape}]"
+
+
+def _final_rows(final: Mapping[str, Any]) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    if final["backend"] is not None:
+        reason = f": {final['fallback']}" if final["fallback"] else ""
+        step = "" if final["leaf"] else f", step {final['step'] + 1} of {final['steps']}"
+        rows.append(("placed on", f"{final['backend']}{reason}{step}"))
+    rows += [("calls", line) for line in final["kernels"] or ()]
+    if final["bytes"]:
+        rows.append(("size", f"{final['bytes']} bytes as the device lays it out"))
+    rows.append(("stored", final["storage"]))
+    if final["workspace"] is not None:
+        rows.append(("workspace", f"{final['workspace']['size']} bytes at {final['workspace']['offset']}"))
+    until = f", the last at step {final['last_read'] + 1}" if final["readers"] else ""
+    rows.append(("read by", ", ".join(final["readers"]) + until if final["readers"] else "nobody"))
+    if final["outputs"]:
+        rows.append(("output", ", ".join(final["outputs"])))
+    return rows

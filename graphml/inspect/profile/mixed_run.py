@@ -1,0 +1,157 @@
+"""A mixed run of an engine: sequences that generate, and meanwhile two requests with one long prompt.
+
+Records the steps; knows models and engines, nothing of tables, pictures or files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Any
+
+from graphml.api.engine import Engine
+from graphml.api.model import Model
+from graphml.api.request_handle import Handle
+from graphml.errors import UsageError
+from graphml.inspect.profile.profile import N_GEN, WARM_UP_TOKENS, text_ids
+from graphml.inspect.profile.step_shares import OpTime, StepShares
+from graphml.runtime.timeline import Step
+
+SHORT = 16
+"""Ids in the prompts of the sequences that generate."""
+LONG_ARRIVES = 0.25
+"""The long prompt arrives when so much of the tokens is generated."""
+
+
+@dataclass(frozen=True)
+class RequestTimes:
+    """A request in a mixed run. arrived_s: when it was submitted, token_s: when its tokens were delivered.
+
+    sequence: its number in the steps; n_cached: ids of its prompt that blocks held. Seconds of one clock.
+    """
+
+    sequence: int
+    n_prompt: int
+    n_cached: int
+    arrived_s: float
+    token_s: tuple[float, ...]
+
+    @property
+    def first_s(self) -> float:
+        """Seconds from its arrival to its first token."""
+        return self.token_s[0] - self.arrived_s
+
+    @property
+    def gaps_s(self) -> list[float]:
+        """Seconds between its tokens."""
+        return [later - before for before, later in pairwise(self.token_s)]
+
+
+@dataclass(frozen=True)
+class MixedRun:
+    """What was run and recorded. target_s: how long a step was to take while a sequence generated.
+
+    shares: of the steps whose rows are all tokens; none of a backend whose programs cannot be timed.
+    """
+
+    model: str
+    arch: str
+    backend: str
+    n_sequences: int
+    n_prompt: int
+    n_gen: int
+    target_s: float
+    steps: Sequence[Step]
+    requests: Sequence[RequestTimes]
+    shares: Sequence[OpTime] = ()
+
+
+def mixed_run(
+    model: Model, n_sequences: int, n_prompt: int = 512, n_gen: int | None = None, target_itl_ms: float = 50.0
+) -> MixedRun:
+    """Let sequences generate n_gen tokens each (None: 64); two requests with a prompt of n_prompt ids arrive.
+
+    Both have the same prompt and arrive once a quarter of the first sequence's tokens are there: one computes
+    the prompt, the other finds its blocks. Tokens are the most likely ones; an end token ends nothing. The
+    engine has room for all; its programs are compiled and warmed up. UsageError for numbers beyond the
+    model's context and for models that have no engine.
+    """
+    n_gen = N_GEN if n_gen is None else n_gen
+    longest = max(n_prompt, SHORT) + n_gen
+    if min(n_sequences, n_prompt, n_gen) < 1:
+        raise UsageError(
+            f"wanted sequences, a prompt and tokens after it to profile; got {n_sequences} sequences, "
+            f"{n_prompt} tokens of a prompt, {n_gen} after it"
+        )
+    if longest > model.n_ctx:
+        raise UsageError(
+            f"{model.path.name}: its context of {model.n_ctx} tokens does not hold a prompt of "
+            f"{longest - n_gen} and {n_gen} after it; give fewer"
+        )
+    ids = text_ids(model, SHORT * n_sequences + n_prompt)
+    short = [ids[SHORT * i : SHORT * (i + 1)] for i in range(n_sequences)]
+    long = ids[SHORT * n_sequences :]
+    with endless_engine(model, longest, max_sequences=n_sequences + 2, target_itl_ms=target_itl_ms) as engine:
+        _warm_up(engine, [*(ids[::-1] for ids in short), long[::-1]])
+        shares = StepShares(model, n_sequences + 2)
+        with engine.timeline() as timeline, shares.recorded():
+            handles, arrived = _run(engine, model.executor.lock, short, long, n_gen)
+            results = [handle.result() for handle in handles]
+            steps = timeline.steps
+    numbers = sorted({rows.sequence for step in steps for rows in step.rows})  # as they were submitted
+    requests = [
+        RequestTimes(number, result.n_prompt, result.n_cached, at, _token_times(steps, number))
+        for number, result, at in zip(numbers, results, arrived, strict=True)
+    ]
+    return MixedRun(
+        model.path.name, model.arch, model.executor.backend.name, n_sequences, n_prompt, n_gen,
+        target_itl_ms / 1000, steps, requests,
+        shares.of([step for step in steps if step.n_rows == step.n_generating > 0]),
+    )  # fmt: skip
+
+
+def endless_engine(model: Model, n_ctx: int, **options: Any) -> Engine:
+    """An engine whose sequences never end by themselves: it has no tokenizer, so no end tokens and no text.
+
+    options: as of `Model.engine`.
+    """
+    return Engine(model.executor, None, model.n_vocab, n_ctx, **options)
+
+
+def _run(
+    engine: Engine,
+    lock: AbstractContextManager[object],
+    short: Sequence[Sequence[int]],
+    long: Sequence[int],
+    n_gen: int,
+) -> tuple[list[Handle], list[float]]:
+    """Submit everything in its time; the requests, and when each was submitted."""
+    arrived: list[float] = []
+
+    def submit(ids: Sequence[int]) -> Handle:
+        arrived.append(time.monotonic())
+        return engine.submit(ids, max_tokens=n_gen)
+
+    def together(prompts: Sequence[Sequence[int]]) -> list[Handle]:
+        with lock:  # no step runs meanwhile: on a busy machine the first could end before the last is there
+            return [submit(ids) for ids in prompts]
+
+    handles = together(short)
+    for _ in islice(handles[0], max(1, int(LONG_ARRIVES * n_gen))):
+        pass
+    return handles + together([long, long]), arrived
+
+
+def _warm_up(engine: Engine, prompts: Sequence[Sequence[int]]) -> None:
+    """Steps of every size, with prompts that the run does not have."""
+    for handle in [engine.submit(ids, max_tokens=WARM_UP_TOKENS) for ids in prompts]:
+        handle.result()
+
+
+def _token_times(steps: Sequence[Step], sequence: int) -> tuple[float, ...]:
+    return tuple(
+        step.end_s for step in steps for rows in step.rows if rows.sequence == sequence and rows.samples
+    )
