@@ -68,3 +68,6 @@ class NextLogits:
         else:
             scores.append(of_row(models, token, n_top, words))
         return token
+
+
+NOTHING_KNOWN = NextLogits()
