@@ -243,7 +243,8 @@ class Room:
     """Blocks, states and copies of states for `n_sequences` pinned sequences of at most `n_ctx` tokens each.
 
     options: how programs are compiled where a step says nothing else. alone: see `Runner`. Sequences share
-    nothing here, see `graphml.runtime.shared_room`. BackendError without the memory.
+    nothing here, see `graphml.runtime.shared_room`. is_plain: tokens see none behind them and no source text.
+    BackendError without the memory.
     """
 
     def __init__(
