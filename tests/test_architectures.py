@@ -116,12 +116,21 @@ class Models:
         self.executors.pop((model, backend, None)).close()
 
 
+def text_with_rings(executor: Executor, longest: int, n_ctx: int) -> OneText:
+    """A text whose layers with a window keep it and as many tokens more."""
+    before, executor.n_batch = executor.n_batch, longest
+    try:
+        return OneText(executor, n_ctx)
+    finally:
+        executor.n_batch = before
+
+
 class Sequence:
     """A sequence with cells of its own, whose blocks may be in any order."""
 
     def __init__(self, executor: Executor, order: list[int] | None = None) -> None:
-        self.text = OneText(executor, 128)
-        if order is not None:
+        self.text = OneText(executor, 128) if order is None else text_with_rings(executor, 128, 128)
+        if order is not None:  # of all blocks, of windows too
             self.text.sequence._table = np.array(order, np.int32)
 
     def feed(self, tokens: Any, piece: int = N_BATCH, all_logits: bool = True) -> Floats:
@@ -205,15 +214,6 @@ def fused_is_unfused(executor: Executor) -> None:
         assert nmse(got, want) <= 1e-9, f"{count} tokens"
 
 
-def text_with_rings(executor: Executor, longest: int) -> OneText:
-    """A text whose layers with a window keep it and as many tokens more."""
-    before, executor.n_batch = executor.n_batch, longest
-    try:
-        return OneText(executor, 224)
-    finally:
-        executor.n_batch = before
-
-
 @on_backends_if_causal
 def layers_with_a_window_need_no_more_than_it(executor: Executor) -> None:
     """Their cells are used again as the text goes on, which changes no bit; on GPUs once."""
@@ -222,7 +222,7 @@ def layers_with_a_window_need_no_more_than_it(executor: Executor) -> None:
     tokens, found = np.tile(TOKENS, 3), []
     singly, end = (120, 136) if executor.backend.name in GPUS else (168, 200)
     for longest in (224, executor.n_batch):
-        text = text_with_rings(executor, longest)
+        text = text_with_rings(executor, longest, 224)
         batches = (tokens[i : i + N_BATCH] for i in range(0, singly, N_BATCH))
         pieces = [*batches, *np.split(tokens[singly:end], end - singly)]
         found.append(np.concatenate([text.step(one) for one in pieces]))
@@ -275,8 +275,8 @@ def rewinding_and_going_on_is_like_going_on(executor: Executor) -> None:
     sequence = Sequence(executor)
     sequence.feed(TOKENS[:60])
     for length in (45, 3, 33, 0):
-        sequence.cache.rewind(0, min(length, sequence.cache.lengths[0]))
-        at = sequence.cache.lengths[0]
+        sequence.text.sequence.rewind(min(length, sequence.text.sequence.n_computed))
+        at = sequence.text.sequence.n_computed
         assert nmse(sequence.feed(TOKENS[at : at + 20]), plain[at : at + 20]) < 1e-10
 
 
@@ -286,7 +286,7 @@ def the_order_of_cache_blocks_does_not_matter(executor: Executor) -> None:
     plain, order = logits_of(executor), [3, 0, 2, 1]
     sequence = Sequence(executor, order)
     assert nmse(sequence.feed(TOKENS), plain) < 1e-10
-    assert list(sequence.cache.table[0, :3]) == order[:3]
+    assert sequence.text.sequence.table(96).tolist() == order[:3]
     assert nmse(Sequence(executor, order).feed_in_steps(), plain) < 1e-10
 
 

@@ -30,6 +30,7 @@ from graphml.runtime.sequence_arrays import WINDOWS, array_names, fill_sequence,
 from graphml.runtime.shared_room import session_sequence
 from graphml.runtime.tensor_file import TensorFile, write_tensors
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
+from graphml.sampling.next_logits import NOTHING_KNOWN
 
 FORMAT, VERSION = "graphml-session", 1
 OWN = IDS, SOURCE, ROW, TOP_IDS, TOP_LOGITS, CHAT = "ids", "source", "row", "top_ids", "top_logits", "chat"
@@ -213,7 +214,7 @@ def _next_of(file: TensorFile, n_vocab: int) -> NextLogits:
     if ROW in file.names:
         return NextLogits(file.array(ROW, (n_vocab,), "f4"))
     if TOP_IDS not in file.names:
-        return NextLogits()
+        return NOTHING_KNOWN
     ids = file.array(TOP_IDS, (None,), "i4")
     log_sum = file.about.get("log_sum")
     if not isinstance(log_sum, float) or not len(ids) or not 0 <= ids.min() <= ids.max() < n_vocab:

@@ -29,6 +29,7 @@ from graphml.runtime.run_ahead import Ahead
 from graphml.runtime.shared_room import session_sequence
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
 from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.next_logits import NOTHING_KNOWN
 from graphml.sampling.structured.params_structure import Structured
 from graphml.sampling.top_k_sampling import samples_without_row
 from graphml.text.tokenizer import Tokenizer
@@ -175,7 +176,8 @@ class EvaluatedSession:
         with shared as n_cached:
             self.meter.n_cached += n_cached
             work = [(sequence, evaluation.waiting[n_cached:])]
-            of_all = [(by, self.numbers)] if by is not None and self.reads_top_k(by) else ()
+            reads_top_k = by is not None and self._executor.has_top_k and self.reads_top_k(by)
+            of_all = [(by, self.numbers)] if by is not None and reads_top_k else ()
             found = evaluate(
                 work, self.n_vocab, probe.options, all_logits, of_all, take, cancelled, self._progress
             )
@@ -208,7 +210,7 @@ class EvaluatedSession:
     def sampled(self, params: SamplingParams) -> int:
         """See `Session.sample`."""
         held = self._held
-        if held.latest.next_logits.known:
+        if held.latest.next_logits is not NOTHING_KNOWN:
             self.sequence()
         latest = held.latest
         if not latest.n_tokens:

@@ -6,6 +6,7 @@ from graphml.ir.op import Array
 
 BLOCK_SIZE = 32  # cells
 MAX_CELLS = 1 << 20  # of the longest context that programs are compiled for
+TABLE_WIDTH = MAX_CELLS // BLOCK_SIZE  # blocks in a row of a program's block tables
 
 
 def cells_of(blocks: Array, positions: Array, block_size: int = BLOCK_SIZE) -> Array:

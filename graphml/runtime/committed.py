@@ -24,6 +24,7 @@ from graphml.errors import ContextFullError, UsageError
 from graphml.ir.op import Array
 from graphml.runtime.pinned import Pinned
 from graphml.sampling import NextLogits
+from graphml.sampling.next_logits import NOTHING_KNOWN
 
 Captured: TypeAlias = dict[str, Array]
 
@@ -50,7 +51,7 @@ class Commit:
     n_tokens: int = 0
     n_evaluated: int = 0
     source: tuple[int, ...] = ()
-    next_logits: NextLogits = field(default_factory=NextLogits)
+    next_logits: NextLogits = NOTHING_KNOWN
     captured: Captured = field(default_factory=dict)
     history: tuple[Captured, ...] = ()
 
@@ -72,11 +73,6 @@ class Evaluation:
         """int32, all that its sequence holds when it is done."""
         held = np.array(self.before.ids[: self.before.n_evaluated], np.int32)
         return np.concatenate([held, self.waiting])
-
-    @property
-    def n_done(self) -> int:
-        """How many tokens are evaluated when it is done."""
-        return self.before.n_evaluated + len(self.waiting)
 
 
 class Committed:
@@ -139,7 +135,7 @@ class Committed:
         del latest.ids[latest.n_tokens :]
         if sequence.n_source != len(latest.source):
             self.latest = latest = replace(
-                latest, source=(), n_tokens=0, n_evaluated=0, next_logits=NextLogits()
+                latest, source=(), n_tokens=0, n_evaluated=0, next_logits=NOTHING_KNOWN
             )
             sequence.n_source = 0
         if sequence.n_computed != latest.n_evaluated:
@@ -164,7 +160,7 @@ class Committed:
         keep_history: bool = False,
     ) -> None:
         """The evaluation is done: its ids and cells belong to the session now, and this follows them."""
-        n_done = done.n_done
+        n_done = done.before.n_evaluated + len(done.waiting)
         self._check(done.before, done.sequence.n_computed == n_done)
         found = done.before.captured if captured is None else captured
         history = (*done.before.history, found) if keep_history else done.before.history
@@ -175,14 +171,14 @@ class Committed:
 
     def append(self, token: int) -> None:
         """Add a token that is not evaluated yet."""
-        made = replace(self.latest, n_tokens=self.latest.n_tokens + 1, next_logits=NextLogits())
+        made = replace(self.latest, n_tokens=self.latest.n_tokens + 1, next_logits=NOTHING_KNOWN)
         made.ids[self.latest.n_tokens :] = [token]
         self.latest = made
 
     def evaluated(self, before: Commit, next_logits: NextLogits | None = None) -> None:
         """All tokens of `before` are in their cells now; None: what follows them is told elsewhere."""
         self._check(before, self._sequence.n_computed >= before.n_tokens)
-        known = next_logits or NextLogits()
+        known = next_logits or NOTHING_KNOWN
         self.latest = replace(before, n_evaluated=before.n_tokens, next_logits=known)
 
     def has_cells(self, n_tokens: int) -> bool:
@@ -198,7 +194,7 @@ class Committed:
         """Forget all tokens but the first `n_tokens`."""
         n_evaluated = min(self.latest.n_evaluated, n_tokens)
         self.latest = replace(
-            self.latest, n_tokens=n_tokens, n_evaluated=n_evaluated, next_logits=NextLogits()
+            self.latest, n_tokens=n_tokens, n_evaluated=n_evaluated, next_logits=NOTHING_KNOWN
         )
         self.rolled_back()
 
@@ -216,7 +212,7 @@ class Committed:
         ids = before.ids[:keep] + before.ids[keep + drop : before.n_tokens]
         n_evaluated = min(keep, before.n_evaluated)
         self.latest = cut = replace(
-            before, ids=ids, n_tokens=n_tokens, n_evaluated=n_evaluated, next_logits=NextLogits()
+            before, ids=ids, n_tokens=n_tokens, n_evaluated=n_evaluated, next_logits=NOTHING_KNOWN
         )
         if later:
             sequence.move_down(keep + drop, later, drop)
@@ -227,12 +223,12 @@ class Committed:
     def last_waits(self) -> Pinned:
         """Have the last token evaluated once more: what followed it is gone."""
         n_evaluated = min(self.latest.n_evaluated, self.latest.n_tokens - 1)
-        self.latest = replace(self.latest, n_evaluated=n_evaluated, next_logits=NextLogits())
+        self.latest = replace(self.latest, n_evaluated=n_evaluated, next_logits=NOTHING_KNOWN)
         return self.rolled_back()
 
     def begin_source(self) -> tuple[Commit, Pinned]:
         """Forget all tokens and the source text, since an encoder reads another one."""
-        self.latest = replace(self.latest, source=(), n_tokens=0, n_evaluated=0, next_logits=NextLogits())
+        self.latest = replace(self.latest, source=(), n_tokens=0, n_evaluated=0, next_logits=NOTHING_KNOWN)
         sequence = self.rolled_back()
         return self.latest, sequence
 

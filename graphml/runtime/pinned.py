@@ -243,7 +243,8 @@ class Room:
     """Blocks, states and copies of states for `n_sequences` pinned sequences of at most `n_ctx` tokens each.
 
     options: how programs are compiled where a step says nothing else. alone: see `Runner`. Sequences share
-    nothing here, see `graphml.runtime.shared_room`. BackendError without the memory.
+    nothing here, see `graphml.runtime.shared_room`. is_plain: tokens see none behind them and no source text.
+    BackendError without the memory.
     """
 
     def __init__(
@@ -307,7 +308,7 @@ class Room:
                 for sequence, rows in rows_of.items():
                     are_right.append(sequence.append(rows.count))
                 self.runner.run(plan, read)
-                for sequence, is_right in zip(rows_of, are_right, strict=True):
+                for sequence, is_right in zip(rows_of, are_right, strict=True) if self.copies else ():
                     sequence.was_computed(is_right)
             except BaseException:
                 for sequence, rows in rows_of.items():
@@ -336,22 +337,15 @@ class Room:
     def settle(self, slot: int) -> None:
         """What an interrupted thread has left of a sequence is over."""
 
-    def step(
-        self,
-        ids: Mapping[Pinned, Array],
-        all_logits: bool = False,
-        options: CompileOptions | None = None,
-        name: str = "",
-    ) -> Array:
-        """Append ids to sequences in one step: an output of the program, by name, the caller's own.
+    def step(self, ids: Mapping[Pinned, Array], all_logits: bool = False) -> Array:
+        """Append ids to sequences in one step: what the program gives, the caller's own.
 
-        "": the logits, or embeddings, of each sequence's last id, or of all, in the order of `ids`.
+        That is logits, or embeddings, of each sequence's last id, or of all, in the order of `ids`.
         """
         executor, copies = self.executor, list[Array]()
         count = sum(map(len, ids.values()))
         if not 0 < count <= executor.n_batch or not all(map(len, ids.values())):
             raise UsageError(f"step: wanted 1 to {executor.n_batch} ids, some of each sequence; got {count}")
-        output = name or executor.architecture.output
         rows = {one: one.rows(some, len(some) if all_logits else 1) for one, some in ids.items()}
-        self.run(rows, lambda outputs: copies.append(outputs[output].copy()), options)
+        self.run(rows, lambda outputs: copies.append(outputs[executor.architecture.output].copy()))
         return copies[0]

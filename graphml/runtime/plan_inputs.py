@@ -11,12 +11,12 @@ import numpy as np
 
 from graphml.compiler.options import CompileOptions
 from graphml.ir.cell_groups import CellGroup
-from graphml.ir.cells import BLOCK_SIZE, cells_of
+from graphml.ir.cells import BLOCK_SIZE, TABLE_WIDTH, cells_of
 from graphml.ir.op import Array
 from graphml.passes.lora import FACTORS
 from graphml.runtime.plan_sources import show_sources
 from graphml.runtime.request_adapters import RequestAdapters
-from graphml.runtime.step_inputs import table_width, write, write_blocks
+from graphml.runtime.step_inputs import write, write_blocks
 from graphml.runtime.step_plan import StepPlan
 from graphml.runtime.window_blocks import WindowBlocks
 from graphml.runtime.window_ring import WindowRing
@@ -93,4 +93,4 @@ class PlanInputs:
         if "source_lengths" in feed:
             show_sources(feed, plan)
         sizes = self.sizes | {"S": 1} if alone else self.sizes
-        return {"T": row, "O": len(given["output_rows"]), "B": table_width(feed), **sizes}
+        return {"T": row, "O": len(given["output_rows"]), "B": TABLE_WIDTH, **sizes}

@@ -12,7 +12,7 @@ import numpy as np
 from graphml.backend import State
 from graphml.compiler.compile import Compiled
 from graphml.errors import UsageError
-from graphml.ir.cells import BLOCK_SIZE, cells_of
+from graphml.ir.cells import BLOCK_SIZE, TABLE_WIDTH, cells_of
 from graphml.ir.op import Array
 from graphml.runtime.executor import Executor
 from graphml.runtime.step_inputs import write, write_blocks, write_factors
@@ -59,9 +59,8 @@ def read_sources(executor: Executor, plan: StepPlan, state: State, n_cells: int,
     }
     write(feed, given)
     write_factors(feed, executor.options, count)
-    n_columns = feed["block_table"].shape[1] if "block_table" in feed else 0
     executor.n_steps += 1
-    program.run({"T": count, "O": count, "S": max_sequences, "B": n_columns, "C": n_cells}, state)
+    program.run({"T": count, "O": count, "S": max_sequences, "B": TABLE_WIDTH, "C": n_cells}, state)
 
 
 def show_sources(feed: Mapping[str, Array], plan: StepPlan) -> None:

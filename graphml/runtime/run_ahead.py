@@ -12,25 +12,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphml.compiler.options import CompileOptions
-from graphml.compiler.top_k_outputs import OF_ROW, SAMPLED, TOP_K, TOP_K_IDS, TOP_K_LOGITS
+from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.runtime.committed import Committed
 from graphml.runtime.computed_plan import BegunPlan
 from graphml.runtime.pinned import Pinned
-from graphml.runtime.sampled_rows import device_settings_of, top_k_of
+from graphml.runtime.sampled_rows import ahead_outputs, device_settings_of, top_k_of
 from graphml.runtime.step_plan import Rows, StepPlan
 from graphml.sampling import (
-    Enough,
     PeekableRandom,
     SamplingParams,
     device_samples_row,
-    device_settings,
     flaw_of,
     sampler_of,
-    top_k_enough,
 )
 
-_WITH_ROW = (TOP_K_IDS, TOP_K_LOGITS, "logits")
-"""Where the top-k may not be enough to sample, the row is read too: else its step would run once more."""
 _ROWS_AFTER_EDGE = 8
 """So many steps give their rows along after a number that was too near to an edge to sample by: the flatter a
 distribution is, the more edges it has, and the next is like it."""
@@ -39,7 +34,8 @@ distribution is, the more edges it has, and the next is like it."""
 class Ahead:
     """The steps of one generation. Nothing is submitted ahead at first.
 
-    ready: whether the device sampled the latest token too; if not, the next is better sampled from the row.
+    outputs: what is read of each. ready: whether the device sampled the latest token too; if not, the next is
+    better sampled from the row.
     """
 
     def __init__(
@@ -49,15 +45,12 @@ class Ahead:
         params: SamplingParams,
         numbers: PeekableRandom,
         n_vocab: int,
+        outputs: tuple[str, ...],
     ) -> None:
         sequence.samples_by(params, numbers)
         self._sequence, self._runner, self._options = sequence, sequence.room.runner, options
         self._params, self._numbers, self._n_vocab = params, numbers, n_vocab
-        self._of_row = device_samples_row(params)
-        self._outputs: tuple[str, ...] = (SAMPLED, OF_ROW)
-        if not params.greedy and not self._of_row:
-            always = top_k_enough(params, TOP_K) is Enough.ALWAYS
-            self._outputs += (TOP_K_IDS, TOP_K_LOGITS) if always else _WITH_ROW
+        self._of_row, self._outputs = device_samples_row(params), outputs
         self._rows_along = 0
         self._next: BegunPlan | None = None
         self.ready = True
@@ -127,11 +120,9 @@ def steps_ahead(
     None also where values are captured, which are read at every step, and for recurrent models, whose state
     cannot be rolled back.
     """
-    executor = sequence.room.executor
-    if not executor.has_top_k or options.keep or device_settings(params, 0.0, TOP_K) is None:
-        return None
-    if executor.recurrent:
+    executor, outputs = sequence.room.executor, ahead_outputs(params)
+    if not executor.has_top_k or options.keep or outputs is None or executor.recurrent:
         return None
     if sequence.room.runner.pinned_program(1, sequence.room.n_sequences, False, options).ahead is None:
         return None
-    return Ahead(sequence, options, params, numbers, n_vocab)
+    return Ahead(sequence, options, params, numbers, n_vocab, outputs)

@@ -234,8 +234,10 @@ class Runner:
         if not plan.rows:
             return Computed([], time.perf_counter() - start, pooled=pooled)
         options = plan.options or self._adapters.of(plan)
-        reading = [rows for rows in plan.rows if (drafts := rows.sequence.drafts) and drafts.reads_hidden]
-        if reading:
+        shows = read is None and any(
+            rows.sequence.drafts is not None and rows.sequence.drafts.reads_hidden for rows in plan.rows
+        )
+        if shows:
             options = replace(options or executor.options, hidden=True)
         alone = self.alone and len(plan.rows) == 1
         program = self._program_of(plan, options, alone).program
@@ -244,18 +246,19 @@ class Runner:
             write_settings(program.inputs, plan.sampled)
             write_draft_settings(program.inputs, plan.drafted)
         executor.n_steps += 1
-        if read is not None:
-            read(program.run(dims, self.state))
-            return Computed([], time.perf_counter() - start)
-        masks_ready = begin_masks(plan.sampled.values())
+        masks_ready = begin_masks(plan.sampled.values()) if read is None else None
         try:
             outputs = program.run(dims, self.state)
         finally:
-            masks_ready()
+            if masks_ready is not None:
+                masks_ready()
         for rows in plan.rows:
             if rows.keep is not None and self._copies is not None:
                 self._copies.keep(rows.sequence.slot, rows.keep)
-        if reading:
+        if read is not None:
+            read(outputs)
+            return Computed([], time.perf_counter() - start, pooled=pooled)
+        if shows:
             show_hidden(outputs, plan)
         tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path, self._top_rows)
         failed = keep_scores(outputs, plan, executor.file.path)

@@ -51,14 +51,26 @@ needed and not among the outputs."""
 _LONG = 65_536
 """Logits of a row from which on threads gain more than they wait for each other."""
 AHEAD_OUTPUTS = (SAMPLED, OF_ROW, TOP_K_IDS, TOP_K_LOGITS)
-"""What is read of a step that is submitted before the one before it was read."""
+"""What is read at most of a step of an engine that is submitted before the one before it was read."""
+
+
+def ahead_outputs(params: SamplingParams) -> tuple[str, ...] | None:
+    """What is read of a step that is submitted before the one before it was read, to check what is sampled.
+
+    None where the device does not sample by these parameters. With the logits where the top k may not be
+    enough: else the step would run once more.
+    """
+    if device_settings(params, 0.0, TOP_K) is None:
+        return None
+    if params.greedy or device_samples_row(params):
+        return AHEAD_OUTPUTS[:2]
+    always = top_k_enough(params, TOP_K) is Enough.ALWAYS
+    return AHEAD_OUTPUTS if always else (*AHEAD_OUTPUTS, "logits")
 
 
 def samples_ahead(params: SamplingParams) -> bool:
     """Whether the device samples by these parameters, and the host hardly ever needs a whole row to check."""
-    if device_settings(params, 0.0, TOP_K) is None:
-        return False
-    return params.greedy or device_samples_row(params) or top_k_enough(params, TOP_K) is Enough.ALWAYS
+    return "logits" not in (ahead_outputs(params) or ["logits"])
 
 
 def top_k_of(

@@ -38,14 +38,6 @@ def write_blocks(feed: Mapping[str, Array], name: str, sequence: int, blocks: Ar
         feed[name][sequence, : len(blocks)] = blocks
 
 
-def table_width(feed: Mapping[str, Array]) -> int:
-    """How many blocks a row of the graph's block tables has; 0 without any."""
-    for name, array in feed.items():  # no generator: an interrupt that meets its end would be lost
-        if name.startswith("block_table"):
-            return int(array.shape[1])
-    return 0
-
-
 def output_rows(counts: Array, which: str) -> Array:
     """The numbers of the output rows of sequences that have so many each."""
     ends = np.cumsum(counts, dtype=np.int32)

@@ -44,7 +44,7 @@ class NextLogits:
             token = sampler_of(params).sample_top_k(self._top, numbers)
             if token is not None:
                 return token
-        row = self.whole_row()
+        row = self.whole_row() if self.row is None else self.row
         if row is None:
             return None
         return sampler_of(params).sample(row, history, numbers)
@@ -68,3 +68,6 @@ class NextLogits:
         else:
             scores.append(of_row(models, token, n_top, words))
         return token
+
+
+NOTHING_KNOWN = NextLogits()

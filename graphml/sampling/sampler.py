@@ -103,7 +103,8 @@ class Sampler:
         Greedy params use no number of the generator, all others one per token, and one more for XTC.
         Raises UsageError for logits of another shape, NaN or +inf among them, or no token left to choose.
         """
-        return self.sample_and_left(logits, history, generator)[0]
+        run = _Run(self, len(logits), history, generator)
+        return run.choose(self._last(logits, run))
 
     def sample_and_left(
         self, logits: Floats, history: Sequence[int], generator: Numbers
