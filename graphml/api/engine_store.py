@@ -13,7 +13,8 @@ from pathlib import Path
 import graphml
 from graphml.errors import UsageError
 from graphml.options.argument_checks import path_of, whole_number
-from graphml.runtime.block_files import BlockFiles, Row
+from graphml.runtime.block_files import BlockFiles
+from graphml.runtime.state_rows import Row
 from graphml.runtime.block_store import BlockStore
 from graphml.runtime.checkpoints import STATES
 from graphml.runtime.executor import Executor

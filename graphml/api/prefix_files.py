@@ -16,14 +16,14 @@ from graphml.errors import BackendError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.op import Array
 from graphml.runtime.block_content import CELLS
-from graphml.runtime.block_files import Row
+from graphml.runtime.state_rows import Row
 from graphml.runtime.checkpoints import STATES
 from graphml.runtime.executor import Executor
 from graphml.runtime.moved_prefix import MovedPrefix, PrefixParts, Rows
 from graphml.runtime.runner import Runner
 from graphml.runtime.source_blocks import SOURCE
 from graphml.runtime.step_loop import StepLoop
-from graphml.runtime.tensor_file import TensorFile, write_tensors
+from graphml.weights.tensor_file import TensorFile, write_tensors
 
 FORMAT, VERSION = "graphml-prefix", 1
 TOKENS, CELLS_FOLDER = "tokens", "cells/"

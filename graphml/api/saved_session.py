@@ -28,7 +28,7 @@ from graphml.runtime.model_code import own_code_of
 from graphml.runtime.pinned import Pinned
 from graphml.runtime.sequence_arrays import WINDOWS, array_names, fill_sequence, sequence_arrays
 from graphml.runtime.shared_room import session_sequence
-from graphml.runtime.tensor_file import TensorFile, write_tensors
+from graphml.weights.tensor_file import TensorFile, write_tensors
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
 from graphml.sampling.next_logits import NOTHING_KNOWN
 

@@ -26,7 +26,8 @@ import numpy as np
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.runtime.block_content import Part
-from graphml.runtime.tensor_file import TensorFile, write_tensors
+from graphml.weights.tensor_file import TensorFile, write_tensors
+from graphml.runtime.state_rows import Row
 from graphml.system.replaced_file import remove_stale, replacing
 
 MARK, FORMAT, VERSION = "graphml-store.json", "graphml-store", 1
@@ -34,14 +35,6 @@ SUFFIX = ".safetensors"
 OWN_FOLDER, OWN_FILE = re.compile("[0-9a-f]{24}"), re.compile(r"[0-9a-f]*(\.[a-z0-9_]+)?\.safetensors")
 TOKENS, CELLS = "tokens", "cells/"
 KEEP = 0.9  # of the most bytes is left when files are removed
-
-
-@dataclass(frozen=True)
-class Row:
-    """Of one array of a part: its shape, with a block's cells first, and its dtype in NumPy."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.generic]
 
 
 class BlockFiles:

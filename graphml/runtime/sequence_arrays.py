@@ -22,7 +22,7 @@ CELLS, WINDOWS, SOURCE, SEQUENCE = "cells/", "windows/", "source/", "sequence/"
 
 
 class Arrays(Protocol):
-    """Where arrays are read from; see `graphml.runtime.tensor_file.TensorFile`."""
+    """Where arrays are read from; see `graphml.weights.tensor_file.TensorFile`."""
 
     def array(self, name: str, shape: tuple[int | None, ...], dtype: np.dtype[Any] | str) -> Array:
         """An array of this shape and dtype, or an error."""

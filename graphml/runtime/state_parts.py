@@ -15,7 +15,7 @@ from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.runtime.block_content import CELLS
-from graphml.runtime.block_files import Row
+from graphml.runtime.state_rows import Row
 from graphml.runtime.checkpoints import STATES
 from graphml.runtime.source_blocks import SOURCE
 from graphml.runtime.state_rows import held_rows, read_rows, state_names, write_rows

@@ -20,6 +20,14 @@ from graphml.ir.shape import Symbol, resolve
 
 
 @dataclass(frozen=True)
+class Row:
+    """Of one array of a part: its shape, with a block's cells first, and its dtype in NumPy."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+
+@dataclass(frozen=True)
 class StateNames:
     """cells: states with a row for each cell (keys, values); sequences: those with one for each sequence.
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 import graphml
 from graphml.errors import UsageError
-from graphml.runtime.tensor_file import TensorFile, write_tensors
+from graphml.weights.tensor_file import TensorFile, write_tensors
 from tests.sample_models import MODELS, write_model
 
 IDS = [i * 7 % 80 for i in range(150)]

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 import graphml
 from graphml import Chat, SamplingParams
 from graphml.cli.main import app
-from graphml.runtime.tensor_file import write_tensors
+from graphml.weights.tensor_file import write_tensors
 from tests import tiny_model
 
 WARM = SamplingParams(

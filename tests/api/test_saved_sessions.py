@@ -172,7 +172,7 @@ def rewritten(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], Non
         said = json.loads(file.metadata()["graphml"])
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     change(said["about"], arrays)
-    from graphml.runtime.tensor_file import write_tensors
+    from graphml.weights.tensor_file import write_tensors
 
     write_tensors(path, said["about"], arrays)
 

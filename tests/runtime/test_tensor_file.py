@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 
-from graphml.runtime.tensor_file import TensorFile, write_tensors
+from graphml.weights.tensor_file import TensorFile, write_tensors
 
 
 def test_what_the_library_leaves_is_gone_and_the_file_as_it_was(
