@@ -28,8 +28,8 @@ import numpy as np
 import graphml
 from graphml.errors import GraphmlError
 from graphml.loading import discovery
-from graphml.runtime import begun_masks, runner
-from graphml.runtime.step_loop import StepLoop
+from graphml.runtime.loop.step_loop import StepLoop
+from graphml.runtime.steps import begun_masks, runner
 from graphml.sampling import SamplingParams, score_order
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sampler import make_sampler

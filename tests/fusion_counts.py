@@ -12,8 +12,8 @@ from pathlib import Path
 from graphml.ir.graph import Graph
 from graphml.ir.verify import verify
 from graphml.passes.fusion import fuse, fusions
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 
 FILE = Path(__file__).parent / "data" / "fusions" / "counts.json"
 HOW = "if this is meant, run: python -m tests.fusion_counts"

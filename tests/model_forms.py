@@ -21,8 +21,8 @@ from graphml.compiler.options import DEFAULT
 from graphml.ir.node import Node
 from graphml.loading import discovery
 from graphml.passes.pipeline import apply_passes
-from graphml.runtime.model_graphs import ModelGraphs
-from graphml.runtime.open_executor import read_architecture
+from graphml.runtime.programs.model_graphs import ModelGraphs
+from graphml.runtime.programs.open_executor import read_architecture
 from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.metadata import stored
 from tests import golden

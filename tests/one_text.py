@@ -8,10 +8,10 @@ import numpy as np
 
 from graphml.compiler.options import CompileOptions
 from graphml.ir.op import Array, Floats
-from graphml.runtime.executor import Executor
-from graphml.runtime.pinned import Room
-from graphml.runtime.runner import Runner
-from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.plans.step_plan import StepPlan
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.sessions.pinned import Room
+from graphml.runtime.steps.runner import Runner
 
 
 class OneText:

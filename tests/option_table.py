@@ -23,7 +23,7 @@ from graphml.bench.bench_options import (
     SettingOptions,
 )
 from graphml.options.option_fields import POSITIVE, Option, Real, Whole, default_of
-from graphml.runtime.load_options import LoadOptions
+from graphml.runtime.programs.load_options import LoadOptions
 from graphml.sampling import SamplingParams
 from graphml.settings import Setting
 

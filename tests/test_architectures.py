@@ -16,16 +16,16 @@ from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.verify import verify
 from graphml.loading import discovery
 from graphml.passes.fusion import fusions
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.checkpoints import Checkpoints
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
-from graphml.runtime.pinned import Room
-from graphml.runtime.request import Request
-from graphml.runtime.runner import Runner
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.sequence import Sequence as RunningSequence
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence as RunningSequence
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.plans.checkpoints import Checkpoints
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
+from graphml.runtime.sessions.pinned import Room
+from graphml.runtime.steps.runner import Runner
 from tests import fusion_counts
 from tests.backend_pairs import BACKENDS, GPUS, in_turn
 from tests.golden import Floats, nmse

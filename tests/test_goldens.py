@@ -20,9 +20,9 @@ from graphml.ir.text import parse, write
 from graphml.loading import discovery
 from graphml.passes.fusion import all_ops
 from graphml.passes.plan import plan_memory
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests import fusion_counts, golden, transformers_records
 from tests.backend_pairs import BACKENDS, GPUS, by_forms
 from tests.compiler.parted import NO_KERNEL

@@ -10,16 +10,16 @@ import pytest
 import graphml
 from graphml.errors import BackendError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.drafting import DRAFT_ROWS
-from graphml.runtime.evaluation import drafted_logits
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
-from graphml.runtime.request import Request
-from graphml.runtime.runner import Runner
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.sequence import Sequence
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.drafting import DRAFT_ROWS
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
+from graphml.runtime.sessions.evaluation import drafted_logits
+from graphml.runtime.steps.runner import Runner
 from tests import golden
 from tests.golden import Floats
 from tests.model_forms import distinct

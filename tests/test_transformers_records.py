@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from graphml.loading import discovery
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests import golden
 from tests.backend_pairs import by_forms
 from tests.golden import Floats, nmse

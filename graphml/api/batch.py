@@ -18,9 +18,9 @@ from graphml.api.tokens import Ids, Token, checked_ids
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.options.argument_checks import items_of
-from graphml.runtime.committed import Evaluation
-from graphml.runtime.evaluation import evaluate
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.sessions.committed import Evaluation
+from graphml.runtime.sessions.evaluation import evaluate
 from graphml.sampling import NextLogits, SamplingParams, TopK, checked_params
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """Beam search of a model: arguments are checked, blocks and programs are there for it, ids become texts.
 
-Knows how the parts fit together; the search is `graphml.runtime.beams`'.
+Knows how the parts fit together; the search is `graphml.runtime.sessions.beams`'.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from graphml.errors import ContextFullError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.options.argument_checks import whole_number
 from graphml.options.option_fields import Real, Whole
-from graphml.runtime.beams import NEVER, BeamSearch, BeamSettings, blocks_for
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.executor import Executor
-from graphml.runtime.runner import Runner
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.sessions.beams import NEVER, BeamSearch, BeamSettings, blocks_for
+from graphml.runtime.steps.runner import Runner
 
 MOST_BEAMS = 128
 

@@ -19,7 +19,7 @@ from graphml.ir.op import Array
 from graphml.ir.shape import Symbol
 from graphml.options.argument_checks import items_of, mapping_of, text_of
 from graphml.passes.patch import Function, Patch, patch, values
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 
 Patterns: TypeAlias = str | Sequence[str]
 Patches: TypeAlias = Mapping[str, Function]

@@ -24,7 +24,7 @@ from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, Confirm, calls_of, ch
 from graphml.api.tools import tools_of
 from graphml.errors import ContextFullError, UsageError
 from graphml.options.argument_checks import count_or_none, mapping_of, text_of
-from graphml.runtime.overflow import Overflow
+from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams
 from graphml.text.answers import ContentDelta, Event
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphml.errors import ContextFullError
-from graphml.runtime.overflow import Overflow
+from graphml.runtime.blocks.overflow import Overflow
 from graphml.text.messages import Message
 
 

@@ -19,8 +19,8 @@ from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 from graphml.loading import fetch
 from graphml.options.argument_checks import whole_number
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import choose_backend, open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import choose_backend, open_executor
 
 
 def compile(

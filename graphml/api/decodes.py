@@ -7,7 +7,7 @@ from typing import Protocol
 
 from graphml.api.engine import Engine
 from graphml.api.session import Session
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 from graphml.text.tokenizer import Tokenizer
 
 

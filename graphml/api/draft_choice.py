@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from graphml.api.draft_model import DraftModel
 from graphml.errors import UsageError
-from graphml.runtime.draft_steps import check_drafts, takes_drafts
-from graphml.runtime.drafting import Drafter, Drafts, NgramDrafter
-from graphml.runtime.executor import Executor
-from graphml.runtime.prediction_head import check_head, prediction_head
+from graphml.runtime.blocks.drafting import Drafter, Drafts, NgramDrafter
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.sessions.prediction_head import check_head, prediction_head
+from graphml.runtime.steps.draft_steps import check_drafts, takes_drafts
 from graphml.sampling import SamplingParams
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from graphml.ir.op import Array
-from graphml.runtime.drafting import Drafter, Proposal, greedy_draft
+from graphml.runtime.blocks.drafting import Drafter, Proposal, greedy_draft
 from graphml.text.tokenizer import Tokenizer
 
 

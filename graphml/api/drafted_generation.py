@@ -14,10 +14,10 @@ import numpy as np
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.errors import UsageError
 from graphml.ir.op import Array, Floats
-from graphml.runtime.draft_steps import draft_program
-from graphml.runtime.drafting import DRAFT_ROWS, MOST_AGAIN, Drafts, StepTimes, draft_lengths
-from graphml.runtime.evaluation import drafted_logits
-from graphml.runtime.model_graphs import HIDDEN
+from graphml.runtime.blocks.drafting import DRAFT_ROWS, MOST_AGAIN, Drafts, StepTimes, draft_lengths
+from graphml.runtime.programs.model_graphs import HIDDEN
+from graphml.runtime.sessions.evaluation import drafted_logits
+from graphml.runtime.steps.draft_steps import draft_program
 from graphml.sampling import NextLogits, SamplingParams
 
 

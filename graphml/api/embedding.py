@@ -16,7 +16,7 @@ from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.loading.pooling import POOLINGS
 from graphml.options.argument_checks import items_of, text_of
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 from graphml.text.tokenizer import Tokenizer
 
 

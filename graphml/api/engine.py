@@ -29,16 +29,16 @@ from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.options.argument_checks import seed_or_random, whole_number
-from graphml.runtime.adapter_options import Scaled
-from graphml.runtime.cell_mover import check_shifts
-from graphml.runtime.engine_snapshot import EngineSnapshot, snapshot
-from graphml.runtime.executor import Executor
-from graphml.runtime.guidance import Guidance
-from graphml.runtime.overflow import Overflow
-from graphml.runtime.request import Request, extra_of
-from graphml.runtime.sequence import Sequence as RunningSequence
-from graphml.runtime.stored_prefixes import StoredPrefixes
-from graphml.runtime.timeline import LIMIT, Timeline
+from graphml.runtime.blocks.overflow import Overflow
+from graphml.runtime.blocks.request import Request, extra_of
+from graphml.runtime.blocks.sequence import Sequence as RunningSequence
+from graphml.runtime.loop.engine_snapshot import EngineSnapshot, snapshot
+from graphml.runtime.loop.timeline import LIMIT, Timeline
+from graphml.runtime.programs.adapter_options import Scaled
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.steps.cell_mover import check_shifts
+from graphml.runtime.steps.guidance import Guidance
+from graphml.runtime.store.stored_prefixes import StoredPrefixes
 from graphml.sampling import SamplingParams, checked_params
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import matcher_of

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from graphml.backend import MemoryDevice
 from graphml.errors import UsageError
 from graphml.ir.cells import BLOCK_SIZE, MAX_CELLS
-from graphml.runtime.executor import Executor
-from graphml.runtime.memory_needed import state_bytes
-from graphml.runtime.prediction_head import HEAD_CELLS, head_cell_bytes
-from graphml.runtime.window_blocks import WindowRoom
+from graphml.runtime.blocks.window_blocks import WindowRoom
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.memory_needed import state_bytes
+from graphml.runtime.sessions.prediction_head import HEAD_CELLS, head_cell_bytes
 from graphml.system.pages import free_memory
 
 DEFAULT_SHARE = 0.5

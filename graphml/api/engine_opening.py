@@ -11,15 +11,15 @@ from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_ro
 from graphml.errors import UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.options.argument_checks import whole_number
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.checkpoints import Checkpoints
-from graphml.runtime.drafting import DRAFT_ROWS
-from graphml.runtime.executor import Executor
-from graphml.runtime.runner import Runner
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.step_budget import StepBudget
-from graphml.runtime.step_loop import StepLoop
-from graphml.runtime.window_blocks import WindowBlocks
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.drafting import DRAFT_ROWS
+from graphml.runtime.blocks.window_blocks import WindowBlocks
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.loop.step_budget import StepBudget
+from graphml.runtime.loop.step_loop import StepLoop
+from graphml.runtime.plans.checkpoints import Checkpoints
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.steps.runner import Runner
 
 MAX_SEQUENCES = 8
 

@@ -18,11 +18,11 @@ from graphml.errors import TokenizerError, UsageError
 from graphml.ir.op import Array
 from graphml.options.argument_checks import count_or_none, whole_number
 from graphml.options.option_fields import Real
-from graphml.runtime.adapter_options import Scaled, applied_adapters, applied_by_model
-from graphml.runtime.executor import Executor
-from graphml.runtime.overflow import Overflow
-from graphml.runtime.plan_sources import check_source
-from graphml.runtime.request import Applied, Request, extra_of
+from graphml.runtime.blocks.overflow import Overflow
+from graphml.runtime.blocks.request import Applied, Request, extra_of
+from graphml.runtime.plans.plan_sources import check_source
+from graphml.runtime.programs.adapter_options import Scaled, applied_adapters, applied_by_model
+from graphml.runtime.programs.executor import Executor
 from graphml.sampling import SamplingParams
 from graphml.text.tokenizer import Tokenizer
 

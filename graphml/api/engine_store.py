@@ -13,12 +13,12 @@ from pathlib import Path
 import graphml
 from graphml.errors import UsageError
 from graphml.options.argument_checks import path_of, whole_number
-from graphml.runtime.block_files import BlockFiles
-from graphml.runtime.state_rows import Row
-from graphml.runtime.block_store import BlockStore
-from graphml.runtime.checkpoints import STATES
-from graphml.runtime.executor import Executor
-from graphml.runtime.model_code import code_of
+from graphml.runtime.blocks.state_rows import Row
+from graphml.runtime.plans.checkpoints import STATES
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.store.block_files import BlockFiles
+from graphml.runtime.store.block_store import BlockStore
+from graphml.runtime.store.model_code import code_of
 
 LOG = logging.getLogger(__name__)
 DEFAULT_BYTES = 8 << 30

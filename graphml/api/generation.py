@@ -17,10 +17,10 @@ from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.options.argument_checks import count_or_none
-from graphml.runtime.cell_mover import check_shifts
-from graphml.runtime.committed import check_room
-from graphml.runtime.overflow import Overflow, n_dropped
-from graphml.runtime.run_ahead import steps_ahead
+from graphml.runtime.blocks.overflow import Overflow, n_dropped
+from graphml.runtime.sessions.committed import check_room
+from graphml.runtime.sessions.run_ahead import steps_ahead
+from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.sampling import SamplingParams
 from graphml.sampling.structured.params_structure import Structured
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from graphml.api.tokens import Ids
 from graphml.compiler.options import CompileOptions
-from graphml.runtime.adapter_options import invoked_at
-from graphml.runtime.pinned import Pinned
+from graphml.runtime.programs.adapter_options import invoked_at
+from graphml.runtime.sessions.pinned import Pinned
 
 
 class Adapted(Protocol):

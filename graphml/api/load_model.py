@@ -15,11 +15,11 @@ from graphml.api.model import Model
 from graphml.backend import Progress
 from graphml.loading import fetch
 from graphml.options.argument_checks import progress_of
-from graphml.runtime.adapter_options import Layers, Scaled
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.memory_needed import read_ahead
-from graphml.runtime.metadata_overrides import check_read
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.adapter_options import Layers, Scaled
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.memory_needed import read_ahead
+from graphml.runtime.programs.metadata_overrides import check_read
+from graphml.runtime.programs.open_executor import open_executor
 from graphml.text.chat_template import template_text
 
 AnyPath = str | os.PathLike[str]

@@ -31,12 +31,12 @@ from graphml.ir.cells import MAX_CELLS
 from graphml.loading.architecture import EMBEDDING
 from graphml.options.argument_checks import items_of, whole_number
 from graphml.options.option_fields import Whole
-from graphml.runtime.adapter_options import Layers, Scaled, with_adapters, with_control
-from graphml.runtime.cell_mover import check_shifts
-from graphml.runtime.committed import Committed
-from graphml.runtime.executor import Executor
-from graphml.runtime.overflow import Overflow
-from graphml.runtime.pinned import Room
+from graphml.runtime.blocks.overflow import Overflow
+from graphml.runtime.programs.adapter_options import Layers, Scaled, with_adapters, with_control
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.sessions.committed import Committed
+from graphml.runtime.sessions.pinned import Room
+from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.sampling import SamplingParams
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import atexit
 import weakref
 
-from graphml.runtime.step_loop import StepLoop
+from graphml.runtime.loop.step_loop import StepLoop
 
 _OPEN: weakref.WeakSet[StepLoop] = weakref.WeakSet()
 

@@ -1,6 +1,6 @@
 """A prefix of an engine in a file: its ids, the keys and values of its blocks, and recurrent states.
 
-Knows files and what decides about keys and values; `graphml.runtime.moved_prefix` moves what is in them.
+Knows files and what decides about keys and values; `runtime.store.moved_prefix` moves what is in them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from graphml.api.engine_store import model_identity
 from graphml.errors import BackendError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.op import Array
-from graphml.runtime.block_content import CELLS
-from graphml.runtime.state_rows import Row
-from graphml.runtime.checkpoints import STATES
-from graphml.runtime.executor import Executor
-from graphml.runtime.moved_prefix import MovedPrefix, PrefixParts, Rows
-from graphml.runtime.runner import Runner
-from graphml.runtime.source_blocks import SOURCE
-from graphml.runtime.step_loop import StepLoop
+from graphml.runtime.blocks.block_content import CELLS
+from graphml.runtime.blocks.source_blocks import SOURCE
+from graphml.runtime.blocks.state_rows import Row
+from graphml.runtime.loop.step_loop import StepLoop
+from graphml.runtime.plans.checkpoints import STATES
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.steps.runner import Runner
+from graphml.runtime.store.moved_prefix import MovedPrefix, PrefixParts, Rows
 from graphml.weights.tensor_file import TensorFile, write_tensors
 
 FORMAT, VERSION = "graphml-prefix", 1

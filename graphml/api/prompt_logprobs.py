@@ -12,7 +12,7 @@ import numpy as np
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.errors import WeightsError
 from graphml.ir.op import Array, Floats
-from graphml.runtime.next_token import no_numbers
+from graphml.runtime.plans.next_token import no_numbers
 from graphml.sampling import flaw_of
 from graphml.sampling.logprobs import TokenLogprobs, of_row, of_rows
 

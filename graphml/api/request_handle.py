@@ -12,7 +12,7 @@ from graphml.api.token_stream import Result, TokenStream
 from graphml.api.tokens import Ids, Token
 from graphml.errors import UsageError
 from graphml.options.argument_checks import seed_or_random
-from graphml.runtime.sequence import Sequence as RunningSequence
+from graphml.runtime.blocks.sequence import Sequence as RunningSequence
 from graphml.sampling import SamplingParams
 
 SCORES = ("mean", "sum")

@@ -22,15 +22,15 @@ from graphml.compiler.options import CompileOptions
 from graphml.errors import GraphmlError, UsageError
 from graphml.ir.op import Array
 from graphml.options.argument_checks import path_of, seed_or_random, whole_number
-from graphml.runtime.committed import Committed
-from graphml.runtime.executor import Executor
-from graphml.runtime.model_code import own_code_of
-from graphml.runtime.pinned import Pinned
-from graphml.runtime.sequence_arrays import WINDOWS, array_names, fill_sequence, sequence_arrays
-from graphml.runtime.shared_room import session_sequence
-from graphml.weights.tensor_file import TensorFile, write_tensors
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.sessions.committed import Committed
+from graphml.runtime.sessions.pinned import Pinned
+from graphml.runtime.sessions.sequence_arrays import WINDOWS, array_names, fill_sequence, sequence_arrays
+from graphml.runtime.sessions.shared_room import session_sequence
+from graphml.runtime.store.model_code import own_code_of
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
 from graphml.sampling.next_logits import NOTHING_KNOWN
+from graphml.weights.tensor_file import TensorFile, write_tensors
 
 FORMAT, VERSION = "graphml-session", 1
 OWN = IDS, SOURCE, ROW, TOP_IDS, TOP_LOGITS, CHAT = "ids", "source", "row", "top_ids", "top_logits", "chat"

@@ -17,11 +17,11 @@ from graphml.api.tokens import Ids, Token, checked_ids
 from graphml.errors import UsageError
 from graphml.ir.op import Floats
 from graphml.options.argument_checks import count_up_to
-from graphml.runtime.adapter_options import Scaled, with_adapters
-from graphml.runtime.cell_mover import check_shifts
-from graphml.runtime.committed import Committed
-from graphml.runtime.sequence_arrays import copy_sequence
-from graphml.runtime.shared_room import session_sequence
+from graphml.runtime.programs.adapter_options import Scaled, with_adapters
+from graphml.runtime.sessions.committed import Committed
+from graphml.runtime.sessions.sequence_arrays import copy_sequence
+from graphml.runtime.sessions.shared_room import session_sequence
+from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.sampling import SamplingParams, checked_params
 
 

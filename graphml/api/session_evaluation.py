@@ -19,14 +19,14 @@ from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError
 from graphml.ir.op import Array, Floats
 from graphml.options.argument_checks import seed_or_random
-from graphml.runtime.committed import Captured, Committed, Evaluation
-from graphml.runtime.evaluation import evaluate
-from graphml.runtime.executor import Executor
-from graphml.runtime.next_token import next_token
-from graphml.runtime.pinned import Pinned
-from graphml.runtime.plan_sources import check_source, encoder_program
-from graphml.runtime.run_ahead import Ahead
-from graphml.runtime.shared_room import session_sequence
+from graphml.runtime.plans.next_token import next_token
+from graphml.runtime.plans.plan_sources import check_source, encoder_program
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.sessions.committed import Captured, Committed, Evaluation
+from graphml.runtime.sessions.evaluation import evaluate
+from graphml.runtime.sessions.pinned import Pinned
+from graphml.runtime.sessions.run_ahead import Ahead
+from graphml.runtime.sessions.shared_room import session_sequence
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.next_logits import NOTHING_KNOWN

@@ -13,7 +13,7 @@ from typing import Any
 from graphml.api.model_templates import ModelTemplates
 from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
 from graphml.errors import TokenizerError
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, template_names
 from graphml.text.tokenizer import Tokenizer
 from graphml.weights import Metadata

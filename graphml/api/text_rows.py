@@ -17,15 +17,15 @@ from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.op import Floats
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.executor import Executor
-from graphml.runtime.request import Request
-from graphml.runtime.runner import Runner
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.sequence import Sequence as RunningSequence
-from graphml.runtime.step_budget import StepBudget
-from graphml.runtime.step_loop import StepLoop
-from graphml.runtime.window_blocks import WindowBlocks, WindowRoom
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence as RunningSequence
+from graphml.runtime.blocks.window_blocks import WindowBlocks, WindowRoom
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.loop.step_budget import StepBudget
+from graphml.runtime.loop.step_loop import StepLoop
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.steps.runner import Runner
 
 TOGETHER = 8
 """Texts of one step at most, of a model's own engine of texts."""

@@ -18,7 +18,7 @@ from graphml.bench.row_formats import FORMATS
 from graphml.errors import UsageError
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.options.option_fields import OneOf, Real, Whole, check, option, options_of, same
-from graphml.runtime.load_options import LoadOptions
+from graphml.runtime.programs.load_options import LoadOptions
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?")
 MOST = 4096

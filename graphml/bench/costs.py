@@ -13,7 +13,7 @@ from graphml.bench.test_plan import Test
 from graphml.inspect.profile.profile_table import bound_by
 from graphml.ir.graph import Graph
 from graphml.ir.work import Work, sizes_at, total, work
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 
 BOUNDS = {"memory": "memory", "arithmetic": "compute", "waiting": "overhead", "calls": "overhead"}
 

@@ -24,7 +24,7 @@ from graphml.bench.test_plan import Setting, Test
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.profile.mixed_run import endless_engine
 from graphml.ir.work import Work
-from graphml.runtime.timeline import Step
+from graphml.runtime.loop.timeline import Step
 
 ROOM = 256
 """Tokens of the context for what the first sequences generate while the prompts of the last are computed."""

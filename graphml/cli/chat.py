@@ -23,7 +23,7 @@ from graphml.cli.conversation.tool_calls import Permission, offered_tools
 from graphml.cli.opening import find, load, seed_of
 from graphml.cli.typer_options import flags_given, grouped
 from graphml.errors import UsageError
-from graphml.runtime.overflow import Overflow
+from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams
 from graphml.text.template_process import PROCESSES
 

@@ -14,8 +14,8 @@ from graphml.cli.console import Bars
 from graphml.cli.options import Opening, Source
 from graphml.errors import UsageError
 from graphml.loading import fetch
-from graphml.runtime.executor import Executor
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.open_executor import open_executor
 from graphml.weights import ModelFile
 
 

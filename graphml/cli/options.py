@@ -13,7 +13,7 @@ import typer
 
 from graphml.cli.typer_options import Shown, typer_option
 from graphml.options.option_fields import option, options_of, same
-from graphml.runtime.load_options import LoadOptions
+from graphml.runtime.programs.load_options import LoadOptions
 
 Model = Annotated[
     str | None,

@@ -7,8 +7,8 @@ from graphml.cli.console import Bars, size, write_json
 from graphml.cli.opening import header
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
-from graphml.runtime.executor import Executor
-from graphml.runtime.memory_needed import memory_need
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.memory_needed import memory_need
 
 
 @grouped

@@ -21,7 +21,7 @@ from graphml.cli.token_colours import TokenColours, as_json, in_colours, table_o
 from graphml.cli.typer_options import grouped
 from graphml.cli.ways_of_decoding import Asked, Decoding, Found, chat_prompt_of, found_whole
 from graphml.errors import UsageError
-from graphml.runtime.overflow import Overflow
+from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams
 from graphml.text.template_process import PROCESSES
 

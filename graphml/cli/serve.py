@@ -24,9 +24,9 @@ from graphml.api.load_model import load_model
 from graphml.cli.console import Bars, write
 from graphml.errors import UsageError
 from graphml.loading import fetch
-from graphml.runtime.adapter_options import parse_files
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.metadata_overrides import parse_overrides
+from graphml.runtime.programs.adapter_options import parse_files
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.metadata_overrides import parse_overrides
 from graphml.sampling import SamplingParams
 from graphml.sampling.logit_biases import parse_biases
 from graphml.server.api_keys import keys_in

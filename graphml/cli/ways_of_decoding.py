@@ -17,8 +17,8 @@ from graphml.api.stats import Stats
 from graphml.api.tokens import GeneratedText
 from graphml.errors import UsageError
 from graphml.options.option_fields import OneOf, Real, Whole, check, option
-from graphml.runtime.committed import check_room
-from graphml.runtime.overflow import Overflow
+from graphml.runtime.blocks.overflow import Overflow
+from graphml.runtime.sessions.committed import check_room
 from graphml.sampling import SamplingParams
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.text.answers import Event

@@ -23,7 +23,7 @@ from graphml.inspect.profile.measured import overlays
 from graphml.inspect.profile.profile import WARM_UP_TOKENS, profile
 from graphml.inspect.profile.profile_table import as_json, markdown
 from graphml.loading.own_ops import op_files
-from graphml.runtime.memory_needed import arena_bytes
+from graphml.runtime.programs.memory_needed import arena_bytes
 from graphml.weights import open_model
 
 README = """What `graphml report` wrote. It holds no weights, vocabulary, template, prompt or answer.

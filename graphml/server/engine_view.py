@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from graphml.api.engine import Engine
 from graphml.inspect.profile.trace import step_trace
-from graphml.runtime.timeline import Timeline
+from graphml.runtime.loop.timeline import Timeline
 
 RECORDED = 20_000
 """Steps kept for the trace: minutes."""

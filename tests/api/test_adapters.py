@@ -11,7 +11,8 @@ import pytest
 import graphml
 from graphml.errors import UsageError, WeightsError
 from graphml.loading.adapter_files import read_adapter
-from graphml.runtime import adapter_options, request_adapters
+from graphml.runtime.plans import request_adapters
+from graphml.runtime.programs import adapter_options
 from tests import golden
 from tests.adapter_files import Pairs, pairs_of, write_adapter, write_model, write_vectors
 

@@ -13,9 +13,9 @@ import graphml
 from graphml.api.beam_search import Beam
 from graphml.errors import ContextFullError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
-from graphml.runtime.beams import BeamSearch, BeamSettings, blocks_for
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.runner import Runner
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.sessions.beams import BeamSearch, BeamSettings, blocks_for
+from graphml.runtime.steps.runner import Runner
 from tests.api.tiny_models import log_softmax, stories_and
 from tests.sample_models import MODELS, write_model
 

@@ -13,11 +13,11 @@ import pytest
 
 import graphml
 from graphml.errors import UsageError, WeightsError
-from graphml.runtime import compiled_programs
-from graphml.runtime import runner as runner_module
-from graphml.runtime.memory_needed import arena_bytes
-from graphml.runtime.pinned import Room
-from graphml.runtime.plan_inputs import PlanInputs
+from graphml.runtime.plans.plan_inputs import PlanInputs
+from graphml.runtime.programs import compiled_programs
+from graphml.runtime.programs.memory_needed import arena_bytes
+from graphml.runtime.sessions.pinned import Room
+from graphml.runtime.steps import runner as runner_module
 from tests import tiny_model
 
 IDS = [5, 6, 7]

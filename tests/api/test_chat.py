@@ -11,7 +11,7 @@ import pytest
 
 import graphml
 from graphml import SamplingParams
-from graphml.runtime.runner import Runner
+from graphml.runtime.steps.runner import Runner
 from graphml.text.chat_template import ChatTemplate
 from graphml.text.tokenizer import Tokenizer
 from tests import tiny_model

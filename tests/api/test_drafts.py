@@ -11,7 +11,7 @@ import pytest
 import graphml
 from graphml.api.engine import Engine
 from graphml.errors import UsageError
-from graphml.runtime.drafting import DRAFT_ROWS, Proposal, StepTimes
+from graphml.runtime.blocks.drafting import DRAFT_ROWS, Proposal, StepTimes
 from graphml.sampling import SamplingParams
 from tests import tiny_model
 
@@ -103,7 +103,7 @@ def test_an_engine_gives_the_same_tokens_with_drafts(
 
 def test_few_rows_have_the_bits_of_one_row(model: graphml.Model, text: list[int]) -> None:
     """What greedy equality rests on, with no `deterministic`: rows of a draft are as rows alone."""
-    from graphml.runtime.evaluation import drafted_logits
+    from graphml.runtime.sessions.evaluation import drafted_logits
 
     with model.session() as session:
         session.eval(text[:20])
@@ -257,7 +257,7 @@ def test_prompts_of_one_token_may_join_a_step_full_of_drafts(
     model: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("graphml.api.draft_choice.NgramDrafter", Wrong)
-    monkeypatch.setattr("graphml.runtime.speculation.draft_lengths", lambda *_: [DRAFT_ROWS - 1])
+    monkeypatch.setattr("graphml.runtime.loop.speculation.draft_lengths", lambda *_: [DRAFT_ROWS - 1])
     with model.engine(max_sequences=4, n_ctx=128) as engine:
         first = engine.submit(ONCE, params({}), 100)
         tokens = iter(first)

@@ -11,7 +11,7 @@ import pytest
 
 import graphml
 from graphml.errors import BackendError
-from graphml.runtime.memory_needed import memory_need
+from graphml.runtime.programs.memory_needed import memory_need
 from tests import golden
 from tests.cli.test_commands import graphml_command
 from tests.golden import nmse

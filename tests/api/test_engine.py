@@ -15,8 +15,8 @@ import pytest
 
 import graphml
 from graphml.api.engine import Engine
-from graphml.runtime.computed_plan import Computed
-from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.plans.step_plan import StepPlan
+from graphml.runtime.steps.computed_plan import Computed
 from tests.sample_models import MODELS, write_model
 from tests.young_garbage import kept_young
 

@@ -13,10 +13,10 @@ import graphml
 from graphml.api.engine import Engine
 from graphml.compiler.top_k_outputs import SAMPLED
 from graphml.ir.op import Array
-from graphml.runtime import runner
-from graphml.runtime.computed_plan import BegunPlan
-from graphml.runtime.runner import Runner
-from graphml.runtime.sampled_rows import Sampled, sampled_rows
+from graphml.runtime.steps import runner
+from graphml.runtime.steps.computed_plan import BegunPlan
+from graphml.runtime.steps.runner import Runner
+from graphml.runtime.steps.sampled_rows import Sampled, sampled_rows
 from graphml.sampling import SamplingParams
 from tests import tiny_model
 from tests.api import remembering

@@ -9,12 +9,12 @@ import pytest
 
 import graphml
 from graphml.ir.cells import BLOCK_SIZE
-from graphml.runtime import memory_needed
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.request import Request
-from graphml.runtime.runner import Runner
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.sequence import Sequence
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.programs import memory_needed
+from graphml.runtime.steps.runner import Runner
 from tests.backend_pairs import BACKENDS, PROCESSORS
 from tests.golden import nmse
 from tests.one_text import logits_of

@@ -6,7 +6,7 @@ import numpy as np
 
 import graphml
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for
-from graphml.runtime.memory_needed import state_bytes
+from graphml.runtime.programs.memory_needed import state_bytes
 from tests.api.tiny_models import opened_models
 
 model = opened_models(["mamba-plain", "jamba-plain", "rwkv7-plain"])

@@ -19,9 +19,9 @@ from graphml_models import llama
 
 import graphml
 from graphml.api import engine_opening
-from graphml.runtime import block_files
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.stored_prefixes import StoredPrefixes
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.store import block_files
+from graphml.runtime.store.stored_prefixes import StoredPrefixes
 from tests import tiny_model
 
 PROMPT = [3 + i * 7 % 250 for i in range(200)]

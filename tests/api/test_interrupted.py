@@ -27,12 +27,12 @@ NEW = [40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50]
 N_CTX = 40  # two blocks, the second not whole
 ROOT = Path(graphml.__file__).parent
 PARTS = (
-    "api/session.py", "runtime/committed.py", "runtime/evaluation.py", "runtime/run_ahead.py",
-    "api/batch.py", "sampling/next_logits.py", "api/session_evaluation.py", "api/capture.py",
-    "runtime/runner.py", "runtime/pinned.py", "runtime/plan_inputs.py", "runtime/step_inputs.py",
-    "runtime/plan_sources.py", "runtime/kept_states.py",
-    "api/generation.py", "runtime/cell_mover.py", "runtime/overflow.py",
-    "runtime/shared_steps.py", "runtime/shared_room.py",
+    "api/session.py", "runtime/sessions/committed.py", "runtime/sessions/evaluation.py",
+    "runtime/sessions/run_ahead.py", "api/batch.py", "sampling/next_logits.py", "api/session_evaluation.py", "api/capture.py",
+    "runtime/steps/runner.py", "runtime/sessions/pinned.py", "runtime/plans/plan_inputs.py",
+    "runtime/programs/step_inputs.py", "runtime/plans/plan_sources.py", "runtime/sessions/kept_states.py",
+    "api/generation.py", "runtime/steps/cell_mover.py", "runtime/blocks/overflow.py",
+    "runtime/sessions/shared_steps.py", "runtime/sessions/shared_room.py",
 )  # fmt: skip
 # What has locks of its own may be left locked.
 STANDARD_LIBRARY = (threading.__file__, contextlib.__file__)

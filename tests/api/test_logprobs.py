@@ -13,9 +13,9 @@ import graphml
 from graphml import SamplingParams
 from graphml.api.perplexity import perplexity
 from graphml.errors import UsageError, WeightsError
-from graphml.runtime.prompt_scores import MOST_ROWS, keep_scores
-from graphml.runtime.request import Request
-from graphml.runtime.sequence import Sequence
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.plans.prompt_scores import MOST_ROWS, keep_scores
 from graphml.sampling import sampler_of
 from graphml.sampling.logprobs import TokenLogprobs, of_row
 from tests.api.tiny_models import STORIES, log_softmax, stories_and

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import graphml
-from graphml.runtime import pinned
-from graphml.runtime.memory_needed import memory_need
-from graphml.runtime.runner import Runner
-from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.plans.step_plan import StepPlan
+from graphml.runtime.programs.memory_needed import memory_need
+from graphml.runtime.sessions import pinned
+from graphml.runtime.steps.runner import Runner
 from tests import golden
 from tests.golden import Floats, nmse
 from tests.sample_models import MODELS, write_model

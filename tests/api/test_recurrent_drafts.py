@@ -11,7 +11,7 @@ import pytest
 
 import graphml
 from graphml.errors import UsageError
-from graphml.runtime.drafting import DRAFT_ROWS, Proposal, StepTimes, draft_lengths
+from graphml.runtime.blocks.drafting import DRAFT_ROWS, Proposal, StepTimes, draft_lengths
 from graphml.sampling import SamplingParams
 from tests.api.test_drafts import at_rest, params
 from tests.api.tiny_models import opened_models
@@ -131,7 +131,7 @@ def same(model: graphml.Model, first: np.ndarray, second: np.ndarray) -> bool:
 
 def memory(model: graphml.Model, n_blocks: int) -> int:
     """Bytes of so many blocks beside the states of three sequences."""
-    from graphml.runtime.memory_needed import state_bytes
+    from graphml.runtime.programs.memory_needed import state_bytes
 
     return state_bytes(model.executor, {"S": 3, "C": 32 * n_blocks})
 

@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 
 import graphml
 from graphml import SamplingParams, Session
-from graphml.runtime.state_rows import state_names
+from graphml.runtime.blocks.state_rows import state_names
 from tests import tiny_model
 from tests.backend_pairs import in_turn
 from tests.golden import nmse

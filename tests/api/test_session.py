@@ -14,7 +14,7 @@ import pytest
 
 import graphml
 from graphml import SamplingParams
-from graphml.runtime.runner import Runner
+from graphml.runtime.steps.runner import Runner
 from tests import tiny_model
 from tests.api.tokens import ONLY_A, greedy_ids
 from tests.looped import looped

@@ -13,9 +13,9 @@ import pytest
 
 import graphml
 from graphml.errors import BackendError
-from graphml.runtime.computed_plan import Computed
-from graphml.runtime.runner import Read, Runner
-from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.plans.step_plan import StepPlan
+from graphml.runtime.steps.computed_plan import Computed
+from graphml.runtime.steps.runner import Read, Runner
 from tests import tiny_model
 from tests.api import remembering
 from tests.api.threads import COUNT, PROMPTS, Use, in_threads, is_right, wanted

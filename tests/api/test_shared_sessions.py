@@ -12,10 +12,10 @@ import pytest
 
 import graphml
 from graphml.ir.op import Array
-from graphml.runtime import shared_steps
-from graphml.runtime.computed_plan import Computed
-from graphml.runtime.runner import Read, Runner
-from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.plans.step_plan import StepPlan
+from graphml.runtime.sessions import shared_steps
+from graphml.runtime.steps.computed_plan import Computed
+from graphml.runtime.steps.runner import Read, Runner
 from tests import golden, tiny_model
 from tests.adapter_files import pairs_of, write_adapter, write_model
 from tests.api import remembering

@@ -9,10 +9,10 @@ import pytest
 
 import graphml
 from graphml import ContextFullError, UsageError
-from graphml.runtime.cell_mover import why_no_shift
-from graphml.runtime.committed import Committed
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
+from graphml.runtime.sessions.committed import Committed
+from graphml.runtime.steps.cell_mover import why_no_shift
 from tests import golden, tiny_model
 from tests.sample_models import MODELS, write_model
 
@@ -170,7 +170,7 @@ def test_an_error_while_cells_move_leaves_tokens_to_be_evaluated(
         raise RuntimeError("the device is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr("graphml.runtime.pinned.move_cells", fails)
+        broken.setattr("graphml.runtime.sessions.pinned.move_cells", fails)
         with pytest.raises(RuntimeError, match="the device is gone"):
             session.shift(3, 4)
     after.eval(session.tokens)

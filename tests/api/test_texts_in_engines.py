@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import graphml
-from graphml.runtime.computed_plan import Computed
-from graphml.runtime.evaluation import Floats
-from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.plans.step_plan import StepPlan
+from graphml.runtime.sessions.evaluation import Floats
+from graphml.runtime.steps.computed_plan import Computed
 from tests.api.tiny_models import opened_models
 from tests.sample_models import MODELS, write_model
 

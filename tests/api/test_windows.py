@@ -14,8 +14,8 @@ from graphml.api.model import Model
 from graphml.api.perplexity import perplexity
 from graphml.api.session import Session
 from graphml.errors import UsageError
-from graphml.runtime.evaluation import Floats
-from graphml.runtime.runner import Runner
+from graphml.runtime.sessions.evaluation import Floats
+from graphml.runtime.steps.runner import Runner
 from tests.sample_models import MODELS, write_model
 
 N_BATCH, N_CTX = 24, 256

@@ -21,10 +21,10 @@ from graphml.authoring.verify.runs import Runs
 from graphml.authoring.verify.search import Verdict, rows, verify
 from graphml.authoring.verify.verdict_text import as_json, as_text
 from graphml.ir.graph import Graph
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
-from graphml.runtime.pinned import Room
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
+from graphml.runtime.sessions.pinned import Room
 from tests.authoring.planted_models import HERE, LAYERS, H, K, Tensors, write_model
 from tests.inspect.samples import FOLDER
 

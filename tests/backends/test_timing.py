@@ -14,9 +14,9 @@ from graphml_cpu.runtime import timing
 
 from graphml.backend import StepTime, TimedProgram
 from graphml.loading import discovery
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests.one_text import OneText
 from tests.sample_models import MODELS, write_model
 

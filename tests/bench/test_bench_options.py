@@ -20,7 +20,7 @@ from graphml.bench.bench_options import (
 from graphml.cli.main import app
 from graphml.errors import UsageError
 from graphml.options.option_fields import options_of
-from graphml.runtime.load_options import LoadOptions
+from graphml.runtime.programs.load_options import LoadOptions
 from tests.looped import looped
 
 KINDS = (ModelOptions, LengthOptions, SettingOptions, RunOptions, ServerOptions, OutputOptions)

@@ -12,9 +12,9 @@ import numpy as np
 
 from graphml.ir.graph import Graph
 from graphml.passes.placement_rules import layer_of
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests import golden
 from tests.golden import Floats
 from tests.one_text import OneText

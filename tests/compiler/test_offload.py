@@ -12,9 +12,9 @@ from graphml.backend import Device
 from graphml.compiler.offload import layer_rules, layers_that_fit, with_host
 from graphml.errors import UsageError
 from graphml.loading import discovery
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests.one_text import OneText
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"

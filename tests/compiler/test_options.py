@@ -16,9 +16,9 @@ from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.loading import discovery
 from graphml.passes.fusion import fusions
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests.backend_pairs import in_turn
 from tests.one_text import OneText
 from tests.runtime.test_executor import sample, write

@@ -11,8 +11,8 @@ import pytest
 from graphml.backend import Backend
 from graphml.errors import BackendError, UsageError
 from graphml.loading import discovery
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests import golden
 from tests.compiler.parted import (
     BOTH,

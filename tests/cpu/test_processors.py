@@ -9,8 +9,8 @@ from graphml_cpu.runtime.tape import Tape
 from graphml_cpu.runtime.workers import Team
 
 from graphml.errors import BackendError
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests import tiny_model
 
 

@@ -28,10 +28,10 @@ from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
 from graphml.ir.node import Node
 from graphml.passes.plan import plan_memory
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
-from graphml.runtime.step_inputs import as_graph_array
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
+from graphml.runtime.programs.step_inputs import as_graph_array
 from tests import golden
 from tests.golden import Floats, nmse
 from tests.sample_models import MODELS, write_model

@@ -132,8 +132,8 @@ def test_without_being_asked_for_nothing_is_read(own_cache: Path) -> None:
 def test_the_environment_asks_for_it(
     own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphml.runtime.load_options import LoadOptions
-    from graphml.runtime.open_executor import open_executor
+    from graphml.runtime.programs.load_options import LoadOptions
+    from graphml.runtime.programs.open_executor import open_executor
 
     path = tiny_model.write(tmp_path / "tiny.gguf")
     own_cache.write_text("damaged")

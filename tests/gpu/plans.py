@@ -14,8 +14,8 @@ from graphml_gpu.device import GpuDevice
 from graphml_gpu.driver import Bound, Facts, Groups
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 
-from graphml.runtime.executor import Executor
-from graphml.runtime.open_executor import read_architecture
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.open_executor import read_architecture
 from graphml.weights import open_model
 from tests import golden
 from tests.one_text import OneText

@@ -9,9 +9,9 @@ import pytest
 from graphml_models._samples import transformer
 
 from graphml.ir.cache_types import CACHE_DTYPES
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests.golden import nmse
 from tests.gpu.on_devices import device
 from tests.runtime.test_cache_types import TOKENS, logits

@@ -13,9 +13,9 @@ from graphml_gpu.program import GpuProgram
 
 import graphml
 from graphml.loading import discovery
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests.golden import nmse
 from tests.one_text import OneText
 from tests.sample_models import MODELS, write_model

@@ -15,8 +15,8 @@ from graphml_gpu import run_outputs
 
 import graphml
 from graphml.loading import discovery
-from graphml.runtime import sampled_rows
-from graphml.runtime.runner import Runner
+from graphml.runtime.steps import sampled_rows
+from graphml.runtime.steps.runner import Runner
 from graphml.sampling import SamplingParams, device_settings, top_k_sampling
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"

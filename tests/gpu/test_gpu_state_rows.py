@@ -11,7 +11,7 @@ from graphml_gpu.state import GpuState
 from graphml.ir.dtype import dtype
 from graphml.ir.graph import Graph
 from graphml.ir.language import Builder
-from graphml.runtime.state_rows import copy_rows, read_rows, runs_of, write_rows
+from graphml.runtime.blocks.state_rows import copy_rows, read_rows, runs_of, write_rows
 
 
 class Counted(PlainDriver):

@@ -23,9 +23,9 @@ from graphml.conformance import suite
 from graphml.conformance.trial import Run, Trial
 from graphml.errors import BackendError
 from graphml.ir.op import Array
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor, read_architecture
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor, read_architecture
 from graphml.weights import open_model
 from tests.golden import nmse
 from tests.gpu.cover import GRAPHICS, PLAIN, SUBGROUPS, kernels

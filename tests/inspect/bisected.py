@@ -19,9 +19,9 @@ from graphml.inspect.bisect.judging import Judge
 from graphml.inspect.compare.observe import observe
 from graphml.inspect.compare.route import TOKENS, Leg, wide
 from graphml.inspect.dumps.layers import layer_of
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from graphml.weights import open_model
 from tests import golden
 from tests.inspect.samples import FOLDER, STORIES

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from graphml.inspect.dumps.document import describe
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests import tiny_model
 from tests.browser import Browser, heard
 

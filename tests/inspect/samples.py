@@ -6,9 +6,9 @@ import functools
 import tempfile
 from pathlib import Path
 
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests.sample_models import MODELS, write_model
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"

@@ -15,8 +15,8 @@ from graphml.inspect.compare.observe import observe, restore, save
 from graphml.inspect.compare.tolerances import INT8_TOLERANCE, TOLERANCES, difference, tolerance
 from graphml.inspect.dumps.without_weights import describe_model
 from graphml.ir.verify import verify
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests import golden
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"

@@ -16,8 +16,8 @@ from graphml.inspect.compare.compare import compare, wrong_copies
 from graphml.inspect.compare.copies import Copied
 from graphml.inspect.compare.observe import observe, restore, save
 from graphml.inspect.dumps.document import source_of
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests import golden
 from tests.gpu.test_gpu_model import DEVICES
 from tests.inspect import faults

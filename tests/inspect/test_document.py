@@ -14,9 +14,9 @@ from graphml.inspect.dumps.layers import equal_layers, layer_hashes, layer_of, r
 from graphml.inspect.dumps.without_weights import describe_model
 from graphml.ir.node import Source
 from graphml.ir.shape import Symbol
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests.docs.pages import table
 from tests.inspect import samples
 from tests.looped import looped

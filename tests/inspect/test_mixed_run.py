@@ -14,7 +14,7 @@ from graphml.inspect.profile import step_plot, step_table
 from graphml.inspect.profile.mixed_run import MixedRun, mixed_run
 from graphml.inspect.profile.step_shares import BETWEEN, SAMPLING, WAITS
 from graphml.inspect.profile.trace import step_trace
-from graphml.runtime.timeline import SequenceRows, Step, Waits
+from graphml.runtime.loop.timeline import SequenceRows, Step, Waits
 from tests import tiny_model
 
 N_GEN = 300

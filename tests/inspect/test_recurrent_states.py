@@ -16,8 +16,8 @@ from graphml.inspect.compare.forced import extract, forced, is_state
 from graphml.inspect.compare.observe import observe, restore, save
 from graphml.ir.node import Node
 from graphml.ir.verify import verify
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests.inspect import faults
 from tests.sample_models import MODELS, write_model
 

@@ -20,7 +20,7 @@ from graphml.inspect.bisect import repro
 from graphml.inspect.bisect.bisect import bisect, check_alike
 from graphml.inspect.bisect.judging import Judge
 from graphml.inspect.compare.observe import observe, restore, save
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 from tests import golden
 from tests.inspect import faults
 from tests.inspect.bisected import IDS, NONE, first, opened, stories, without_products_of_gates

@@ -9,8 +9,8 @@ import numpy as np
 
 from graphml.authoring.verify.runs import Runs
 from graphml.ir.op import Array
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests.authoring.planted_models import HERE, write_model
 
 

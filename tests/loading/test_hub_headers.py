@@ -12,9 +12,9 @@ import graphml
 from graphml.cli.main import app
 from graphml.errors import DownloadError, WeightsError
 from graphml.loading.fetch import open_header
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.memory_needed import arena_bytes
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.memory_needed import arena_bytes
+from graphml.runtime.programs.open_executor import open_executor
 from graphml.weights import open_model
 from graphml.weights import remote_header as headers
 from tests import tiny_model

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.loading.architecture import SampleModel
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests import golden
 from tests.sample_models import kind_of
 from tests.test_architectures import N_BATCH, Sequence

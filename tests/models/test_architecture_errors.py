@@ -14,9 +14,9 @@ import pytest
 from graphml.errors import GraphmlError
 from graphml.loading import discovery
 from graphml.loading.architecture import Keys, SampleModel
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.model_graphs import ModelGraphs
-from graphml.runtime.open_executor import open_executor, read_architecture
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.model_graphs import ModelGraphs
+from graphml.runtime.programs.open_executor import open_executor, read_architecture
 from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.metadata import stored
 from tests.looped import looped

@@ -9,8 +9,8 @@ import pytest
 
 from graphml.errors import ArchitectureError
 from graphml.loading import discovery
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests.docs.pages import ROOT, blocks
 from tests.sample_models import write_model
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from graphml.errors import GraphmlError
 from graphml.loading import discovery
-from graphml.runtime.executor import Executor
-from graphml.runtime.open_executor import read_architecture
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.open_executor import read_architecture
 from graphml.weights import Metadata, Tensor
 from graphml.weights.metadata import Stored
 from tests.looped import looped

@@ -11,8 +11,8 @@ from graphml_models import dots1
 from graphml_models._samples import SPLIT_QKV, transformer
 
 from graphml.loading.architecture import SampleModel
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests import golden
 from tests.golden import Floats, nmse
 from tests.models import paper

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 import numpy as np
 
 from graphml.ir.cell_groups import CellGroup
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.checkpoints import Checkpoints
-from graphml.runtime.draft_rows import accept, give_back
-from graphml.runtime.overflow import Overflow, n_dropped
-from graphml.runtime.request import Request
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.sequence import Sequence, Status
-from graphml.runtime.step_plan import Rows, StepPlan
-from graphml.runtime.window_blocks import WindowBlocks, WindowRoom
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.overflow import Overflow, n_dropped
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence, Status
+from graphml.runtime.blocks.window_blocks import WindowBlocks, WindowRoom
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.plans.checkpoints import Checkpoints
+from graphml.runtime.plans.step_plan import Rows, StepPlan
+from graphml.runtime.steps.draft_rows import accept, give_back
 
 SIZE = 4
 MOST_IDS = 16  # of a step

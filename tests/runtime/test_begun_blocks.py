@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from graphml.ir.cell_groups import CellGroup
-from graphml.runtime.begun_blocks import MOST_COMPARED, Begun, BegunBlocks
-from graphml.runtime.block_content import Prefix
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.checkpoints import Checkpoints
-from graphml.runtime.request import Request
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.sequence import Sequence
-from graphml.runtime.step_plan import Rows
-from graphml.runtime.window_blocks import WindowBlocks, WindowRoom
+from graphml.runtime.blocks.begun_blocks import MOST_COMPARED, Begun, BegunBlocks
+from graphml.runtime.blocks.block_content import Prefix
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.blocks.window_blocks import WindowBlocks, WindowRoom
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.plans.checkpoints import Checkpoints
+from graphml.runtime.plans.step_plan import Rows
 from tests.looped import looped
 from tests.runtime.made_up_runner import SIZE, run, scheduler_of
 

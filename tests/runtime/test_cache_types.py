@@ -12,9 +12,9 @@ from graphml_models._samples import transformer
 import graphml
 from graphml.errors import UsageError
 from graphml.ir.cache_types import cache_types
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from tests.golden import Floats, nmse
 from tests.one_text import OneText
 from tests.sample_models import write_model

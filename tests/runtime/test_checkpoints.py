@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.checkpoints import Checkpoints
-from graphml.runtime.request import Request
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.sequence import Sequence
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.plans.checkpoints import Checkpoints
 from tests.runtime.made_up_runner import run
 
 SIZE = 4

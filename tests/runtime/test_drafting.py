@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from graphml.runtime.drafting import Drafts, Proposal, StepTimes, draft_lengths
-from graphml.runtime.request import Request
-from graphml.runtime.sampled_rows import drafted_rows, sampled_rows
-from graphml.runtime.sequence import Sequence
-from graphml.runtime.step_plan import Rows
+from graphml.runtime.blocks.drafting import Drafts, Proposal, StepTimes, draft_lengths
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.plans.step_plan import Rows
+from graphml.runtime.steps.sampled_rows import drafted_rows, sampled_rows
 from graphml.sampling import SamplingParams
 
 LOGITS = np.array([[0.3, -1, 2, 1.1, 0, 0.4, -2, 1.5], [1, 1.2, -0.5, 0, 0.3, 2, 0.1, -1]], np.float32)

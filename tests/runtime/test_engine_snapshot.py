@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.engine_snapshot import snapshot
-from graphml.runtime.request import Request
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.sequence import Sequence
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.loop.engine_snapshot import snapshot
+from graphml.runtime.loop.scheduler import Scheduler
 
 SIZE = 4
 SAME = [1, 2, 3, 4, 5, 6, 7, 8]

@@ -18,11 +18,11 @@ from graphml.loading.architecture import SampleModel
 from graphml.loading.unused_tensors import tell_unused
 from graphml.passes import pipeline
 from graphml.passes.fusion_log import FusionLog
-from graphml.runtime.executor import Executor
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.memory_needed import arena_bytes
-from graphml.runtime.open_executor import open_executor
-from graphml.runtime.step_inputs import graph_arrays
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.memory_needed import arena_bytes
+from graphml.runtime.programs.open_executor import open_executor
+from graphml.runtime.programs.step_inputs import graph_arrays
 from graphml.weights import ModelFile, open_model
 from tests.golden import weights, write_gguf
 from tests.one_text import OneText

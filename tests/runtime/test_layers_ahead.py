@@ -19,8 +19,8 @@ import pytest
 import graphml
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
 from graphml.errors import UsageError
-from graphml.runtime.drafting import StepTimes
-from graphml.runtime.prediction_head import prediction_head
+from graphml.runtime.blocks.drafting import StepTimes
+from graphml.runtime.sessions.prediction_head import prediction_head
 from graphml.sampling import SamplingParams
 from tests.one_text import OneText
 from tests.sample_models import MODELS, write_model
@@ -120,8 +120,8 @@ def in_numpy(path: Path, kind: Kind, ids: list[int], hidden: np.ndarray) -> tupl
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unlikely ids are drafted, too, whatever steps take."""
     monkeypatch.setattr(StepTimes, "of", lambda self, n_rows: 1 + 0.02 * n_rows)
-    monkeypatch.setattr("graphml.runtime.drafting.LEAST_PROBABILITY", 0.0)
-    monkeypatch.setattr("graphml.runtime.drafting._MOST_SKIPPED", 1)
+    monkeypatch.setattr("graphml.runtime.blocks.drafting.LEAST_PROBABILITY", 0.0)
+    monkeypatch.setattr("graphml.runtime.blocks.drafting._MOST_SKIPPED", 1)
 
 
 @pytest.fixture(scope="module", params=[(n, b) for n in FAMILIES for b in ("cpu", "reference")], ids="-".join)

@@ -20,8 +20,8 @@ from graphml.cli.main import app
 from graphml.cli.ways_of_decoding import Decoding
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.options.option_fields import Whole, options_of
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.overflow import Overflow
+from graphml.runtime.blocks.overflow import Overflow
+from graphml.runtime.programs.load_options import LoadOptions
 from tests import tiny_model
 from tests.looped import looped
 

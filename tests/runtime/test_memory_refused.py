@@ -21,7 +21,7 @@ import graphml
 from graphml.cli.main import app
 from graphml.errors import BackendError, WeightsError
 from graphml.loading import discovery
-from graphml.runtime import evaluation
+from graphml.runtime.sessions import evaluation
 from graphml.system import pages
 from tests import tiny_model
 

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 import graphml
 from graphml import UsageError
 from graphml.cli.main import app
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.metadata_overrides import parse_overrides
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.metadata_overrides import parse_overrides
+from graphml.runtime.programs.open_executor import open_executor
 from tests import tiny_model
 from tests.looped import looped
 from tests.runtime.test_executor import sample, write

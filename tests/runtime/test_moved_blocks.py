@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.overflow import Overflow
-from graphml.runtime.request import Request
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.sequence import Sequence
-from graphml.runtime.siblings import take_over
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.overflow import Overflow
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.loop.siblings import take_over
 from tests.looped import looped
 from tests.runtime.made_up_runner import (
     SIZE,

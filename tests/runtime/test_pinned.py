@@ -6,7 +6,7 @@ import pytest
 
 from graphml.errors import ContextFullError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
-from graphml.runtime.pinned import Pinned
+from graphml.runtime.sessions.pinned import Pinned
 
 
 def test_no_cell_belongs_to_two_sequences() -> None:

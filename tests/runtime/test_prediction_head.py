@@ -14,12 +14,12 @@ import graphml
 from graphml.api.engine_memory import n_blocks_for
 from graphml.compiler.options import CompileOptions
 from graphml.errors import BackendError, UsageError
-from graphml.runtime.drafting import StepTimes
-from graphml.runtime.executor import Executor
-from graphml.runtime.memory_needed import state_bytes
-from graphml.runtime.model_graphs import HIDDEN
-from graphml.runtime.pinned import Room
-from graphml.runtime.prediction_head import HEAD_CELLS, head_cell_bytes, prediction_head
+from graphml.runtime.blocks.drafting import StepTimes
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.programs.memory_needed import state_bytes
+from graphml.runtime.programs.model_graphs import HIDDEN
+from graphml.runtime.sessions.pinned import Room
+from graphml.runtime.sessions.prediction_head import HEAD_CELLS, head_cell_bytes, prediction_head
 from graphml.sampling import SamplingParams
 from tests import tiny_model
 from tests.one_text import OneText
@@ -48,7 +48,7 @@ AHEAD = sorted(name for name in MODELS if name.endswith("-ahead"))
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengths of drafts do not depend on what else the machine does, and unlikely ids are drafted, too."""
     monkeypatch.setattr(StepTimes, "of", lambda self, n_rows: 1 + 0.05 * n_rows)
-    monkeypatch.setattr("graphml.runtime.drafting.LEAST_PROBABILITY", 0.0)
+    monkeypatch.setattr("graphml.runtime.blocks.drafting.LEAST_PROBABILITY", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def test_a_text_that_changed_is_read_anew(paths: dict[str, Path], monkeypatch: p
         drafter.close()
         drafter.saw(0, rows[:9])
         assert drafter.propose(ids[:10], 3).ids == first
-        monkeypatch.setattr("graphml.runtime.drafting.LEAST_PROBABILITY", 1.1)
+        monkeypatch.setattr("graphml.runtime.blocks.drafting.LEAST_PROBABILITY", 1.1)
         drafter.saw(9, rows[9:10])
         assert drafter.propose(ids[:11], 3).ids == []  # not likely enough
 
@@ -286,7 +286,7 @@ def test_without_memory_for_more_cells_the_layer_forgets_the_text(
             raise BackendError("no memory")
         return Room(executor, options, n_ctx)
 
-    monkeypatch.setattr("graphml.runtime.prediction_head.Room", refused)
+    monkeypatch.setattr("graphml.runtime.sessions.prediction_head.Room", refused)
     with graphml.load(paths["right"], "cpu", arch=paths["arch"], threads=1, n_batch=32) as model:
         params = SamplingParams(spec_type="mtp")
         with model.session(n_ctx=160) as session:

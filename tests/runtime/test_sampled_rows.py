@@ -17,10 +17,10 @@ import graphml
 from graphml.backend import TopRowsDevice
 from graphml.errors import WeightsError
 from graphml.ir.op import Array
-from graphml.runtime import runner
-from graphml.runtime.request import Request
-from graphml.runtime.sampled_rows import sampled_rows
-from graphml.runtime.sequence import Sequence
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.steps import runner
+from graphml.runtime.steps.sampled_rows import sampled_rows
 from graphml.sampling import SamplingParams
 from graphml.sampling.structured.matcher import Matcher
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from graphml.errors import UsageError
 from graphml.ir.cell_groups import CellGroup
-from graphml.runtime.sequence import Sequence, Status
+from graphml.runtime.blocks.sequence import Sequence, Status
 from tests.runtime.made_up_runner import (
     KINDS,
     play,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.runtime.sequence import Sequence
+from graphml.runtime.blocks.sequence import Sequence
 from tests.runtime.made_up_runner import (
     run,
     scheduler_of,

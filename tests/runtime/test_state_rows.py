@@ -9,8 +9,8 @@ import pytest
 
 import graphml
 from graphml.compiler.row_copies import row_copies
-from graphml.runtime.pinned import Room
-from graphml.runtime.state_rows import copy_rows, read_rows, state_names, write_rows
+from graphml.runtime.blocks.state_rows import copy_rows, read_rows, state_names, write_rows
+from graphml.runtime.sessions.pinned import Room
 from tests import golden
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphml.runtime.step_budget import FEWEST, StepBudget
+from graphml.runtime.loop.step_budget import FEWEST, StepBudget
 from tests.looped import looped
 from tests.runtime.made_up_runner import run, scheduler_of, sequence_of
 

@@ -10,14 +10,14 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.computed_plan import BegunPlan, Computed
-from graphml.runtime.request import Request
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.sequence import Sequence
-from graphml.runtime.step_budget import StepBudget
-from graphml.runtime.step_loop import StepLoop
-from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.loop.step_budget import StepBudget
+from graphml.runtime.loop.step_loop import StepLoop
+from graphml.runtime.plans.step_plan import StepPlan
+from graphml.runtime.steps.computed_plan import BegunPlan, Computed
 from tests.runtime.test_timeline import Listener, Runner
 
 

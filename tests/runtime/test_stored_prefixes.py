@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphml.ir.cell_groups import CellGroup
-from graphml.runtime.block_content import Part
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.block_store import BlockStore, Rows
-from graphml.runtime.checkpoints import Checkpoints
-from graphml.runtime.request import Request
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.sequence import Sequence as RunningSequence
-from graphml.runtime.sequence import Status
-from graphml.runtime.stored_prefixes import StoredPrefixes
-from graphml.runtime.window_blocks import WindowBlocks, WindowRoom
+from graphml.runtime.blocks.block_content import Part
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.request import Request
+from graphml.runtime.blocks.sequence import Sequence as RunningSequence
+from graphml.runtime.blocks.sequence import Status
+from graphml.runtime.blocks.window_blocks import WindowBlocks, WindowRoom
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.plans.checkpoints import Checkpoints
+from graphml.runtime.store.block_store import BlockStore, Rows
+from graphml.runtime.store.stored_prefixes import StoredPrefixes
 from tests.runtime.made_up_runner import MOST_IDS, SIZE, Runner, alone
 
 

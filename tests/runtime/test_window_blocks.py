@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphml.ir.cell_groups import CellGroup
-from graphml.runtime.block_pool import BlockPool
-from graphml.runtime.scheduler import Scheduler
-from graphml.runtime.sequence import Sequence
-from graphml.runtime.window_blocks import WindowBlocks, WindowRoom
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.blocks.window_blocks import WindowBlocks, WindowRoom
+from graphml.runtime.loop.scheduler import Scheduler
 from tests.runtime.made_up_runner import (
     SIZE,
     play,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from graphml.ir.cell_groups import CellGroup, groups_among
 from graphml.ir.cells import BLOCK_SIZE
-from graphml.runtime.pinned import Pinned
-from graphml.runtime.window_ring import WindowRing, pinned_sizes
+from graphml.runtime.blocks.window_ring import WindowRing, pinned_sizes
+from graphml.runtime.sessions.pinned import Pinned
 
 GROUPS = st.builds(CellGroup, window=st.integers(1, 160)) | st.builds(CellGroup, chunk=st.integers(1, 160))
 N_CTX = 1600

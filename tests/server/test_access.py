@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import pytest
 
 import graphml
-from graphml.runtime.runner import Runner
-from graphml.runtime.step_loop import StepLoop
-from graphml.runtime.step_plan import StepPlan
+from graphml.runtime.loop.step_loop import StepLoop
+from graphml.runtime.plans.step_plan import StepPlan
+from graphml.runtime.steps.runner import Runner
 from graphml.server import engine_access, llama_tokens
 from graphml.server.api_keys import ApiKeys, keys_in
 from graphml.server.server_options import Limits, ServerOptions

@@ -10,7 +10,7 @@ import pytest
 import graphml
 from graphml.cli.serve import load_options, server_options
 from graphml.errors import UsageError
-from graphml.runtime.drafting import StepTimes
+from graphml.runtime.blocks.drafting import StepTimes
 from graphml.server.command_line import parsed
 from graphml.server.server_options import ServerOptions
 from graphml.server.service import Service

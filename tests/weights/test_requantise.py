@@ -11,8 +11,8 @@ from graphml_models._samples import transformer
 
 import graphml
 from graphml.errors import UsageError, WeightsError
-from graphml.runtime.load_options import LoadOptions
-from graphml.runtime.open_executor import open_executor
+from graphml.runtime.programs.load_options import LoadOptions
+from graphml.runtime.programs.open_executor import open_executor
 from graphml.weights import open_model, requantise
 from graphml.weights.requantise import QUANTS, choose, memory_of, requantised
 from graphml.weights.tensor import Tensor

@@ -14,8 +14,8 @@ import numpy as np
 
 from graphml.inspect.compare.tolerances import nmse
 from graphml.ir.op import Array
-from graphml.runtime.executor import Executor
-from graphml.runtime.pinned import Room
+from graphml.runtime.programs.executor import Executor
+from graphml.runtime.sessions.pinned import Room
 
 UNEVEN = (1, 3, 2)
 MOST = 12  # tokens that are tried: each is a step of the whole model in NumPy

@@ -23,7 +23,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import resolve
 from graphml.loading.architecture import EMBEDDING
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 
 KEPT_BYTES = 4 << 30  # of values that later runs may need again
 

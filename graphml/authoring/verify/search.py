@@ -29,7 +29,7 @@ from graphml.authoring.verify.stages import (
 from graphml.errors import GraphmlError
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 
 MOST_CAUSES = 6  # mistakes of one model that are searched, one after the other
 MOST_RIVALS = 6  # edits that make the part agree and are then compared with each other

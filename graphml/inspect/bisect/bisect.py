@@ -36,7 +36,7 @@ from graphml.ir.ops.linear import quantize
 from graphml.ir.shape import Symbol
 from graphml.passes.fusion import fusions
 from graphml.passes.fusion_log import Applied
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 
 PLAN_TOLERANCE = 1e-9
 END_TO_END = 1e-5  # NMSE above which a value counts as having an inherited error

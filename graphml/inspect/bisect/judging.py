@@ -46,7 +46,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.ops.layout import maker
 from graphml.passes.expand import expand
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 
 Kind: TypeAlias = Literal["kernel", "rewrite", "copy", "plan"]
 

@@ -33,7 +33,7 @@ from graphml.ir.verify import verify
 from graphml.loading.own_ops import known_ops
 from graphml.passes.fusion_log import Applied
 from graphml.passes.refusals import refusals
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 
 FORMAT = "graphml-observation-1"
 

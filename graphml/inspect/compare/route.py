@@ -14,7 +14,7 @@ import numpy as np
 from graphml.ir.cells import BLOCK_SIZE, MAX_CELLS
 from graphml.ir.op import Array
 from graphml.ir.shape import bound
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 
 FEW, FAR, TOGETHER = 6, 3, 70  # tokens of steps; odd and even, and more than a tile of 64 rows
 TOKENS = 79  # a few, one alone, 71 across two cache blocks and a tile, and one after them

@@ -20,7 +20,7 @@ from graphml.ir.shape import resolve
 from graphml.passes.cut import constants
 from graphml.passes.place import Placement, place
 from graphml.passes.placement_rules import layer_of
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 
 ENCODER = "encoder."
 """Prefix of the names of an encoder's nodes, which may equal the decoder's."""

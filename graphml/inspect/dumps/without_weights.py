@@ -7,7 +7,7 @@ import time
 from graphml.compiler.compile import Prepared, prepare
 from graphml.compiler.options import CompileOptions
 from graphml.inspect.dumps.document import Document, describe
-from graphml.runtime.executor import Executor
+from graphml.runtime.programs.executor import Executor
 
 
 def prepare_model(

@@ -18,7 +18,7 @@ from graphml.api.request_handle import Handle
 from graphml.errors import UsageError
 from graphml.inspect.profile.profile import N_GEN, WARM_UP_TOKENS, text_ids
 from graphml.inspect.profile.step_shares import OpTime, StepShares
-from graphml.runtime.timeline import Step
+from graphml.runtime.loop.timeline import Step
 
 SHORT = 16
 """Ids in the prompts of the sequences that generate."""

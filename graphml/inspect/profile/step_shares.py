@@ -15,7 +15,7 @@ from graphml.api.model import Model
 from graphml.backend import StepTime, TimedProgram
 from graphml.ir.node import Node
 from graphml.ir.work import plain_nodes, products
-from graphml.runtime.timeline import Step
+from graphml.runtime.loop.timeline import Step
 
 WAITS, SAMPLING, BETWEEN = "(waits)", "(inputs and sampling)", "(between steps)"
 

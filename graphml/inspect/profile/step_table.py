@@ -15,7 +15,7 @@ from graphml.inspect.dumps.node_names import printable
 from graphml.inspect.profile.mixed_run import MixedRun, RequestTimes
 from graphml.inspect.profile.step_shares import WAITS
 from graphml.inspect.profile.text_table import text_table
-from graphml.runtime.timeline import Step
+from graphml.runtime.loop.timeline import Step
 
 Row = dict[str, Any]
 _NUMBERS = {

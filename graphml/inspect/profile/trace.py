@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from graphml.inspect.profile.measured import Entry, Profile, Sample, Stage
-from graphml.runtime.timeline import SequenceRows, Step, Waits
+from graphml.runtime.loop.timeline import SequenceRows, Step, Waits
 
 PROCESS = 1
 LAST_SAMPLES = 4  # a trace of all tokens would be tens of megabytes and repeat itself

@@ -1,0 +1,69 @@
+"""What is asked of an engine: ids to continue, how, and how urgently.
+
+Knows ids and sampling parameters; nothing of text, blocks or steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from graphml.ir.op import Array
+from graphml.passes.lora import Adapter
+from graphml.runtime.blocks.overflow import Overflow
+from graphml.sampling import SamplingParams
+from graphml.sampling.moment import Vocabulary
+
+
+@dataclass(frozen=True)
+class Applied:
+    """An adapter, how much of it, and from which position on."""
+
+    adapter: Adapter
+    factor: float
+    start: int = 0
+
+
+def extra_of(source: Array, adapters: tuple[Applied, ...] | None, salt: bytes) -> bytes:
+    """What besides ids decides about keys and values, and who shares them; others for other arguments."""
+    if not len(source) and adapters is None and not salt:
+        return b""
+    return repr((source.tobytes(), adapters, salt)).encode()
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One prompt and how it is continued.
+
+    ids: int32 [n]. max_tokens: most that are generated; None: until the model ends or the context is full.
+    key: whose request it is: steps are shared fairly between keys. weight: the share of its key. priority:
+    larger ones run first. deadline: the clock's time after which nobody waits for it any more. extra: what
+    besides ids decides about keys and values; prefixes are shared among requests of equal `extra` only.
+    source: int32 [n], the text that an encoder reads first; it is a part of `extra`. n: how many sequences
+    continue the prompt. full: what a full context does to them; begins: whether the prompt begins with a
+    begin token, which is kept. vocabulary: whose texts samplers read.
+    adapters: those of its rows, a part of `extra`; None: those of the model. pooling: its ids are a text of
+    which only rows are wanted, pooled so (`graphml.loading.pooling`); "": it is continued.
+    """
+
+    ids: Array
+    params: SamplingParams = field(default_factory=SamplingParams)
+    max_tokens: int | None = None
+    key: str | None = None
+    weight: float = 1.0
+    priority: int = 0
+    deadline: float | None = None
+    extra: bytes = b""
+    source: Array = field(default_factory=lambda: np.empty(0, np.int32))
+    n: int = 1
+    full: Overflow = field(default_factory=Overflow)
+    begins: bool = False
+    vocabulary: Vocabulary | None = None
+    adapters: tuple[Applied, ...] | None = None
+    pooling: str = ""
+
+    @property
+    def n_prompt(self) -> int:
+        """Ids of the prompt."""
+        return len(self.ids)

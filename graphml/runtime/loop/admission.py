@@ -1,0 +1,116 @@
+"""Which waiting sequences start in a step, what they find of their prefixes, and what the others wait for.
+
+Knows sequences, blocks and counts; nothing of rows of those that run already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.loop.prompt_chunks import PromptChunks
+from graphml.runtime.loop.sequence_queues import SequenceQueues
+from graphml.runtime.loop.siblings import computes_for, sibling_of, take_over
+from graphml.runtime.loop.text_blocks import obstacle_of, take_blocks
+from graphml.runtime.plans.prompt_scores import is_scored
+from graphml.runtime.plans.step_plan import Rows
+from graphml.runtime.steps.guidance import waits_for_other
+
+WATERMARK = 0.01
+"""Share of the pool that stays free when a sequence is admitted, so that it does not soon preempt others."""
+
+
+class Admission:
+    """Starts waiting sequences, in their order. recurrent: they have states besides cells."""
+
+    def __init__(self, queues: SequenceQueues, chunks: PromptChunks, recurrent: bool) -> None:
+        self._queues, self._chunks, self._recurrent = queues, chunks, recurrent
+        self._pool, self._checkpoints, self._sources = queues.pool, queues.checkpoints, queues.sources
+        self.held_back: Callable[[Sequence], bool] = lambda sequence: False
+        """Whether a waiting sequence does not run yet, though there is room."""
+
+    def admitted(
+        self, budget: int, alone: bool, sources: list[Sequence], texts: list[Sequence]
+    ) -> Iterator[Rows]:
+        """Start waiting sequences while there are rows, slots and blocks; nobody overtakes for want of those.
+
+        One whose prompt another is just computing, half of it at least, waits to find it. sources: gets those
+        whose source text is to be read, which takes rows, too; the first has as many as it needs. texts: gets
+        those of which rows are wanted.
+        """
+        for sequence in self._queues.order.sort(self._queues.waiting):
+            sequence.waits_for = self._obstacle(sequence, budget, texts)
+            if sequence.waits_for in ("store", "prefix", "guidance"):
+                continue
+            if sequence.waits_for:
+                return
+            if sequence.request.pooling:
+                self._queues.begin(sequence)
+                take_blocks(sequence, self._pool)
+                self._queues.order.serve(sequence.request, len(sequence.ids))
+                texts.append(sequence)
+                budget -= len(sequence.ids)
+                continue
+            n_source = self._sources.take(sequence, self._queues.running, budget if sources else None)
+            if n_source is None:
+                sequence.waits_for = "source"
+                return
+            if n_source:
+                sources.append(sequence)
+            sibling = sibling_of(sequence, self._queues.running, self._pool)
+            self._queues.begin(sequence)
+            restore = self._adopt(sequence)
+            moves, states_of = take_over(sequence, sibling, self._pool, self._recurrent)
+            if states_of is not None:
+                restore = None
+            if sequence.n_cached < 0:
+                sequence.n_cached = sequence.n_computed
+            count = self._chunks.count(sequence, budget, alone)
+            blocks = self._pool.allocate(sequence.blocks_needed(count, self._pool.block_size))
+            assert blocks is not None
+            sequence.blocks += blocks
+            budget -= count + n_source
+            yield self._chunks.rows(sequence, count, restore, moves, states_of)
+
+    def _adopt(self, sequence: Sequence) -> int | None:
+        """What was computed of its ids is its own; the copy that its states are restored from, if any."""
+        if self._checkpoints is None:
+            sequence.adopt_prefix(self._pool, 0 if is_scored(sequence) else None)
+            return None
+        found = self._checkpoints.adopt(sequence, self._pool)
+        for one in self._queues.waiting:
+            self._queues.want(sequence, one)
+        return None if found is None else found.at
+
+    def _obstacle(self, sequence: Sequence, budget: int, texts: list[Sequence]) -> str:
+        """What it waits for: rows, a slot, the store, a prefix, guidance or blocks; "": it can start."""
+        if waits_for_other(sequence):
+            return "guidance"
+        if budget <= 0 or not self._queues.slots or (is_scored(sequence) and self._chunks.scored_left <= 0):
+            return "rows" if self._queues.slots else "slot"
+        if sequence.request.pooling:
+            return obstacle_of(sequence, texts, budget, self._pool, self._promised())
+        if self.held_back(sequence):
+            return "store"
+        sibling = sibling_of(sequence, self._queues.running, self._pool)
+        if sibling is not None and sibling.n_computed < sequence.request.n_prompt - 1:
+            return "prefix"
+        shares, size = sibling is None and self._pool.keeps, self._pool.block_size
+        if shares and any(computes_for(one, sequence, size) for one in self._queues.running):
+            return "prefix"
+        return "" if self._fits(sequence) else "blocks"
+
+    def _fits(self, sequence: Sequence) -> bool:
+        """Whether all its ids fit beside what the running ones still need, and some blocks stay free."""
+        most = 0 if is_scored(sequence) else None
+        if self._checkpoints is not None:
+            found = self._checkpoints.find(sequence, self._pool)
+            most = 0 if found is None else found.n
+        needed = sequence.blocks_to_start(self._pool, most)
+        return needed + self._promised() <= self._pool.n_free
+
+    def _promised(self) -> int:
+        """Free blocks that running sequences still need, and some that stay free beside them."""
+        needed = sum(one.blocks_needed(one.n_behind, self._pool.block_size) for one in self._queues.running)
+        return needed + (math.ceil(WATERMARK * self._pool.n_blocks) if self._queues.running else 0)

@@ -1,0 +1,59 @@
+"""What the loop of an engine works with: who computes plans, who keeps blocks elsewhere, who gets tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from graphml.ir.op import Array
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.plans.step_plan import StepPlan
+from graphml.runtime.steps.computed_plan import BegunPlan, Computed
+
+
+class Runs(Protocol):
+    """What computes plans: a `Runner`, or a made-up one."""
+
+    def run(self, plan: StepPlan) -> Computed:
+        """What follows each sequence of `plan.sampled`, in order, and the seconds that it took."""
+
+    def begin(self, plan: StepPlan, after: BegunPlan | None = None) -> BegunPlan | None:
+        """Submit a plan, or None; see `Runner.begin`."""
+
+    def finish(self, begun: BegunPlan, of: Mapping[int, Sequence]) -> Computed:
+        """Wait for a submitted plan; see `Runner.finish`."""
+
+
+class Prefixes(Protocol):
+    """Blocks that are elsewhere: see `runtime.store.stored_prefixes`. Called by the engine's thread."""
+
+    def load(self) -> None:
+        """Before a step is planned."""
+
+    def save(self) -> None:
+        """After it, before the step is computed."""
+
+    def forget(self, ids: Array, extra: bytes) -> None:
+        """Have them no more."""
+
+    def close(self, keep: bool = True) -> None:
+        """No step follows."""
+
+
+class Listener(Protocol):
+    """Who gets the tokens of a sequence; called by the engine's thread, so it must not wait."""
+
+    def sampled(self, token: int) -> str | None:
+        """A token was sampled; why it ends the sequence without being a part of it, or None."""
+
+    def appended(self, token: int, last: bool) -> str | None:
+        """The token belongs to the sequence, as its last or not; why it is the last all the same, or None."""
+
+    def prompt_computed(self, count: int) -> None:
+        """So many ids of the prompt are computed now; more than one of them in this step, or not the last."""
+
+    def ended(self, reason: str) -> None:
+        """No token follows."""
+
+    def failed(self, error: BaseException) -> None:
+        """No token follows, for this reason."""

@@ -1,0 +1,194 @@
+"""The scheduler: waiting and running sequences -> the next step's plan.
+
+There are no phases: a sequence holds ids and has computed some of them, and each step lets it catch up by as
+much as the step's rows allow. That is prefill in chunks, decoding and resumption after preemption alike
+(vLLM's scheduler, `vllm/v1/core/sched/scheduler.py`). Blocks are reserved before anything changes.
+
+Who is served first is `FairOrder`'s matter; which of those that wait start is `Admission`'s. Whose blocks are
+taken when there are none left does not depend on what was served: the newest of the lowest priority, so that
+the oldest of the highest always proceeds.
+
+Pure: knows sequences, blocks and counts; no model, no clock, no thread.
+"""
+
+from __future__ import annotations
+
+from graphml.errors import UsageError
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.sequence import Sequence, Status
+from graphml.runtime.loop.admission import Admission
+from graphml.runtime.loop.following_plan import following_plan
+from graphml.runtime.loop.prompt_chunks import PromptChunks
+from graphml.runtime.loop.sequence_queues import SequenceQueues
+from graphml.runtime.loop.text_blocks import check_text
+from graphml.runtime.plans.checkpoints import Checkpoints
+from graphml.runtime.plans.moved_blocks import shift
+from graphml.runtime.plans.step_plan import Move, Rows, StepPlan
+from graphml.runtime.steps.draft_rows import computed, with_drafts, with_states_again
+from graphml.runtime.steps.guidance import newest_idle
+
+
+class Scheduler:
+    """Sequences of at most `n_ctx` tokens, at most `max_sequences` at a time, in the blocks of a pool.
+
+    prompt_cap: most ids of one prompt in a step while another sequence runs; max_chunk: in any. recurrent:
+    sequences have states besides cells, which every id changes. checkpoints: of a recurrent model whose
+    prefixes are found; without them its `pool` must not keep any. waiting, running: see `SequenceQueues`.
+    admission: what starts.
+    """
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        max_sequences: int,
+        n_ctx: int,
+        prompt_cap: int = 512,
+        *,
+        recurrent: bool = False,
+        checkpoints: Checkpoints | None = None,
+        max_chunk: int | None = None,
+    ) -> None:
+        if n_ctx > pool.n_blocks * pool.block_size:
+            raise UsageError(
+                f"scheduler: wanted room for a sequence of {n_ctx} tokens; the pool holds "
+                f"{pool.n_blocks * pool.block_size}"
+            )
+        self.pool, self.n_ctx, self.checkpoints = pool, n_ctx, checkpoints
+        pool.keeps_begun &= not recurrent and checkpoints is None
+        self._queues = SequenceQueues(pool, max_sequences, checkpoints)
+        self.waiting, self.running = self._queues.waiting, self._queues.running
+        self.sources = self._queues.sources
+        self._chunks = PromptChunks(self._queues, prompt_cap, max_chunk)
+        self.admission = Admission(self._queues, self._chunks, recurrent)
+        self._recurrent = recurrent
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    def check(self, sequence: Sequence) -> None:
+        """UsageError for a prompt that no step could compute and continue, or a text that none could pool."""
+        if sequence.request.pooling:
+            check_text(sequence, self.pool)
+        elif not 0 < len(sequence.ids) < self.n_ctx:
+            raise UsageError(
+                f"prompt: wanted 1 to {self.n_ctx - 1} ids, which leave room for one more in the context of "
+                f"{self.n_ctx}; got {len(sequence.ids)}"
+            )
+
+    def add(self, sequence: Sequence) -> None:
+        """A sequence waits from now on; errors as of `check`."""
+        self.check(sequence)
+        self._queues.add(sequence)
+
+    def schedule(self, budget: int) -> StepPlan | None:
+        """The next step of at most `budget` rows; None where nothing waits or runs.
+
+        Each running sequence that is one id behind gets its row, whatever the budget; prompts share the rest.
+        """
+        rows, preempted = list[Rows](), list[Sequence]()
+        self._chunks.begin_step()
+        chosen: set[Sequence] = set()
+        alone = len(self.running) + len(self.waiting) == 1
+        budget -= sum((one.n_behind <= 1) + one.n_again for one in self.running)
+        for sequence in self._queues.order.sort(self.running):
+            if sequence.status is not Status.RUNNING:
+                continue  # preempted by one before it
+            decodes = sequence.n_behind <= 1
+            count = self._chunks.count(sequence, budget, alone)
+            if not count:
+                continue
+            moves: tuple[Move, ...] | None = ()
+            if len(sequence.ids) >= self.n_ctx:
+                moves = self._shift(sequence, preempted, chosen)
+            if moves is None or not self._reserve(sequence, count, preempted, chosen):
+                break
+            rows.append(self._chunks.rows(sequence, count, moves=moves))
+            chosen.add(sequence)
+            budget -= 0 if decodes else count
+        sources, texts = list[Sequence](), list[Sequence]()
+        admitted = [] if preempted else list(self.admission.admitted(budget, alone, sources, texts))
+        rows += admitted
+        if not rows and not preempted and not texts and (idle := newest_idle(self.running, self.waiting)):
+            self._preempt(idle, preempted)
+        for one in rows:
+            self._queues.order.serve(one.sequence.request, one.count)
+        rows = with_drafts(rows, self.pool, self.n_ctx, not admitted, self.checkpoints)
+        rows = with_states_again(rows)
+        made = StepPlan(tuple(rows), tuple(preempted), tuple(sources), tuple(texts))
+        return made if rows or preempted or texts else None
+
+    def follow(self, plan: StepPlan) -> StepPlan | None:
+        """The step after a plan that was not computed yet, if each of its sequences goes on by one id.
+
+        None where other sequences have a part in it: one that could be admitted, or must be preempted; and
+        where one is sure to end.
+        """
+        if self.waiting and self._queues.slots:
+            return None
+        return following_plan(plan, self.running, self.pool, self.n_ctx, self._queues.order)
+
+    def computed(self, plan: StepPlan) -> None:
+        """The step was run: its rows are computed, for sequences that still run; drafts: see `draft_rows`."""
+        self.sources.read(plan.sources)
+        for rows in plan.rows:
+            if rows.sequence.status is Status.RUNNING and rows.sequence.n_computed == rows.first_new:
+                computed(rows, self.pool, self._recurrent)
+                if self.checkpoints is not None:
+                    self.checkpoints.made(rows.sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """A sequence has ended, or nobody wants it any more; a second call does nothing."""
+        self._queues.remove(sequence)
+
+    def expired(self, now: float) -> list[Sequence]:
+        """Sequences whose deadline has passed."""
+        return self._queues.expired(now)
+
+    @property
+    def n_prompts(self) -> int:
+        """Sequences that are at their prompts, and those that wait and might run."""
+        reading = sum(one.n_behind > 1 for one in self.running)
+        return reading + min(len(self.waiting), len(self._queues.slots))
+
+    @property
+    def has_slot(self) -> bool:
+        """Whether one more sequence may run."""
+        return bool(self._queues.slots)
+
+    def waiting_in_order(self) -> list[Sequence]:
+        """Those that wait, in the order in which they are admitted."""
+        return self._queues.order.sort(self.waiting)
+
+    def _reserve(
+        self, sequence: Sequence, count: int, preempted: list[Sequence], chosen: set[Sequence]
+    ) -> bool:
+        """Give it blocks for `count` more ids, of others if need be; False where it was preempted itself."""
+        needed = sequence.blocks_needed(count, self.pool.block_size)
+        while self.pool.n_free < needed:
+            if not self._free_some(sequence, preempted, chosen):
+                return False
+        blocks = self.pool.allocate(needed)
+        assert blocks is not None
+        sequence.blocks += blocks
+        return True
+
+    def _shift(
+        self, sequence: Sequence, preempted: list[Sequence], chosen: set[Sequence]
+    ) -> tuple[Move, ...] | None:
+        """Have a sequence forget what its full context has no room for; None where it was preempted."""
+        keep, drop = sequence.to_forget(self.n_ctx)
+        while (moves := shift(sequence, keep, drop, self.pool)) is None:
+            if not self._free_some(sequence, preempted, chosen):
+                return None
+        return moves
+
+    def _free_some(self, sequence: Sequence, preempted: list[Sequence], chosen: set[Sequence]) -> bool:
+        """Preempt the newest of the lowest priority for a sequence; False where that is itself."""
+        candidates = [one for one in self.running if one not in chosen]
+        victim = max(candidates, key=lambda one: (-one.request.priority, one.order))
+        self._preempt(victim, preempted)
+        return victim is not sequence
+
+    def _preempt(self, sequence: Sequence, preempted: list[Sequence]) -> None:
+        preempted.append(sequence)
+        self._queues.preempt(sequence, self.n_ctx)

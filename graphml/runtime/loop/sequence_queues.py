@@ -1,0 +1,84 @@
+"""Which sequences wait and which run, and what those that run hold: a slot, blocks, copies of their states.
+
+Knows sequences, blocks and counts; nothing of the rows of a step.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.sequence import Sequence, Status
+from graphml.runtime.blocks.source_blocks import SourceBlocks
+from graphml.runtime.loop.fair_order import FairOrder
+from graphml.runtime.loop.siblings import computes_for
+from graphml.runtime.plans.checkpoints import Checkpoints
+
+
+class SequenceQueues:
+    """waiting, running: in the order in which they came to wait or run. slots: those that nobody has.
+
+    order: who is served first. checkpoints: None, or of a recurrent model whose prefixes are found.
+    """
+
+    def __init__(self, pool: BlockPool, max_sequences: int, checkpoints: Checkpoints | None) -> None:
+        self.pool, self.checkpoints = pool, checkpoints
+        self.sources = SourceBlocks(pool.n_blocks, pool.block_size, pool.keeps)
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        most = min([max_sequences, *(window.n_sequences for window in pool.windows)])
+        self.slots = list(range(most))[::-1]
+        self.order = FairOrder()
+
+    def add(self, sequence: Sequence) -> None:
+        """A sequence waits from now on."""
+        self.order.came(sequence.request.key)
+        self.waiting.append(sequence)
+        for one in self.running:
+            self.want(one, sequence)
+
+    def begin(self, sequence: Sequence) -> None:
+        """A waiting sequence runs from now on, in a slot."""
+        self.waiting.remove(sequence)
+        self.running.append(sequence)
+        sequence.slot, sequence.status = self.slots.pop(), Status.RUNNING
+
+    def preempt(self, sequence: Sequence, n_ctx: int) -> None:
+        """A running sequence waits again and holds nothing."""
+        self._stop(sequence)
+        if len(sequence.ids) >= n_ctx:
+            sequence.forget(*sequence.to_forget(n_ctx))
+        sequence.status = Status.PREEMPTED
+        sequence.n_preempted += 1
+        self.waiting.append(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """A sequence has ended, or nobody wants it any more; a second call does nothing."""
+        if sequence.status is Status.FINISHED:
+            return
+        if sequence.status is Status.RUNNING:
+            self._stop(sequence)
+        else:
+            self.waiting.remove(sequence)
+        sequence.status = Status.FINISHED
+        self.order.left(sequence.request.key, (*self.waiting, *self.running))
+
+    def _stop(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        sequence.give_back(self.pool)
+        self.sources.give_back(sequence)
+        if self.checkpoints is not None:
+            self.checkpoints.stopped(sequence)
+        self.slots.append(sequence.slot)
+        sequence.slot = -1
+
+    def want(self, running: Sequence, sequence: Sequence) -> None:
+        """A checkpoint where a waiting sequence will find what a running one computes for it."""
+        size = self.pool.block_size
+        if self.checkpoints is not None and (end := computes_for(running, sequence, size)):
+            self.checkpoints.want(running, end)
+
+    def expired(self, now: float) -> list[Sequence]:
+        """Sequences whose deadline has passed."""
+        everybody = (*self.running, *self.waiting)
+        return [one for one in everybody if (one.request.deadline or math.inf) <= now]

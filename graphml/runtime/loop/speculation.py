@@ -1,0 +1,70 @@
+"""Speculation in an engine: the drafts of its next step, by acceptance, load and the time of its steps.
+
+Knows sequences, plans and seconds; nothing of models, or of what becomes of the tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as ManyOf
+
+from graphml.runtime.blocks.drafting import DRAFT_ROWS, MOST_AGAIN, Drafts, StepTimes, draft_lengths
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.plans.step_plan import StepPlan
+from graphml.runtime.steps.computed_plan import Computed
+
+
+class Speculation:
+    """most: rows of a step with drafts; recurrent: states read ids again where a draft was wrong.
+
+    n_drafts, n_drafted, n_accepted: drafts of all sequences so far, ids of them, and those ids sampled.
+    """
+
+    def __init__(self) -> None:
+        self._times, self.most, self.recurrent = StepTimes(), DRAFT_ROWS, False
+        self.n_drafts = self.n_drafted = self.n_accepted = 0
+
+    def propose(self, running: ManyOf[Sequence]) -> dict[Sequence, Exception]:
+        """Give running sequences their drafts for the next step, where none of them is at its prompt.
+
+        `most` less one for each of them are there for drafts: none at so many sequences. Returns what was
+        raised for a sequence, by its matcher or by who drafts for it.
+        """
+        failed: dict[Sequence, Exception] = {}
+        n_again = sum(one.n_again for one in running)
+        room = self.most - len(running) - n_again
+        who: list[tuple[Sequence, Drafts]] = []
+        for one in running:
+            one.draft = []
+            if one.drafts is not None and one.n_again <= MOST_AGAIN:
+                who.append((one, one.drafts))
+        if not who or room <= 0 or any(one.n_behind != 1 for one in running):
+            return failed
+        for one, drafts in who:
+            try:
+                if one.matcher is not None:
+                    one.matcher.catch_up(one.ids, one.n_generated)
+                one.draft = drafts.propose(one.ids, room, one.matcher)
+            except Exception as error:  # this sequence's own
+                failed[one] = error
+        if not any(one.draft for one, _ in who):
+            return failed
+        offers = [(len(one.draft), drafts.rate) for one, drafts in who]
+        again = n_again if self.recurrent else None
+        lengths = draft_lengths(len(running), offers, self._times.of, self.most, again)
+        for (one, drafts), count in zip(who, lengths, strict=True):
+            drafts.used(count)
+            one.draft = one.draft[:count] if count >= drafts.n_min else []
+        return failed
+
+    def counted(self, plan: StepPlan, computed: Computed) -> None:
+        """A plan was computed."""
+        n_again = sum(rows.n_again for rows in plan.rows)
+        if plan.n_rows == plan.n_outputs + n_again <= DRAFT_ROWS and not plan.sources:
+            self._times.measured(plan.n_rows, computed.seconds)
+        for rows in plan.drafted.values():
+            n_accepted = len(computed.further.get(rows.sequence, ()))
+            self.n_drafts += 1
+            self.n_drafted += rows.n_drafted
+            self.n_accepted += n_accepted
+            if rows.sequence.drafts is not None:
+                rows.sequence.drafts.counted(rows.n_drafted, n_accepted)

@@ -1,0 +1,246 @@
+"""The loop of an engine: sequences come in, steps are planned and run, tokens go out. One thread runs it.
+
+Knows sequences and plans; nothing of text, and of a model only what a `Runner` gives.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import TypeVar
+
+from graphml.errors import BackendError, UsageError
+from graphml.runtime.blocks.sequence import Sequence, Status
+from graphml.runtime.loop.between_steps import BetweenSteps
+from graphml.runtime.loop.loop_interfaces import Listener, Prefixes, Runs
+from graphml.runtime.loop.loop_member import LoopMember
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.loop.speculation import Speculation
+from graphml.runtime.loop.step_budget import StepBudget
+from graphml.runtime.loop.timeline import Timeline
+from graphml.runtime.loop.token_delivery import TokenDelivery
+from graphml.runtime.plans.step_plan import Rows, StepPlan
+from graphml.runtime.steps.computed_plan import BegunPlan, Computed
+
+T = TypeVar("T")
+
+RECENT_STEPS = 256
+"""Steps whose rows and times are kept for `Engine.stats`."""
+
+
+class StepLoop:
+    """Runs sequences to their ends, on a thread that begins with the first and ends with `close`.
+
+    clock: seconds, monotonic. lock: of the scheduler, not held while a step is computed. timeline:
+    where steps are recorded, or None.
+    """
+
+    def __init__(
+        self,
+        runner: Runs,
+        scheduler: Scheduler,
+        budget: StepBudget,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.scheduler, self._budget, self._clock = scheduler, budget, clock
+        self._delivery = TokenDelivery(scheduler)
+        self._runner: Runs | None = runner
+        self.prefixes: Prefixes | None = None
+        self.lock = threading.Lock()
+        self._woken: SimpleQueue[None] = SimpleQueue()  # may be put to by a finalizer, within any lock
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self.n_steps = 0
+        self.recent: deque[tuple[int, float]] = deque(maxlen=RECENT_STEPS)  # rows, seconds
+        self.timeline: Timeline | None = None
+        self.speculation = Speculation()
+        self._between = BetweenSteps()
+        self.wake_readers: Callable[[], None] = lambda: None
+        """Called when listeners have been told of a step, and the next one is planned or none follows."""
+        self._wants_rows = False  # a token could not be sampled without its whole row
+
+    def add(self, members: Iterable[tuple[Sequence, Listener]]) -> None:
+        """Sequences of one request wait from now on, all of them or, with an error, none; from any thread."""
+        made = [LoopMember(*one) for one in members]
+        with self.lock:
+            self._check_open()
+            self._delivery.add(made)
+            if self._delivery:
+                self._begin()
+        self._woken.put(None)
+
+    def between_steps(self, call: Callable[[], T]) -> T:
+        """The result of a call that the engine's thread makes between two steps, within the lock."""
+        with self.lock:
+            self._check_open()
+            self._begin()
+            future = self._between.ask(call)
+        self._woken.put(None)
+        return future.result()
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise BackendError(f"engine: it ended with {self._failure!r}") from self._failure
+        if self._closing:
+            raise UsageError("engine: it was closed")
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="graphml-engine", daemon=True)
+            self._thread.start()
+
+    def cancel(self, sequences: Iterable[Sequence]) -> None:
+        """End sequences before the next step; from any thread. Those that have ended stay as they are."""
+        with self.lock:
+            self._delivery.cancel(sequences)
+        self._woken.put(None)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the thread; None while it lives."""
+        return self._failure
+
+    def ask_to_close(self) -> None:
+        """End all sequences and the thread, soon; takes no lock and waits for nobody."""
+        self._closing = True
+        self._woken.put(None)
+
+    def close(self) -> None:
+        """End all sequences, the thread, and what the runner holds; a second call does nothing."""
+        self.ask_to_close()
+        with self.lock:
+            thread = self._thread
+            if thread is None:
+                self._let_go(keep=False)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        try:
+            while (plan := self._next_plan()) is not None:
+                if plan.all_rows:
+                    self._step(plan)
+        except BaseException as error:
+            self._failure = failure = error
+            self._end_all(lambda one: one.listener.failed(failure))
+            raise
+        else:
+            self._end_all(lambda one: one.listener.ended("cancel"))
+        finally:
+            self.wake_readers()  # before a store is written, which takes time and may fail
+            self._let_go(keep=self._failure is None)
+
+    def _let_go(self, keep: bool) -> None:
+        if self.prefixes is not None:
+            self.prefixes.close(keep)
+        self._runner = self.prefixes = None
+
+    def wake(self) -> None:
+        """Have the thread plan again if it waits; from any thread."""
+        self._woken.put(None)
+
+    def _next_plan(self) -> StepPlan | None:
+        """The next step, waited for; None where the engine is closed."""
+        while True:
+            failed = self.speculation.propose(self.scheduler.running)  # which changes in this thread alone
+            with self.lock:
+                for sequence, error in failed.items():
+                    self._delivery.fail(sequence, error)
+                while not self._woken.empty():
+                    self._woken.get()
+                self._delivery.drop_cancelled()
+                if self._closing:
+                    return None
+                self._delivery.drop_expired(self._clock())
+                self._between.run()
+                n_decoding = sum(one.n_behind <= 1 for one in self.scheduler.running)
+                if self.prefixes is not None:
+                    self.prefixes.load()
+                budget = self._budget.rows(n_decoding, self.scheduler.n_prompts)
+                plan = self.scheduler.schedule(budget)
+                if self.prefixes is not None:
+                    self.prefixes.save()
+                if self.timeline is not None and plan is not None:
+                    self.timeline.planned(plan, budget, self._clock())
+            self.wake_readers()
+            if plan is not None:
+                return plan
+            self._woken.get()  # nothing runs or waits
+
+    def _step(self, plan: StepPlan) -> None:
+        assert self._runner is not None
+        try:
+            begun, self._wants_rows = None if self._wants_rows else self._runner.begin(plan), False
+            if begun is None:
+                self._hand_out(plan, self._runner.run(plan))
+                return
+            tokens: tuple[int, ...] | None = None
+            while begun is not None:
+                plan = begun.plan
+                begun, tokens = self._finish(begun, tokens)
+        except Exception as error:  # of this step alone
+            with self.lock:
+                if self.timeline is not None:
+                    self.timeline.failed(self._clock())
+                for rows in plan.all_rows:
+                    self._delivery.fail(rows.sequence, error)
+
+    def _finish(
+        self, begun: BegunPlan, tokens: tuple[int, ...] | None
+    ) -> tuple[BegunPlan | None, tuple[int, ...] | None]:
+        """Finish a submitted step, before that submit the one after it; that, and the ids that it computes.
+
+        tokens: the ids that this one computes where the device chose them. It counts for the sequences that
+        really go on so; others compute their cell once more.
+        """
+        assert self._runner is not None
+        plan, runner = begun.plan, self._runner
+        with self.lock:
+            self._delivery.drop_cancelled()
+            self._delivery.drop_expired(self._clock())
+            fed = tokens or (None,) * len(plan.rows)
+            rows = [one for one, token in zip(plan.rows, fed, strict=True) if _counts(one, token)]
+            whole = len(rows) == len(plan.rows) and not self._closing and not self._between
+            following = self.scheduler.follow(plan) if whole else None
+            if self.prefixes is not None:
+                self.prefixes.save()
+        after = runner.begin(following, begun) if following is not None else None
+        if after is not None:
+            with self.lock:
+                if self.timeline is not None:
+                    self.timeline.planned(after.plan, after.plan.n_rows, self._clock())
+        self.wake_readers()
+        of = {row: one for row, one in plan.sampled.items() if any(one is kept.sequence for kept in rows)}
+        computed = runner.finish(begun, of)
+        self._hand_out(StepPlan(tuple(rows)), computed)
+        return after, computed.device_tokens
+
+    def _hand_out(self, plan: StepPlan, computed: Computed) -> None:
+        """A plan was computed: its tokens go to those who wait for them."""
+        self._budget.measured(plan.n_ids, computed.seconds)
+        with self.lock:
+            self.n_steps += 1
+            self.recent.append((plan.n_rows, computed.seconds))
+            self.speculation.counted(plan, computed)
+            if not self._delivery.deliver(plan, computed):
+                self._wants_rows = True
+            if self.timeline is not None:
+                self.timeline.ended(plan, computed.seconds, self._clock())
+
+    def _end_all(self, tell: Callable[[LoopMember], None]) -> None:
+        with self.lock:
+            self._closing = True
+            self._between.fail(BackendError("engine: it has ended"))
+            self._delivery.end_all(tell)
+
+
+def _counts(rows: Rows, token: int | None) -> bool:
+    """Whether a submitted row is what its sequence computes next; token: the id that the device took."""
+    sequence = rows.sequence
+    if sequence.status is not Status.RUNNING or sequence.n_computed != rows.start:
+        return False
+    return token is None or sequence.ids[rows.start :] == [token]

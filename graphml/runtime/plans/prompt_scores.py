@@ -1,0 +1,54 @@
+"""Log-probabilities of an engine's prompts: which rows they take, and what follows from those rows.
+
+A request that wants them computes its prompt whole: what others have computed of it holds no logits. Its
+blocks are shared as others' are, and its rows are few in a step, since a row of logits is large. Knows
+sequences and rows; nothing of blocks or steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from graphml.errors import WeightsError
+from graphml.ir.op import Array
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.plans.next_token import no_numbers
+from graphml.runtime.plans.step_plan import StepPlan
+from graphml.sampling import flaw_of
+from graphml.sampling.logprobs import of_row
+
+MOST_ROWS = 64
+"""Rows of prompts in a step that give logits: 37 MiB for 151,936 words."""
+
+
+def is_scored(sequence: Sequence) -> bool:
+    """Whether rows of its prompt are wanted still."""
+    return sequence.prompt_scores is not None and len(sequence.prompt_scores) < sequence.request.n_prompt
+
+
+def n_scored(sequence: Sequence, start: int, count: int) -> int:
+    """How many of its rows from `start` on give what follows of its prompt: the last ones of those within."""
+    if sequence.prompt_scores is None or not is_scored(sequence):
+        return 0
+    first = max(start, len(sequence.prompt_scores) - 1)
+    return max(0, min(start + count, sequence.request.n_prompt - 1) - first)
+
+
+def keep_scores(outputs: Mapping[str, Array], plan: StepPlan, path: Path) -> dict[Sequence, Exception]:
+    """Add what the rows of a plan say of prompts to their sequences; errors of those without numbers."""
+    at = 0
+    failed: dict[Sequence, Exception] = {}
+    for rows in plan.rows:
+        scores, request = rows.sequence.prompt_scores, rows.sequence.request
+        for i in range(rows.n_scored):
+            row, position = outputs["logits"][at + i], rows.first_scored + i + 1
+            flaw = flaw_of(row)
+            if flaw is not None:
+                failed[rows.sequence] = WeightsError(no_numbers(path, flaw))
+                break
+            if scores is not None and len(scores) == position:
+                n_top = request.params.prompt_logprobs or 0
+                scores.append(of_row(row, int(request.ids[position]), n_top, request.vocabulary))
+        at += rows.n_outputs
+    return failed

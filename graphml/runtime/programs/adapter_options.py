@@ -1,0 +1,185 @@
+"""Which adapters and control vectors a model or a session runs with: files and scales become compile options.
+
+Knows files, scales and options; nothing of graphs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
+
+from graphml.compiler.options import CompileOptions
+from graphml.errors import UsageError
+from graphml.ir.op import Array
+from graphml.loading.adapter_files import read_adapter, read_control_vectors
+from graphml.options.argument_checks import items_of, path_of, whole_number
+from graphml.options.option_fields import Real
+from graphml.passes.lora import Adapter
+from graphml.runtime.blocks.request import Applied
+from graphml.weights import ModelFile
+
+AnyPath: TypeAlias = str | os.PathLike[str]
+Scaled: TypeAlias = Sequence[tuple[AnyPath, float]]
+"""Files, each with its scale."""
+Layers: TypeAlias = tuple[int, int]
+"""The first and the last layer."""
+_SCALES = Real()
+
+
+def checked_files(name: str, given: object) -> list[tuple[Path, float]] | None:
+    """Files with their scales as they are given to an option; a file alone has the scale 1."""
+    if given is None:
+        return None
+    found = []
+    for one in items_of(name, given, "files, each with its scale: (file, scale)"):
+        file, scale = one if isinstance(one, tuple | list) and len(one) == 2 else (one, 1.0)
+        path = Path(path_of(name, file))
+        if not path.is_file():
+            raise UsageError(f"{name}: wanted a GGUF file; there is none at {str(path)!r}")
+        found.append((path, _SCALES.read(f"{name}: scale of {file}", scale)))
+    return found
+
+
+def parse_files(texts: Iterable[str]) -> list[tuple[str, float]]:
+    """`FILE` or `FILE:SCALE`, as on the command line."""
+    found: list[tuple[str, float]] = []
+    for text in texts:
+        file, colon, scale = text.rpartition(":")
+        try:
+            found.append((text, 1.0) if not colon or Path(text).exists() else (file, float(scale)))
+        except ValueError:
+            found.append((text, 1.0))
+    return found
+
+
+def checked_layers(name: str, given: object) -> Layers | None:
+    """The first and the last layer of control vectors."""
+    if given is None:
+        return None
+    ends: Any = given if isinstance(given, tuple | list) and len(given) == 2 else (None, None)
+    first, last = whole_number(ends[0]), whole_number(ends[1])
+    if first is None or last is None or not 0 <= first <= last:
+        raise UsageError(f"{name}: wanted the first and the last layer, as (1, 12); got {given!r}")
+    return first, last
+
+
+def parse_layers(text: str | None) -> Layers | None:
+    """`FIRST-LAST`, as on the command line; None where it is not given."""
+    if text is None:
+        return None
+    first, _, last = text.partition("-")
+    if not first.isdecimal() or not last.isdecimal():
+        raise UsageError(f"control_layers: wanted FIRST-LAST, as 1-12; got {text!r}")
+    return int(first), int(last)
+
+
+_READ: WeakKeyDictionary[ModelFile, OrderedDict[tuple[str, int, int], Adapter]] = WeakKeyDictionary()
+KEPT: Final = 32
+"""Adapters of a model that are kept once they were read: of sessions and of requests alike."""
+_LOCK = Lock()
+
+
+def _opened(path: Path, model: ModelFile) -> Adapter:
+    """The adapter of a file, read once as long as the file does not change."""
+    about = path.stat()
+    key = str(path.resolve()), about.st_mtime_ns, about.st_size
+    with _LOCK:
+        kept = _READ.setdefault(model, OrderedDict())
+        if key in kept:
+            kept.move_to_end(key)
+            return kept[key]
+    made = read_adapter(path, model)
+    with _LOCK:
+        for old in [known for known in kept if known[0] == key[0]]:
+            del kept[old]
+        kept[key] = made
+        while len(kept) > KEPT:
+            kept.popitem(last=False)
+    return made
+
+
+def applied_adapters(
+    model: ModelFile, lora: Scaled | None, ids: Array, encodes: bool = False
+) -> tuple[Applied, ...] | None:
+    """What the rows of a prompt with these ids get; None for None.
+
+    An activated adapter works from the last occurrence of its invocation tokens on, or nowhere. UsageError
+    and WeightsError as of `with_adapters`.
+    """
+    given = checked_files("lora", lora)
+    if given is None:
+        return None
+    check_no_encoder(encodes)
+    found = [(_opened(path, model), scale) for path, scale in given if scale]
+    starts = [(one, scale, invoked_at(one.invocation, ids.tolist())) for one, scale in found]
+    return tuple(Applied(one, scale, start) for one, scale, start in starts if start is not None)
+
+
+def invoked_at(invocation: tuple[int, ...], ids: list[int]) -> int | None:
+    """Where the last occurrence begins; 0 for no invocation, None where it does not occur."""
+    for start in range(len(ids) - len(invocation), -1, -1):
+        if invocation and tuple(ids[start : start + len(invocation)]) == invocation:
+            return start
+    return None if invocation else 0
+
+
+def applied_by_model(options: CompileOptions, ids: Array) -> tuple[Applied, ...] | None:
+    """The same of the adapters that a model was opened with; None where all work from the begin on."""
+    if not any(one.invocation for one in options.adapters):
+        return None
+    found = [
+        Applied(one, factor, start)
+        for one, factor in zip(options.adapters, options.factors, strict=True)
+        if (start := invoked_at(one.invocation, ids.tolist())) is not None
+    ]
+    return tuple(found)
+
+
+def check_no_encoder(encodes: bool) -> None:
+    """UsageError for adapters of one session or request of a model whose encoder would run without them."""
+    if encodes:
+        raise UsageError(
+            "lora: the model has an encoder, whose program is the model's: wanted adapters given to load"
+        )
+
+
+def with_adapters(
+    options: CompileOptions, file: ModelFile, lora: Scaled | None, encodes: bool = False
+) -> CompileOptions:
+    """The options with these adapters in place of what they have; None leaves them.
+
+    encodes: they are for a session of a model with an encoder, which is refused. UsageError for wrong scales,
+    WeightsError for files that hold no adapter of the model.
+    """
+    given = checked_files("lora", lora)
+    if given is None:
+        return options
+    check_no_encoder(encodes)
+    used = [(_opened(path, file), scale) for path, scale in given if scale]
+    return replace(options, adapters=tuple(one for one, _ in used), factors=tuple(scale for _, scale in used))
+
+
+def with_control(
+    options: CompileOptions, file: ModelFile, vectors: Scaled | None, layers: Layers | None
+) -> CompileOptions:
+    """The options with these control vectors in place of what they have; None leaves them.
+
+    layers: None is all but the first, which no vector is for. Errors as of `with_adapters`.
+    """
+    given, ends = checked_files("control_vectors", vectors), checked_layers("control_layers", layers)
+    if given is None:
+        if ends is not None:
+            raise UsageError("control_layers: wanted control_vectors, too")
+        return options
+    architecture = file.metadata.text("general.architecture")
+    n_layer, n_embd = (
+        file.metadata.integer(f"{architecture}.{key}") for key in ("block_count", "embedding_length")
+    )
+    made = read_control_vectors([one for one in given if one[1]], ends or (1, n_layer - 1), n_embd)
+    return replace(options, control=made)

@@ -1,0 +1,1 @@
+"""Sequences that their callers compute: sessions, what they share, and beams."""

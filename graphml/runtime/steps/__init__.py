@@ -1,0 +1,1 @@
+"""Steps computed: plans run by programs, copies of cells and states, the tokens that follow."""

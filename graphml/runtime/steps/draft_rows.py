@@ -1,0 +1,95 @@
+"""The rows of drafts in a step: behind a sequence's latest id, in cells that are given back if it is wrong.
+
+A part of the scheduler in a file of its own. Knows sequences, blocks and counts; nothing of who drafts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.plans.checkpoints import Checkpoints
+from graphml.runtime.plans.step_plan import Rows
+
+
+def with_drafts(
+    rows: list[Rows],
+    pool: BlockPool,
+    n_ctx: int,
+    as_proposed: bool = True,
+    checkpoints: Checkpoints | None = None,
+) -> list[Rows]:
+    """The rows of a step with those of drafts, where all of its sequences are at their latest id.
+
+    as_proposed: whether all ran already when drafts were proposed, which fill a step with no row to spare.
+
+    A draft takes only blocks that are left when each running sequence has another one: nobody is preempted
+    for it. It ends where the context or the request does, and before an id behind which a checkpoint is made.
+    """
+    if not as_proposed or any(one.count != 1 or not one.n_outputs or one.n_scored for one in rows):
+        for one in rows:
+            one.sequence.draft = []
+        return rows
+    if not any(one.sequence.draft for one in rows):
+        return rows
+    made = []
+    for one in rows:
+        sequence = one.sequence
+        count = min(len(sequence.draft), _room(sequence, n_ctx))
+        if checkpoints is not None:
+            count = 0 if one.keep is not None else min(count, checkpoints.room(sequence))
+        needed = sequence.blocks_needed(1 + count, pool.block_size)
+        if needed and pool.n_free < needed + len(rows):
+            count = min(count, len(sequence.blocks) * pool.block_size - sequence.n_computed - 1)
+        elif needed:
+            sequence.blocks += pool.allocate(needed) or []
+        del sequence.draft[max(count, 0) :]
+        n = len(sequence.draft)
+        made.append(replace(one, count=1 + n, n_outputs=1 + n, n_drafted=n))
+    return made
+
+
+def with_states_again(rows: list[Rows]) -> list[Rows]:
+    """The rows of a step with those that recurrent states read again."""
+    found = [(one, one.sequence.n_again) for one in rows]
+    return [
+        replace(one, start=one.start - n, count=one.count + n, n_again=n) if n else one for one, n in found
+    ]
+
+
+def computed(rows: Rows, pool: BlockPool, recurrent: bool) -> None:
+    """The rows of a sequence were run: those of its ids are computed, of its draft none so far."""
+    sequence = rows.sequence
+    sequence.advance(rows.count - rows.n_again - rows.n_drafted, pool)
+    sequence.n_again = rows.count - rows.n_drafted if recurrent and rows.n_drafted else 0
+
+
+def _room(sequence: Sequence, n_ctx: int) -> int:
+    """Ids that may follow the next one; a structure forces none that fills the context."""
+    most = sequence.request.max_tokens
+    room = n_ctx - len(sequence.ids) - 1 - (sequence.matcher is not None)
+    return room if most is None else min(room, most - sequence.n_generated - 1)
+
+
+def accept(sequence: Sequence, pool: BlockPool) -> None:
+    """The latest id of a sequence was drafted: it is computed."""
+    sequence.advance(1, pool)
+    if sequence.n_again:
+        sequence.n_again += 1
+
+
+def give_back(sequence: Sequence, pool: BlockPool, was_right: bool) -> None:
+    """All that was right of a draft is accepted: blocks behind the sequence's ids are free again.
+
+    was_right: all of it; then recurrent states are what they are to be, too.
+    """
+    sequence.draft = []
+    if was_right:
+        sequence.n_again = 0
+    kept = -(-len(sequence.ids) // pool.block_size)
+    surplus = sequence.blocks[kept:]
+    del sequence.blocks[kept:]
+    for window in pool.windows:
+        window.release(surplus, 0)
+    pool.release(surplus)

@@ -1,0 +1,238 @@
+"""What an engine keeps of a prefix, taken out of its pools and put into others, between its steps.
+
+That is the cells of its blocks; of layers that see a window those of the last blocks; of recurrent models
+their states after the last id. Knows pools, cells, copies and loops; nothing of files or of what ids mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from graphml.ir.op import Array
+from graphml.runtime.blocks.block_content import CELLS, Prefix
+from graphml.runtime.blocks.window_blocks import NONE, WindowBlocks
+from graphml.runtime.loop.step_loop import StepLoop
+from graphml.runtime.plans.checkpoints import STATES
+from graphml.runtime.store.stored_prefixes import AT_ONCE, Cells
+
+Rows = Mapping[str, Array]
+
+
+@dataclass
+class PrefixParts:
+    """The parts of the first `n_ids` of some ids.
+
+    cells: of each block, the last maybe filled partly. windows: by the name of their group, of each of the
+    last blocks that the next token sees. states: after the last id, None for a model without.
+    """
+
+    n_ids: int
+    cells: list[Rows] = field(default_factory=list)
+    windows: dict[str, list[Rows]] = field(default_factory=dict)
+    states: Rows | None = None
+
+
+class _Held(NamedTuple):
+    """Blocks that hold the first `n_ids` of some ids, the last maybe partly; prefix: of the full ones.
+
+    states: where the states behind them are, if the model has any.
+    """
+
+    blocks: list[int]
+    prefix: Prefix
+    n_ids: int
+    states: int | None = None
+
+
+class MovedPrefix:
+    """Reads, writes and forgets the parts of a prefix, a few at a time, so that no step waits long.
+
+    kinds: of parts that the model has; see `StateParts`. extra, in calls: what besides ids decides about
+    them, as of `Request.extra`.
+    """
+
+    def __init__(self, loop: StepLoop, cells: Cells, kinds: Container[str]) -> None:
+        self._loop, self._pool, self._cells = loop, loop.scheduler.pool, cells
+        self._checkpoints = loop.scheduler.checkpoints if STATES in kinds else None
+        self._has_cells = CELLS in kinds
+
+    def window_cells(self, n_ids: int) -> dict[str, int]:
+        """By the name of each window's group, the cells that a prefix of so many ids, whole blocks, has."""
+        size = self._pool.block_size
+        return {one.group.name: n_ids - one.first_block(n_ids) * size for one in self._pool.windows}
+
+    def read(self, ids: Array, extra: bytes) -> PrefixParts:
+        """The parts of the first of `ids`, as many as a prompt could go on from."""
+        held, states = self._loop.between_steps(partial(self._begin_read, ids, extra))
+        found = PrefixParts(held.n_ids, states=states)
+        try:
+            found.cells = self._read(CELLS, held.blocks)
+            for window in self._pool.windows:
+                last = held.blocks[window.first_block(held.n_ids) :]
+                found.windows[window.group.name] = self._read(
+                    window.group.name, [int(window.of[one]) for one in last]
+                )
+        finally:
+            self._loop.between_steps(partial(self._let_go, held))
+        return found
+
+    def write(self, ids: Array, extra: bytes, parts: PrefixParts) -> int:
+        """Put the parts of `ids` where later prompts find them; how many ids a prompt can go on from then.
+
+        Those that are there already are not written. Fewer where no more blocks are free.
+        """
+        if self._has_cells:
+            self._write_blocks(ids, Prefix.empty(extra), parts)
+        if parts.states is not None:
+            self._loop.between_steps(partial(self._put_states, ids, extra, parts.states))
+
+        def found() -> int:
+            return self._found(ids, extra).n_ids
+
+        return self._loop.between_steps(found)
+
+    def forget(self, ids: Array, extra: bytes) -> int:
+        """Give up the parts of the first of `ids`, but for blocks that run, here and in the store."""
+
+        def forget() -> int:
+            self._save()
+            pool, prefix = self._pool, Prefix.empty(extra)
+            n_states = 0 if self._checkpoints is None else self._checkpoints.forget(ids, extra)
+            whole, prefixes = pool.longest(ids, prefix)
+            begun = pool.begun_within(ids[len(whole) * pool.block_size :], prefixes[-1] if whole else prefix)
+            counts = dict.fromkeys(whole, pool.block_size) | {one.block: one.count for one in begun}
+            free = [block for block in counts if not pool.is_held(block)]
+            for block in free:
+                pool.forget(block)
+            if self._loop.prefixes is not None:
+                self._loop.prefixes.forget(ids, extra)
+            return sum(counts[block] for block in free) if self._has_cells else n_states
+
+        return self._loop.between_steps(forget)
+
+    def _found(self, ids: Array, extra: bytes) -> _Held:
+        """What a prompt that begins with `ids` could go on from; nothing is held yet."""
+        pool, prefix = self._pool, Prefix.empty(extra)
+        if self._checkpoints is not None:
+            one = self._checkpoints.longest(ids, extra, prefix, pool)
+            n, at = (0, None) if one is None else (one.n, one.at)
+            blocks = pool.match(ids[:n], prefix)[0] if self._has_cells else []
+            return _Held(blocks, prefix, n, at)
+        return self._with_begun(*pool.match(ids, prefix), ids, prefix)
+
+    def _with_begun(self, blocks: list[int], prefixes: list[Prefix], ids: Array, prefix: Prefix) -> _Held:
+        found = _Held(blocks, prefixes[-1] if prefixes else prefix, len(blocks) * self._pool.block_size)
+        begun = self._pool.begun(ids[found.n_ids :], found.prefix)
+        if begun is None:
+            return found
+        return _Held([*blocks, begun.block], found.prefix, found.n_ids + begun.count)
+
+    def _begin_read(self, ids: Array, extra: bytes) -> tuple[_Held, Rows | None]:
+        """Hold what is found, so that it stays; states are copied at once, as nobody can hold them."""
+        found, states = self._found(ids, extra), None
+        if found.states is not None:
+            (states,) = self._cells.read(STATES, [found.states])
+        self._pool.share(found.blocks)
+        for window in self._pool.windows:
+            window.hold(found.blocks)
+        return found, states
+
+    def _let_go(self, held: _Held) -> None:
+        for window in self._pool.windows:
+            window.release(held.blocks, held.n_ids)
+        self._pool.release(held.blocks)
+
+    def _read(self, kind: str, numbers: list[int]) -> list[Rows]:
+        found: list[Rows] = []
+        for first in range(0, len(numbers), AT_ONCE):
+            some = numbers[first : first + AT_ONCE]
+            found += self._loop.between_steps(partial(self._cells.read, kind, some))
+        return found
+
+    def _write_blocks(self, ids: Array, prefix: Prefix, parts: PrefixParts) -> None:
+        """Write the blocks that are missing, and those of windows for the last ones."""
+        held = self._loop.between_steps(partial(self._hold_known, ids, prefix))
+        size, blocks, last, count = self._pool.block_size, held.blocks, held.prefix, held.n_ids
+        try:
+            while count < len(ids):
+                done = count // size
+                more, last = self._loop.between_steps(partial(self._fill, ids, last, parts.cells, done))
+                if not more:
+                    break
+                blocks = [*blocks, *more]
+                count = min((done + len(more)) * size, len(ids))
+            for window in self._pool.windows:
+                rows = parts.windows[window.group.name]
+                for first in range(0, len(rows), AT_ONCE):
+                    put = partial(self._put_window, window, ids, prefix, rows, first)
+                    self._loop.between_steps(put)
+        finally:
+            self._loop.between_steps(partial(self._pool.release, blocks))
+
+    def _hold_known(self, ids: Array, prefix: Prefix) -> _Held:
+        """Hold the blocks that are there, with windows or without."""
+        found = self._with_begun(*self._pool.longest(ids, prefix), ids, prefix)
+        self._pool.share(found.blocks)
+        return found
+
+    def _fill(self, ids: Array, prefix: Prefix, rows: Sequence[Rows], done: int) -> tuple[list[int], Prefix]:
+        """Write the next blocks behind the first `done`; those blocks, held, and the prefix that they end."""
+        count = min(AT_ONCE, len(rows) - done, self._pool.n_free)
+        blocks = self._pool.allocate(count, with_windows=False) or []
+        try:
+            self._save()
+            for at, block in enumerate(blocks, done):
+                self._cells.write(CELLS, block, rows[at])
+                size = self._pool.block_size
+                some = np.asarray(ids[at * size : (at + 1) * size], np.int32)
+                if len(some) < size:
+                    self._pool.keep_begun(block, prefix, some)
+                else:
+                    prefix = self._pool.commit(block, prefix, some)
+        except BaseException:
+            self._pool.release(blocks)
+            raise
+        return blocks, prefix
+
+    def _put_window(
+        self, window: WindowBlocks, ids: Array, prefix: Prefix, rows: Sequence[Rows], first: int
+    ) -> None:
+        """Write a window's next blocks for those of the pool that have none."""
+        held = self._pool.held(ids, prefix)
+        behind = len(ids) // self._pool.block_size - len(rows)
+        for at, one in enumerate(rows[first : first + AT_ONCE], behind + first):
+            if at >= len(held) or window.of[held[at]] != NONE or not window.n_free:
+                continue
+            number = self._pool.put_window(window, held[at])
+            try:
+                self._save()
+                self._cells.write(window.group.name, number, one)
+            except BaseException:
+                window.forget(held[at])
+                raise
+
+    def _put_states(self, ids: Array, extra: bytes, rows: Rows) -> None:
+        """Have a checkpoint after `ids`, unless there is one."""
+        checkpoints = self._checkpoints
+        if checkpoints is None or checkpoints.has(ids, extra):
+            return
+        at = checkpoints.reserve()
+        if at is None:
+            return
+        try:
+            self._save()
+            self._cells.write(STATES, at, rows)
+        except BaseException:
+            checkpoints.put_back(at)
+            raise
+        checkpoints.put(at, ids, extra)
+
+    def _save(self) -> None:
+        """What was in the place of something else goes to the store, if there is one."""
+        if self._loop.prefixes is not None:
+            self._loop.prefixes.save()

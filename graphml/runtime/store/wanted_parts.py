@@ -1,0 +1,106 @@
+"""What a waiting sequence wants of a store: the parts that are missing where its prefix could go on from.
+
+A prefix ends where its blocks are, those of each window that its next token sees, and a copy of the recurrent
+states: in memory or in the store. Knows pools, sequences and what there is; nothing of files or cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphml.runtime.blocks.block_content import CELLS, Content, Part, Prefix
+from graphml.runtime.blocks.sequence import Sequence as RunningSequence
+from graphml.runtime.blocks.source_blocks import SOURCE
+from graphml.runtime.blocks.window_blocks import NONE, WindowBlocks
+from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.plans.checkpoints import STATES
+from graphml.runtime.plans.prompt_scores import is_scored
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """A part that is in the store and not in memory. index: of the block in its sequence or source text."""
+
+    part: Part
+    index: int
+
+
+def wanted_parts(
+    scheduler: Scheduler, sequence: RunningSequence, has: Callable[[Part], bool], has_cells: bool
+) -> list[Wanted]:
+    """What to load, in order; has: whether the store has a part. has_cells: whether blocks hold anything."""
+    found = _of_source(scheduler, sequence, has)
+    if is_scored(sequence) or sequence.request.pooling:  # all rows of its prompt are computed
+        return found
+    pool, ids = scheduler.pool, np.array(sequence.ids[:-1], np.int32)
+    held = pool.held(ids, sequence.prefix)
+    n_room = len(held) + pool.n_free - sum(not pool.is_held(block) for block in held)
+    contents: list[Content] = []
+    for i, content in enumerate(pool.following(ids, sequence.prefix)):
+        if i >= len(held) and has_cells and (i >= n_room or not has(Part(CELLS, content))):
+            break
+        contents.append(content)
+    ends = _ends(scheduler, sequence, held, contents, has)
+    end = max(ends, default=0)
+    if end <= _found_now(scheduler, sequence, ids):
+        return found
+    if has_cells:
+        found += [Wanted(Part(CELLS, contents[i]), i) for i in range(len(held), end)]
+    for window in pool.windows:
+        needed = range(window.first_block(end * pool.block_size), end)
+        missing = [i for i in needed if not _has_window(window, held, i)]
+        found += [Wanted(Part(window.group.name, contents[i]), i) for i in missing]
+    checkpoints = scheduler.checkpoints
+    if checkpoints is not None and end * pool.block_size not in checkpoints.ends(sequence):
+        found.append(Wanted(Part(STATES, contents[end - 1]), end - 1))
+    return found
+
+
+def _found_now(scheduler: Scheduler, sequence: RunningSequence, ids: np.ndarray) -> int:
+    """How many blocks the sequence would begin behind without the store."""
+    if scheduler.checkpoints is None:
+        return len(scheduler.pool.match(ids, sequence.prefix)[0])
+    found = scheduler.checkpoints.find(sequence, scheduler.pool)
+    return 0 if found is None else found.n // scheduler.pool.block_size
+
+
+def _ends(
+    scheduler: Scheduler,
+    sequence: RunningSequence,
+    held: Sequence[int],
+    contents: Sequence[Content],
+    has: Callable[[Part], bool],
+) -> list[int]:
+    """After how many blocks a sequence could begin, with what the store has."""
+    size, ends = scheduler.pool.block_size, list(range(1, len(contents) + 1))
+    for window in scheduler.pool.windows:
+        there = [
+            _has_window(window, held, i) or has(Part(window.group.name, content))
+            for i, content in enumerate(contents)
+        ]
+        gaps = [0]  # behind the last missing one, before each block
+        for i, one in enumerate(there):
+            gaps.append(gaps[-1] if one else i + 1)
+        ends = [end for end in ends if gaps[end] <= window.first_block(end * size)]
+    if scheduler.checkpoints is not None:
+        known = scheduler.checkpoints.ends(sequence)
+        ends = [end for end in ends if end * size in known or has(Part(STATES, contents[end - 1]))]
+    return ends
+
+
+def _has_window(window: WindowBlocks, held: Sequence[int], index: int) -> bool:
+    return index < len(held) and int(window.of[held[index]]) != NONE
+
+
+def _of_source(scheduler: Scheduler, sequence: RunningSequence, has: Callable[[Part], bool]) -> list[Wanted]:
+    """All blocks of the source text, which is of use only whole; none where it is in memory."""
+    request, sources = sequence.request, scheduler.sources
+    if not len(request.source) or sources.found(request):
+        return []
+    every = list(sources.pool.following(sources.ids(request), Prefix.empty(request.extra)))
+    if len(every) > sources.pool.n_free or not all(has(Part(SOURCE, one)) for one in every):
+        return []
+    return [Wanted(Part(SOURCE, one), i) for i, one in enumerate(every)]
