@@ -27,13 +27,26 @@ NEW = [40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50]
 N_CTX = 40  # two blocks, the second not whole
 ROOT = Path(graphml.__file__).parent
 PARTS = (
-    "api/session.py", "runtime/sessions/committed.py", "runtime/sessions/evaluation.py",
-    "runtime/sessions/run_ahead.py", "api/batch.py", "sampling/next_logits.py", "api/session_evaluation.py", "api/capture.py",
-    "runtime/steps/runner.py", "runtime/sessions/pinned.py", "runtime/plans/plan_inputs.py",
-    "runtime/programs/step_inputs.py", "runtime/plans/plan_sources.py", "runtime/sessions/kept_states.py",
-    "api/generation.py", "runtime/steps/cell_mover.py", "runtime/blocks/overflow.py",
-    "runtime/sessions/shared_steps.py", "runtime/sessions/shared_room.py",
-)  # fmt: skip
+    "api/session.py",
+    "runtime/sessions/committed.py",
+    "runtime/sessions/evaluation.py",
+    "runtime/sessions/run_ahead.py",
+    "api/batch.py",
+    "sampling/next_logits.py",
+    "api/session_evaluation.py",
+    "api/capture.py",
+    "runtime/steps/runner.py",
+    "runtime/sessions/pinned.py",
+    "runtime/plans/plan_inputs.py",
+    "runtime/programs/step_inputs.py",
+    "runtime/plans/plan_sources.py",
+    "runtime/sessions/kept_states.py",
+    "api/generation.py",
+    "runtime/steps/cell_mover.py",
+    "runtime/blocks/overflow.py",
+    "runtime/sessions/shared_steps.py",
+    "runtime/sessions/shared_room.py",
+)
 # What has locks of its own may be left locked.
 STANDARD_LIBRARY = (threading.__file__, contextlib.__file__)
 TRACED = {remembering.__file__, *(str(ROOT / part) for part in PARTS), *STANDARD_LIBRARY}
