@@ -68,10 +68,12 @@ class _Run:
         """The sampled token; behind it the filters have another state."""
         position = self._position(candidates)
         token = int(candidates.ids[position])
-        for one in self.left:
-            at = tuple(int(np.flatnonzero(c.ids == token)[0]) for c in (one.before, one.after))
-            state = one.keeps.after(self.params, one.moment.state, one.before, one.after, (at[0], at[1]))
-            self.own.kept.put(one.one.name, len(self.history) + 1, token, state)
+        for waiting in self.left:
+            at = tuple(int(np.flatnonzero(c.ids == token)[0]) for c in (waiting.before, waiting.after))
+            state = waiting.keeps.after(
+                self.params, waiting.moment.state, waiting.before, waiting.after, (at[0], at[1])
+            )
+            self.own.kept.put(waiting.one.name, len(self.history) + 1, token, state)
         return token
 
     def _position(self, candidates: Candidates) -> int:
@@ -127,8 +129,8 @@ class Sampler:
         if candidates is None:
             return None
         run = _Run(self, top.n_vocab, (), generator)
-        for one, apply in self.steps[1:]:
-            candidates = run.step(one, apply, candidates)
+        for filter_, apply in self.steps[1:]:
+            candidates = run.step(filter_, apply, candidates)
         return run.choose(candidates)
 
     def distribution(
@@ -156,7 +158,7 @@ class Sampler:
     def _adjusts_last(self) -> bool:
         """Whether logits may change behind the check before the first choice."""
         chosen = self.steps[self.n_adjusting :]
-        return not chosen or any(one.adjusts for one, _ in chosen)
+        return not chosen or any(filter_.adjusts for filter_, _ in chosen)
 
     def _last(
         self, logits: Floats, run: _Run, seen: list[tuple[str, Candidates]] | None = None
@@ -165,12 +167,12 @@ class Sampler:
         candidates = all_candidates(_checked(logits))
         if seen is not None:
             seen.append(("logits", candidates))
-        for index, (one, apply) in enumerate(self.steps):
+        for index, (filter_, apply) in enumerate(self.steps):
             if index == self.n_adjusting:
                 _check_usable(candidates.logits)
-            candidates = run.step(one, apply, candidates)
+            candidates = run.step(filter_, apply, candidates)
             if seen is not None:
-                seen.append((one.name, candidates))
+                seen.append((filter_.name, candidates))
         if self._adjusts_last:
             _check_usable(candidates.logits)
         return candidates
@@ -179,8 +181,8 @@ class Sampler:
 def make_sampler(params: SamplingParams) -> Sampler:
     """Compose the filters that `params` switches on; see `graphml.sampling.filter_order`."""
     on = filter_order.filters_on(params, filter_order.CHAIN)
-    steps = tuple((one, apply_of(one, params)) for one in on)
-    adjusting = next((i for i, one in enumerate(on) if not one.adjusts), len(on))
+    steps = tuple((filter_, apply_of(filter_, params)) for filter_ in on)
+    adjusting = next((i for i, filter_ in enumerate(on) if not filter_.adjusts), len(on))
     return Sampler(params, steps, adjusting)
 
 
