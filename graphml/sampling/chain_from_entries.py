@@ -68,11 +68,11 @@ class _Numbers:
 class _Step:
     """A filter in a chain, with its params and the state of one sequence."""
 
-    def __init__(self, one: Filter, entry: Entry, params: SamplingParams, numbers: _Numbers) -> None:
-        self.one, self.params, self.numbers = one, params, numbers
-        self.apply: Apply = entry.apply or one.apply
-        self.is_on = (entry.is_on or one.is_on)(params)
-        self.state = () if one.keeps is None else one.keeps.start(params)
+    def __init__(self, filter_: Filter, entry: Entry, params: SamplingParams, numbers: _Numbers) -> None:
+        self.one, self.params, self.numbers = filter_, params, numbers
+        self.apply: Apply = entry.apply or filter_.apply
+        self.is_on = (entry.is_on or filter_.is_on)(params)
+        self.state = () if filter_.keeps is None else filter_.keeps.start(params)
         self._pending: tuple[int, tuple[float, ...]] | None = None
 
     def copy(self, shared: np.random.Generator) -> _Step:

@@ -37,9 +37,9 @@ class Trigger(NamedTuple):
         return f"^{self.value}$" if self.kind == "pattern_full" else self.value
 
 
-def checked_triggers(name: str, given: object) -> tuple[Trigger, ...]:
+def checked_triggers(name: str, triggers: object) -> tuple[Trigger, ...]:
     """Triggers of a collection of texts (words), ids (tokens) and llama-server's objects; UsageError else."""
-    return tuple(_trigger(name, trigger) for trigger in items_of(name, given, _WANTED))
+    return tuple(_trigger(name, trigger) for trigger in items_of(name, triggers, _WANTED))
 
 
 def _trigger(name: str, trigger: Any) -> Trigger:

@@ -258,10 +258,10 @@ class SamplingParams:
         )
 
     @classmethod
-    def unchecked(cls, **given: Any) -> SamplingParams:
+    def unchecked(cls, **fields: Any) -> SamplingParams:
         """A value whose fields may be anything, and more than its own: of an entry of a chain."""
         params = object.__new__(cls)
-        for name, value in {**vars(_DEFAULTS), **given}.items():
+        for name, value in {**vars(_DEFAULTS), **fields}.items():
             object.__setattr__(params, name, value)
         return params
 

@@ -79,14 +79,14 @@ def chain_of(params: SamplingParams) -> RowChain | None:
 
 
 def sample_rows(
-    logits: Floats, given: Sequence[One], top_rows: TopRows, masks: Mapping[int, Bits] | None = None
+    logits: Floats, sampled_rows: Sequence[One], top_rows: TopRows, masks: Mapping[int, Bits] | None = None
 ) -> dict[int, int]:
     """Row -> token of those whose chains can; logits float32 [rows, n_vocab]; masks as of `TopRows`.
 
     Rows that are no numbers, or without any token left, are left to others, with their random numbers.
     """
     groups: dict[RowChain, list[One]] = {}
-    for row in given:
+    for row in sampled_rows:
         chain = chain_of(row[1])
         if chain is not None and (chain.biases is None or chain.biases.highest < logits.shape[1]):
             groups.setdefault(chain, []).append(row)

@@ -46,18 +46,18 @@ class _Run:
         self.moment = Moment(history, n_vocab, numbers.random, (), self.own.vocabulary)
         self.left: list[_Left] = []
 
-    def step(self, one: Filter, apply: Apply, candidates: Candidates) -> Candidates:
-        moment, keeps = self.moment, one.keeps
+    def step(self, filter_: Filter, apply: Apply, candidates: Candidates) -> Candidates:
+        moment, keeps = self.moment, filter_.keeps
         if keeps is None and not self.exact:
             return apply(self.params, candidates, moment)
         moment = replace(moment)
         if self.exact:
-            moment.chance = lambda: self.generator(one.name).single()
+            moment.chance = lambda: self.generator(filter_.name).single()
         if keeps is not None:
-            moment.state = self.own.kept.at(one.name, self.history, keeps.start(self.params))
+            moment.state = self.own.kept.at(filter_.name, self.history, keeps.start(self.params))
         after = apply(self.params, candidates, moment)
         if keeps is not None:
-            self.left.append(_Left(one, keeps, moment, candidates, after))
+            self.left.append(_Left(filter_, keeps, moment, candidates, after))
         return after
 
     def generator(self, name: str) -> MersenneTwister:
@@ -186,10 +186,10 @@ def make_sampler(params: SamplingParams) -> Sampler:
     return Sampler(params, steps, adjusting)
 
 
-def apply_of(one: Filter, params: SamplingParams) -> Apply:
+def apply_of(filter_: Filter, params: SamplingParams) -> Apply:
     """What the filter does; by llama.cpp's rules where they differ and its numbers are asked for."""
-    exact = next((entry.apply for entry in one.entries if entry.apply is not None), None)
-    return one.apply if exact is None or params.rng != LLAMA_CPP or params.greedy else exact
+    exact = next((entry.apply for entry in filter_.entries if entry.apply is not None), None)
+    return filter_.apply if exact is None or params.rng != LLAMA_CPP or params.greedy else exact
 
 
 def _checked(logits: Floats) -> Floats:

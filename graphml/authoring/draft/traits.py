@@ -42,9 +42,9 @@ class Traits:
     recurrent: bool = False
 
 
-def differences(one: Traits, other: Traits) -> list[str]:
+def differences(mine: Traits, other: Traits) -> list[str]:
     """The names of the traits that differ."""
-    return [field.name for field in fields(Traits) if getattr(one, field.name) != getattr(other, field.name)]
+    return [field.name for field in fields(Traits) if getattr(mine, field.name) != getattr(other, field.name)]
 
 
 def traits_of(graph: Graph) -> Traits:

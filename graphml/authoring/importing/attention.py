@@ -117,14 +117,14 @@ def _mask_of_tokens(dependence: Dependence, name: str) -> ArchitectureError:
 class _Runs:
     """Runs an attention on q, k, v [T, head, d]."""
 
-    def __init__(self, dependence: Dependence, found: _Found) -> None:
-        self.dependence, self.found = dependence, found
+    def __init__(self, dependence: Dependence, match: _Found) -> None:
+        self.dependence, self.found = dependence, match
         nodes = dependence.description.nodes
         self.shapes = {
             role: nodes[name].shape or ()
-            for role, name in (("query", found.query), ("key", found.key), ("value", found.value))
+            for role, name in (("query", match.query), ("key", match.key), ("value", match.value))
         }
-        self.last = nodes[found.last].shape or ()
+        self.last = nodes[match.last].shape or ()
 
     def sizes(self, role: str) -> tuple[int, int]:
         """Heads and their width, as this operand has them."""

@@ -81,14 +81,14 @@ _kept_random = lru_cache(maxsize=128)(_random)  # an import evaluates parts of a
 
 
 class Evaluator:
-    """Values of nodes. given: values by name, which replace what computes them; parameters: their values."""
+    """Values of nodes. values: by name, which replace what computes them; parameters: their values."""
 
     def __init__(
-        self, description: Description, given: Mapping[str, Any], parameters: Parameters = random_parameter
+        self, description: Description, values: Mapping[str, Any], parameters: Parameters = random_parameter
     ) -> None:
         self.description = description
         self.parameters = parameters
-        self.held: dict[str, Any] = dict(given)
+        self.held: dict[str, Any] = dict(values)
 
     def value(self, name: str) -> Any:
         """The value of a node or an input; whatever it needs is computed first."""

@@ -94,22 +94,22 @@ def _variable(expr: Expression, inside: Sequence[Expression], named: Named) -> s
 
 
 def loop_lines(
-    found: Layered,
+    model: Layered,
     number: int,
     named: Named,
     numbers: Numbers,
-    made: Sequence[Part],
+    layer_parts: Sequence[Part],
     calls_of: Mapping[str, str],
 ) -> list[str]:
     """The lines within the loop for a layer; the residual stream is x_TD before and after.
 
     calls_of: the text of each part's call, with {} for its entry.
     """
-    layer = found.layers[number]
-    inside = {id(expr) for part in made for expr in part.inside}
-    calls = {id(part.last): (calls_of[part.name], part.entry) for part in made}
+    layer = model.layers[number]
+    inside = {id(expr) for part in layer_parts for expr in part.inside}
+    calls = {id(part.last): (calls_of[part.name], part.entry) for part in layer_parts}
     body = Body(named, numbers, "layer", [expr for expr in layer if id(expr) not in inside], calls)
-    body.held["x_TD"] = found.entering(number)
+    body.held["x_TD"] = model.entering(number)
     last = layer[-1]
     for expr in layer:
         if id(expr) in inside and id(expr) not in calls:
@@ -136,22 +136,22 @@ def _loop_variable(
     return "h_TD" if len(users(expr, layer)) > 1 or expr.op == "where" else ""
 
 
-def before_lines(found: Layered, named: Named, numbers: Numbers) -> list[str]:
+def before_lines(model: Layered, named: Named, numbers: Numbers) -> list[str]:
     """The lines before the loop."""
-    body = Body(named, numbers, "weights", found.before)
-    body.assign("x_TD", found.stream)
+    body = Body(named, numbers, "weights", model.before)
+    body.assign("x_TD", model.stream)
     return body.lines
 
 
-def after_lines(found: Layered, named: Named, numbers: Numbers) -> list[str]:
+def after_lines(model: Layered, named: Named, numbers: Numbers) -> list[str]:
     """The lines after the loop, the last of which returns the logits."""
-    body = Body(named, numbers, "weights", found.after)
-    body.held["x_TD"] = found.leaving(-1)
-    for expr in found.after:
+    body = Body(named, numbers, "weights", model.after)
+    body.held["x_TD"] = model.leaving(-1)
+    for expr in model.after:
         if (
-            expr is not found.result
+            expr is not model.result
             and expr.op in ("rms_norm", "layer_norm")
-            and len(users(expr, found.after)) > 1
+            and len(users(expr, model.after)) > 1
         ):
             body.assign("x_TD", expr)
-    return [*body.lines, f"return {body.text(found.result)}"]
+    return [*body.lines, f"return {body.text(model.result)}"]

@@ -66,9 +66,9 @@ def in_order(result: Expression) -> list[Expression]:
     return ordered
 
 
-def layer_of(one: Expression) -> int | None:
+def layer_of(expr: Expression) -> int | None:
     """The first number in the path of its module."""
-    number = _NUMBER.search(one.path)
+    number = _NUMBER.search(expr.path)
     return int(number[1]) if number else None
 
 
@@ -118,10 +118,10 @@ def _stream(layer: Sequence[Expression], before: Sequence[Expression]) -> Expres
     return next(iter(entering))
 
 
-def _shape_of(model_layers: Layered, number: int) -> list[tuple[object, ...]]:
+def _shape_of(model: Layered, number: int) -> list[tuple[object, ...]]:
     """What a layer is, whatever its weights."""
-    layer = model_layers.layers[number]
-    places: dict[int, object] = {id(model_layers.entering(number)): "stream"}
+    layer = model.layers[number]
+    places: dict[int, object] = {id(model.entering(number)): "stream"}
     shape: list[tuple[object, ...]] = []
     for i, expr in enumerate(layer):
         for each in expr.inputs:
@@ -144,12 +144,12 @@ def _shape_of(model_layers: Layered, number: int) -> list[tuple[object, ...]]:
     return shape
 
 
-def _too_many(model_layers: Layered, shapes: Sequence[list[tuple[object, ...]]]) -> ArchitectureError:
+def _too_many(model: Layered, shapes: Sequence[list[tuple[object, ...]]]) -> ArchitectureError:
     """The error that names the first operation in which a layer differs from the first one."""
     number = next(i for i, shape in enumerate(shapes) if shape != shapes[0])
     pairs = zip(shapes[0], shapes[number], strict=False)
     at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(shapes[0]), len(shapes[number])) - 1)
     return ArchitectureError(
-        f"{model_layers.layers[number][at].told}: layer {number} computes otherwise than layer 0; layers of "
+        f"{model.layers[number][at].told}: layer {number} computes otherwise than layer 0; layers of "
         f"more than {MOST_KINDS} kinds cannot be imported"
     )

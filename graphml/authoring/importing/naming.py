@@ -20,19 +20,19 @@ THROUGH = ("reshape", "rope", "rms_norm", "layer_norm", "columns", "scale", "cla
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "sqr")
 
 
-def names(found: Layered, description: Description) -> Named:
+def names(model: Layered, description: Description) -> Named:
     """Of the expressions of the first layer of each kind, and of those before and after the layers."""
     named: Named = {}
-    for number in found.firsts:
-        layer, own = found.layers[number], Named()
+    for number in model.firsts:
+        layer, own = model.layers[number], Named()
         _attention(layer, own)
         _feed_forward(layer, own)
         _norms(layer, own)
         _others(layer, own, description)
         named |= own
     ends: Named = {}
-    _ends(found, ends)
-    _others([*found.before, *found.after], ends, description)
+    _ends(model, ends)
+    _others([*model.before, *model.after], ends, description)
     return named | ends
 
 

@@ -66,14 +66,14 @@ def tensor_name(stem: str, role: str) -> str:
     return f"{stem}.bias" if role == "bias" else f"{stem}.weight"
 
 
-def places(dependence: Dependence, found: Layered, named: Named) -> list[Place]:
+def places(dependence: Dependence, model: Layered, named: Named) -> list[Place]:
     """All tensors, those of the first layer of each kind for all layers.
 
     ArchitectureError for one that is no parameter of the checkpoint, nor a known change of one.
     """
     listed: list[Place] = []
-    groups = [("blk.{}.", found.layers[number]) for number in found.firsts]
-    for prefix, group in [("", found.before), *groups, ("", found.after)]:
+    groups = [("blk.{}.", model.layers[number]) for number in model.firsts]
+    for prefix, group in [("", model.before), *groups, ("", model.after)]:
         own: dict[str, Place] = {}
         for expr in group:
             for role, weight in expr.weights.items():

@@ -52,11 +52,11 @@ def _parameters(of: Sequence[Expression]) -> int:
     return sum(int(np.prod(weight.shape)) for expr in of for weight in expr.weights.values())
 
 
-def evaluator_of(imported: Imported, ids: Array, given: dict[str, Any] | None = None) -> Evaluator:
+def evaluator_of(imported: Imported, ids: Array, values: dict[str, Any] | None = None) -> Evaluator:
     """The traced module on ids with random parameters; what is after the layers follows the last one kept."""
     description = imported.dependence.description
     leaves = {name: ids[None] for name, leaf in description.inputs.items() if leaf.kind == "ids"}
-    evaluator = Evaluator(description, {**leaves, **(given or {})}, random_parameter)
+    evaluator = Evaluator(description, {**leaves, **(values or {})}, random_parameter)
     last, kept = (imported.made_by[id(expr)] for expr in (imported.last, imported.layers.leaving(-1)))
     if last.name != kept.name:
         evaluator.held[last.name] = evaluator.value(kept.name)

@@ -96,14 +96,14 @@ def concrete(shape: tuple[int | str, ...], n_tokens: int) -> tuple[int, ...]:
     return tuple(n_tokens if isinstance(size, str) else size for size in shape)
 
 
-def run(dependence: Dependence, given: Mapping[str, Any], last: str, n_tokens: int) -> Array:
+def run(dependence: Dependence, values: Mapping[str, Any], last: str, n_tokens: int) -> Array:
     """The value of a node where others are given, for a text of so many tokens."""
     ids = {
         name: np.zeros((1, n_tokens), np.int64)
         for name, leaf in dependence.description.inputs.items()
         if leaf.kind == "ids"
     }
-    value = Evaluator(dependence.description, {**ids, **given}, random_parameter).value(last)
+    value = Evaluator(dependence.description, {**ids, **values}, random_parameter).value(last)
     return np.asarray(value)
 
 

@@ -39,11 +39,11 @@ class Selector:
     def __init__(self) -> None:
         self._held: dict[tuple[object, ...], Expression] = {}
 
-    def kept(self, made: Expression) -> Expression:
+    def kept(self, expr: Expression) -> Expression:
         """This expression, or one that was made before and is the same."""
-        numbers = tuple(sorted((key, repr(value)) for key, value in made.numbers.items()))
-        key = (made.op, tuple(map(id, made.inputs)), made.shape, tuple(sorted(made.weights.items())), numbers)
-        return self._held.setdefault(key, made)
+        numbers = tuple(sorted((key, repr(value)) for key, value in expr.numbers.items()))
+        key = (expr.op, tuple(map(id, expr.inputs)), expr.shape, tuple(sorted(expr.weights.items())), numbers)
+        return self._held.setdefault(key, expr)
 
     def taken(self, view: View, shape: tuple[int, ...] | None = None) -> Expression:
         """The view as an expression; shape: its own without tokens and dimensions of 1, unless given."""

@@ -23,8 +23,8 @@ Value = View | tuple[View, ...]
 class Walked:
     """Values of nodes as views of expressions."""
 
-    def __init__(self, dependence: Dependence, found: Mapping[str, Recognised]) -> None:
-        self.dependence, self.found = dependence, found
+    def __init__(self, dependence: Dependence, matches: Mapping[str, Recognised]) -> None:
+        self.dependence, self.found = dependence, matches
         self.select = Selector()
         self.made_by: dict[int, TracedNode] = {}  # id of an expression -> the node whose value it is
         self.values: dict[str, Value] = {}

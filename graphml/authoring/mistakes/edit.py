@@ -47,10 +47,10 @@ class Model:
         """The values of an attribute."""
         return {float(node.attributes[attribute]) for node in self.nodes(op)}  # type: ignore[arg-type]
 
-    def candidates(self, used: Iterable[float], *found: float | None) -> list[float]:
+    def candidates(self, used: Iterable[float], *values: float | None) -> list[float]:
         """The known numbers other than the one used everywhere, each once, in order."""
         kept: list[float] = []
-        for value in found:
+        for value in values:
             near = [value is None or isclose(value, other, rel_tol=1e-5) for other in kept]
             if value is not None and not any(near):
                 kept.append(value)

@@ -103,15 +103,19 @@ class Runs:
         self._behind: dict[Node, Array] = {}
 
     def values(
-        self, graph: Graph, names: Iterable[str], given: Mapping[str, Array] | None = None, keep: bool = False
+        self,
+        graph: Graph,
+        names: Iterable[str],
+        arrays: Mapping[str, Array] | None = None,
+        keep: bool = False,
     ) -> dict[str, Array]:
-        """Values of nodes by name; given: values that replace those of some nodes for their readers.
+        """Values of nodes by name; arrays: values that replace those of some nodes for their readers.
 
         keep: cache the values for later runs of graphs with the same nodes.
         """
-        seen = {node: given[node.name] for node in graph.nodes if node.name in given} if given else {}
+        seen = {node: arrays[node.name] for node in graph.nodes if node.name in arrays} if arrays else {}
         changed = _readers(graph, seen) if seen else set()
-        behind = self._known_after(given) if given else {}
+        behind = self._known_after(arrays) if arrays else {}
         by_name = _by_name(graph)
         wanted = {name: by_name[name] for name in names if name in by_name}
         needed: set[Node] = set()
@@ -132,13 +136,13 @@ class Runs:
                         self._keep(behind if node in changed else self._kept, node, local[node])
         return {name: known[node] for name, node in wanted.items()}
 
-    def _known_after(self, computed: Mapping[str, Array]) -> dict[Node, Array]:
+    def _known_after(self, arrays: Mapping[str, Array]) -> dict[Node, Array]:
         """The cached values of nodes after given ones, if the given ones are unchanged."""
-        if computed.keys() != self._given.keys() or any(
-            computed[name] is not a for name, a in self._given.items()
+        if arrays.keys() != self._given.keys() or any(
+            arrays[name] is not a for name, a in self._given.items()
         ):
             self._kept_bytes -= sum(value.nbytes for value in self._behind.values())
-            self._given, self._behind = dict(computed), {}
+            self._given, self._behind = dict(arrays), {}
         return self._behind
 
     def _value(self, node: Node, known: Mapping[Node, Array]) -> Array:

@@ -125,22 +125,22 @@ class _Search:
     limit: float
     progress: Report
 
-    def causes(self, found: list[Row]) -> tuple[list[Cause], Graph]:
+    def causes(self, measured: list[Row]) -> tuple[list[Cause], Graph]:
         """The mistakes, and the graph with all of them corrected."""
         graph, causes = self.runs.graph, list[Cause]()
         while len(causes) < MOST_CAUSES:
-            row = _first(found, self.limit)
+            row = _first(measured, self.limit)
             if row is None:
                 break
-            cause, mended = self._one(graph, row, found)
+            cause, mended = self._one(graph, row, measured)
             if cause is None:
                 break
             causes.append(cause)
             if mended is None:
                 break
-            before, graph = _wrong(found, self.limit), mended
-            found = rows(self.runs, graph, self.cut, self.record, self.limit)[0]
-            if _wrong(found, self.limit) >= before:  # the correction of one part breaks another
+            before, graph = _wrong(measured, self.limit), mended
+            measured = rows(self.runs, graph, self.cut, self.record, self.limit)[0]
+            if _wrong(measured, self.limit) >= before:  # the correction of one part breaks another
                 break
         return causes, graph
 
