@@ -130,7 +130,7 @@ class Places:
             size = self._support.workspace(argument.node, self.n_threads)
             return Region("arena", start, start + size)
         base = argument.node if isinstance(argument, Part) else _stored(argument)
-        found = (base, argument.index) if isinstance(argument, Part) else result_of(argument)
+        region = (base, argument.index) if isinstance(argument, Part) else result_of(argument)
         if self._fixed(base) is not None:
             return None
         if base.op is state_leaf:
@@ -138,8 +138,8 @@ class Places:
         start, (size, copied) = self._plan.offsets[base], self.copy_bytes(base)
         if copied:  # the copies of several results lie thread by thread
             return Region("arena", start, start + size * self.n_threads, private=True)
-        if found is not None:
-            fused, index = found
+        if region is not None:
+            fused, index = region
             start, size = start + part_offset(fused.type, index), value_bytes(fused.type.parts[index])
         return Region("arena", start, start + size)
 
@@ -221,8 +221,8 @@ class Places:
 
 def _offset(node: Node) -> int:
     """Where in its owner's storage a value begins: not at 0 if it is one of several results."""
-    found = result_of(node)
-    return 0 if found is None else part_offset(found[0].type, found[1])
+    result = result_of(node)
+    return 0 if result is None else part_offset(result[0].type, result[1])
 
 
 def _stored(node: Node) -> Node:

@@ -40,8 +40,10 @@ def _choice(step: Step, applied: Step) -> str:
         return ": by rows, the only loop for one row"
     if dict(step.kernel.calls)["tiles"] is None:
         return f": {rows} rows by rows, the only loop in one order"
-    found = costs(kind, kind in FLOATS)
-    by_rows, by_panels = (cost.of(n, rows) * k / 1e6 for cost in (found.by_rows, found.by_panels))
+    product_costs = costs(kind, kind in FLOATS)
+    by_rows, by_panels = (
+        cost.of(n, rows) * k / 1e6 for cost in (product_costs.by_rows, product_costs.by_panels)
+    )
     chosen = "by rows" if rows <= few else "by panels"
     why = "graphml tune measured it" if few != step.arguments["few_rows"] else "by the model of costs"
     return (
@@ -54,6 +56,6 @@ def _weight_rows(step: Step) -> int:
     """Of all weights that a call multiplies."""
     entries, n = step.arguments.get("table"), step.arguments.get("n")
     if isinstance(entries, Table):
-        return sum(int(one[2]) for one in entries.rows if isinstance(one[2], int))
+        return sum(int(entry[2]) for entry in entries.rows if isinstance(entry[2], int))
     assert isinstance(n, int)
     return 2 * n if "gate" in step.arguments else n

@@ -43,32 +43,34 @@ class Workers:
 
     def __init__(self, left: deque[KernelRef], folder: Path, count: int) -> None:
         self._left, self.done = left, deque[KernelRef]()
-        self._processes = [one for one in (_started(folder) for _ in range(count)) if one is not None]
+        self._processes = [
+            process for process in (_started(folder) for _ in range(count)) if process is not None
+        ]
         self._threads = [
-            threading.Thread(target=self._serve, args=(one,), name="graphml-compile-worker", daemon=True)
-            for one in self._processes
+            threading.Thread(target=self._serve, args=(process,), name="graphml-compile-worker", daemon=True)
+            for process in self._processes
         ]
         for thread in self._threads:
             thread.start()
 
     def _serve(self, process: subprocess.Popen[str]) -> None:
-        given: deque[KernelRef] = deque()
+        sent: deque[KernelRef] = deque()
         try:
             assert process.stdin is not None
             assert process.stdout is not None
             for line in process.stdout:
                 if line == "next\n":
                     with contextlib.suppress(IndexError):
-                        given.append(self._left.pop())
-                        process.stdin.write(as_line(given[-1]))
+                        sent.append(self._left.pop())
+                        process.stdin.write(as_line(sent[-1]))
                     process.stdin.write("\n")
                     process.stdin.flush()
                 else:
-                    self.done.append(given.popleft())
+                    self.done.append(sent.popleft())
         except (OSError, ValueError, IndexError):
             pass  # it ended, was ended, or has done what it was not given
         finally:
-            self._left.extend(given)
+            self._left.extend(sent)
 
     def wait(self) -> None:
         """Until each has ended: `left` holds what they did not do."""

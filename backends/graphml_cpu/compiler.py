@@ -164,28 +164,28 @@ def compile_kernels(
         new = [ref for ref, stem in stems.items() if (ref, stem) not in _loaded]
         folder = kernel_cache.usable_folder() if new else None
         once = {stems[ref]: ref for ref in new}  # of several names, or that call others
-        found = {stem: kernel_cache.read(folder, ref) if folder else None for stem, ref in once.items()}
-        missing = [once[stem] for stem, artifact in found.items() if artifact is None]
+        artifacts = {stem: kernel_cache.read(folder, ref) if folder else None for stem, ref in once.items()}
+        missing = [once[stem] for stem, artifact in artifacts.items() if artifact is None]
         for done, (ref, artifact) in enumerate(compiled(missing, folder) if missing else (), 1):
-            found[stems[ref]] = artifact
+            artifacts[stems[ref]] = artifact
             if progress is not None:
                 progress(done, len(missing))
         for ref in new:
-            one = found[stems[ref]]
-            if one is not None:
-                address = machine_code.load(one.code, one.symbol, one.externals)
-                code = _code(ref, one.parameters, stems)
-                _loaded[ref, stems[ref]] = Kernel(ref.name, address, one.parameters, code)
+            loaded = artifacts[stems[ref]]
+            if loaded is not None:
+                address = machine_code.load(loaded.code, loaded.symbol, loaded.externals)
+                code = _code(ref, loaded.parameters, stems)
+                _loaded[ref, stems[ref]] = Kernel(ref.name, address, loaded.parameters, code)
         return {name: _loaded[ref, stems[ref]] for name, ref in wanted.items()}
 
 
 def _with_called(refs: Iterable[KernelRef]) -> list[KernelRef]:
     """Kernels, each behind those that it calls, once."""
-    found: dict[KernelRef, None] = {}
+    all_refs: dict[KernelRef, None] = {}
     for ref in refs:
-        found.update(dict.fromkeys(_with_called(called for _, called in ref.calls if called is not None)))
-        found[ref] = None
-    return list(found)
+        all_refs.update(dict.fromkeys(_with_called(called for _, called in ref.calls if called is not None)))
+        all_refs[ref] = None
+    return list(all_refs)
 
 
 def _code(ref: KernelRef, slots: Iterable[tuple[str, str]], stems: Mapping[KernelRef, str]) -> dict[str, int]:

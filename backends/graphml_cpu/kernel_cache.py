@@ -130,7 +130,7 @@ def is_covered(module: str) -> bool:
         return f"{rest.replace('.', '/')}.py" in FRAMEWORK_SOURCES
     name = rest.replace(".", "/")
     covered = name.partition("/")[0], f"{name}.py", f"{name}/__init__.py"
-    return package == __name__.partition(".")[0] and any(one in KERNEL_SOURCES for one in covered)
+    return package == __name__.partition(".")[0] and any(prefix in KERNEL_SOURCES for prefix in covered)
 
 
 def function_of(ref: KernelRef) -> Callable[..., None]:
@@ -139,8 +139,8 @@ def function_of(ref: KernelRef) -> Callable[..., None]:
         factory = getattr(importlib.import_module(ref.module), ref.factory)
     except (ImportError, AttributeError) as error:
         raise BackendError(f"kernel {ref.name}: no {ref.factory} in {ref.module}: {error}") from error
-    made: Callable[..., None] = factory(*ref.arguments)
-    return made
+    kernel: Callable[..., None] = factory(*ref.arguments)
+    return kernel
 
 
 def _foreign_hash(ref: KernelRef) -> str:
@@ -150,9 +150,9 @@ def _foreign_hash(ref: KernelRef) -> str:
     """
     if is_covered(ref.module):
         return ""
-    found = reached(function_of(ref), is_covered)
-    digest = hashlib.sha256(found.hash.encode())
-    functions = (*found.functions, *found.methods)
+    dependencies = reached(function_of(ref), is_covered)
+    digest = hashlib.sha256(dependencies.hash.encode())
+    functions = (*dependencies.functions, *dependencies.methods)
     for file in dict.fromkeys(function.__code__.co_filename for function in functions):
         linecache.checkcache(file)
         digest.update(hashlib.sha256("".join(linecache.getlines(file)).encode()).digest())

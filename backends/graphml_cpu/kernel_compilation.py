@@ -24,8 +24,8 @@ def compiled(refs: Iterable[KernelRef], folder: Path | None) -> Iterator[tuple[K
     """Compile kernels, a part of them in further processes where that pays."""
     left = deque(refs)
     with workers_for(left, folder) as workers:
-        for found in compiled_in_turn(_taken(left), folder):
-            yield found
+        for compiled_kernel in compiled_in_turn(_taken(left), folder):
+            yield compiled_kernel
             yield from _read_back(workers.done, left, folder)
         workers.wait()
         yield from _read_back(workers.done, left, folder)

@@ -196,7 +196,7 @@ def _undefined_symbols(code: bytes) -> list[str]:
         return []
     table, entry_size, count = struct.unpack_from("<Q", code, 40)[0], *struct.unpack_from("<HH", code, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", code, table + entry_size * i) for i in range(count)]
-    found = []
+    symbols = []
     for _, kind, _, _, offset, size, link, *_ in sections:
         if kind != 2:  # the symbol table
             continue
@@ -204,6 +204,6 @@ def _undefined_symbols(code: bytes) -> list[str]:
         for at in range(offset, offset + size, 24):
             name, _, _, section = struct.unpack_from("<IBBH", code, at)
             if name and section == 0:
-                found.append(code[names + name : code.index(b"\0", names + name)].decode())
+                symbols.append(code[names + name : code.index(b"\0", names + name)].decode())
     # What position-independent code calls its own table of addresses is no function.
-    return [name for name in found if name != "_GLOBAL_OFFSET_TABLE_"]
+    return [name for name in symbols if name != "_GLOBAL_OFFSET_TABLE_"]

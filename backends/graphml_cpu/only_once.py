@@ -38,7 +38,7 @@ def only_once(make: Decorator) -> Decorator:
     numbers, strings, tuples of such, or the same callable. That may not change once they are decorated:
     `check_unchanged` looks. Functions that read anything else are made into something of their own each.
     """
-    made: OrderedDict[Hashable, Any] = OrderedDict()
+    kept: OrderedDict[Hashable, Any] = OrderedDict()
 
     @functools.wraps(make)
     def once(function: Callable[..., Any]) -> Any:
@@ -47,12 +47,12 @@ def only_once(make: Decorator) -> Decorator:
         except (TypeError, ValueError):  # reads what cannot be compared, or what is not there yet
             return make(function)
         _PENDING.append((function, key))
-        if key not in made:
-            made[key] = make(function)
-            if len(made) > KEPT:
-                made.popitem(last=False)
-        made.move_to_end(key)
-        return made[key]
+        if key not in kept:
+            kept[key] = make(function)
+            if len(kept) > KEPT:
+                kept.popitem(last=False)
+        kept.move_to_end(key)
+        return kept[key]
 
     return cast(Decorator, once)
 
@@ -60,8 +60,8 @@ def only_once(make: Decorator) -> Decorator:
 def _meaning(function: Callable[..., Any]) -> Hashable:
     """What functions that mean the same have in common; good for as long as the function lives."""
     read = [cell.cell_contents for cell in function.__closure__ or ()]
-    given = (*(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items()))
-    return function.__code__, id(function.__globals__), _exactly((*read, *given))
+    defaults = (*(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items()))
+    return function.__code__, id(function.__globals__), _exactly((*read, *defaults))
 
 
 def _exactly(value: Any) -> Hashable:

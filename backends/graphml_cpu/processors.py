@@ -43,36 +43,36 @@ def core_order(processors: list[int], n_threads: int, root: Path = Path("/sys/de
     while needed < len(cores) and room < n_threads:
         room += len(cores[needed])
         needed += 1
-    found: list[int] = []
+    order: list[int] = []
     for i in range(needed):
-        found += cores[i][: n_threads * (i + 1) // needed - n_threads * i // needed]
+        order += cores[i][: n_threads * (i + 1) // needed - n_threads * i // needed]
     for rest in (*cores, *nodes):
-        found += [one for one in rest if one not in found]
-    return found
+        order += [core for core in rest if core not in order]
+    return order
 
 
 def _memory_nodes(processors: list[int], root: Path) -> list[list[int]]:
     """The processors of each memory node; all of them on one where the system does not report them."""
     known = dict.fromkeys(processors, 0)
-    for folder in sorted(root.glob("node[0-9]*"), key=lambda one: int(one.name[4:])):
+    for folder in sorted(root.glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
         with contextlib.suppress(OSError, ValueError):
             for part in (folder / "cpulist").read_text().strip().split(","):
                 first, _, last = part.partition("-")
                 here = range(int(first), int(last or first) + 1)
-                known.update({one: int(folder.name[4:]) for one in processors if one in here})
-    return [[one for one in processors if known[one] == node] for node in sorted(set(known.values()))]
+                known.update({cpu: int(folder.name[4:]) for cpu in processors if cpu in here})
+    return [[cpu for cpu in processors if known[cpu] == node] for node in sorted(set(known.values()))]
 
 
 def _one_of_each_core(processors: list[int], root: Path) -> list[int]:
     """The first of each set of sibling threads; all where the system does not report them."""
-    found: dict[str, int] = {}
+    first_of_core: dict[str, int] = {}
     for number in processors:
         try:
             siblings = (root / f"cpu{number}" / "topology" / "thread_siblings_list").read_text().strip()
         except OSError:
             return processors
-        found.setdefault(siblings, number)
-    return list(found.values())
+        first_of_core.setdefault(siblings, number)
+    return list(first_of_core.values())
 
 
 def _linux_cores(processors: list[int], root: Path = Path("/sys/devices/system/cpu")) -> int:
@@ -114,6 +114,8 @@ def _linux_arm_features(path: Path = Path("/proc/cpuinfo")) -> tuple[str, ...]:
 
 def _sysctl(name: str) -> int:
     with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
-        found = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True)
-        return int(found.stdout)
+        completed = subprocess.run(
+            ["sysctl", "-n", name], capture_output=True, text=True, timeout=5, check=True
+        )
+        return int(completed.stdout)
     return 0

@@ -152,8 +152,8 @@ class CpuProgram:
             self._keep.append(blocks)
             shared = blocks[0].ctypes.data
             if isinstance(step.kernel, ArrayKernelRef):
-                over_arrays |= dict.fromkeys((one.ctypes.data for one in blocks), node)
-            addresses = tuple(shared if one is blocks[0] else one.ctypes.data for one in blocks)
+                over_arrays |= dict.fromkeys((block.ctypes.data for block in blocks), node)
+            addresses = tuple(shared if block is blocks[0] else block.ctypes.data for block in blocks)
             alone = not step.split and self.places.is_replicated(node)
             taped.append(
                 TapeStep(
@@ -217,18 +217,20 @@ def _fail(raised: Array, over_arrays: Mapping[int, Node]) -> NoReturn:
 def _compiled(refs: Collection[AnyKernelRef], progress: Progress) -> dict[AnyKernelRef, Kernel]:
     """Each kernel by its reference. numba is imported only for kernels over arrays."""
 
-    def told(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         progress("compile", done, total)
 
-    by_name = compile_kernels([ref for ref in refs if isinstance(ref, KernelRef)], told)
-    found: dict[AnyKernelRef, Kernel] = {ref: by_name[ref.name] for ref in refs if isinstance(ref, KernelRef)}
+    by_name = compile_kernels([ref for ref in refs if isinstance(ref, KernelRef)], report)
+    kernels: dict[AnyKernelRef, Kernel] = {
+        ref: by_name[ref.name] for ref in refs if isinstance(ref, KernelRef)
+    }
     over_arrays = [ref for ref in refs if not isinstance(ref, KernelRef)]
     if over_arrays:
         from graphml_cpu.array_kernels.numba_compiler import compile_array_kernels
 
-        for ref, kernel in compile_array_kernels(over_arrays, told).items():
-            found[ref] = kernel
-    return found
+        for ref, kernel in compile_array_kernels(over_arrays, report).items():
+            kernels[ref] = kernel
+    return kernels
 
 
 def _fold(graph: Graph, weights: Mapping[str, Array], support: NodeSupport) -> dict[Node, Array]:

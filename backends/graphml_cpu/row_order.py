@@ -44,11 +44,11 @@ def _words(count: int) -> NDArray[np.int64]:
 
 def descending(scores: NDArray[np.float32]) -> NDArray[np.int64]:
     """The positions of scores, float32 [n] without NaN, highest first, equal ones by position."""
-    given, n = np.ascontiguousarray(scores, np.float32), len(scores)
+    contiguous, n = np.ascontiguousarray(scores, np.float32), len(scores)
     out, counts = np.empty(n, np.int64), _words(n).ctypes.data
     _run(
         _DESCENDING,
-        x=given.ctypes.data,
+        x=contiguous.ctypes.data,
         out=out.ctypes.data,
         other=counts + SORT_COUNTS_BYTES,
         counts=counts,
@@ -65,13 +65,13 @@ def prefix(
     At least `least`, all where the mass is never reached. The shares are added in float32, one after the
     other; beyond: their sum has to exceed the mass. Valid until this thread's next call.
     """
-    given, own, n = np.ascontiguousarray(scores), np.ascontiguousarray(shares), len(scores)
+    contiguous, own, n = np.ascontiguousarray(scores), np.ascontiguousarray(shares), len(scores)
     words = _words(2 * n + 1)
     counts = words.ctypes.data
     other, out, count = (counts + SORT_COUNTS_BYTES + 8 * at for at in (0, n, 2 * n))
     _run(
-        _PREFIX, x=given.ctypes.data, share=own.ctypes.data, out=out, other=other, counts=counts, count=count,
-        n=n, mass=float(np.float32(mass)), beyond=int(beyond),
+        _PREFIX, x=contiguous.ctypes.data, share=own.ctypes.data, out=out, other=other, counts=counts,
+        count=count, n=n, mass=float(np.float32(mass)), beyond=int(beyond),
     )  # fmt: skip
     first = SORT_COUNTS_BYTES // 8 + n
     needed = max(int(words[first + n]), least)

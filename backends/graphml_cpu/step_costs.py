@@ -24,9 +24,9 @@ def cost_ns(node: Node) -> float:
     """Nanoseconds of one thread for a node at the most rows that its program has."""
     shapes = [node.shape, *(source.shape for source in node.inputs)]
     sizes = {dim.name: dim.bound for shape in shapes for dim in shape if isinstance(dim, Symbol)}
-    found = work(node, sizes_at({"T": sizes.get("T", 1)}, _PAST))
+    cost = work(node, sizes_at({"T": sizes.get("T", 1)}, _PAST))
     written = 0 if node.op.is_write else one_copy_bytes(node)
-    return max((found.n_bytes + written) / _BYTES_PER_NS, found.flops / _OPERATIONS_PER_NS)
+    return max((cost.n_bytes + written) / _BYTES_PER_NS, cost.flops / _OPERATIONS_PER_NS)
 
 
 def shares_by_cost(
@@ -35,11 +35,11 @@ def shares_by_cost(
     """How each step is shared. steps: each with whether it is always split; after: where barriers are."""
     if n_threads <= ALL_SHARE:
         return shares([None] * len(steps), n_threads)
-    found: list[Shares] = []
+    dealt: list[Shares] = []
     costs: list[float | None] = []
     for (node, split), barrier in zip(steps, after, strict=True):
         costs.append(None if support.replicated(node) and not split else cost_ns(node))
         if barrier:
-            found += shares(costs, n_threads)
+            dealt += shares(costs, n_threads)
             costs = []
-    return found + shares(costs, n_threads)
+    return dealt + shares(costs, n_threads)

@@ -145,11 +145,11 @@ def _llvm_features() -> llvm.FeatureMap:
 
 
 def _host_features() -> Mapping[str, bool]:
-    found = {name: bool(value) for name, value in _llvm_features().items()}
+    features = {name: bool(value) for name, value in _llvm_features().items()}
     if host_architecture() == "arm":
         # Every 64-bit ARM has NEON; LLVM does not ask every system for the rest.
-        found |= {"neon": True, **dict.fromkeys(processors.arm_features(), True)}
-    return found
+        features |= {"neon": True, **dict.fromkeys(processors.arm_features(), True)}
+    return features
 
 
 def missing_features(name: str) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ class _Problem:
 
 def _problems(graphs: Sequence[Graph], threads: int) -> list[_Problem]:
     """Every kernel and shape of the graphs that has parameters, once."""
-    found: dict[Key, _Problem] = {}
+    by_key: dict[Key, _Problem] = {}
     for node in (node for graph in graphs for node in graph.nodes):
         lowering = table().get(node.op.name)
         if lowering is None or lowering.refuses(node) is not None:
@@ -70,8 +70,8 @@ def _problems(graphs: Sequence[Graph], threads: int) -> list[_Problem]:
             ):
                 rows = int(np.prod(bounds(x.shape[:-1])))
                 layout = x.dtype.name if is_packed(x.dtype) else None
-                found.setdefault(key, _Problem(key, step, weight, layout, rows))
-    return list(found.values())
+                by_key.setdefault(key, _Problem(key, step, weight, layout, rows))
+    return list(by_key.values())
 
 
 class _Bench:
@@ -163,7 +163,7 @@ def _as_float(kind: str, rows: Array, k: int) -> Array:
 def _in_turns(bench: _Bench, tapes: Sequence[Tape], rounds: int) -> list[float]:
     """Seconds of each, the median of some rounds; the first round is thrown away."""
     times = [[bench.seconds(tape) for tape in tapes] for _ in range(rounds + 1)][1:]
-    return [statistics.median(one) for one in zip(*times, strict=True)]
+    return [statistics.median(times_of_tape) for times_of_tape in zip(*times, strict=True)]
 
 
 def _search(problem: _Problem, weight: Array, team: Team) -> tuple[dict[str, int], float, float]:
@@ -177,11 +177,11 @@ def _search(problem: _Problem, weight: Array, team: Team) -> tuple[dict[str, int
         if name == "few_rows" or (name == "parts" and team.n_threads == 1):
             continue
         tries = [chosen, *({**chosen, name: value} for value in values)]
-        tapes = [bench.tape(one) for one in tries]
-        for one, tape in zip(tries, tapes, strict=True):
-            found = bench.product(tape)
-            if not np.allclose(found, wanted, rtol=1e-4, atol=1e-4 * float(np.abs(wanted).max())):
-                raise BackendError(f"{problem.key[0]} {problem.key[1:]}: another product with {one}")
+        tapes = [bench.tape(parameters) for parameters in tries]
+        for parameters, tape in zip(tries, tapes, strict=True):
+            product = bench.product(tape)
+            if not np.allclose(product, wanted, rtol=1e-4, atol=1e-4 * float(np.abs(wanted).max())):
+                raise BackendError(f"{problem.key[0]} {problem.key[1:]}: another product with {parameters}")
         times = _in_turns(bench, tapes, _ROUNDS)
         best = min(range(len(tries)), key=times.__getitem__)
         if times[best] < _WORTH * times[0]:
@@ -220,7 +220,7 @@ def tune(
     """See `graphml.backend.TunableDevice`."""
     problems = _problems(graphs, team.n_threads)
     results = {}
-    found = []
+    tuned = []
     for done, problem in enumerate(problems):
         progress("tune", done, len(problems))
         weight = np.asarray(weights[problem.weight.name])
@@ -228,7 +228,7 @@ def tune(
         results[problem.key] = {"parameters": parameters, "usual_s": usual_s, "tuned_s": tuned_s}
         kernel, n, k, threads = problem.key
         shape = f"{n} x {k}, {problem.rows} rows, {threads} threads"
-        found.append(Tuned(kernel, shape, parameters, usual_s, tuned_s))
+        tuned.append(Tuned(kernel, shape, parameters, usual_s, tuned_s))
     progress("tune", len(problems), len(problems))
     tuning.save(results)
-    return found
+    return tuned

@@ -75,10 +75,10 @@ def with_parameters(step: Step, parameters: Mapping[str, int]) -> Step:
         suffix, arguments = f"-{tokens}-{columns}", (tiles.arguments[0], tokens, columns)
         calls["tiles"] = replace(tiles, name=tiles.name + suffix, arguments=arguments)
         kernel = replace(kernel, name=kernel.name + suffix, calls=tuple(calls.items()))
-    given = step.arguments
+    step_arguments = step.arguments
     if "few_rows" in parameters:
-        given = {**given, "few_rows": parameters["few_rows"]}
-    return replace(step, kernel=kernel, arguments=given, parts=parameters.get("parts"))
+        step_arguments = {**step_arguments, "few_rows": parameters["few_rows"]}
+    return replace(step, kernel=kernel, arguments=step_arguments, parts=parameters.get("parts"))
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def load() -> Tuning:
     Raises `BackendError` for a file that cannot be read. What the entries say is checked when it is used.
     """
     path, machine = _file(), _machine()
-    found: dict[Key, dict[str, int]] = {}
+    entries: dict[Key, dict[str, int]] = {}
     for entry in tuning_file.read(path):
         if any(entry.get(name) != value for name, value in machine.items()):
             continue
@@ -136,8 +136,8 @@ def load() -> Tuning:
             key, parameters = _key_of(entry), dict(entry["parameters"])
         except (ValueError, KeyError, TypeError, OverflowError) as error:  # the last for n of 1e999
             raise tuning_file.damaged(path, error) from None
-        found[key] = parameters
-    return Tuning(found)
+        entries[key] = parameters
+    return Tuning(entries)
 
 
 def save(results: Mapping[Key, Mapping[str, Any]]) -> None:

@@ -43,33 +43,35 @@ class _Bindings:
     """The arguments of a kernel, put together in bindings."""
 
     def __init__(self, kernel: Specialised, span: Callable[[str], Span | None]) -> None:
-        self._arguments = {one.name: one for one in kernel.buffers}
+        self._arguments = {buffer.name: buffer for buffer in kernel.buffers}
         self._spans = {name: span(name) for name in self._arguments}
-        written = (self._spans[one.name] for one in kernel.buffers if one.writes)
+        written = (self._spans[buffer.name] for buffer in kernel.buffers if buffer.writes)
         self._written = {where.memory for where in written if where is not None}
         self.alone: list[Binding] = [(name,) for name in self._arguments]
 
     def apart(self, bindings: Iterable[Binding]) -> list[Binding]:
         """Put together what overlaps, and what overlaps with that, until nothing does."""
-        found = list(bindings)
-        spans = [(span, binding) for binding in found if (span := self._span(binding)) is not None]
+        separate = list(bindings)
+        spans = [(span, binding) for binding in separate if (span := self._span(binding)) is not None]
         spans = [(span, binding) for span, binding in spans if span.memory in self._written]
         for (a, first), (b, second) in itertools.combinations(spans, 2):
             if _overlap(a, b):
-                return self.apart(self._joined(found, first, second))
-        return found
+                return self.apart(self._joined(separate, first, second))
+        return separate
 
     def fewer(self, bindings: Sequence[Binding]) -> list[Binding] | None:
         """Fewer bindings, by as few as can be, where some may share one; None: none may."""
         classes: dict[Any, list[Binding]] = {}
         for binding in bindings:
-            where, one = self._spans[binding[0]], self._arguments[binding[0]]
-            if where is not None and not one.atomic and one.element.kind != "f16":
-                classes.setdefault((where.memory, one.element), []).append(binding)
+            where, argument = self._spans[binding[0]], self._arguments[binding[0]]
+            if where is not None and not argument.atomic and argument.element.kind != "f16":
+                classes.setdefault((where.memory, argument.element), []).append(binding)
         largest_first = sorted(classes.values(), key=lambda some: -sum(map(len, some)))
         pairs = (pair for alike in largest_first for pair in itertools.combinations(alike, 2))
-        made = (self.apart(self._joined(bindings, a, b)) for a, b in pairs)
-        return max((one for one in made if self.mixed(one) is None), key=len, default=None)
+        joined = (self.apart(self._joined(bindings, a, b)) for a, b in pairs)
+        return max(
+            (candidate for candidate in joined if self.mixed(candidate) is None), key=len, default=None
+        )
 
     def mixed(self, bindings: Iterable[Binding], vectors: bool = False) -> Binding | None:
         """A binding of elements that are not bound as one type; None: there is none.
@@ -84,10 +86,14 @@ class _Bindings:
         return None
 
     def _is_read_by_words(self, name: str) -> bool:
-        one, span = self._arguments[name], self._spans[name]
+        argument, span = self._arguments[name], self._spans[name]
         written = [self._spans[other.name] for other in self._arguments.values() if other.writes]
         return (
-            (one.element.lanes > 1 and one.element.kind != "f16" and not (one.writes or one.atomic))
+            (
+                argument.element.lanes > 1
+                and argument.element.kind != "f16"
+                and not (argument.writes or argument.atomic)
+            )
             and span is not None
             and not any(other is not None and _overlap(span, other) for other in written)
         )
@@ -98,9 +104,9 @@ class _Bindings:
 
     def _held_as(self, name: str) -> tuple[Type, bool]:
         """What an argument's elements are bound as: words may be numbers of any type."""
-        one = self._arguments[name]
-        word = one.element.lanes == 1 and one.element.n_bytes == 4 and not one.atomic
-        return U32 if word else one.element, one.atomic
+        argument = self._arguments[name]
+        word = argument.element.lanes == 1 and argument.element.n_bytes == 4 and not argument.atomic
+        return U32 if word else argument.element, argument.atomic
 
     def _joined(self, bindings: Iterable[Binding], a: Binding, b: Binding) -> list[Binding]:
         joined = tuple(name for name in self._arguments if name in {*a, *b})
@@ -112,7 +118,7 @@ class _Bindings:
         spans = [where for where in map(self._spans.__getitem__, binding) if where is not None]
         if not spans:
             return None
-        return Span(spans[0].memory, min(one.begin for one in spans), max(one.end for one in spans))
+        return Span(spans[0].memory, min(place.begin for place in spans), max(place.end for place in spans))
 
 
 def shared(
@@ -124,21 +130,23 @@ def shared(
     """
     if overlaps and len(kernel.buffers) <= most:
         return kernel
-    made = _Bindings(kernel, span)
-    bindings = made.alone if overlaps else made.apart(made.alone)
-    mixed = made.mixed(bindings, vectors=True)
+    held = _Bindings(kernel, span)
+    bindings = held.alone if overlaps else held.apart(held.alone)
+    mixed = held.mixed(bindings, vectors=True)
     if mixed is not None:
         raise BackendError(
             f"kernel {kernel.name}: {', '.join(mixed)} overlap and one of them is written: wanted elements of"
             " one type, or words, which can be one binding"
         )
     while len(bindings) > most:
-        fewer = made.fewer(bindings)
+        fewer = held.fewer(bindings)
         if fewer is None:
             break
         bindings = fewer
-    declared = {binding: made.narrowest(binding) for binding in bindings}
-    return kernel.sharing({name: one for names, one in declared.items() for name in names if name != one})
+    declared = {binding: held.narrowest(binding) for binding in bindings}
+    return kernel.sharing(
+        {name: argument for names, argument in declared.items() for name in names if name != argument}
+    )
 
 
 def _span(argument: Argument, places: Places) -> Span | None:
@@ -157,15 +165,15 @@ def _span(argument: Argument, places: Places) -> Span | None:
 
 def bindable(kernel: Specialised, dispatch: Dispatch, places: Places, facts: Facts) -> Specialised:
     """The kernel as a device binds it; `BackendError` where it cannot."""
-    made = shared(
+    bound = shared(
         kernel, lambda name: _span(dispatch.buffers[name], places), facts.max_bindings, facts.overlaps
     )
-    if len(made.buffers) > facts.max_bindings:
+    if len(bound.buffers) > facts.max_bindings:
         raise BackendError(
-            f"kernel {kernel.name}: {len(made.buffers)} buffers; {facts.name} binds {facts.max_bindings}"
+            f"kernel {kernel.name}: {len(bound.buffers)} buffers; {facts.name} binds {facts.max_bindings}"
         )
-    for first in dict.fromkeys(made.shares.values()):
-        names = (first, *(name for name, other in made.shares.items() if other == first))
+    for first in dict.fromkeys(bound.shares.values()):
+        names = (first, *(name for name, other in bound.shares.items() if other == first))
         places_of = [places.range(dispatch.buffers[name], None) for name in names]
         widest = max(start + size for _, start, size in places_of) - min(start for _, start, _ in places_of)
         if widest > facts.max_binding_bytes:
@@ -173,20 +181,20 @@ def bindable(kernel: Specialised, dispatch: Dispatch, places: Places, facts: Fac
                 f"kernel {kernel.name}: {', '.join(names)} share a binding of {widest} bytes, and one of"
                 f" {facts.name} holds {facts.max_binding_bytes}: give a smaller n_batch"
             )
-    return made
+    return bound
 
 
 def ranges(
     kernel: Specialised, dispatch: Dispatch, places: Places, state: GpuState | None
 ) -> tuple[Range, ...]:
     """What each of the kernel's bindings holds: from the first of its values to the end of the last."""
-    found = {one.name: places.range(dispatch.buffers[one.name], state) for one in kernel.buffers}
+    spans = {array.name: places.range(dispatch.buffers[array.name], state) for array in kernel.buffers}
     for name, other in kernel.shares.items():
         buffer, start, size = places.range(dispatch.buffers[name], state)
-        _, first, n_bytes = found[other]
+        _, first, n_bytes = spans[other]
         begin = min(start, first)
-        found[other] = buffer, begin, max(start + size, first + n_bytes) - begin
-    return tuple(found.values())
+        spans[other] = buffer, begin, max(start + size, first + n_bytes) - begin
+    return tuple(spans.values())
 
 
 def begins(kernel: Specialised, dispatch: Dispatch, places: Places) -> Mapping[str, int]:
@@ -194,11 +202,11 @@ def begins(kernel: Specialised, dispatch: Dispatch, places: Places) -> Mapping[s
     if not kernel.shares:
         return {f"{array.name}_at": 0 for array in kernel.tree.buffers}
     first = dict(
-        zip((one.name for one in kernel.buffers), ranges(kernel, dispatch, places, None), strict=True)
+        zip((buffer.name for buffer in kernel.buffers), ranges(kernel, dispatch, places, None), strict=True)
     )
-    found = {}
+    offsets = {}
     for array in kernel.tree.buffers:
         _, binding, _ = first[kernel.shares.get(array.name, array.name)]
         _, start, _ = places.range(dispatch.buffers[array.name], None)
-        found[f"{array.name}_at"] = (start - binding) // array.element.n_bytes
-    return found
+        offsets[f"{array.name}_at"] = (start - binding) // array.element.n_bytes
+    return offsets

@@ -86,10 +86,10 @@ class Used:
 
 def raw(buffer: Buffer) -> Any:
     """The library's buffer; `BackendError` if it was released."""
-    found = cast(DeviceBuffer, buffer)
-    if found.released:
-        raise BackendError(f"{found.label}: was released")
-    return found.raw
+    held = cast(DeviceBuffer, buffer)
+    if held.released:
+        raise BackendError(f"{held.label}: was released")
+    return held.raw
 
 
 def as_bytes(data: Any) -> Bytes:

@@ -48,7 +48,7 @@ class Row:
     @property
     def operands(self) -> tuple[Node, ...]:
         """What is read to make it."""
-        return tuple(one for one in (self.source, self.scale, self.shift) if one is not None)
+        return tuple(operand for operand in (self.source, self.scale, self.shift) if operand is not None)
 
 
 def own_rows(
@@ -108,12 +108,12 @@ def _makes_it(user: Node, node: Node) -> bool:
     A gate of two formats is none: its second product may be one for many rows, which reads its activations.
     """
     place = _PLACE_OF_ROW.get(user.op.name)
-    if place is None or [i for i, one in enumerate(user.inputs) if one is node] != [place]:
+    if place is None or [i for i, operand in enumerate(user.inputs) if operand is node] != [place]:
         return False
-    weights = [one for one in user.inputs if one.op.name == "weight" and len(one.shape) == 2]
+    weights = [operand for operand in user.inputs if operand.op.name == "weight" and len(operand.shape) == 2]
     if user.op.name == "mul_mat_glu" and user.inputs[0].dtype != user.inputs[1].dtype:
         return False
     return all(
-        one.dtype.name in formats.names() and formats.reader(one.dtype.name).integers is not None
-        for one in weights
+        weight.dtype.name in formats.names() and formats.reader(weight.dtype.name).integers is not None
+        for weight in weights
     )

@@ -35,13 +35,13 @@ def choose(devices: Sequence[Facts], wanted: str | None, setting: str) -> int:
     if wanted is None:
         return 0
     if wanted.isdecimal():
-        found = [int(wanted)] if int(wanted) < len(devices) else []
+        matches = [int(wanted)] if int(wanted) < len(devices) else []
     else:
-        found = [i for i, facts in enumerate(devices) if wanted.lower() in title(facts).lower()]
-    if not found:
+        matches = [i for i, facts in enumerate(devices) if wanted.lower() in title(facts).lower()]
+    if not matches:
         text = "wanted the number of a device or a part of its name"
         raise BackendError(f"{setting}: {text}, got {wanted!r}; there are\n{listing(devices)}")
-    return found[0]
+    return matches[0]
 
 
 def describe(devices: Sequence[Facts], used: int) -> Mapping[str, object]:

@@ -208,9 +208,9 @@ def overlapping(bound: Bound) -> tuple[str, str] | None:
     """
     shared = writable(bound)
     bindings = [
-        (one.name, where)
-        for one, where in zip(bound.kernel.buffers, bound.buffers, strict=True)
-        if one.name in shared
+        (buffer.name, where)
+        for buffer, where in zip(bound.kernel.buffers, bound.buffers, strict=True)
+        if buffer.name in shared
     ]
     for (first, a), (second, b) in itertools.combinations(bindings, 2):
         if a[0] is b[0] and a[1] < b[1] + b[2] and b[1] < a[1] + a[2]:

@@ -80,10 +80,10 @@ class Host:
 
     def keep(self, ranges: Sequence[Missing], read: Sequence[Array]) -> None:
         """Have values that were `missing`; read: what their ranges hold."""
-        found: dict[Node, list[Array]] = {}
+        by_base: dict[Node, list[Array]] = {}
         for (base, kind, _), raw in zip(ranges, read, strict=True):
-            found.setdefault(base, []).append(self._shaped(kind, raw))
-        for base, arrays in found.items():
+            by_base.setdefault(base, []).append(self._shaped(kind, raw))
+        for base, arrays in by_base.items():
             self._values[base] = together(arrays) if base.type.parts else arrays[0]
 
     def value(self, node: Node) -> Array:

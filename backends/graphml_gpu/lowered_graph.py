@@ -81,9 +81,9 @@ class LoweredGraph:
                 continue
             while nodes:
                 together = made_together(nodes, context, self._places, support)
-                made, lowered = together or (nodes[:1], support.lower(nodes[0], context))
+                covered, lowered = together or (nodes[:1], support.lower(nodes[0], context))
                 self._add(nodes[0], lowered, context)
-                nodes = nodes[len(made) :]
+                nodes = nodes[len(covered) :]
 
     def _add(self, node: Node, lowered: Sequence[Dispatch], context: Context) -> None:
         first = len(self.dispatches)
@@ -127,9 +127,9 @@ class LoweredGraph:
 
 
 def _check(node: Node, dispatch: Dispatch) -> None:
-    wanted, given = dispatch.kernel.buffers, set(dispatch.buffers)
-    if wanted != given:
+    wanted, passed = dispatch.kernel.buffers, set(dispatch.buffers)
+    if wanted != passed:
         raise BackendError(
-            f"kernel {dispatch.kernel.name} for {node.name}: buffers missing {sorted(wanted - given)},"
-            f" unknown {sorted(given - wanted)}"
+            f"kernel {dispatch.kernel.name} for {node.name}: buffers missing {sorted(wanted - passed)},"
+            f" unknown {sorted(passed - wanted)}"
         )

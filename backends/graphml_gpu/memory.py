@@ -39,10 +39,10 @@ class Memory:
     def buffer(self, owner: object, n_bytes: int, label: str) -> Buffer:
         """Zeroed memory of at least n_bytes, a multiple of 16, given back when `owner` is gone."""
         self.tidy()
-        made = self.driver.buffer(max(-(-n_bytes // 16), 1) * 16, label)
+        buffer = self.driver.buffer(max(-(-n_bytes // 16), 1) * 16, label)
         # The collector may run in any thread and at any time, so buffers are given back at the next use.
-        weakref.finalize(owner, self._dropped.append, made).atexit = False
-        return made
+        weakref.finalize(owner, self._dropped.append, buffer).atexit = False
+        return buffer
 
     def tidy(self) -> None:
         """Give back the buffers whose owners are gone."""
@@ -78,8 +78,8 @@ class Memory:
 
     def hold(self, arrays: Iterable[tuple[str, Array]], progress: Progress) -> list[Held]:
         """Weights on the device, uploaded unless they are there already. Who wants them there keeps these."""
-        found = [self._find(name, array) for name, array in arrays]
-        missing = [held for held in dict.fromkeys(found) if not held.buffers]
+        held_arrays = [self._find(name, array) for name, array in arrays]
+        missing = [held for held in dict.fromkeys(held_arrays) if not held.buffers]
         total, done, pending = sum(held.array.nbytes for held in missing), 0, 0
         for held in missing:
             raw = held.array.reshape(-1).view(np.uint8)
@@ -99,7 +99,7 @@ class Memory:
                         progress("upload", done, total)
                 buffers.append(buffer)
             held.buffers += buffers
-        return found
+        return held_arrays
 
     def _for_weights(self, held: Held, n_bytes: int) -> Buffer:
         try:

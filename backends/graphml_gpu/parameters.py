@@ -70,27 +70,32 @@ class Parameters:
 
     def __init__(self, memory: Memory, dispatches: Sequence[Numbers]) -> None:
         self._memory = memory
-        widest = max((len(one.words) for one in dispatches), default=1)
+        widest = max((len(dispatch.words) for dispatch in dispatches), default=1)
         alignment = max(256, memory.driver.facts.offset_alignment)
         self._stride = max(-(-widest * 4 // alignment), 1) * alignment
         self._fixed = np.zeros((max(len(dispatches), 1), self._stride // 4), np.uint32)
         self._changing: list[tuple[int, int, str, Callable[[Dims], int | float]]] = []
-        self._grids = [one.grid for one in dispatches]
-        self._turns = [(one.kernel, one.turns) for one in dispatches if callable(one.turns)]
-        self._n_words = [len(one.words) for one in dispatches]
-        for row, one in enumerate(dispatches):
-            self._fill(row, one)
+        self._grids = [dispatch.grid for dispatch in dispatches]
+        self._turns = [
+            (dispatch.kernel, dispatch.turns) for dispatch in dispatches if callable(dispatch.turns)
+        ]
+        self._n_words = [len(dispatch.words) for dispatch in dispatches]
+        for row, dispatch in enumerate(dispatches):
+            self._fill(row, dispatch)
         self.buffer: Buffer = memory.buffer(self, self._fixed.nbytes, "parameters")
         self._steps: dict[tuple[tuple[str, int], ...], _Step] = {}
         self._written: _Step | None = None
 
-    def _fill(self, row: int, one: Numbers) -> None:
-        names = [name for name, _ in one.words]
-        if set(names) != set(one.values):
-            missing, unknown = sorted(set(names) - set(one.values)), sorted(set(one.values) - set(names))
-            raise BackendError(f"kernel {one.kernel}: scalars missing {missing}, unknown {unknown}")
-        for column, (name, kind) in enumerate(one.words):
-            value = one.values[name]
+    def _fill(self, row: int, dispatch: Numbers) -> None:
+        names = [name for name, _ in dispatch.words]
+        if set(names) != set(dispatch.values):
+            missing, unknown = (
+                sorted(set(names) - set(dispatch.values)),
+                sorted(set(dispatch.values) - set(names)),
+            )
+            raise BackendError(f"kernel {dispatch.kernel}: scalars missing {missing}, unknown {unknown}")
+        for column, (name, kind) in enumerate(dispatch.words):
+            value = dispatch.values[name]
             if isinstance(value, Count) and value.fixed:
                 value = value.factor
             if callable(value):

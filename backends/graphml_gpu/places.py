@@ -195,5 +195,5 @@ def _arena(memory: Memory, owner: object, plan: Plan) -> Buffer:
         return memory.buffer(owner, plan.peak, "arena")
     if shared.memory is None:
         shared.memory = memory.buffer(shared, shared.n_bytes, "arena")
-    made: Buffer = shared.memory
-    return made
+    buffer: Buffer = shared.memory
+    return buffer

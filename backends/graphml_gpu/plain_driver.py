@@ -90,8 +90,8 @@ class PlainDriver:
 
     def later(self, ranges: Sequence[Range]) -> Callable[[], list[Bytes]]:
         """See `Driver`: nothing is ever under way."""
-        found = self.read(ranges)
-        return lambda: found
+        arrays = self.read(ranges)
+        return lambda: arrays
 
     def copy(
         self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int
@@ -153,7 +153,7 @@ class PlainDriver:
             for scalar, word in zip(kernel.scalars, words, strict=False)
         }
         kernel.run_python(
-            {one.name: _part(*where) for one, where in zip(kernel.buffers, bound.buffers, strict=True)},
+            {buffer.name: _part(*where) for buffer, where in zip(kernel.buffers, bound.buffers, strict=True)},
             scalars,
             groups,
             self._lanes,

@@ -182,11 +182,11 @@ class GpuProgram:
         """The step's dims, and how far those inputs go that numbers follow."""
         if not self._lowered.largest:
             return dims
-        found = {
+        largest = {
             largest.key: largest.of(self.inputs[name][tuple(map(slice, resolve(shape, dims)))])
             for name, (largest, shape) in self._lowered.largest.items()
         }
-        return {**dims, **found}
+        return {**dims, **largest}
 
     def time_steps(self, take: TakeTimes | None) -> None:
         """See `graphml.backend.TimedProgram`."""
@@ -230,16 +230,16 @@ class GpuProgram:
         """The recordings for a state, made when it is first run with."""
         if state is None:
             return self._stateless
-        found = self._recordings.get(state)
-        if found is None:
-            found = self._recordings[state] = self._record(state, self._progress)
-        return found
+        recording = self._recordings.get(state)
+        if recording is None:
+            recording = self._recordings[state] = self._record(state, self._progress)
+        return recording
 
     def _record(self, state: GpuState | None, progress: Progress) -> list[Recording]:
-        made = []
+        recordings = []
         for part in self.parts:
             if isinstance(part, Stretch):
                 numbers = range(part.first, part.last)
                 bound = [self._lowered.bound(i, state, self.parameters.range(i)) for i in numbers]
-                made.append(self._memory.driver.record(bound, progress))
-        return made
+                recordings.append(self._memory.driver.record(bound, progress))
+        return recordings

@@ -80,15 +80,15 @@ class GpuState:
             self.flush()
             ranges = [self._range(name, run) for name in names for run in runs]
             raw = iter(self._driver.read(ranges))
-            found = {}
+            rows = {}
             for name in names:
                 row = self._row_bytes(name)
                 parts = [next(raw)[first * row % 4 :][: count * row] for first, count in runs]
                 whole = (
                     parts[0].copy() if len(parts) == 1 else np.concatenate([np.empty(0, np.uint8), *parts])
                 )
-                found[name] = self.viewed(name, whole)
-            return found
+                rows[name] = self.viewed(name, whole)
+            return rows
 
     def write_rows(self, runs: Sequence[tuple[int, int]], values: Mapping[str, Array]) -> None:
         """See `graphml.backend.RowsState`."""
@@ -200,8 +200,8 @@ class GpuCopies:
             sizes = self._row_bytes.items()
             raw = self._memory.driver.read([(self._buffers[name], at * size, size) for name, size in sizes])
             return {
-                name: self._state.viewed(name, one)[0].copy()
-                for (name, _), one in zip(sizes, raw, strict=True)
+                name: self._state.viewed(name, array)[0].copy()
+                for (name, _), array in zip(sizes, raw, strict=True)
             }
 
     def write(self, at: int, rows: Mapping[str, Array]) -> None:

@@ -42,25 +42,25 @@ def _wrong(driver: Driver, features: Features) -> str | None:
     try:
         bound = Bound(kernel, ((out, 0, out.n_bytes),), (words, 0, words.n_bytes))
         driver.submit(driver.record([bound]), [(1, 1, 1)])
-        found = driver.read([(out, 0, out.n_bytes)])[0].view(np.uint32).reshape(group, 8)
+        rows = driver.read([(out, 0, out.n_bytes)])[0].view(np.uint32).reshape(group, 8)
     except BackendError as error:
         return str(error)
     finally:
         out.release()
         words.release()
-    return _unlike(found, features)
+    return _unlike(rows, features)
 
 
-def _unlike(found: np.ndarray[tuple[int, ...], np.dtype[np.uint32]], features: Features) -> str | None:
+def _unlike(rows: np.ndarray[tuple[int, ...], np.dtype[np.uint32]], features: Features) -> str | None:
     """What `lanes` told, against neighbours that fill one subgroup after the other."""
-    group, me = len(found), np.arange(len(found))
-    size = int((found[:, 0] == 0).sum())
+    group, me = len(rows), np.arange(len(rows))
+    size = int((rows[:, 0] == 0).sum())
     if not min(features.subgroup_min, group) <= size <= features.subgroup_max:
         return f"one has {size} lanes, not {features.subgroup_min} to {features.subgroup_max}"
     first = me - me % size
     last = np.minimum(first + size, group) - 1
     half = features.subgroup_min // 2
-    other = np.where((me ^ half) < group, me ^ half, found[:, 4])
+    other = np.where((me ^ half) < group, me ^ half, rows[:, 4])
     wanted = (me // size, me % size, -(-group // size), last - first + 1, other, first, last)
     names = (
         "subgroup",
@@ -71,7 +71,7 @@ def _unlike(found: np.ndarray[tuple[int, ...], np.dtype[np.uint32]], features: F
         "first lane",
         "last lane",
     )
-    for name, got, want in zip(names, found.T, wanted, strict=False):
+    for name, got, want in zip(names, rows.T, wanted, strict=False):
         wrong = np.flatnonzero(got != want)
         if wrong.size:
             n = int(wrong[0])

@@ -47,7 +47,7 @@ class _Problem:
 
 def _problems(graphs: Sequence[Graph]) -> list[_Problem]:
     """Every product of a matrix of weights, once."""
-    found: dict[Product, _Problem] = {}
+    by_shape: dict[Product, _Problem] = {}
     for node in (node for graph in graphs for node in graph.nodes):
         if node.op.name not in ("linear", "linears", "mul_mat_glu", "mul_mat"):
             continue
@@ -57,8 +57,8 @@ def _problems(graphs: Sequence[Graph]) -> list[_Problem]:
             if known and len(weight.shape) == 2:
                 n, k = bounds(weight.shape)
                 shape = Product(weight.dtype.name, n, k, max_elements(x.shape[:-1]), x.dtype.name)
-                found.setdefault(shape, _Problem(shape, weight))
-    return list(found.values())
+                by_shape.setdefault(shape, _Problem(shape, weight))
+    return list(by_shape.values())
 
 
 class _Bench:
@@ -120,14 +120,14 @@ class _Bench:
     def medians(self, programs: Sequence[GpuProgram]) -> list[float]:
         """Seconds of each, in turns; the first round is thrown away."""
         rounds = [[self.seconds(program) for program in programs] for _ in range(_ROUNDS + 1)][1:]
-        return [statistics.median(one) for one in zip(*rounds, strict=True)]
+        return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
 
 def _search(bench: _Bench, every: Sequence[Parameters]) -> tuple[Parameters, float, float]:
     """The best parameters (none: the usual), seconds with the usual and with these."""
-    made = [(parameters, bench.made(parameters, usual=i == 0)) for i, parameters in enumerate(every)]
-    candidates = [parameters for parameters, program in made if program is not None]
-    programs = [program for _, program in made if program is not None]
+    built = [(parameters, bench.made(parameters, usual=i == 0)) for i, parameters in enumerate(every)]
+    candidates = [parameters for parameters, program in built if program is not None]
+    programs = [program for _, program in built if program is not None]
     times = bench.medians(programs)
     best = min(range(len(times)), key=times.__getitem__)
     if best == 0 or times[best] >= _WORTH * times[0]:
@@ -141,7 +141,7 @@ def tune(
 ) -> list[Tuned]:
     """See `graphml.backend.TunableDevice`. memory: the device's."""
     problems, facts = _problems(graphs), memory.driver.facts
-    found = []
+    tuned = []
     for done, problem in enumerate(problems):
         progress("tune", done, len(problems))
         product = problem.product
@@ -152,6 +152,6 @@ def tune(
         few = tuning.takes_few(facts, product.columns, product.activations)
         kernel = "mat_vec" if few else "mat_mul" if product.activations == F32.name else "mat_mul_int8"
         shape = f"{product.n} x {product.k}, {product.columns} rows"
-        found.append(Tuned(f"{kernel}-{product.format}", shape, dict(parameters), usual_s, tuned_s))
+        tuned.append(Tuned(f"{kernel}-{product.format}", shape, dict(parameters), usual_s, tuned_s))
     progress("tune", len(problems), len(problems))
-    return found
+    return tuned

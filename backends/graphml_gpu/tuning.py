@@ -84,13 +84,13 @@ class Tuning:
 
     def parameters(self, facts: Facts, product: Product) -> Parameters:
         """Those of a product's kernel: what was found, else the usual ones."""
-        found = self.entries.get(product)
-        if found is None:
+        tuned = self.entries.get(product)
+        if tuned is None:
             return usual(facts, product)
-        wanted = {**usual(facts, product), **found}
+        wanted = {**usual(facts, product), **tuned}
         whole = all(type(value) is int for value in wanted.values())  # 4.0 is another text than 4
         if not whole or wanted not in candidates(facts, product):
-            raise BackendError(f"{path()}: {product} has no parameters {dict(found)}; remove the file")
+            raise BackendError(f"{path()}: {product} has no parameters {dict(tuned)}; remove the file")
         return wanted
 
 
@@ -173,21 +173,21 @@ def candidates(facts: Facts, product: Product) -> Sequence[Parameters]:
     first = usual(facts, product)
     if takes_few(facts, product.columns, product.activations):
         shares = _SHARES if product.activations == "f32" else _INT8_SHARES
-        made = [
+        tiles = [
             {"GROUP": group, "LANES": lanes, "ROWS": tall, "COLUMNS": first["COLUMNS"]}
             for group, lanes in (_OF_PROCESSORS if is_processor(facts) else shares)
             for tall in (1, 2, 4)
             if group <= facts.max_group and lanes <= max(1, product.k // 16)
         ]
     elif product.activations != "f32":
-        made = [dict(_tile(*tile)) for tile in _INT8_TILES if _fits(facts, tile)]
+        tiles = [dict(_tile(*tile)) for tile in _INT8_TILES if _fits(facts, tile)]
     else:
-        made = [
+        tiles = [
             dict(_tile(*tile))
             for tile in _TILES
             if tile[0] <= facts.max_group and _tile_bytes(*tile) <= facts.shared_bytes
         ]
-    return [first, *(one for one in made if one != first)]
+    return [first, *(tile for tile in tiles if tile != first)]
 
 
 def path() -> Path:
@@ -226,7 +226,7 @@ def load(facts: Facts) -> Tuning:
     Raises `BackendError` for a file that cannot be read. What the entries say is checked when it is used.
     """
     file, wanted = path(), {**_device(facts), "version": _sources_hash()}
-    found: dict[Product, Parameters] = {}
+    entries: dict[Product, Parameters] = {}
     for entry in tuning_file.read(file):
         if any(entry.get(name) != value for name, value in wanted.items()):
             continue
@@ -235,8 +235,8 @@ def load(facts: Facts) -> Tuning:
         except (ValueError, KeyError, TypeError, OverflowError) as error:  # the last for n of 1e999
             raise tuning_file.damaged(file, error) from None
         if parameters:
-            found[product] = parameters
-    return Tuning(found)
+            entries[product] = parameters
+    return Tuning(entries)
 
 
 def save(facts: Facts, results: Mapping[Product, Mapping[str, Any]]) -> None:

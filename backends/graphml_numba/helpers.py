@@ -48,5 +48,5 @@ def sums_helper(function: Function) -> Function:
 
 def _compiled(function: Function, **options: Any) -> Function:
     options |= {"error_model": "numpy", "nogil": True, "forceinline": True, "pipeline_class": _Separate}
-    made: Function = numba.njit(**options)(function)
-    return made
+    compiled: Function = numba.njit(**options)(function)
+    return compiled

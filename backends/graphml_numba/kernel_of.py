@@ -42,9 +42,9 @@ def kernel_of(
 
 def lowerings_of(module: ModuleType) -> dict[str, Lowering]:
     """Op name -> lowering of every marked function of a module."""
-    found: dict[str, Lowering] = {}
+    by_op: dict[str, Lowering] = {}
     for value in vars(module).values():
         lowering = getattr(value, "lowering", None)
         if isinstance(lowering, Lowering):
-            found |= dict.fromkeys(lowering.ops, lowering)
-    return found
+            by_op |= dict.fromkeys(lowering.ops, lowering)
+    return by_op

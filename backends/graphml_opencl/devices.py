@@ -49,19 +49,19 @@ def devices() -> tuple[Any, ...]:
         missing = isinstance(error, ModuleNotFoundError) and error.name == "pyopencl"
         raise BackendError(_INSTALL if missing else f"pyopencl cannot be loaded: {error}") from error
     try:
-        found = [device for platform in pyopencl.get_platforms() for device in platform.get_devices()]
+        candidates = [device for platform in pyopencl.get_platforms() for device in platform.get_devices()]
     except pyopencl.Error as error:
         raise BackendError(f"{_NO_DEVICE} ({error})") from error
-    found = [device for device in found if version(device) >= (1, 2)]
-    if not found:
+    candidates = [device for device in candidates if version(device) >= (1, 2)]
+    if not candidates:
         raise BackendError(_NO_DEVICE)
-    return tuple(sorted(found, key=lambda device: rank(facts(device))))
+    return tuple(sorted(candidates, key=lambda device: rank(facts(device))))
 
 
 def used() -> int:
     """The number of the device that `DEVICE` names, or the first."""
-    found = [facts(device) for device in devices()]
-    return choose(found, DEVICE(), DEVICE.name)
+    known = [facts(device) for device in devices()]
+    return choose(known, DEVICE(), DEVICE.name)
 
 
 def version(device: Any) -> tuple[int, ...]:
@@ -131,9 +131,9 @@ def _subgroup_sizes(device: Any) -> tuple[int, int]:
 
     for name in ("sub_group_sizes_intel", "wavefront_width_amd", "warp_size_nv"):
         try:
-            found = getattr(device, name)
+            reported = getattr(device, name)
         except (AttributeError, pyopencl.Error):
             continue
-        sizes = [int(size) for size in found] if name == "sub_group_sizes_intel" else [int(found)]
+        sizes = [int(size) for size in reported] if name == "sub_group_sizes_intel" else [int(reported)]
         return min(sizes), max(sizes)
     return 1, int(device.max_work_group_size)

@@ -92,13 +92,13 @@ class OpenclDriver:
 
         def make(size: int, what: str) -> Any:
             with self._reported(what):
-                made = self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, size)
+                buffer = self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, size)
                 # zeroed now: drivers that allocate late fail here, where it is clear for what
-                self._cl.enqueue_fill_buffer(self._queue, made, np.zeros(1, np.uint32), 0, size)
+                self._cl.enqueue_fill_buffer(self._queue, buffer, np.zeros(1, np.uint32), 0, size)
                 self._queue.finish()
-                return made
+                return buffer
 
-        return self.buffers.allocate(self.facts, n_bytes, label, make, lambda made: made.release())
+        return self.buffers.allocate(self.facts, n_bytes, label, make, lambda buffer: buffer.release())
 
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
         """See `graphml_gpu.driver.Driver`."""
@@ -120,32 +120,32 @@ class OpenclDriver:
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """See `graphml_gpu.driver.Driver`."""
-        found = [np.empty(n_bytes, np.uint8) for _, _, n_bytes in ranges]
-        events = self._fetch(found, ranges)
+        arrays = [np.empty(n_bytes, np.uint8) for _, _, n_bytes in ranges]
+        events = self._fetch(arrays, ranges)
         with self._reported("results cannot be read back"):
             self._finish()
             del events
-        return found
+        return arrays
 
     def later(self, ranges: Sequence[Range]) -> Callable[[], list[Bytes]]:
         """See `graphml_gpu.driver.Driver`."""
-        found = [np.empty(n_bytes, np.uint8) for _, _, n_bytes in ranges]
-        events = self._fetch(found, ranges)
+        arrays = [np.empty(n_bytes, np.uint8) for _, _, n_bytes in ranges]
+        events = self._fetch(arrays, ranges)
 
         def wait() -> list[Bytes]:
             with self._reported("results cannot be read back"):
                 while events:
                     events.pop().wait()
-            return found
+            return arrays
 
         return wait
 
-    def _fetch(self, found: Sequence[Bytes], ranges: Sequence[Range]) -> list[Any]:
+    def _fetch(self, arrays: Sequence[Bytes], ranges: Sequence[Range]) -> list[Any]:
         """Have ranges copied to arrays; the events that tell when it is done keep the arrays."""
         with self._reported("results cannot be read back"):
             events = [
                 self._cl.enqueue_copy(self._queue, target, raw(buffer), src_offset=offset, is_blocking=False)
-                for target, (buffer, offset, n_bytes) in zip(found, ranges, strict=True)
+                for target, (buffer, offset, n_bytes) in zip(arrays, ranges, strict=True)
                 if n_bytes
             ]
             self._queue.flush()
@@ -176,7 +176,7 @@ class OpenclDriver:
         regions: dict[tuple[int, int, int], Any] = {}
         for i, bound in enumerate(dispatches):
             progress("compile", i, len(dispatches))
-            self._programs.make(one.kernel for one in dispatches[i:])
+            self._programs.make(dispatch.kernel for dispatch in dispatches[i:])
             with self._reported(f"kernel {bound.kernel.title}: cannot be bound"):
                 kernel = self._programs.kernel(bound.kernel)
                 kernel.set_args(*(_region(where, regions) for where in (*bound.buffers, bound.scalars)))
@@ -222,11 +222,11 @@ class OpenclDriver:
 
     def times(self) -> list[tuple[int, int]]:
         """See `graphml_gpu.driver.Driver`."""
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         for event in self._events:
-            end = found[-1][1] if found else 0
-            found.append((event.profile.start, event.profile.end) if event is not None else (end, end))
-        return found
+            end = spans[-1][1] if spans else 0
+            spans.append((event.profile.start, event.profile.end) if event is not None else (end, end))
+        return spans
 
     def wait(self) -> None:
         """See `graphml_gpu.driver.Driver`."""
@@ -247,13 +247,13 @@ def _calls(recording: Recording) -> Sequence[tuple[Any, Groups]]:
     return cast(OpenclRecording, recording).calls
 
 
-def _region(where: Range, made: dict[tuple[int, int, int], Any]) -> Any:
+def _region(where: Range, regions: dict[tuple[int, int, int], Any]) -> Any:
     """A range as a buffer of its own; the same range of several dispatches is the same one."""
     buffer, offset, n_bytes = where
     whole = raw(buffer)
     if (offset, n_bytes) == (0, whole.size):
         return whole
     key = id(buffer), offset, n_bytes
-    if key not in made:
-        made[key] = whole.get_sub_region(offset, n_bytes)
-    return made[key]
+    if key not in regions:
+        regions[key] = whole.get_sub_region(offset, n_bytes)
+    return regions[key]

@@ -66,16 +66,16 @@ def adapters() -> tuple[Any, ...]:
         raise BackendError(_INSTALL if missing else f"wgpu cannot be loaded: {error}") from error
     with contextlib.suppress(RuntimeError):  # somebody else in this process has begun to use wgpu
         extras.set_instance_extras(backends=["Vulkan", "Metal", "DX12"])
-    found = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] != "OpenGL"]
-    if not found:
+    candidates = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] != "OpenGL"]
+    if not candidates:
         raise BackendError(_NO_ADAPTER)
-    return tuple(sorted(found, key=lambda adapter: rank(facts(adapter))))
+    return tuple(sorted(candidates, key=lambda adapter: rank(facts(adapter))))
 
 
 def used() -> int:
     """The number of the adapter that `ADAPTER` names, or the first."""
-    found = [facts(adapter) for adapter in adapters()]
-    return choose(found, ADAPTER(), ADAPTER.name)
+    devices = [facts(adapter) for adapter in adapters()]
+    return choose(devices, ADAPTER(), ADAPTER.name)
 
 
 _LOOP_TURNS = 65535
@@ -86,15 +86,15 @@ def facts(adapter: Any, wanted: Mapping[str, int] = NO_LIMITS) -> Facts:
     """What an adapter is and can do; a device is opened with all of it, or with the limits wanted."""
     info, limits, features = adapter.info, {**adapter.limits, **wanted}, adapter.features
     kind: Kind = _KINDS.get(info["adapter_type"], "other")
-    told = _told(info)
-    least, most = _subgroup_sizes(told) if "subgroup" in features else (1, 1)
+    vulkan_facts = _told(info)
+    least, most = _subgroup_sizes(vulkan_facts) if "subgroup" in features else (1, 1)
     return Facts(
         name=info["device"],
         vendor=info["vendor"],
         driver=f"{info['backend_type']}, {info['description']}".rstrip(", "),
         backend="wgpu",
         kind=kind,
-        memory_bytes=_memory_bytes(told, kind),
+        memory_bytes=_memory_bytes(vulkan_facts, kind),
         max_buffer_bytes=limits["max-buffer-size"],
         max_binding_bytes=min(limits["max-storage-buffer-binding-size"], MOST_BINDING_BYTES),
         max_bindings=limits["max-storage-buffers-per-shader-stage"],
@@ -128,16 +128,16 @@ def _told(info: Any) -> vulkan.Told | None:
     return vulkan.devices().get((info["vendor_id"], info["device_id"], info["device"]))
 
 
-def _subgroup_sizes(told: vulkan.Told | None) -> tuple[int, int]:
+def _subgroup_sizes(vulkan_facts: vulkan.Told | None) -> tuple[int, int]:
     """The least and the most invocations of a subgroup; what WebGPU allows where they are unknown.
 
     That is what wgpu-py has in `adapter.info`, for every adapter: wgpu-native 29 does not report it.
     """
-    return (told.subgroups if told else None) or (4, 128)
+    return (vulkan_facts.subgroups if vulkan_facts else None) or (4, 128)
 
 
-def _memory_bytes(told: vulkan.Told | None, kind: Kind) -> int | None:
+def _memory_bytes(vulkan_facts: vulkan.Told | None, kind: Kind) -> int | None:
     """The device's memory, if known; that of an integrated one may go beyond its own."""
     if kind == "cpu":
         return main_memory()
-    return told.memory_bytes if told and kind == "discrete" else None
+    return vulkan_facts.memory_bytes if vulkan_facts and kind == "discrete" else None

@@ -75,9 +75,9 @@ class WgpuDriver:
                     label=label, size=size, usage="STORAGE | UNIFORM | COPY_SRC | COPY_DST"
                 )
 
-        def destroy(made: Any) -> None:
+        def destroy(buffer: Any) -> None:
             self._under_way.wait()  # what begins after this finds the buffer released
-            made.destroy()
+            buffer.destroy()
 
         return self.buffers.allocate(self.facts, n_bytes, label, make, destroy)
 
@@ -98,8 +98,8 @@ class WgpuDriver:
     def later(self, ranges: Sequence[Range]) -> Callable[[], list[Bytes]]:
         """See `graphml_gpu.driver.Driver`."""
         if not fits(ranges):
-            found = self.read(ranges)
-            return lambda: found
+            arrays = self.read(ranges)
+            return lambda: arrays
         staging, commands = self._read_back.copied(ranges)
         return self._read_back.after(ranges, staging, self._queue.hand_over(commands))
 
@@ -174,12 +174,12 @@ class WgpuDriver:
             self._queue.check()
         if fits(reads):
             staging, reading = self._read_back.copied(reads)
-            found = self._read_back.after(reads, staging, self._queue.hand_over(commands, reading))
+            read = self._read_back.after(reads, staging, self._queue.hand_over(commands, reading))
         else:
             self._queue.hand_over(commands)
-            found = self.later(reads)
+            read = self.later(reads)
         mine.ready.prepare(encoded)
-        return found
+        return read
 
     def _copies(self, encoder: Any, copies: Sequence[tuple[Range, Range]]) -> None:
         for (source, begin, n_bytes), (target, at, _) in copies:
@@ -204,7 +204,7 @@ def _addresses(objects: Sequence[Any]) -> list[int]:
     """The handles of wgpu-py's objects, as numbers."""
     from wgpu.backends.wgpu_native import _ffi
 
-    return [int(_ffi.ffi.cast("uintptr_t", one._internal)) for one in objects]
+    return [int(_ffi.ffi.cast("uintptr_t", wrapper._internal)) for wrapper in objects]
 
 
 def _whole_words(chunk: Bytes) -> Bytes:

@@ -108,11 +108,11 @@ class Queue:
     def hand_over(self, *commands: Commands) -> int:
         """Submit command buffers of which none has an error, or the process ends; the submission's number."""
         with captured(self._errors):
-            for i, one in enumerate(commands):
-                self._commands[i] = one.handle
+            for i, command in enumerate(commands):
+                self._commands[i] = command.handle
             number = self._lib.wgpuQueueSubmitForIndex(self._queue._internal, len(commands), self._commands)
-            for one in commands:
-                one.release()
+            for command in commands:
+                command.release()
         return int(number)
 
     def check(self) -> None:
@@ -179,10 +179,10 @@ class Queue:
 
         The work may be done already: then the handle is dead, and to follow it would end the process.
         """
-        given = trace.tb_frame.f_locals
+        frame_locals = trace.tb_frame.f_locals
         self._interrupt = error
-        for mapping in [one for one in self._under_way if one.handle == given["handle"]]:
-            self._is_mapped(mapping, given["status"])
+        for mapping in [pending for pending in self._under_way if pending.handle == frame_locals["handle"]]:
+            self._is_mapped(mapping, frame_locals["status"])
 
     def _raise_interrupt(self) -> None:
         error, self._interrupt = self._interrupt, None

@@ -37,9 +37,9 @@ def captured(handler: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        found = handler.release("graphml")
-    if found is not None:
-        raise BackendError(f"wgpu: {found[0]}: {found[1]}")
+        error = handler.release("graphml")
+    if error is not None:
+        raise BackendError(f"wgpu: {error[0]}: {error[1]}")
 
 
 @contextmanager

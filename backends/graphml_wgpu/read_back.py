@@ -30,7 +30,7 @@ class ReadBack:
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
         """What ranges hold now, waited for."""
-        found = [np.empty(n_bytes, np.uint8) for _, _, n_bytes in ranges]
+        arrays = [np.empty(n_bytes, np.uint8) for _, _, n_bytes in ranges]
         for batch in _batches(ranges):
             places, total = [], 0
             for i, begin, n_bytes in batch:
@@ -46,12 +46,12 @@ class ReadBack:
 
             def take(data: Bytes, places: Any = places) -> None:
                 for i, begin, n_bytes, at in places:
-                    found[i][begin : begin + n_bytes] = data[at : at + n_bytes]
+                    arrays[i][begin : begin + n_bytes] = data[at : at + n_bytes]
 
             number = self._queue.submit(encode)
             self._queue.mapped(self._queue.map(staging, total, number), take)
             self._staging = staging
-        return found
+        return arrays
 
     def copied(self, ranges: Sequence[Range]) -> tuple[Any, Commands]:
         """Memory for what some ranges hold, and the commands that copy it there."""
@@ -73,15 +73,15 @@ class ReadBack:
         ends = list(itertools.accumulate(n_bytes for _, _, n_bytes in ranges))
         mapping = self._queue.map(staging, ends[-1], submission)
 
-        def take(data: Bytes, found: list[Bytes]) -> None:
+        def take(data: Bytes, arrays: list[Bytes]) -> None:
             own = data.copy()
-            found += [own[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+            arrays += [own[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
         def wait() -> list[Bytes]:
-            found: list[Bytes] = []
-            self._queue.mapped(mapping, lambda data: take(data, found))
+            arrays: list[Bytes] = []
+            self._queue.mapped(mapping, lambda data: take(data, arrays))
             self._spare.append(staging)  # one that nobody waited for is not used again
-            return found
+            return arrays
 
         return wait
 
@@ -91,10 +91,10 @@ class ReadBack:
         number = self._queue.submit(
             lambda encoder: self._queue.copy(encoder, source._internal, 0, staging._internal, 0, n_bytes)
         )
-        found: list[Bytes] = []
-        self._queue.mapped(self._queue.map(staging, n_bytes, number), lambda data: found.append(data.copy()))
+        arrays: list[Bytes] = []
+        self._queue.mapped(self._queue.map(staging, n_bytes, number), lambda data: arrays.append(data.copy()))
         self._staging = staging
-        return found[0]
+        return arrays[0]
 
     def _staging_of(self, n_bytes: int) -> Any:
         """Memory of at least so many bytes that can be mapped for reading."""

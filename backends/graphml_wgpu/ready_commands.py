@@ -75,6 +75,6 @@ class ReadyCommands:
                 self._made.append(self._pool.submit(encode))
 
     def _drop(self) -> None:
-        for one in self._made:
-            one.cancel()
+        for command in self._made:
+            command.cancel()
         self._made.clear()

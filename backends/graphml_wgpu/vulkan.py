@@ -47,7 +47,11 @@ def devices() -> Mapping[Device, Told]:
     except OSError:
         return {}
     with _instance(library) as instance:
-        return {} if instance is None else dict(_device(library, one) for one in _handles(library, instance))
+        return (
+            {}
+            if instance is None
+            else dict(_device(library, handle) for handle in _handles(library, instance))
+        )
 
 
 @contextmanager
@@ -74,25 +78,25 @@ def _handles(library: Any, instance: ctypes.c_void_p) -> list[ctypes.c_void_p]:
 
 
 def _device(library: Any, handle: ctypes.c_void_p) -> tuple[Device, Told]:
-    made = ctypes.create_string_buffer(_PROPERTIES)
-    library.vkGetPhysicalDeviceProperties(handle, made)
-    version, vendor, number = _NUMBERS.unpack_from(made.raw)
-    name = made.raw[_NAME].split(b"\0")[0].decode("utf-8", "replace")
+    properties = ctypes.create_string_buffer(_PROPERTIES)
+    library.vkGetPhysicalDeviceProperties(handle, properties)
+    version, vendor, number = _NUMBERS.unpack_from(properties.raw)
+    name = properties.raw[_NAME].split(b"\0")[0].decode("utf-8", "replace")
     subgroups = _subgroups(library, handle) if version >= _VERSION_1_3 else None
     return (vendor, number, name), Told(_memory_bytes(library, handle), subgroups)
 
 
 def _memory_bytes(library: Any, handle: ctypes.c_void_p) -> int:
-    made = ctypes.create_string_buffer(_PROPERTIES)
-    library.vkGetPhysicalDeviceMemoryProperties(handle, made)
-    (count,) = struct.unpack_from("<I", made.raw, _HEAP_COUNT)
-    heaps = [_HEAP.unpack_from(made.raw, _HEAPS + i * _HEAP.size) for i in range(min(count, 16))]
+    properties = ctypes.create_string_buffer(_PROPERTIES)
+    library.vkGetPhysicalDeviceMemoryProperties(handle, properties)
+    (count,) = struct.unpack_from("<I", properties.raw, _HEAP_COUNT)
+    heaps = [_HEAP.unpack_from(properties.raw, _HEAPS + i * _HEAP.size) for i in range(min(count, 16))]
     return max((size for size, flags in heaps if flags & _DEVICE_LOCAL), default=0)
 
 
 def _subgroups(library: Any, handle: ctypes.c_void_p) -> tuple[int, int] | None:
     sizes = ctypes.create_string_buffer(_HEAD.pack(_SUBGROUPS, 0), 64)
-    made = ctypes.create_string_buffer(_HEAD.pack(_PROPERTIES_2, ctypes.addressof(sizes)), _PROPERTIES)
-    library.vkGetPhysicalDeviceProperties2(handle, made)
+    properties = ctypes.create_string_buffer(_HEAD.pack(_PROPERTIES_2, ctypes.addressof(sizes)), _PROPERTIES)
+    library.vkGetPhysicalDeviceProperties2(handle, properties)
     least, most = _SIZES.unpack_from(sizes.raw, _HEAD.size)
     return (least, most) if 0 < least <= most else None

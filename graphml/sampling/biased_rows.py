@@ -36,11 +36,11 @@ class RowBiases:
     @staticmethod
     def of(params: SamplingParams) -> RowBiases | None:
         """Those of params; None where they are no mapping, as in entries of a chain."""
-        given = params.logit_bias
-        if not isinstance(given, Mapping) or not given:
+        biases = params.logit_bias
+        if not isinstance(biases, Mapping) or not biases:
             return None
-        tokens = np.array(sorted(given), np.int32)
-        return RowBiases(params, tokens, all(bias == -np.inf for bias in given.values()))
+        tokens = np.array(sorted(biases), np.int32)
+        return RowBiases(params, tokens, all(bias == -np.inf for bias in biases.values()))
 
     @property
     def highest(self) -> int:
@@ -68,7 +68,10 @@ class RowBiases:
         apply, moment = apply_of(logit_bias.FILTER, self.params), Moment((), logits.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):  # of rows that are then left to others
             after = np.stack(
-                [apply(self.params, Candidates(self.tokens, one), moment).logits for one in before]
+                [
+                    apply(self.params, Candidates(self.tokens, row_logits), moment).logits
+                    for row_logits in before
+                ]
             )
         flawed[rows] |= np.isnan(after).any(axis=1)
         every = np.concatenate([highest[rows], after], axis=1)

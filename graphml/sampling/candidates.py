@@ -82,9 +82,9 @@ class Candidates:
         order = np.argsort(tokens)
         place = np.minimum(np.searchsorted(tokens, self.ids, sorter=order), len(tokens) - 1)
         own = order[place] if len(tokens) else np.zeros(0, np.int64)
-        found = np.flatnonzero(tokens[own] == self.ids) if len(tokens) else np.zeros(0, np.int64)
+        matched = np.flatnonzero(tokens[own] == self.ids) if len(tokens) else np.zeros(0, np.int64)
         at = np.full(len(tokens), -1, np.int64)
-        at[own[found]] = found
+        at[own[matched]] = matched
         there = at >= 0
         return at[there], there
 
@@ -162,8 +162,8 @@ def leading(scores: Floats, count: int) -> Indices:
     threshold = np.partition(among, len(among) - count)[len(among) - count]
     above = np.flatnonzero(among > threshold)
     equal = np.flatnonzero(among == threshold)[: count - len(above)]
-    found = np.concatenate((above, equal))
-    return score_order.descending(scores, found if near is None else near[found])
+    indices = np.concatenate((above, equal))
+    return score_order.descending(scores, indices if near is None else near[indices])
 
 
 def _reaching(scores: Floats, count: int) -> Indices | None:
@@ -176,8 +176,8 @@ def _reaching(scores: Floats, count: int) -> Indices | None:
     if width < 4 * count:
         return None
     highest = scores[: width * _GROUP].reshape(_GROUP, width).max(axis=0)
-    found = np.flatnonzero(scores >= np.partition(highest, width - count)[width - count])
-    return found if len(found) < len(scores) // 4 else None
+    reaching = np.flatnonzero(scores >= np.partition(highest, width - count)[width - count])
+    return reaching if len(reaching) < len(scores) // 4 else None
 
 
 def shortest_prefix(
@@ -217,8 +217,8 @@ def _guessed(scores: Floats, probabilities: Floats, mass: float) -> Indices:
     ranks = np.unique(np.geomspace(1, len(some), 2 + 10 * len(some).bit_length() // 3).astype(np.int64)) - 1
 
     def reach(i: int) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = scores >= some[ranks[i]]
-        return found
+        reaches: NDArray[np.bool_] = scores >= some[ranks[i]]
+        return reaches
 
     low, high = 0, len(ranks) - 1
     while low < high:

@@ -27,7 +27,7 @@ from graphml.sampling.params import LLAMA_CPP, SamplingParams
 from graphml.sampling.sampler_states import DIST
 
 _BY_TYPE: dict[str, tuple[Filter, Entry]] = {
-    entry.type: (one, entry) for one in CHAIN for entry in one.entries
+    entry.type: (filter_, entry) for filter_ in CHAIN for entry in filter_.entries
 }
 GREEDY, GRAMMAR = "greedy", "grammar"
 
@@ -67,17 +67,17 @@ class _Numbers:
 class _Step:
     """A filter in a chain, with its params and the state of one sequence."""
 
-    def __init__(self, one: Filter, entry: Entry, params: SamplingParams, numbers: _Numbers) -> None:
-        self.one, self.params, self.numbers = one, params, numbers
-        self.apply: Apply = entry.apply or one.apply
-        self.is_on = (entry.is_on or one.is_on)(params)
-        self.state = () if one.keeps is None else one.keeps.start(params)
+    def __init__(self, filter_: Filter, entry: Entry, params: SamplingParams, numbers: _Numbers) -> None:
+        self.one, self.params, self.numbers = filter_, params, numbers
+        self.apply: Apply = entry.apply or filter_.apply
+        self.is_on = (entry.is_on or filter_.is_on)(params)
+        self.state = () if filter_.keeps is None else filter_.keeps.start(params)
         self._pending: tuple[int, tuple[float, ...]] | None = None
 
     def copy(self, shared: np.random.Generator) -> _Step:
-        made = object.__new__(_Step)
-        made.__dict__.update(self.__dict__, numbers=self.numbers.copy(shared))
-        return made
+        copied = object.__new__(_Step)
+        copied.__dict__.update(self.__dict__, numbers=self.numbers.copy(shared))
+        return copied
 
     def run(self, candidates: Candidates, moment: Moment) -> tuple[Candidates, int | None]:
         """The candidates that it leaves, and the position of the one that it samples, if it does."""
@@ -168,9 +168,9 @@ class Chain:
         """Another one that goes on the same way, independent of this one."""
         shared = np.random.default_rng()
         shared.bit_generator.state = self._shared.bit_generator.state
-        made = Chain([one.copy(shared) for one in self._steps], shared, self._n_vocab, self._vocabulary)
-        made._history = list(self._history)
-        return made
+        copied = Chain([step.copy(shared) for step in self._steps], shared, self._n_vocab, self._vocabulary)
+        copied._history = list(self._history)
+        return copied
 
 
 def chain(
@@ -199,16 +199,16 @@ def chain(
     vocabulary = None if vocab is None else opened_vocabulary(vocab)
     shared = np.random.default_rng(number)
     steps = []
-    for i, given in enumerate(items_of("entries", entries, "a list of {'type': ...}")):
+    for i, entry in enumerate(items_of("entries", entries, "a list of {'type': ...}")):
         numbers = _Numbers(MersenneTwister(number) if rng == LLAMA_CPP else None, shared)
-        steps.append(_made(f"entries[{i}]", given, numbers, vocabulary))
+        steps.append(_made(f"entries[{i}]", entry, numbers, vocabulary))
     return Chain(steps, shared, count, vocabulary)
 
 
 def _made(
-    name: str, given: object, numbers: _Numbers, vocabulary: Vocabulary | None
+    name: str, listed: object, numbers: _Numbers, vocabulary: Vocabulary | None
 ) -> _Step | _Selector | GrammarStep:
-    parameters = dict(mapping_of(name, given, "a mapping such as {'type': 'top_k', 'k': 40}"))
+    parameters = dict(mapping_of(name, listed, "a mapping such as {'type': 'top_k', 'k': 40}"))
     kind = text_of(f"{name}: type", parameters.pop("type", None))
     if kind == GRAMMAR:
         return GrammarStep.made(name, parameters, vocabulary)
@@ -220,18 +220,18 @@ def _made(
         raise UsageError(
             f"{name}: wanted a type of {', '.join(known)}; got {kind!r}.{did_you_mean(kind, known)}"
         )
-    one, entry = _BY_TYPE[kind]
+    filter_, entry = _BY_TYPE[kind]
     _check_known(name, kind, parameters, entry.fields)
     values = {entry.fields[key]: _value(f"{name}: {kind}: {key}", value) for key, value in parameters.items()}
     params = SamplingParams.unchecked(**{**entry.defaults, **values})
-    step = _Step(one, entry, params, numbers)
-    if step.is_on and vocabulary is None and one.needs_vocabulary(params):
+    step = _Step(filter_, entry, params, numbers)
+    if step.is_on and vocabulary is None and filter_.needs_vocabulary(params):
         raise UsageError(f"{name}: {kind}: wanted vocab, whose tokens have texts; got None")
     return step
 
 
-def _check_known(name: str, kind: str, given: Mapping[str, Any], known: Any) -> None:
-    for key in given:
+def _check_known(name: str, kind: str, entry: Mapping[str, Any], known: Any) -> None:
+    for key in entry:
         if key not in known:
             raise UsageError(
                 f"{name}: {kind}: wanted parameters of {', '.join(known) or 'none'}; got {key!r}"
@@ -260,14 +260,14 @@ def _value(name: str, value: Any) -> Any:
 def _biases(name: str, value: Any) -> list[tuple[int, float]]:
     pairs = list(value.items()) if isinstance(value, Mapping) else list(value)
     try:
-        found = [(token_id(token), float(bias)) for token, bias in pairs]
+        token_biases = [(token_id(token), float(bias)) for token, bias in pairs]
     except (TypeError, ValueError):
         raise UsageError(
             f"{name}: wanted pairs of an id and a number or '-inf', got {value!r:.200}"
         ) from None
-    if not all(bias < math.inf for _, bias in found):
+    if not all(bias < math.inf for _, bias in token_biases):
         raise UsageError(f"{name}: wanted numbers below infinity, got {value!r:.200}")
-    return found
+    return token_biases
 
 
 def _greedy(step: object) -> bool:

@@ -25,16 +25,16 @@ class GrammarStep:
         self._matcher = matcher
 
     @staticmethod
-    def made(name: str, given: Mapping[str, Any], vocabulary: Vocabulary | None) -> GrammarStep:
+    def made(name: str, entry: Mapping[str, Any], vocabulary: Vocabulary | None) -> GrammarStep:
         """The step of an entry; UsageError naming what is wrong with it."""
-        unknown = [key for key in given if key not in _KNOWN]
+        unknown = [key for key in entry if key not in _KNOWN]
         if unknown:
             raise UsageError(f"{name}: grammar: wanted parameters of {', '.join(_KNOWN)}; got {unknown[0]!r}")
         if vocabulary is None:
             raise UsageError(f"{name}: grammar: wanted vocab, whose tokens have texts; got None")
-        more = {key: given[key] for key in _KNOWN[2:] if key in given}
+        more = {key: entry[key] for key in _KNOWN[2:] if key in entry}
         return GrammarStep(
-            grammar(given.get("grammar", ""), root=given.get("root", "root"), vocab=vocabulary, **more)
+            grammar(entry.get("grammar", ""), root=entry.get("root", "root"), vocab=vocabulary, **more)
         )
 
     def copy(self, _: object) -> GrammarStep:

@@ -23,13 +23,15 @@ def checked_texts(name: str, value: object) -> tuple[str, ...]:
 
 def checked_breakers(name: str, value: object) -> tuple[str, ...]:
     """An empty text or `none` alone, as on the command line, means that there are none."""
-    given = items_of(name, value, "a tuple of strings such as ('\\n',)")
-    return () if given in ([""], ["none"]) else checked_texts(name, given)
+    breakers = items_of(name, value, "a tuple of strings such as ('\\n',)")
+    return () if breakers in ([""], ["none"]) else checked_texts(name, breakers)
 
 
 def checked_token_ids(name: str, value: object) -> frozenset[int]:
     """Ids, whole numbers from 0."""
-    return frozenset(Whole(0).read(name, one) for one in items_of(name, value, "a collection of token ids"))
+    return frozenset(
+        Whole(0).read(name, token) for token in items_of(name, value, "a collection of token ids")
+    )
 
 
 def checked_flag(name: str, value: object) -> bool:

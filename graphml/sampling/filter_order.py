@@ -16,9 +16,9 @@ from graphml.sampling.sampler_names import named_in
 
 
 def _found() -> tuple[Filter, ...]:
-    names = (one.name for one in pkgutil.iter_modules(files.__path__))
+    names = (module.name for module in pkgutil.iter_modules(files.__path__))
     every = [importlib.import_module(f"{files.__name__}.{name}").FILTER for name in names]
-    return tuple(sorted(every, key=lambda one: one.place))
+    return tuple(sorted(every, key=lambda filter_: filter_.place))
 
 
 CHAIN: tuple[Filter, ...] = _found()
@@ -34,20 +34,20 @@ def filters_on(params: SamplingParams, filters: tuple[Filter, ...]) -> tuple[Fil
     """
     if params.samplers:
         filters = _in_order(params.samplers, filters)
-    on = (one for one in filters if one.is_on(params))
+    on = (filter_ for filter_ in filters if filter_.is_on(params))
     if params.greedy:
-        found = [one for one in on if one.adjusts]
-        return (*found, temperature.FILTER)
+        adjusting = [filter_ for filter_ in on if filter_.adjusts]
+        return (*adjusting, temperature.FILTER)
     if params.mirostat:
-        return tuple(one for one in on if one.with_mirostat)
+        return tuple(filter_ for filter_ in on if filter_.with_mirostat)
     return tuple(on)
 
 
 def _in_order(order: str, filters: tuple[Filter, ...]) -> tuple[Filter, ...]:
     """The named ones; those that always run at the ends, where they are not named."""
     both = {temperature.FILTER.name: (dynamic_temperature.FILTER.name, temperature.FILTER.name)}
-    named = [name for one in named_in(order) for name in both.get(one, (one,))]
-    between = [one for name in named for one in filters if one.name == name]
-    always = [one for one in filters if one.always and one not in between]
-    before, after = ([one for one in always if one.selects is last] for last in (False, True))
+    named = [name for filter_name in named_in(order) for name in both.get(filter_name, (filter_name,))]
+    between = [filter_ for name in named for filter_ in filters if filter_.name == name]
+    always = [filter_ for filter_ in filters if filter_.always and filter_ not in between]
+    before, after = ([filter_ for filter_ in always if filter_.selects is last] for last in (False, True))
     return (*before, *between, *after)

@@ -37,25 +37,25 @@ class Trigger(NamedTuple):
         return f"^{self.value}$" if self.kind == "pattern_full" else self.value
 
 
-def checked_triggers(name: str, given: object) -> tuple[Trigger, ...]:
+def checked_triggers(name: str, triggers: object) -> tuple[Trigger, ...]:
     """Triggers of a collection of texts (words), ids (tokens) and llama-server's objects; UsageError else."""
-    return tuple(_trigger(name, one) for one in items_of(name, given, _WANTED))
+    return tuple(_trigger(name, trigger) for trigger in items_of(name, triggers, _WANTED))
 
 
-def _trigger(name: str, given: Any) -> Trigger:
-    if isinstance(given, Trigger):
-        return given
-    if isinstance(given, str) and given:
-        return Trigger("word", given)
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
-        return Trigger("token", token=given)
-    if isinstance(given, Mapping) and not given.keys() - {"type", "value", "token"}:
-        kind = given.get("type")
+def _trigger(name: str, trigger: Any) -> Trigger:
+    if isinstance(trigger, Trigger):
+        return trigger
+    if isinstance(trigger, str) and trigger:
+        return Trigger("word", trigger)
+    if isinstance(trigger, int) and not isinstance(trigger, bool) and trigger >= 0:
+        return Trigger("token", token=trigger)
+    if isinstance(trigger, Mapping) and not trigger.keys() - {"type", "value", "token"}:
+        kind = trigger.get("type")
         if isinstance(kind, int) and not isinstance(kind, bool) and 0 <= kind < len(KINDS):
             kind = KINDS[kind]
         if kind == "token":
-            return Trigger("token", token=token_id(given.get("token")))
-        value = given.get("value")
+            return Trigger("token", token=token_id(trigger.get("token")))
+        value = trigger.get("value")
         if kind in KINDS and isinstance(value, str) and value:
             return Trigger(kind, value)
-    raise UsageError(f"{name}: wanted {_WANTED}; got {given!r:.200}")
+    raise UsageError(f"{name}: wanted {_WANTED}; got {trigger!r:.200}")

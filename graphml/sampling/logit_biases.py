@@ -18,13 +18,13 @@ _BIAS = re.compile(r"\s*(\d{1,18})\s*([+-])(.+)")
 
 def checked_biases(name: str, value: object) -> dict[int, float]:
     """Return the mapping if it is one from token ids to numbers, of which -inf forbids; else UsageError."""
-    given = mapping_of(name, value, "a mapping from token id to a number")
-    found: dict[int, float] = {}
-    for token, bias in given.items():
+    biases = mapping_of(name, value, "a mapping from token id to a number")
+    checked: dict[int, float] = {}
+    for token, bias in biases.items():
         token_id = Whole(0).read(f"{name}: token id", token)
         forbids = isinstance(bias, float) and bias == -math.inf
-        found[token_id] = -math.inf if forbids else Real().read(f"{name}[{token_id}]", bias)
-    return found
+        checked[token_id] = -math.inf if forbids else Real().read(f"{name}[{token_id}]", bias)
+    return checked
 
 
 def parse_biases(texts: Iterable[object]) -> dict[int, float]:

@@ -51,8 +51,8 @@ def log_sums(rows: Floats) -> NDArray[np.float64]:
     highest = rows.max(axis=1)
     with np.errstate(over="ignore"):  # two ends of float32's range
         sums = np.exp(rows - highest[:, None]).sum(axis=1, dtype=np.float64)
-    found: NDArray[np.float64] = np.log(sums) + highest
-    return found
+    log_sum: NDArray[np.float64] = np.log(sums) + highest
+    return log_sum
 
 
 def of_row(row: Floats, token: int, n_top: int, vocabulary: Vocabulary | None = None) -> TokenLogprobs:

@@ -27,9 +27,9 @@ class MersenneTwister:
 
     def copy(self) -> MersenneTwister:
         """Another one that gives the same numbers from here on."""
-        made = MersenneTwister(self.seed)
-        made._bits.state, made.n_used = self._bits.state, self.n_used
-        return made
+        copied = MersenneTwister(self.seed)
+        copied._bits.state, copied.n_used = self._bits.state, self.n_used
+        return copied
 
     def double(self) -> float:
         """`std::uniform_real_distribution<double>(0, 1)`: two outputs, the lower one first."""
@@ -49,7 +49,7 @@ class MersenneTwister:
     @staticmethod
     def restored(saved: object) -> MersenneTwister:
         """The generator that was `saved`; UsageError for what is none."""
-        if isinstance(saved, list) and len(saved) == 2 and all(type(one) is int for one in saved):
+        if isinstance(saved, list) and len(saved) == 2 and all(type(number) is int for number in saved):
             seed, n_used = saved
             if 0 <= seed <= 0xFFFFFFFF and 0 <= n_used <= MAX_USED:
                 return MersenneTwister(seed, n_used)

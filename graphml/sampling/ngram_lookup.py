@@ -41,10 +41,10 @@ class NgramLookup:
                 best, length = end, same
         if best < 0:
             return [], 0
-        found = list(ids[best : best + count])
-        while len(found) < count:  # the text repeats itself at its end: so does the draft
-            found += found[: count - len(found)]
-        return found, length
+        draft = list(ids[best : best + count])
+        while len(draft) < count:  # the text repeats itself at its end: so does the draft
+            draft += draft[: count - len(draft)]
+        return draft, length
 
     def _catch_up(self, ids: Sequence[int]) -> None:
         """Know all places but that of the last ids, which nothing follows yet."""

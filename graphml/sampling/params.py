@@ -216,7 +216,7 @@ class SamplingParams:
     grammar_triggers: tuple[Trigger, ...] = option(
         (), "A text or a token id with which a lazy structure begins.", "--grammar-trigger",
         range=Checked(checked_triggers), metavar="TEXT", on_command_line=str, repeated=True,
-        write=lambda given: [one.value or str(one.token) for one in given],
+        write=lambda triggers: [trigger.value or str(trigger.token) for trigger in triggers],
     )  # fmt: skip
     grammar_after: str = option(
         "", "The structure counts behind this text, such as </think>, which must come; before, the text is "
@@ -235,15 +235,15 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         check(self)
-        given = [name for name in STRUCTURES if getattr(self, name)]
-        if len(given) > 1:
-            raise UsageError(f"{', '.join(given)}: wanted one of them, or none")
+        structures = [name for name in STRUCTURES if getattr(self, name)]
+        if len(structures) > 1:
+            raise UsageError(f"{', '.join(structures)}: wanted one of them, or none")
         if self.grammar_lazy and not self.grammar_triggers:
             raise UsageError("grammar_triggers: wanted some with grammar_lazy, there are none")
         if self.open_objects and self.json_schema:
             object.__setattr__(self, "json_schema", opened_schema_text(self.json_schema))
         late = "grammar_lazy" if self.grammar_lazy else "grammar_after" if self.grammar_after else ""
-        if late and not given:
+        if late and not structures:
             raise UsageError(f"{late}: wanted one of {', '.join(STRUCTURES)}, too; there is none")
 
     @cached_property
@@ -258,12 +258,12 @@ class SamplingParams:
         )
 
     @classmethod
-    def unchecked(cls, **given: Any) -> SamplingParams:
+    def unchecked(cls, **fields: Any) -> SamplingParams:
         """A value whose fields may be anything, and more than its own: of an entry of a chain."""
-        made = object.__new__(cls)
-        for name, value in {**vars(_DEFAULTS), **given}.items():
-            object.__setattr__(made, name, value)
-        return made
+        params = object.__new__(cls)
+        for name, value in {**vars(_DEFAULTS), **fields}.items():
+            object.__setattr__(params, name, value)
+        return params
 
     @property
     def greedy(self) -> bool:

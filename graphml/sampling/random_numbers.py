@@ -38,10 +38,10 @@ class PeekableRandom:
 
     def copy(self) -> PeekableRandom:
         """Another one that gives the same numbers from here on."""
-        made = PeekableRandom(self.seed, self.vocabulary)
-        made._generator.bit_generator.state = self._generator.bit_generator.state
-        made._peeked, made.kept = self._peeked.copy(), self.kept.copy()
-        return made
+        copied = PeekableRandom(self.seed, self.vocabulary)
+        copied._generator.bit_generator.state = self._generator.bit_generator.state
+        copied._peeked, copied.kept = self._peeked.copy(), self.kept.copy()
+        return copied
 
     def random(self) -> float:
         """The next one."""
@@ -61,21 +61,21 @@ class PeekableRandom:
     @staticmethod
     def restored(saved: Mapping[str, Any], seed: int = 0) -> PeekableRandom:
         """The numbers that came next when it was `saved`; UsageError for what is no such state."""
-        made = PeekableRandom(seed)
+        restored = PeekableRandom(seed)
         try:
             inner = dict(saved["generator"]["state"])
             words = {name: int(inner[name]) for name in ("state", "inc")}
             whole = {name: int(saved["generator"][name]) for name in ("has_uint32", "uinteger")}
-            peeked = [float(one) for one in saved["peeked"]]
-            if not all(0 <= one < 1 << 128 for one in words.values()) or not words["inc"] & 1:
+            peeked = [float(number) for number in saved["peeked"]]
+            if not all(0 <= word < 1 << 128 for word in words.values()) or not words["inc"] & 1:
                 raise ValueError("its words are out of range")
             if whole["has_uint32"] not in (0, 1) or not 0 <= whole["uinteger"] < 1 << 32:
                 raise ValueError("its last word is out of range")
-            if len(peeked) > MAX_PEEKED or not all(0 <= one < 1 for one in peeked):
+            if len(peeked) > MAX_PEEKED or not all(0 <= number < 1 for number in peeked):
                 raise ValueError("its numbers are out of range")
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(f"random: wanted the state of a random generator; {error!r:.200}") from None
-        made._generator.bit_generator.state = {"bit_generator": "PCG64", "state": words, **whole}
-        made._peeked.extend(peeked)
-        made.kept = KeptStates.restored(saved.get("kept", {}))
-        return made
+        restored._generator.bit_generator.state = {"bit_generator": "PCG64", "state": words, **whole}
+        restored._peeked.extend(peeked)
+        restored.kept = KeptStates.restored(saved.get("kept", {}))
+        return restored

@@ -63,7 +63,11 @@ def chain_of(params: SamplingParams) -> RowChain | None:
     biased = bool(on) and on[0] is logit_bias.FILTER
     on = on[1:] if biased else on
     need = on[0].needs if on else None
-    if params.logprobs is not None or not isinstance(need, NeedsTopK) or any(one.rows is None for one in on):
+    if (
+        params.logprobs is not None
+        or not isinstance(need, NeedsTopK)
+        or any(filter_.rows is None for filter_ in on)
+    ):
         return None
     if need.enough(params, MOST_K) is not Enough.ALWAYS:
         return None
@@ -75,17 +79,17 @@ def chain_of(params: SamplingParams) -> RowChain | None:
 
 
 def sample_rows(
-    logits: Floats, given: Sequence[One], top_rows: TopRows, masks: Mapping[int, Bits] | None = None
+    logits: Floats, sampled_rows: Sequence[One], top_rows: TopRows, masks: Mapping[int, Bits] | None = None
 ) -> dict[int, int]:
     """Row -> token of those whose chains can; logits float32 [rows, n_vocab]; masks as of `TopRows`.
 
     Rows that are no numbers, or without any token left, are left to others, with their random numbers.
     """
     groups: dict[RowChain, list[One]] = {}
-    for one in given:
-        chain = chain_of(one[1])
+    for row in sampled_rows:
+        chain = chain_of(row[1])
         if chain is not None and (chain.biases is None or chain.biases.highest < logits.shape[1]):
-            groups.setdefault(chain, []).append(one)
+            groups.setdefault(chain, []).append(row)
     if not groups:
         return {}
     masks = dict(masks or {})
@@ -93,34 +97,34 @@ def sample_rows(
     for chain, group in groups.items():
         if chain.biases is not None:
             chain.biases.hide([row for row, _, _ in group], masks, logits.shape[1])
-    k = min(max(one.k for one in groups), logits.shape[1])
+    k = min(max(need.k for need in groups), logits.shape[1])
     ids, tops, has_nan = top_rows(logits, k, masks)
     for chain, group in groups.items():
         if chain.biases is not None:
             chain.biases.add([row for row, _, _ in group], logits, (ids, tops, has_nan), of_structures)
     usable = np.isfinite(tops[:, 0]) & ~has_nan
-    found: dict[int, int] = {}
+    tokens: dict[int, int] = {}
     for chain, group in groups.items():
-        if members := [one for one in group if usable[one[0]]]:
+        if members := [member for member in group if usable[member[0]]]:
             rows = [row for row, _, _ in members]
-            found |= zip(
+            tokens |= zip(
                 rows, _tokens(chain, members, ids[rows, : chain.k], tops[rows, : chain.k]), strict=True
             )
-    return found
+    return tokens
 
 
 def _tokens(chain: RowChain, members: Sequence[One], ids: Ids, tops: Floats) -> list[int]:
     """The token of each member, by its top k."""
-    params = [one for _, one, _ in members]
+    params = [row_params for _, row_params, _ in members]
     if chain.exact:
-        numbers = [one.kept.generator(DIST, one.seed).double() for _, _, one in members]
+        numbers = [random.kept.generator(DIST, random.seed).double() for _, _, random in members]
     else:  # greedy ones use none
-        numbers = [0.0 if one.greedy else random.random() for _, one, random in members]
+        numbers = [0.0 if row_params.greedy else random.random() for _, row_params, random in members]
     if ids.shape[1] == 1:  # whatever the chain does
-        found: list[int] = ids[:, 0].tolist()
-        return found
+        tokens: list[int] = ids[:, 0].tolist()
+        return tokens
     rows = SortedRows(ids, tops, np.full(len(ids), ids.shape[1], np.int64))
-    for one in chain.filters:
-        assert one.rows is not None
-        rows = one.rows(params, rows)
+    for filter_ in chain.filters:
+        assert filter_.rows is not None
+        rows = filter_.rows(params, rows)
     return by_numbers(rows, numbers, reached=chain.exact)

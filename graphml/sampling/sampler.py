@@ -46,18 +46,18 @@ class _Run:
         self.moment = Moment(history, n_vocab, numbers.random, (), self.own.vocabulary)
         self.left: list[_Left] = []
 
-    def step(self, one: Filter, apply: Apply, candidates: Candidates) -> Candidates:
-        moment, keeps = self.moment, one.keeps
+    def step(self, filter_: Filter, apply: Apply, candidates: Candidates) -> Candidates:
+        moment, keeps = self.moment, filter_.keeps
         if keeps is None and not self.exact:
             return apply(self.params, candidates, moment)
         moment = replace(moment)
         if self.exact:
-            moment.chance = lambda: self.generator(one.name).single()
+            moment.chance = lambda: self.generator(filter_.name).single()
         if keeps is not None:
-            moment.state = self.own.kept.at(one.name, self.history, keeps.start(self.params))
+            moment.state = self.own.kept.at(filter_.name, self.history, keeps.start(self.params))
         after = apply(self.params, candidates, moment)
         if keeps is not None:
-            self.left.append(_Left(one, keeps, moment, candidates, after))
+            self.left.append(_Left(filter_, keeps, moment, candidates, after))
         return after
 
     def generator(self, name: str) -> MersenneTwister:
@@ -68,10 +68,12 @@ class _Run:
         """The sampled token; behind it the filters have another state."""
         position = self._position(candidates)
         token = int(candidates.ids[position])
-        for one in self.left:
-            at = tuple(int(np.flatnonzero(c.ids == token)[0]) for c in (one.before, one.after))
-            state = one.keeps.after(self.params, one.moment.state, one.before, one.after, (at[0], at[1]))
-            self.own.kept.put(one.one.name, len(self.history) + 1, token, state)
+        for waiting in self.left:
+            at = tuple(int(np.flatnonzero(c.ids == token)[0]) for c in (waiting.before, waiting.after))
+            state = waiting.keeps.after(
+                self.params, waiting.moment.state, waiting.before, waiting.after, (at[0], at[1])
+            )
+            self.own.kept.put(waiting.one.name, len(self.history) + 1, token, state)
         return token
 
     def _position(self, candidates: Candidates) -> int:
@@ -128,8 +130,8 @@ class Sampler:
         if candidates is None:
             return None
         run = _Run(self, top.n_vocab, (), generator)
-        for one, apply in self.steps[1:]:
-            candidates = run.step(one, apply, candidates)
+        for filter_, apply in self.steps[1:]:
+            candidates = run.step(filter_, apply, candidates)
         return run.choose(candidates)
 
     def distribution(
@@ -157,7 +159,7 @@ class Sampler:
     def _adjusts_last(self) -> bool:
         """Whether logits may change behind the check before the first choice."""
         chosen = self.steps[self.n_adjusting :]
-        return not chosen or any(one.adjusts for one, _ in chosen)
+        return not chosen or any(filter_.adjusts for filter_, _ in chosen)
 
     def _last(
         self, logits: Floats, run: _Run, seen: list[tuple[str, Candidates]] | None = None
@@ -166,12 +168,12 @@ class Sampler:
         candidates = all_candidates(_checked(logits))
         if seen is not None:
             seen.append(("logits", candidates))
-        for index, (one, apply) in enumerate(self.steps):
+        for index, (filter_, apply) in enumerate(self.steps):
             if index == self.n_adjusting:
                 _check_usable(candidates.logits)
-            candidates = run.step(one, apply, candidates)
+            candidates = run.step(filter_, apply, candidates)
             if seen is not None:
-                seen.append((one.name, candidates))
+                seen.append((filter_.name, candidates))
         if self._adjusts_last:
             _check_usable(candidates.logits)
         return candidates
@@ -180,15 +182,15 @@ class Sampler:
 def make_sampler(params: SamplingParams) -> Sampler:
     """Compose the filters that `params` switches on; see `graphml.sampling.filter_order`."""
     on = filter_order.filters_on(params, filter_order.CHAIN)
-    steps = tuple((one, apply_of(one, params)) for one in on)
-    adjusting = next((i for i, one in enumerate(on) if not one.adjusts), len(on))
+    steps = tuple((filter_, apply_of(filter_, params)) for filter_ in on)
+    adjusting = next((i for i, filter_ in enumerate(on) if not filter_.adjusts), len(on))
     return Sampler(params, steps, adjusting)
 
 
-def apply_of(one: Filter, params: SamplingParams) -> Apply:
+def apply_of(filter_: Filter, params: SamplingParams) -> Apply:
     """What the filter does; by llama.cpp's rules where they differ and its numbers are asked for."""
-    exact = next((entry.apply for entry in one.entries if entry.apply is not None), None)
-    return one.apply if exact is None or params.rng != LLAMA_CPP or params.greedy else exact
+    exact = next((entry.apply for entry in filter_.entries if entry.apply is not None), None)
+    return filter_.apply if exact is None or params.rng != LLAMA_CPP or params.greedy else exact
 
 
 def _checked(logits: Floats) -> Floats:

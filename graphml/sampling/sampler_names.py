@@ -25,7 +25,7 @@ LETTERS: Final = {
 def filter_names() -> frozenset[str]:
     """The filters by their files."""
     files = (Path(__file__).parent / "filters").glob("*.py")
-    return frozenset(one.stem for one in files) - {"__init__"}
+    return frozenset(file.stem for file in files) - {"__init__"}
 
 
 def named_in(text: str) -> tuple[str, ...]:
@@ -33,17 +33,17 @@ def named_in(text: str) -> tuple[str, ...]:
 
     As in llama.cpp, `-` is `_`, and a text without a semicolon that is no name is read letter by letter.
     """
-    given = [one.strip().lower().replace("-", "_") for one in text.split(";") if one.strip()]
+    names = [name.strip().lower().replace("-", "_") for name in text.split(";") if name.strip()]
     known = filter_names() | ALIASES.keys()
-    if len(given) == 1 and given[0] not in known and set(given[0]) <= LETTERS.keys():
-        return tuple(LETTERS[letter] for letter in given[0])
-    unknown = [one for one in given if one not in known]
+    if len(names) == 1 and names[0] not in known and set(names[0]) <= LETTERS.keys():
+        return tuple(LETTERS[letter] for letter in names[0])
+    unknown = [name for name in names if name not in known]
     if unknown:
         raise UsageError(
             f"samplers: wanted names of {', '.join(sorted(known))} with ';' between, or letters of "
             f"{''.join(sorted(LETTERS))}; got {unknown[0]!r}.{did_you_mean(unknown[0], known)}"
         )
-    return tuple(ALIASES.get(one, one) for one in given)
+    return tuple(ALIASES.get(name, name) for name in names)
 
 
 def checked_order(name: str, value: object) -> str:

@@ -30,10 +30,10 @@ class KeptStates:
 
     def copy(self) -> KeptStates:
         """Another one that holds the same."""
-        made = KeptStates()
-        made._states = {name: list(states) for name, states in self._states.items()}
-        made._generators = {name: one.copy() for name, one in self._generators.items()}
-        return made
+        copied = KeptStates()
+        copied._states = {name: list(states) for name, states in self._states.items()}
+        copied._generators = {name: generator.copy() for name, generator in self._generators.items()}
+        return copied
 
     def at(self, name: str, history: Sequence[int], start: _State) -> _State:
         """The state of a filter after these tokens; later ones are forgotten."""
@@ -66,25 +66,25 @@ class KeptStates:
         return {
             "states": {name: [[n, token, list(state)] for n, token, state in states]
                        for name, states in self._states.items()},
-            "generators": {name: one.saved() for name, one in self._generators.items()},
+            "generators": {name: generator.saved() for name, generator in self._generators.items()},
         }  # fmt: skip
 
     @staticmethod
     def restored(saved: Mapping[str, Any]) -> KeptStates:
         """What was `saved`; UsageError for what is no such thing."""
-        made = KeptStates()
+        restored = KeptStates()
         try:
             for name, states in saved.get("states", {}).items():
-                made._states[str(name)] = [_state_of(*one) for one in states]
-            for name, one in saved.get("generators", {}).items():
-                made._generators[str(name)] = MersenneTwister.restored(one)
+                restored._states[str(name)] = [_state_of(*state) for state in states]
+            for name, generator in saved.get("generators", {}).items():
+                restored._generators[str(name)] = MersenneTwister.restored(generator)
         except (AttributeError, TypeError, ValueError) as error:
             raise UsageError(f"random: wanted the states of samplers; {error!r:.200}") from None
-        return made
+        return restored
 
 
 def _state_of(n_tokens: Any, token: Any, state: Any) -> _After:
-    numbers = tuple(float(one) for one in state)
+    numbers = tuple(float(number) for number in state)
     if type(n_tokens) is not int or type(token) is not int or n_tokens < 1 or len(numbers) > 8:
         raise ValueError(f"{n_tokens!r:.40} tokens, the last {token!r:.40}")
     if not all(map(math.isfinite, numbers)):

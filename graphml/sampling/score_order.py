@@ -52,8 +52,8 @@ def descending(scores: Floats, positions: Indices | None = None) -> Indices:
     keys <<= 32
     keys |= _every_position(len(own)) if positions is None else positions
     keys.sort()
-    found: Indices = keys & 0xFFFFFFFF
-    return found
+    indices: Indices = keys & 0xFFFFFFFF
+    return indices
 
 
 @lru_cache(maxsize=8)

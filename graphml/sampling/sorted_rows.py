@@ -64,5 +64,5 @@ def by_numbers(rows: SortedRows, numbers: Sequence[float], reached: bool = False
         at = (running < target[:, None]).sum(axis=1)
     else:
         at = (running <= np.minimum(target, np.nextafter(total, 0.0))[:, None]).sum(axis=1)
-    found: list[int] = rows.ids[np.arange(len(at)), at].tolist()
-    return found
+    tokens: list[int] = rows.ids[np.arange(len(at)), at].tolist()
+    return tokens

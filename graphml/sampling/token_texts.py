@@ -38,7 +38,7 @@ class TokenTexts:
     def that_begin_with(self, text: bytes) -> Indices:
         """The tokens that begin with a text, int64 [n]."""
         first = bisect_left(self._sorted, text)
-        last = bisect_left(self._sorted, True, first, key=lambda one: one[: len(text)] > text)
+        last = bisect_left(self._sorted, True, first, key=lambda entry: entry[: len(text)] > text)
         return self._ids[first:last]
 
     def with_inside(self, text: bytes) -> Indices:
@@ -46,8 +46,8 @@ class TokenTexts:
         if text not in self._inside:
             if len(self._inside) > 1000:
                 self._inside.clear()
-            found = [i for i, one in enumerate(self._texts) if text in one]
-            self._inside[text] = np.array(found, np.int64)
+            matches = [i for i, token_text in enumerate(self._texts) if text in token_text]
+            self._inside[text] = np.array(matches, np.int64)
         return self._inside[text]
 
     def end_of(self, history: Sequence[int], count: int) -> bytes:
@@ -74,17 +74,17 @@ def breakers_of(vocabulary: Vocabulary, texts: tuple[str, ...]) -> Breakers:
     As in llama.cpp: a token that contains the text is one alone; one that ends with a beginning of it is
     followed by the tokens of the rest, as the tokenizer encodes them.
     """
-    found: dict[int, list[tuple[int, ...]]] = {}
+    breakers: dict[int, list[tuple[int, ...]]] = {}
     words = _first_bytes(vocabulary)
-    for text in (one.encode()[:_LONGEST_BREAKER] for one in texts):
+    for text in (encoded.encode()[:_LONGEST_BREAKER] for encoded in texts):
         first = text[:1]
         for token, word in enumerate(words):
             if first not in word:
                 continue
             for tail in _tails(word, text, vocabulary):
-                if tail not in found.setdefault(token, []):
-                    found[token].append(tail)
-    return found
+                if tail not in breakers.setdefault(token, []):
+                    breakers[token].append(tail)
+    return breakers
 
 
 @lru_cache(maxsize=4)

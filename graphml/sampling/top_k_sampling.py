@@ -39,8 +39,10 @@ class _Stated:
     @property
     def samples_row(self) -> bool:
         """See `device_samples_row`."""
-        given = self.settings
-        return given is not None and given.get("top_k", 0.0) <= 0.0 and given.get("top_p", 1.0) >= 1.0
+        settings = self.settings
+        return (
+            settings is not None and settings.get("top_k", 0.0) <= 0.0 and settings.get("top_p", 1.0) >= 1.0
+        )
 
 
 def _stated(params: SamplingParams, filters: tuple[Filter, ...]) -> _Stated:
@@ -53,7 +55,7 @@ def _stated(params: SamplingParams, filters: tuple[Filter, ...]) -> _Stated:
 def _of_filters(params: SamplingParams, filters: tuple[Filter, ...]) -> _Stated:
     on = filter_order.filters_on(params, filters)
     need = on[0].needs if on else None
-    if not isinstance(need, NeedsTopK) or any(one.adjusts or one.needs in _MORE for one in on):
+    if not isinstance(need, NeedsTopK) or any(filter_.adjusts or filter_.needs in _MORE for filter_ in on):
         need = None
     if params.rng != "graphml" and not params.greedy:
         return _Stated(None, None)  # other numbers, and the order of the row counts
@@ -61,13 +63,13 @@ def _of_filters(params: SamplingParams, filters: tuple[Filter, ...]) -> _Stated:
 
 
 def _settings_of(params: SamplingParams, on: Sequence[Filter]) -> Mapping[str, float] | None:
-    found: dict[str, float] = {}
-    for one in on:
-        given = None if one.on_device is None else one.on_device(params)
-        if given is None or given.keys() & found.keys() or not given.keys() <= set(SETTINGS):
+    settings: dict[str, float] = {}
+    for filter_ in on:
+        stated = None if filter_.on_device is None else filter_.on_device(params)
+        if stated is None or stated.keys() & settings.keys() or not stated.keys() <= set(SETTINGS):
             return None
-        found.update(given)
-    return found
+        settings.update(stated)
+    return settings
 
 
 def top_k_enough(params: SamplingParams, k: int) -> Enough:
@@ -100,10 +102,10 @@ def device_settings(params: SamplingParams, number: float, k: int) -> DeviceSett
     number: the random number of this token. The device samples for the step after, and the host checks what
     it sampled, so it must be right nearly always, no more.
     """
-    given = _stated(params, filter_order.CHAIN).settings
-    if given is None or not samples_without_row(params, k):
+    stated = _stated(params, filter_order.CHAIN).settings
+    if stated is None or not samples_without_row(params, k):
         return None
-    settings = {**_OFF, "number": number, **given}
+    settings = {**_OFF, "number": number, **stated}
     return tuple(settings[name] for name in SETTINGS)
 
 

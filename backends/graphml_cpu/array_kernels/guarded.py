@@ -61,7 +61,7 @@ def _array(step: Step, name: str, operands: Mapping[Node, Array], dims: Mapping[
     """A copy of an operand, or memory for a result, in the shape that the kernel sees."""
     value = step.arguments[name]
     assert isinstance(step.kernel, ArrayKernelRef)
-    (slot,) = (one for one in step.kernel.arrays if one.name == name)
+    (slot,) = (candidate for candidate in step.kernel.arrays if candidate.name == name)
     shape = tuple(_size(step.arguments[dim_slot(name, i)], dims) for i in range(slot.n_dims))
     if name in step.writes:
         return np.empty(shape, slot.dtype)

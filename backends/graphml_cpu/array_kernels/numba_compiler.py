@@ -94,8 +94,8 @@ def compile_array_kernels(
 
 def _key(ref: ArrayKernelRef) -> str:
     """The name of the kernel's file: the function's name, and a hash of what decides about its code."""
-    found = reached(ref.function)
-    for function in found.functions:
+    dependencies = reached(ref.function)
+    for function in dependencies.functions:
         line = raising_line(function)
         if line is not None:
             where = f"{function.__code__.co_filename}:{line}"
@@ -104,7 +104,7 @@ def _key(ref: ArrayKernelRef) -> str:
                 "has nobody to raise to; check what may be wrong in the op's shape rule"
             )
     arrays = [(slot.name, slot.dtype, slot.n_dims, slot.moves) for slot in ref.arrays]
-    what = repr([found.hash, arrays, ref.numbers, ref.constants, ref.options])
+    what = repr([dependencies.hash, arrays, ref.numbers, ref.constants, ref.options])
     name = re.sub(r"[^A-Za-z0-9]+", "_", ref.function.__name__)[:40]
     return f"{name}-{hashlib.sha256(what.encode()).hexdigest()[:24]}"
 
@@ -113,7 +113,7 @@ def _key(ref: ArrayKernelRef) -> str:
 
 
 def _compiled(ref: ArrayKernelRef, key: str, folder: Path | None) -> int:
-    options = {name: set(given) if isinstance(given, tuple) else given for name, given in ref.options}
+    options = {name: set(option) if isinstance(option, tuple) else option for name, option in ref.options}
     try:
         function = _jitted(ref.function, {"error_model": "numpy", "nogil": True, **options}, {})
         with _joined_statements():
@@ -196,23 +196,23 @@ def _entry(ref: ArrayKernelRef, function: Any) -> Callable[[int, int, int], None
         lines.append(f"array_{i} = carray(pointer({at}), ({sizes},), {array.dtype})")
     for i, name in enumerate(ref.numbers):
         lines.append(f"number_{i} = carray(pointer(block + {8 * places[name]}), 1, float32)[0]")
-    given = [f"array_{i}" for i in range(len(ref.arrays))] + ["begin", "end"]
+    arguments = [f"array_{i}" for i in range(len(ref.arrays))] + ["begin", "end"]
     values = {name: f"number_{i}" for i, name in enumerate(ref.numbers)}
     values |= {name: repr(value) for name, value in ref.constants}
     # In their order: by name, in a `try`, numba takes one for another.
     names_in_order = list(inspect.signature(getattr(ref.function, "py_func", ref.function)).parameters)
-    for i, name in enumerate(names_in_order[len(given) :], len(given)):
+    for i, name in enumerate(names_in_order[len(arguments) :], len(arguments)):
         if name in values:
-            given.append(values[name] if i == len(given) else f"{name}={values[name]}")
-    lines += ["try:", f"    function({', '.join(given)})"]
+            arguments.append(values[name] if i == len(arguments) else f"{name}={values[name]}")
+    lines += ["try:", f"    function({', '.join(arguments)})"]
     lines += ["except Exception:", f"    carray(pointer(slots[{places[RAISED]}]), 1, int64)[0] = block"]
     names: dict[str, Any] = {"carray": carray, "pointer": _pointer, "function": function, "int64": np.int64}
     names |= {"float32": np.float32, "inf": np.inf, "nan": np.nan}
     names |= {array.dtype: np.dtype(array.dtype).type for array in ref.arrays}
     body = "".join(f"    {line}\n" for line in lines)
     exec(compile(f"def entry(block, ith, nth):\n{body}", f"<entry of {ref.name}>", "exec"), names)
-    made: Callable[[int, int, int], None] = names["entry"]
-    return made
+    entry: Callable[[int, int, int], None] = names["entry"]
+    return entry
 
 
 _PLACE = re.compile(r'File "([^"<]+)", line (\d+)')
@@ -224,11 +224,11 @@ def _told(ref: ArrayKernelRef, error: Exception) -> str:
     places = _PLACE.findall(text)
     code = getattr(ref.function, "py_func", ref.function).__code__
     file, line = places[-1] if places else (code.co_filename, code.co_firstlineno)
-    reasons = [one.strip() for one in text.splitlines() if one.strip()]
+    reasons = [reason.strip() for reason in text.splitlines() if reason.strip()]
     kept = [
-        one
-        for one in reasons
-        if not one.startswith(("Failed in", "File ", "During:", "<source", "This error"))
+        reason
+        for reason in reasons
+        if not reason.startswith(("Failed in", "File ", "During:", "<source", "This error"))
     ]
     shown = "; ".join(dict.fromkeys(kept))[:600]
     source = _line_of(file, int(line))

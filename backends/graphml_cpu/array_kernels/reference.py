@@ -59,11 +59,11 @@ class ArrayKernelRef:
 
         The word: where the kernel writes the address of its block when it has raised an exception.
         """
-        found: list[tuple[str, str]] = []
+        slots: list[tuple[str, str]] = []
         for array in self.arrays:
-            found.append((array.name, "run_address" if array.moves else "address"))
-            found += [(dim_slot(array.name, i), "dim") for i in range(array.n_dims)]
-        return (*found, (ROWS, "dim"), *((name, "float") for name in self.numbers), (RAISED, "raised"))
+            slots.append((array.name, "run_address" if array.moves else "address"))
+            slots += [(dim_slot(array.name, i), "dim") for i in range(array.n_dims)]
+        return (*slots, (ROWS, "dim"), *((name, "float") for name in self.numbers), (RAISED, "raised"))
 
 
 def dim_slot(array: str, i: int) -> str:

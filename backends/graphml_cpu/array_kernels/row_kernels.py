@@ -60,9 +60,11 @@ def check_parameters(
 
     if not isinstance(getattr(function, "py_func", function), FunctionType):
         fail(f"wanted a function `(out, ..., begin, end, ...)`, made by `def`; got {function!r:.100}")
-    for one in inspect.signature(function).parameters.values():
-        if one.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
-            fail(f"({place_of(function)}): parameter {one}: wanted plain parameters, without `*` or `/`")
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            fail(
+                f"({place_of(function)}): parameter {parameter}: wanted plain parameters, without `*` or `/`"
+            )
     _check_options(options, declared, fail)
     arrays, attributes = parameters(function)
     n_results = len(arrays) - len(declared.operands)
@@ -85,7 +87,9 @@ def _check_options(
 ) -> None:
     for name, value in options.items():
         if name == "whole":
-            if not isinstance(value, tuple | list) or not all(one in declared.operands for one in value):
+            if not isinstance(value, tuple | list) or not all(
+                operand in declared.operands for operand in value
+            ):
                 fail(f"whole: wanted operands in a tuple, of {declared.operands}; got {value!r}")
         elif name not in OPTIONS:
             known = ("whole", *OPTIONS)
@@ -95,7 +99,7 @@ def _check_options(
 
 
 def _are_names(value: Any) -> bool:
-    return isinstance(value, set | frozenset) and all(isinstance(one, str) for one in value)
+    return isinstance(value, set | frozenset) and all(isinstance(operand, str) for operand in value)
 
 
 def row_step(
@@ -114,7 +118,7 @@ def row_step(
             f"{place_of(function)}: the kernel of {node.op.name} has the arrays {', '.join(names)}; "
             f"wanted {len(results_of(node))} results and {len(node.inputs)} operands"
         )
-    unknown = [one for one in attributes if one not in node.attributes]
+    unknown = [attribute for attribute in attributes if attribute not in node.attributes]
     if unknown:
         raise BackendError(
             f"{place_of(function)}: the kernel of {node.op.name} has a parameter {unknown[0]!r} behind "
@@ -122,16 +126,16 @@ def row_step(
         )
     lead = _type(values[0]).shape[:-1]
     typed = node.op.fitted(node.attributes) if isinstance(node.op, OwnOp) else node.attributes
-    given: dict[str, Attribute] = {one: typed[one] for one in attributes}
+    chosen: dict[str, Attribute] = {attribute: typed[attribute] for attribute in attributes}
     return array_step(
         function,
         {
-            one: as_stored(value) if one in whole else _as_rows(value, lead)
-            for one, value in zip(names, values, strict=True)
+            operand: as_stored(value) if operand in whole else _as_rows(value, lead)
+            for operand, value in zip(names, values, strict=True)
         },
         joined(lead, node.name),
         writes=tuple(names[: len(results_of(node))]),
-        attributes=given,
+        attributes=chosen,
         options=given_options,
         name=name or node.op.name,
     )

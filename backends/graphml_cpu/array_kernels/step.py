@@ -79,9 +79,9 @@ def array_step(
         slots.append(ArraySlot(key, kind.name, len(array.shape), moves))
         arguments[key] = array.value
         arguments |= {dim_slot(key, i): _dim(dim) for i, dim in enumerate(array.shape)}
-    given = attributes or {}
-    numbers = {key: value for key, value in given.items() if isinstance(value, float)}
-    constants = tuple((key, value) for key, value in given.items() if key not in numbers)
+    values = attributes or {}
+    numbers = {key: value for key, value in values.items() if isinstance(value, float)}
+    constants = tuple((key, value) for key, value in values.items() if key not in numbers)
     ref = ArrayKernelRef(
         name or function.__name__, function, tuple(slots), tuple(numbers), constants,
         tuple((key, _ordered(value)) for key, value in (options or {}).items()),

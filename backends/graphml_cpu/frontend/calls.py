@@ -46,7 +46,7 @@ class Calls(Expressions):
         if not isinstance(called, Known):
             raise RefusedError(f"{described(called)} cannot be called")
         arguments = self.arguments(node.args)
-        named = {one.arg or "": self.evaluate(one.value) for one in node.keywords}
+        named = {keyword.arg or "": self.evaluate(keyword.value) for keyword in node.keywords}
         function = called.object
         if isinstance(function, InlineFunction):
             return self.call_function(function, arguments, named)
@@ -57,14 +57,14 @@ class Calls(Expressions):
         return self._built_in(function, arguments)
 
     def _operate(self, called: Operation, arguments: Sequence[Value]) -> Value:
-        kinds = tuple(argument_type(one) for one in arguments)
+        kinds = tuple(argument_type(argument) for argument in arguments)
         try:
-            found = called.of(kinds)
+            overload = called.of(kinds)
         except (AttributeError, TypeError, ValueError) as error:
             raise RefusedError(f"{called.name} of {', '.join(map(repr, kinds))}: {error}") from error
-        if found is None or len(found[0].args) != len(kinds):
+        if overload is None or len(overload[0].args) != len(kinds):
             raise RefusedError(f"{called.name} does not take {', '.join(map(repr, kinds)) or 'no arguments'}")
-        signature, generate = found
+        signature, generate = overload
         pairs = zip(arguments, signature.args, strict=True)
         values = [self.argument(value, kind) for value, kind in pairs]
         return _returned(signature.return_type, generate(Context, self.builder, signature, values))
@@ -73,14 +73,15 @@ class Calls(Expressions):
         """A value as an argument of a type: an LLVM value, or a tuple of such."""
         if isinstance(kind, BaseTuple) and isinstance(value, Items):
             return tuple(
-                self.argument(one, wanted) for one, wanted in zip(value.values, kind.kinds, strict=True)
+                self.argument(element, wanted)
+                for element, wanted in zip(value.values, kind.kinds, strict=True)
             )
         if isinstance(kind, types.TypeRef):
             return None
-        given = number(value)
-        if isinstance(kind, Integer) and isinstance(given.kind, Float):
-            raise RefusedError(f"{given.kind!r} for {kind!r}: write int(...)")
-        return operators.cast(self.builder, given.value, given.kind, kind)
+        typed = number(value)
+        if isinstance(kind, Integer) and isinstance(typed.kind, Float):
+            raise RefusedError(f"{typed.kind!r} for {kind!r}: write int(...)")
+        return operators.cast(self.builder, typed.value, typed.kind, kind)
 
     def _built_in(self, function: Any, arguments: Sequence[Value]) -> Value:
         """Python's own functions, types of numbers, and those of the module `operator`."""
@@ -93,22 +94,22 @@ class Calls(Expressions):
             return Known(len(arguments[0].values))
         if function in FUNCTIONS and len(arguments) == 2:
             return self.binary(function, *arguments)
-        if all(isinstance(one, Known) and isinstance(one.object, _PLAIN) for one in arguments):
-            found = self._folded(function, [as_python(one) for one in arguments])
-            if found is not None:
-                return found
+        if all(isinstance(argument, Known) and isinstance(argument.object, _PLAIN) for argument in arguments):
+            folded = self._folded(function, [as_python(argument) for argument in arguments])
+            if folded is not None:
+                return folded
         kind = function if isinstance(function, Type) else _CONVERSIONS.get(function)
         if kind is not None and len(arguments) == 1:
-            given = number(arguments[0])
-            return Typed(kind, operators.cast(self.builder, given.value, given.kind, kind))
+            typed = number(arguments[0])
+            return Typed(kind, operators.cast(self.builder, typed.value, typed.kind, kind))
         if function in (min, max) and len(arguments) > 1:
-            best, *others = [(one.kind, one.value) for one in map(number, arguments)]
+            best, *others = [(argument.kind, argument.value) for argument in map(number, arguments)]
             for other in others:
                 best = operators.smaller_or_larger(self.builder, function, best, other)
             return Typed(*best)
         if function is abs and len(arguments) == 1:
-            given = number(arguments[0])
-            return Typed(*operators.absolute(self.builder, (given.kind, given.value)))
+            typed = number(arguments[0])
+            return Typed(*operators.absolute(self.builder, (typed.kind, typed.value)))
         raise RefusedError(f"{getattr(function, '__name__', function)} is no function that kernels can call")
 
     @staticmethod
@@ -125,7 +126,7 @@ class Calls(Expressions):
 def argument_type(value: Value) -> Type:
     """The type of an operation's argument."""
     if isinstance(value, Items):
-        return tuple_of(argument_type(one) for one in value.values)
+        return tuple_of(argument_type(element) for element in value.values)
     if isinstance(value, Known) and isinstance(value.object, Type):
         return types.TypeRef(value.object)
     return number(value).kind
@@ -133,5 +134,7 @@ def argument_type(value: Value) -> Type:
 
 def _returned(kind: Any, emitted: Any) -> Value:
     if isinstance(kind, BaseTuple):
-        return Items(tuple(_returned(one, value) for one, value in zip(kind.kinds, emitted, strict=True)))
+        return Items(
+            tuple(_returned(element, value) for element, value in zip(kind.kinds, emitted, strict=True))
+        )
     return NOTHING if kind is types.none else Typed(kind, emitted)

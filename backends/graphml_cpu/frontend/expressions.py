@@ -66,8 +66,8 @@ class Expressions:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise RefusedError(f"kernels cannot have {ast.unparse(node)}")
-        found: Value = method(node)
-        return found
+        value: Value = method(node)
+        return value
 
     def _constant(self, node: ast.Constant) -> Value:
         return known(node.value)
@@ -78,15 +78,15 @@ class Expressions:
                 return known(self.look_up(node.id))
             except KeyError:
                 raise RefusedError(f"nothing is called {node.id}") from None
-        found = self.variables.get(node.id)
-        if isinstance(found, Lost):
-            self.hints[found.key] = found.kind
+        variable = self.variables.get(node.id)
+        if isinstance(variable, Lost):
+            self.hints[variable.key] = variable.kind
             raise RetypedError
-        if found is None or isinstance(found, (Ahead, Unusable)):
+        if variable is None or isinstance(variable, (Ahead, Unusable)):
             raise RefusedError(
-                found.why if isinstance(found, Unusable) else f"{node.id} is read before it is assigned"
+                variable.why if isinstance(variable, Unusable) else f"{node.id} is read before it is assigned"
             )
-        return found
+        return variable
 
     def _attribute(self, node: ast.Attribute) -> Value:
         owner = self.evaluate(node.value)
@@ -102,27 +102,27 @@ class Expressions:
         if isinstance(owner, Items) and isinstance(index, Known) and isinstance(index.object, int):
             if not -len(owner.values) <= index.object < len(owner.values):
                 raise RefusedError(f"a tuple of {len(owner.values)} has no item {index.object}")
-            found: Value = owner.values[index.object]
-            return found
+            element: Value = owner.values[index.object]
+            return element
         if isinstance(owner, Items) and isinstance(index, Typed) and index.kind is types.int64:
             return self._item(owner, index)
         raise RefusedError(f"only tuples have items: {ast.unparse(node)}")
 
     def _item(self, owner: Items, index: Typed) -> Value:
         """The item of a number that is not known yet, of a tuple whose items have one type."""
-        items = [number(one) for one in owner.values]
-        if any(one.kind is not items[0].kind for one in items):
+        items = [number(element) for element in owner.values]
+        if any(element.kind is not items[0].kind for element in items):
             raise RefusedError("only tuples of one type have items of numbers that are not known")
         if not items:
             raise RefusedError("an empty tuple has no items")
         below = self.builder.icmp_signed("<", index.value, index.value.type(0))
         from_end = self.builder.add(index.value, index.value.type(len(items)))
         index = Typed(index.kind, self.builder.select(below, from_end, index.value))
-        found = items[0].value
+        chosen = items[0].value
         for place, item in enumerate(items[1:], 1):
             is_it = self.builder.icmp_signed("==", index.value, index.value.type(place))
-            found = self.builder.select(is_it, item.value, found)
-        return Typed(items[0].kind, found)
+            chosen = self.builder.select(is_it, item.value, chosen)
+        return Typed(items[0].kind, chosen)
 
     def _slice(self, node: ast.Slice) -> Value:
         raise RefusedError("kernels have no slices")
@@ -133,18 +133,18 @@ class Expressions:
     def binary(self, function: Callable[..., Any], a: Value, b: Value) -> Value:
         """A function of the module `operator` on two values."""
         try:
-            found = function(as_python(a), as_python(b))
+            folded = function(as_python(a), as_python(b))
         except (LookupError, ArithmeticError, ValueError, TypeError):
             pass
         else:
-            if isinstance(found, int) and not -(2**63) <= found < 2**64:
-                raise RefusedError(f"{found} has more than 64 bits")
-            return known(found)
+            if isinstance(folded, int) and not -(2**63) <= folded < 2**64:
+                raise RefusedError(f"{folded} has more than 64 bits")
+            return known(folded)
         if function in (operator.is_, operator.is_not):
             if all(
-                isinstance(one, Typed)
-                or (isinstance(one, Known) and isinstance(one.object, (bool, int, float)))
-                for one in (a, b)
+                isinstance(operand, Typed)
+                or (isinstance(operand, Known) and isinstance(operand.object, (bool, int, float)))
+                for operand in (a, b)
             ):
                 raise RefusedError("`is` tells no numbers apart: write ==")
             return Known(function is operator.is_not)  # what was emitted is no known object
@@ -154,12 +154,12 @@ class Expressions:
         )
 
     def _compare(self, node: ast.Compare) -> Value:
-        values = [self.evaluate(one) for one in (node.left, *node.comparators)]
+        values = [self.evaluate(operand) for operand in (node.left, *node.comparators)]
         pairs = zip(node.ops, values[:-1], values[1:], strict=True)
-        found = [self.binary(_BINARY[type(op)], a, b) for op, a, b in pairs]
-        result = found[0]
-        for one in found[1:]:
-            result = self.binary(operator.and_, result, one)
+        comparisons = [self.binary(_BINARY[type(op)], a, b) for op, a, b in pairs]
+        result = comparisons[0]
+        for comparison in comparisons[1:]:
+            result = self.binary(operator.and_, result, comparison)
         return result
 
     def _unaryop(self, node: ast.UnaryOp) -> Value:
@@ -171,15 +171,15 @@ class Expressions:
         negates = isinstance(node.op, ast.USub)
         if isinstance(operand, Known):
             return known(-operand.object if negates else ~operand.object)
-        given = number(operand)
+        typed = number(operand)
         emit = operators.negative if negates else operators.inverted
-        return Typed(*emit(self.builder, (given.kind, given.value)))
+        return Typed(*emit(self.builder, (typed.kind, typed.value)))
 
     def _boolop(self, node: ast.BoolOp) -> Value:
         ends_with = isinstance(node.op, ast.Or)
         sources: list[Source] = []
-        for one in node.values[:-1]:
-            value = self.evaluate(one)
+        for operand in node.values[:-1]:
+            value = self.evaluate(operand)
             held = self.truth_of(value)
             if held is ends_with:
                 return self.meet([*sources, (self.builder.block, value)], ast.unparse(node))
@@ -238,8 +238,8 @@ class Expressions:
         """The same of a value."""
         if isinstance(value, (Known, Items)):
             return bool(value.values if isinstance(value, Items) else value.object)
-        given = number(value)
-        return operators.cast(self.builder, given.value, given.kind, types.boolean)
+        typed = number(value)
+        return operators.cast(self.builder, typed.value, typed.kind, types.boolean)
 
     def branch(self, node: ast.expr, yes: ir.Block, no: ir.Block) -> bool | None:
         """Go to `yes` or `no`; which one, if that is known: then nothing goes to the other."""
@@ -259,10 +259,10 @@ class Expressions:
         """`and` goes to `no` at the first that is false, `or` to `yes` at the first that is true."""
         ends_with = isinstance(node.op, ast.Or)
         undecided = False
-        for one in node.values[:-1]:
+        for operand in node.values[:-1]:
             following = self.block()
             ways = (yes, following) if ends_with else (following, no)
-            decided = self.branch(one, *ways)
+            decided = self.branch(operand, *ways)
             if decided is ends_with:
                 self.drop(following)
                 return None if undecided else ends_with
@@ -277,13 +277,13 @@ class Expressions:
 
     def arguments(self, nodes: Sequence[ast.expr]) -> tuple[Value, ...]:
         """The values of expressions; a tuple with a star gives its items."""
-        found: list[Value] = []
+        values: list[Value] = []
         for node in nodes:
             if isinstance(node, ast.Starred):
                 items = self.evaluate(node.value)
                 if not isinstance(items, Items):
                     raise RefusedError(f"{ast.unparse(node)} is no tuple")
-                found += items.values
+                values += items.values
             else:
-                found.append(self.evaluate(node))
-        return tuple(found)
+                values.append(self.evaluate(node))
+        return tuple(values)

@@ -57,7 +57,7 @@ class Emitted:
         self, function: Callable[..., Any], kinds: Sequence[Any], hints: dict[tuple[int, str], Any]
     ) -> None:
         tree = tree_of(function)
-        parameters = [one.arg for one in tree.args.args]
+        parameters = [parameter.arg for parameter in tree.args.args]
         if tree.args.posonlyargs or tree.args.kwonlyargs or tree.args.kwarg:
             raise BackendError(
                 f"{function.__code__.co_filename}:{tree.lineno}: only plain parameters and *rest"
@@ -71,11 +71,11 @@ class Emitted:
         emitter.builder.position_at_end(llvm_function.append_basic_block())
         values = rebuilt(tuple(kinds), iter(llvm_function.args))
         assert isinstance(values, Items)
-        given = [
+        arguments = [
             *values.values[: len(parameters)],
             *([Items(values.values[len(parameters) :])] if rest else []),
         ]
-        emitter.variables = dict(zip((*parameters, *rest), given, strict=True))
+        emitter.variables = dict(zip((*parameters, *rest), arguments, strict=True))
         try:
             if emitter.run(tree.body):
                 emitter.returned.append((emitter.builder.block, NOTHING))
@@ -101,18 +101,18 @@ class Emitted:
             emitter.builder.ret(values[0])
             return
         struct = ir.Constant(result, ir.Undefined)
-        for index, one in enumerate(values):
-            struct = emitter.builder.insert_value(struct, one, index)
+        for index, field in enumerate(values):
+            struct = emitter.builder.insert_value(struct, field, index)
         emitter.builder.ret(struct)
 
     def _keep(self, module: ir.Module, llvm_function: ir.Function) -> None:
         llvm_function.attributes.add("alwaysinline")
         self.text = str(llvm_function)
-        called = {one.name for one in self.calls.values()}
+        called = {helper.name for helper in self.calls.values()}
         self.needs = {
-            one.name: str(one)
-            for one in module.global_values
-            if one is not llvm_function and one.name not in called
+            symbol.name: str(symbol)
+            for symbol in module.global_values
+            if symbol is not llvm_function and symbol.name not in called
         }
 
 
@@ -126,12 +126,12 @@ class _Emitter(Statements):
         )
         if known is not None:
             return known
-        made = Emitted(function.function, kinds, helpers)
+        helper = Emitted(function.function, kinds, helpers)
         if helpers is None:
-            function.emitted[kinds] = made
+            function.emitted[kinds] = helper
         else:
-            helpers[function, kinds] = made
-        return made
+            helpers[function, kinds] = helper
+        return helper
 
     def __init__(self, emitted: Emitted, look_up: Callable[[str], Any], locals_: frozenset[str]) -> None:
         super().__init__(look_up, locals_)
@@ -141,20 +141,22 @@ class _Emitter(Statements):
         self, function: InlineFunction, arguments: Sequence[Value], named: dict[str, Value]
     ) -> Value:
         """Call an `inline` function, which LLVM puts in place of the call."""
-        given = _bound(function, arguments, named)
-        kinds = tuple(structure(one) for one in given)
+        bound = _bound(function, arguments, named)
+        kinds = tuple(structure(value) for value in bound)
         called = self._helper(function, kinds)
         self._emitted.calls[called.name] = called
-        values = [one.value for one in flat(Items(tuple(given)))]
+        values = [value.value for value in flat(Items(tuple(bound)))]
         module, result = self.builder.module, returned_type(called.result)
         target = module.globals.get(called.name)
         if target is None:
-            target = ir.Function(module, ir.FunctionType(result, [one.type for one in values]), called.name)
-        found = self.builder.call(target, values)
+            target = ir.Function(
+                module, ir.FunctionType(result, [value.type for value in values]), called.name
+            )
+        call = self.builder.call(target, values)
         parts = llvm_types(called.result)
         if len(parts) < 2:
-            return rebuilt(called.result, iter([found]))
-        taken = (self.builder.extract_value(found, index) for index in range(len(parts)))
+            return rebuilt(called.result, iter([call]))
+        taken = (self.builder.extract_value(call, index) for index in range(len(parts)))
         return rebuilt(called.result, taken)
 
 
@@ -163,14 +165,14 @@ def _bound(called: InlineFunction, arguments: Sequence[Value], named: dict[str, 
     code, defaults = called.function.__code__, called.function.__defaults__ or ()
     names = code.co_varnames[: code.co_argcount]
     usual = dict(zip(names[len(names) - len(defaults) :], map(known, defaults), strict=True))
-    given = dict(zip(names, arguments, strict=False))
-    found, rest = {**usual, **given, **named}, arguments[len(names) :]
+    by_position = dict(zip(names, arguments, strict=False))
+    bound, rest = {**usual, **by_position, **named}, arguments[len(names) :]
     takes_rest = bool(code.co_flags & inspect.CO_VARARGS)
-    if set(found) != set(names) or set(given) & set(named) or (rest and not takes_rest):
+    if set(bound) != set(names) or set(by_position) & set(named) or (rest and not takes_rest):
         raise RefusedError(
             f"{called.name} takes {', '.join(names)}; given are {len(arguments)} {list(named)}"
         )
-    return [*(found[name] for name in names), *rest]
+    return [*(bound[name] for name in names), *rest]
 
 
 def returned_type(kind: Any) -> ir.Type:
@@ -183,10 +185,10 @@ def returned_type(kind: Any) -> ir.Type:
 
 def module_text(kernel: Emitted) -> str:
     """The text of an LLVM module: a kernel's function first, then all that it calls, once each."""
-    found = [kernel]
-    for one in found:
-        found += [called for called in one.calls.values() if called not in found]
+    kernels = [kernel]
+    for emitted in kernels:
+        kernels += [called for called in emitted.calls.values() if called not in kernels]
     needs: dict[str, str] = {}
-    for one in found:
-        needs.update(one.needs)
-    return "\n".join([*needs.values(), *(one.text for one in found)])
+    for emitted in kernels:
+        needs.update(emitted.needs)
+    return "\n".join([*needs.values(), *(emitted.text for emitted in kernels)])

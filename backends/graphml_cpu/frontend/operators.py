@@ -109,29 +109,31 @@ def splat_value(builder: ir.IRBuilder, value: ir.Value, vector: VectorType) -> i
     if isinstance(value, ir.Constant) and value.constant is not ir.Undefined:
         return ir.Constant(vector.llvm_type, [value] * vector.lanes)
     undefined = ir.Constant(vector.llvm_type, ir.Undefined)
-    one = builder.insert_element(undefined, value, ir.IntType(32)(0))
+    first_lane = builder.insert_element(undefined, value, ir.IntType(32)(0))
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.lanes), [0] * vector.lanes)
-    return builder.shuffle_vector(one, undefined, zeros)
+    return builder.shuffle_vector(first_lane, undefined, zeros)
 
 
 def binary(builder: ir.IRBuilder, function: Callable[..., Any], a: Emitted, b: Emitted) -> Emitted:
     """`function` of the module `operator` on two values. Raises `OperatorTypeError`."""
     vectors = [kind for kind, _ in (a, b) if isinstance(kind, VectorType)]
     kind = (
-        (vectors[0] if all(one is vectors[0] for one in vectors) else None) if vectors else common(a[0], b[0])
+        (vectors[0] if all(vector is vectors[0] for vector in vectors) else None)
+        if vectors
+        else common(a[0], b[0])
     )
     if (
         isinstance(kind, VectorType)
         and not kind.is_float
-        and any(isinstance(one, Float) for one, _ in (a, b))
+        and any(isinstance(operand_kind, Float) for operand_kind, _ in (a, b))
     ):
         kind = None
     if kind is not None:
         kind = _worked_in(function, kind)
         left, right = (cast(builder, value, source, kind) for source, value in (a, b))
-        found = _emit(builder, function, kind, left, right)
-        if found is not None:
-            return found
+        emitted = _emit(builder, function, kind, left, right)
+        if emitted is not None:
+            return emitted
     raise OperatorTypeError(f"{function.__name__} of {a[0]!r} and {b[0]!r}")
 
 
@@ -189,7 +191,7 @@ def compare(
 
 def _divided(builder: ir.IRBuilder, is_rest: bool, kind: Integer, a: ir.Value, b: ir.Value) -> ir.Value:
     """The quotient rounded down, or what is left of a; both 0 where b is."""
-    zero, one = kind.llvm_type(0), kind.llvm_type(1)
+    zero, unit = kind.llvm_type(0), kind.llvm_type(1)
     if isinstance(b, ir.Constant) and b.constant > 0:
         if not b.constant & (b.constant - 1):
             if is_rest:
@@ -198,8 +200,8 @@ def _divided(builder: ir.IRBuilder, is_rest: bool, kind: Integer, a: ir.Value, b
             return (builder.ashr if kind.signed else builder.lshr)(a, by)
         return _floored(builder, is_rest, kind, a, b)
     is_zero = builder.icmp_unsigned("==", b, zero)
-    found = _floored(builder, is_rest, kind, a, builder.select(is_zero, one, b))
-    return builder.select(is_zero, zero, found)
+    floored = _floored(builder, is_rest, kind, a, builder.select(is_zero, unit, b))
+    return builder.select(is_zero, zero, floored)
 
 
 def _floored(builder: ir.IRBuilder, is_rest: bool, kind: Integer, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -237,7 +239,7 @@ def smaller_or_larger(builder: ir.IRBuilder, function: Any, best: Emitted, other
     kind = common(best[0], other[0])
     if kind is None:
         raise OperatorTypeError(f"{function.__name__} of {best[0]!r} and {other[0]!r}")
-    held, value = (cast(builder, one, source, kind) for source, one in (best, other))
+    held, value = (cast(builder, operand, source, kind) for source, operand in (best, other))
     symbol = operator.lt if function is min else operator.gt
     _, chosen = binary(builder, symbol, (kind, value), (kind, held))
     return kind, builder.select(chosen, value, held)

@@ -93,8 +93,8 @@ class Statements(Calls):
         elif isinstance(target, ast.Tuple):
             if not isinstance(value, Items) or len(value.values) != len(target.elts):
                 raise RefusedError(f"it cannot be taken apart into {ast.unparse(target)}")
-            for one, item in zip(target.elts, value.values, strict=True):
-                self._assign(one, item)
+            for element, item in zip(target.elts, value.values, strict=True):
+                self._assign(element, item)
         else:
             raise RefusedError(f"kernels cannot assign to {ast.unparse(target)}")
 
@@ -122,15 +122,15 @@ class Statements(Calls):
             return True
         block = self.block()
         names = dict.fromkeys(name for _, variables in ends for name in variables)
-        found = {}
+        variables = {}
         for name in names:
             sources = [(source, variables.get(name)) for source, variables in ends]
-            found[name] = merged(self.builder, name, sources, block)
+            variables[name] = merged(self.builder, name, sources, block)
         for source, _ in ends:
             self.builder.position_at_end(source)
             self.builder.branch(block)
         self.builder.position_at_end(block)
-        self.variables = found
+        self.variables = variables
         return True
 
     def _while(self, node: ast.While) -> bool:
@@ -154,7 +154,7 @@ class Statements(Calls):
         if not isinstance(counted, Counted):
             raise RefusedError(f"loops are over ranges, not {ast.unparse(node.iter)}")
         start, stop, step = (
-            self.argument(one, types.int64) for one in (counted.start, counted.stop, counted.step)
+            self.argument(bound, types.int64) for bound in (counted.start, counted.stop, counted.step)
         )
         rises = counted.step.object > 0 if isinstance(counted.step, Known) else None
         if isinstance(counted.step, Known) and counted.step.object == 0:
@@ -228,7 +228,7 @@ class _Loop:
         self.lost: Variables = {}
         builder, variables = emitter.builder, dict(emitter.variables)
         before, self._block = builder.block, emitter.block()
-        given = {}
+        carried = {}
         for name in sorted(assigned_in(node)):
             hint = emitter.hints.get((id(node), name))
             value = variables.get(name)
@@ -238,19 +238,19 @@ class _Loop:
                 variables[name] = Ahead((id(node), name))
                 continue
             if value is None or isinstance(value, (Lost, Unusable)):
-                given[name] = hint, [ir.Constant(one, ir.Undefined) for one in llvm_types(hint)]
+                carried[name] = hint, [ir.Constant(llvm_type, ir.Undefined) for llvm_type in llvm_types(hint)]
                 continue
             if isinstance(value, Counted):
                 variables[name] = Unusable(f"{name}, a range that a loop assigns")
                 continue
             kind = structure(value) if hint is None else hint
-            given[name] = kind, converted(builder, value, kind)
+            carried[name] = kind, converted(builder, value, kind)
         builder.branch(self._block)
         builder.position_at_end(self._block)
-        for name, (kind, values) in given.items():
-            phis = [builder.phi(one.type) for one in values]
-            for phi, one in zip(phis, values, strict=True):
-                phi.add_incoming(one, before)
+        for name, (kind, values) in carried.items():
+            phis = [builder.phi(initial.type) for initial in values]
+            for phi, initial in zip(phis, values, strict=True):
+                phi.add_incoming(initial, before)
             self._phis[name] = kind, phis
             variables[name] = rebuilt(kind, iter(phis))
         emitter.variables = variables
@@ -269,8 +269,8 @@ class _Loop:
             if both is None or both != kind:
                 emitter.hints[key] = DROPPED if both is None else both
                 raise RetypedError
-            for phi, one in zip(phis, converted(builder, value, kind), strict=True):
-                phi.add_incoming(one, builder.block)
+            for phi, incoming in zip(phis, converted(builder, value, kind), strict=True):
+                phi.add_incoming(incoming, builder.block)
         builder.branch(self._block)
 
 

@@ -27,39 +27,39 @@ def _functions_of(file: str) -> dict[tuple[str, int], ast.FunctionDef]:
 
 
 def _functions_in(text: str) -> dict[tuple[str, int], ast.FunctionDef]:
-    found, waiting = {}, list[ast.AST](ast.parse(text).body)
+    functions, waiting = {}, list[ast.AST](ast.parse(text).body)
     for node in waiting:
         if isinstance(node, ast.FunctionDef):
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            found[node.name, first] = node
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            functions[node.name, first] = node
         if not isinstance(node, ast.expr):  # which holds no statements
             waiting.extend(ast.iter_child_nodes(node))
-    return found
+    return functions
 
 
 def tree_of(function: Callable[..., Any]) -> ast.FunctionDef:
     """A function's definition. Raises `RefusedError` where its source cannot be read."""
     code = function.__code__
-    found = _functions_of(code.co_filename).get((code.co_name, code.co_firstlineno))
-    if found is None:
+    tree = _functions_of(code.co_filename).get((code.co_name, code.co_firstlineno))
+    if tree is None:
         raise RefusedError(f"no source of {code.co_name} in {code.co_filename}:{code.co_firstlineno}")
-    return found
+    return tree
 
 
 @functools.cache
 def assigned_in(node: ast.AST) -> frozenset[str]:
     """The names that are assigned somewhere within."""
-    found: set[str] = set()
-    for one in ast.iter_child_nodes(node):
-        if isinstance(one, ast.stmt):
-            found |= assigned_in(one)
+    names: set[str] = set()
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            names |= assigned_in(child)
         else:
-            found.update(
+            names.update(
                 name.id
-                for name in ast.walk(one)
+                for name in ast.walk(child)
                 if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
             )
-    return frozenset(found)
+    return frozenset(names)
 
 
 def surroundings(function: Callable[..., Any]) -> Callable[[str], Any]:

@@ -21,10 +21,10 @@ class Type:
 
     def __new__(cls, *key: Any) -> Any:
         """The type of this class and key."""
-        found = Type._made.get((cls, key))
-        if found is None:
-            found = Type._made[cls, key] = super().__new__(cls)
-        return found
+        interned = Type._made.get((cls, key))
+        if interned is None:
+            interned = Type._made[cls, key] = super().__new__(cls)
+        return interned
 
     def __call__(self, *arguments: Type) -> Signature:
         """The signature that returns this type."""
@@ -97,9 +97,9 @@ class UniTuple(BaseTuple):
 
 def tuple_of(kinds: Iterable[Type]) -> BaseTuple:
     """The type of a tuple of such values."""
-    found = tuple(kinds)
-    same = bool(found) and all(kind is found[0] for kind in found)
-    return UniTuple(found[0], len(found)) if same else Tuple(found)
+    elements = tuple(kinds)
+    same = bool(elements) and all(kind is elements[0] for kind in elements)
+    return UniTuple(elements[0], len(elements)) if same else Tuple(elements)
 
 
 class TypeRef(Type):

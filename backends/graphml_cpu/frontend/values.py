@@ -81,7 +81,7 @@ NOTHING = Known(None)
 
 def known(value: Any) -> Value:
     """A Python object as a value; tuples become their items."""
-    return Items(tuple(known(one) for one in value)) if isinstance(value, tuple) else Known(value)
+    return Items(tuple(known(element) for element in value)) if isinstance(value, tuple) else Known(value)
 
 
 def as_python(value: Value) -> Any:
@@ -89,7 +89,7 @@ def as_python(value: Value) -> Any:
     if isinstance(value, Known):
         return value.object
     if isinstance(value, Items):
-        return tuple(as_python(one) for one in value.values)
+        return tuple(as_python(element) for element in value.values)
     raise LookupError
 
 
@@ -98,16 +98,16 @@ def number(value: Value) -> Typed:
     if isinstance(value, Typed):
         return value
     if isinstance(value, Known):
-        given = value.object
-        if isinstance(given, bool):
-            return Typed(types.boolean, types.boolean.llvm_type(int(given)))
-        if isinstance(given, int):
-            if not -(2**63) <= given < 2**64:
-                raise RefusedError(f"{given} has more than 64 bits")
-            kind = types.int64 if given < 2**63 else types.uint64
-            return Typed(kind, kind.llvm_type(given))
-        if isinstance(given, float):
-            return Typed(types.float64, types.float64.llvm_type(given))
+        constant = value.object
+        if isinstance(constant, bool):
+            return Typed(types.boolean, types.boolean.llvm_type(int(constant)))
+        if isinstance(constant, int):
+            if not -(2**63) <= constant < 2**64:
+                raise RefusedError(f"{constant} has more than 64 bits")
+            kind = types.int64 if constant < 2**63 else types.uint64
+            return Typed(kind, kind.llvm_type(constant))
+        if isinstance(constant, float):
+            return Typed(types.float64, types.float64.llvm_type(constant))
     raise RefusedError(f"a number or vector is wanted, not {described(value)}")
 
 
@@ -125,7 +125,7 @@ def structure(value: Value) -> Any:
     if isinstance(value, Typed):
         return value.kind
     if isinstance(value, Items):
-        return tuple(structure(one) for one in value.values)
+        return tuple(structure(element) for element in value.values)
     if isinstance(value, Known):
         return number(value).kind if isinstance(value.object, (bool, int, float)) else value
     raise RefusedError(f"it cannot be passed on: {described(value)}")
@@ -134,8 +134,8 @@ def structure(value: Value) -> Any:
 def flat(value: Value) -> Iterator[Typed]:
     """The LLVM values in a value, in order; what is known and no number has none."""
     if isinstance(value, Items):
-        for one in value.values:
-            yield from flat(one)
+        for element in value.values:
+            yield from flat(element)
     elif isinstance(value, Typed) or (
         isinstance(value, Known) and isinstance(value.object, (bool, int, float))
     ):
@@ -145,14 +145,14 @@ def flat(value: Value) -> Iterator[Typed]:
 def rebuilt(kind: Any, parts: Iterator[ir.Value]) -> Value:
     """A value of a `structure`, with new LLVM values in the order of `flat`."""
     if isinstance(kind, tuple):
-        return Items(tuple(rebuilt(one, parts) for one in kind))
+        return Items(tuple(rebuilt(element, parts) for element in kind))
     return kind if isinstance(kind, Known) else Typed(kind, next(parts))
 
 
 def llvm_types(kind: Any) -> list[ir.Type]:
     """The LLVM types of a structure's values, in the order of `flat`."""
     if isinstance(kind, tuple):
-        return [found for one in kind for found in llvm_types(one)]
+        return [llvm_type for element in kind for llvm_type in llvm_types(element)]
     return [] if isinstance(kind, Known) else [kind.llvm_type]
 
 
@@ -161,7 +161,7 @@ def unified(a: Any, b: Any) -> Any:
     if a is b or a == b:
         return a
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-        parts = tuple(unified(one, other) for one, other in zip(a, b, strict=True))
+        parts = tuple(unified(part, other) for part, other in zip(a, b, strict=True))
         return None if None in parts else parts
     return operators.common(a, b) if isinstance(a, Type) and isinstance(b, Type) else None
 
@@ -171,11 +171,11 @@ def converted(builder: ir.IRBuilder, value: Value, kind: Any) -> list[ir.Value]:
     if isinstance(kind, tuple):
         assert isinstance(value, Items)
         pairs = zip(value.values, kind, strict=True)
-        return [found for one, wanted in pairs for found in converted(builder, one, wanted)]
+        return [part for element, wanted in pairs for part in converted(builder, element, wanted)]
     if isinstance(kind, Known):
         return []
-    given = number(value)
-    return [operators.cast(builder, given.value, given.kind, kind)]
+    typed = number(value)
+    return [operators.cast(builder, typed.value, typed.kind, kind)]
 
 
 Source = tuple[ir.Block, Value | None]
@@ -186,43 +186,43 @@ def merged(builder: ir.IRBuilder, name: str, sources: Sequence[Source], block: i
 
     Conversions go to the ends of those blocks, which have no terminators yet, and phis to the `block`.
     """
-    given = [value for _, value in sources if value is not None]
-    if all(value is given[0] for value in given) and len(given) == len(sources):
-        return given[0]
-    if (settled := _without_phi(given)) is not None:
+    values = [value for _, value in sources if value is not None]
+    if all(value is values[0] for value in values) and len(values) == len(sources):
+        return values[0]
+    if (settled := _without_phi(values)) is not None:
         return settled
-    given = [value for value in given if not isinstance(value, Ahead)]
-    kind = _structure_of_all(given)
+    values = [value for value in values if not isinstance(value, Ahead)]
+    kind = _structure_of_all(values)
     if kind is None:
-        return Unusable(f"{name}, which is {' or '.join(dict.fromkeys(map(described, given)))}")
+        return Unusable(f"{name}, which is {' or '.join(dict.fromkeys(map(described, values)))}")
     wanted = llvm_types(kind)
     columns = []
     for source, held in sources:
         if held is None:
-            columns.append([ir.Constant(one, ir.Undefined) for one in wanted])
+            columns.append([ir.Constant(llvm_type, ir.Undefined) for llvm_type in wanted])
             continue
         builder.position_at_end(source)
         columns.append(converted(builder, held, kind))
     builder.position_at_end(block)
     phis = []
-    for index, one in enumerate(wanted):
-        phi = builder.phi(one)
+    for index, llvm_type in enumerate(wanted):
+        phi = builder.phi(llvm_type)
         for (source, _), column in zip(sources, columns, strict=True):
             phi.add_incoming(column[index], source)
         phis.append(phi)
     return rebuilt(kind, iter(phis))
 
 
-def _without_phi(given: Sequence[Value]) -> Value | None:
+def _without_phi(values: Sequence[Value]) -> Value | None:
     """What the values of several ends are where no phi can say it, or none has to."""
-    for value in given:
+    for value in values:
         if isinstance(value, Lost | Unusable):
             return value
-    ahead = next((value for value in given if isinstance(value, Ahead)), None)
+    ahead = next((value for value in values if isinstance(value, Ahead)), None)
     if ahead is None:
-        alike = all(isinstance(value, Known) and _same(value, given[0]) for value in given)
-        return given[0] if alike else None
-    assigned = [value for value in given if not isinstance(value, Ahead)]
+        alike = all(isinstance(value, Known) and _same(value, values[0]) for value in values)
+        return values[0] if alike else None
+    assigned = [value for value in values if not isinstance(value, Ahead)]
     if not assigned:
         return ahead
     kind = _structure_of_all(assigned)

@@ -16,9 +16,9 @@ from graphml_cpu.lowering.step import Lowering
 @functools.cache
 def table() -> Mapping[str, Lowering]:
     """Op name -> lowering."""
-    found: dict[str, Lowering] = {}
+    by_op: dict[str, Lowering] = {}
     for entry in pkgutil.iter_modules(__path__, __name__ + "."):
         for value in vars(importlib.import_module(entry.name)).values():
             if isinstance(value, Lowering):
-                found.update(dict.fromkeys(value.ops, value))
-    return found
+                by_op.update(dict.fromkeys(value.ops, value))
+    return by_op

@@ -138,9 +138,9 @@ def _rows_along(a: Node, b: Node) -> tuple[int, int] | None:
 
 def _refuses_where(node: Node) -> str | None:
     mask, a, b = node.inputs
-    for one in (mask, b):
-        if _rows_along(a, one) is None:
-            return f"{one.name} is stretched in a way that has no kernel"
+    for operand in (mask, b):
+        if _rows_along(a, operand) is None:
+            return f"{operand.name} is stretched in a way that has no kernel"
     return None
 
 

@@ -124,19 +124,21 @@ def made_before(touched: Sequence[Touched], after: Sequence[bool]) -> list[int]:
 
     A thread that has not run that one, and all since, can take no part in this one.
     """
-    found = list(range(len(touched)))
+    before = list(range(len(touched)))
     written: list[tuple[Region, int, int]] = []
     stretch = 0
     for i, (reads, writes) in enumerate(touched):
-        for region in (one for one in reads if one.private):
-            writer = next((one for one in reversed(written) if _overlap(one[0], region)), None)
+        for region in (access for access in reads if access.private):
+            writer = next((access for access in reversed(written) if _overlap(access[0], region)), None)
             if writer is not None and writer[2] != stretch:
-                found[i] = min(found[i], writer[1])
-        for region in (one for one in writes if one.private):
-            written = [one for one in written if (one[0].start, one[0].end) != (region.start, region.end)]
+                before[i] = min(before[i], writer[1])
+        for region in (access for access in writes if access.private):
+            written = [
+                access for access in written if (access[0].start, access[0].end) != (region.start, region.end)
+            ]
             written.append((region, i, stretch))
         stretch += after[i]
-    return found
+    return before
 
 
 def _overlap(a: Region, b: Region) -> bool:

@@ -52,9 +52,9 @@ def shares(costs_ns: Sequence[float | None], n_threads: int) -> list[Shares]:
     if n_threads <= ALL_SHARE:
         return [Shares(n_threads, PARTS) for _ in costs_ns]
     most = members(sum(cost or 0.0 for cost in costs_ns), n_threads)
-    found = []
+    dealt = []
     for cost in costs_ns:
         n_parts = round((cost or 0.0) / _SHORTEST_PART)
         owners = max(1, min(most, n_parts))
-        found.append(Shares(owners, max(1, min(PARTS, n_parts // owners))))
-    return found
+        dealt.append(Shares(owners, max(1, min(PARTS, n_parts // owners))))
+    return dealt

@@ -66,22 +66,22 @@ def _stretches(steps: Sequence[Step], n_threads: int, timed: bool) -> list[tuple
     And how many threads are wanted there, those of the lowest numbers.
     """
     ends = [end for end, step in enumerate(steps, 1) if step.barrier or end == len(steps)]
-    found: list[tuple[int, int, int, int, int]] = []
+    stretches: list[tuple[int, int, int, int, int]] = []
     for number, end in enumerate(ends):
-        first = found[-1][1] if found else 0
+        first = stretches[-1][1] if stretches else 0
         here = steps[first:end]
-        earliest = min(i if one.since is None else one.since for i, one in enumerate(here, first))
+        earliest = min(i if step.since is None else step.since for i, step in enumerate(here, first))
         since = min(bisect.bisect_right(ends, earliest), number)
-        all_come = int(timed or any(one.waits_for_all for one in here))
-        wanted = max((one.owners or n_threads if one.parts else 1) for one in here)
-        found.append((first, end, all_come, since, n_threads if all_come else wanted))
-    for number in reversed(range(len(found))):
-        _, _, all_come, since, wanted = found[number]
+        all_come = int(timed or any(step.waits_for_all for step in here))
+        wanted = max((step.owners or n_threads if step.parts else 1) for step in here)
+        stretches.append((first, end, all_come, since, n_threads if all_come else wanted))
+    for number in reversed(range(len(stretches))):
+        _, _, all_come, since, wanted = stretches[number]
         for between in range(since, number):
-            first, end, come, needed, others = found[between]
+            first, end, come, needed, others = stretches[between]
             # Some thread must have been everywhere from there to here; and where all must come, all of them.
-            found[between] = first, end, come | all_come, min(needed, since), max(others, wanted)
-    return found
+            stretches[between] = first, end, come | all_come, min(needed, since), max(others, wanted)
+    return stretches
 
 
 class Tape:

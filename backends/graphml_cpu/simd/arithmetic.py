@@ -283,8 +283,8 @@ def _convert_half(builder: ir.IRBuilder, value: ir.Value, source: VectorType, re
     """Conversions from and to halves by integer arithmetic, through float32."""
     single, wide, narrow = (source.like(element).llvm_type for element in ("f32", "u32", "u16"))
     if source.element == "f16":
-        found = build.half_to_single(builder, builder.zext(builder.bitcast(value, narrow), wide))
-        return _convert(builder, found, source.like("f32"), result)
+        singles = build.half_to_single(builder, builder.zext(builder.bitcast(value, narrow), wide))
+        return _convert(builder, singles, source.like("f32"), result)
     in_single = value if value.type == single else _convert(builder, value, source, source.like("f32"))
     bits = builder.trunc(build.single_to_half(builder, in_single), narrow)
     return builder.bitcast(bits, result.llvm_type)

@@ -146,12 +146,12 @@ def _lookup_by_comparing(module: ir.Module, table: ir.Type, index: ir.Type) -> i
     function.attributes.add("readnone")
     builder = ir.IRBuilder(function.append_basic_block())
     entries, indices = function.args
-    found = build.constant(index, 0)
+    looked_up = build.constant(index, 0)
     for entry in range(16):
         chosen = builder.icmp_unsigned("==", indices, build.constant(index, entry))
         value = build.shuffle(builder, entries, None, [entry] * index.count)
-        found = builder.select(chosen, value, found)
-    builder.ret(found)
+        looked_up = builder.select(chosen, value, looked_up)
+    builder.ret(looked_up)
     return function
 
 
@@ -163,17 +163,17 @@ def emit_fours(
     `count` is a multiple of four on 16 bytes each. x86 repeats a group while it loads it; ARM's dot products
     take a group of a loaded register.
     """
-    found = []
+    groups = []
     if target.current().architecture == "arm":
         four = ir.VectorType(build.I32, 4)
         for first in range(0, count, 4):
             where = build.pointer(builder, address, four, offset + 4 * first)
             loaded = builder.load(where, align=4)
-            found += [build.shuffle(builder, loaded, None, [group] * lanes) for group in range(4)]
-        return found
+            groups += [build.shuffle(builder, loaded, None, [group] * lanes) for group in range(4)]
+        return groups
     kind = ir.VectorType(build.I32, lanes)
     for group in range(count):
-        one = builder.load(build.pointer(builder, address, build.I32, offset + 4 * group), align=4)
-        first = builder.insert_element(ir.Constant(kind, ir.Undefined), one, build.I32(0))
-        found.append(build.shuffle(builder, first, None, [0] * lanes))
-    return found
+        word = builder.load(build.pointer(builder, address, build.I32, offset + 4 * group), align=4)
+        first = builder.insert_element(ir.Constant(kind, ir.Undefined), word, build.I32(0))
+        groups.append(build.shuffle(builder, first, None, [0] * lanes))
+    return groups

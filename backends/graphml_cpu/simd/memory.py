@@ -61,11 +61,11 @@ def _first_lanes(builder: ir.IRBuilder, count: ir.Value, lanes: int, bits: int) 
     full = ir.IntType(64)(lanes)
     bounded = builder.select(builder.icmp_signed("<", count, full), count, full)
     kind = ir.VectorType(narrow, lanes)
-    one = builder.insert_element(
+    lane = builder.insert_element(
         ir.Constant(kind, ir.Undefined), builder.trunc(bounded, narrow), build.I32(0)
     )
     return builder.icmp_signed(
-        "<", ir.Constant(kind, list(range(lanes))), build.shuffle(builder, one, None, [0] * lanes)
+        "<", ir.Constant(kind, list(range(lanes))), build.shuffle(builder, lane, None, [0] * lanes)
     )
 
 
@@ -226,12 +226,12 @@ def gather(typingctx: Any, vector: Any, address: Any, offsets: Any) -> Any:
         return None
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        found = ir.Constant(result.llvm_type, ir.Undefined)
+        gathered = ir.Constant(result.llvm_type, ir.Undefined)
         for lane in range(result.lanes):
             at = builder.add(args[1], builder.extract_value(args[2], lane))
-            one = builder.load(build.pointer(builder, at, result.llvm_element), align=1)
-            found = builder.insert_element(found, one, build.I32(lane))
-        return found
+            element = builder.load(build.pointer(builder, at, result.llvm_element), align=1)
+            gathered = builder.insert_element(gathered, element, build.I32(lane))
+        return gathered
 
     return result(vector, types.int64, offsets), codegen
 

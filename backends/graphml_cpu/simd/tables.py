@@ -66,7 +66,7 @@ def word_lookup(words: Sequence[int]) -> Any:
             ir.Constant(kind.llvm_type, [element(word) for word in words[first : first + 32]])
             for first in range(0, len(words), 32)
         ]
-        found = [
+        parts = [
             build.call(
                 builder,
                 "llvm.x86.avx512.vpermi2var.hi.512",
@@ -76,22 +76,22 @@ def word_lookup(words: Sequence[int]) -> Any:
             for i in range(0, len(tables), 2)
         ]
         bit = 64
-        while len(found) > 1:
+        while len(parts) > 1:
             masked = builder.and_(index, build.constant(kind.llvm_type, bit))
             upper = builder.icmp_unsigned("!=", masked, build.constant(kind.llvm_type, 0))
-            found = [builder.select(upper, found[i + 1], found[i]) for i in range(0, len(found), 2)]
+            parts = [builder.select(upper, parts[i + 1], parts[i]) for i in range(0, len(parts), 2)]
             bit *= 2
-        return found[0]
+        return parts[0]
 
     def emit_loads(builder: ir.IRBuilder, index: ir.Value) -> ir.Value:
         table = _address(builder, content)
-        found = ir.Constant(kind.llvm_type, ir.Undefined)
+        selected = ir.Constant(kind.llvm_type, ir.Undefined)
         for lane in range(kind.lanes):
             number = builder.zext(builder.extract_element(index, build.I32(lane)), _ADDRESS)
             at = builder.add(table, builder.shl(number, _ADDRESS(1)))
             word = builder.load(build.pointer(builder, at, element), align=2)
-            found = builder.insert_element(found, word, build.I32(lane))
-        return found
+            selected = builder.insert_element(selected, word, build.I32(lane))
+        return selected
 
     @operation
     def look_up(typingctx: Any, index: Any) -> Any:

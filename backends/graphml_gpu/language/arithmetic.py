@@ -203,8 +203,8 @@ class Runtime:
 
     def scalar_bitcast(self, value: Any, kind: Any) -> Any:
         """`bitcast` of a scalar."""
-        given, views = self._words[type(value)]
-        given[0] = value
+        words, views = self._words[type(value)]
+        words[0] = value
         return views[kind][0]
 
     conversion = staticmethod(conversion)

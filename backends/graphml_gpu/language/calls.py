@@ -26,8 +26,8 @@ from graphml_gpu.language.types import BOOL, Type
 def lower_call(context: Context, node: ast.Call) -> Value:
     """What a call stands for."""
     called = context.lower_expression(context, node.func)
-    given = [*node.args, *(keyword.value for keyword in node.keywords)]
-    values = context.lowered(given)
+    arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+    values = context.lowered(arguments)
     keywords = {
         str(keyword.arg): value
         for keyword, value in zip(node.keywords, values[len(node.args) :], strict=True)

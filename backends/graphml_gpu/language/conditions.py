@@ -71,12 +71,12 @@ def _compared(context: Context, kind: ast.cmpop, left: Value, right: Value, node
         return sign == "is not"
     if "i" in sign:
         context.fail(f"`{sign}`: wanted values known when compiling", node)
-    one, other = context.unify([left, right], f"`{sign}`", node)
-    if one.type.lanes > 1:
-        context.fail(f"`{sign}`: wanted scalars, got {one.type.name}", node)
-    if isinstance(one, Literal) and isinstance(other, Literal):
-        return worked_out(one.value, other.value)
-    return Binary(sign, one, other, BOOL)
+    a, b = context.unify([left, right], f"`{sign}`", node)
+    if a.type.lanes > 1:
+        context.fail(f"`{sign}`: wanted scalars, got {a.type.name}", node)
+    if isinstance(a, Literal) and isinstance(b, Literal):
+        return worked_out(a.value, b.value)
+    return Binary(sign, a, b, BOOL)
 
 
 def _both(context: Context, left: Value, right: Value) -> Value:
@@ -141,9 +141,9 @@ def choice(context: Context, node: ast.IfExp) -> Value:
         yes = context.lower_expression(context, node.body)
     with context.inner() as second:
         no = context.lower_expression(context, node.orelse)
-    one, other = context.unify([yes, no], "both sides of `if ... else`", node)
-    if not first and not second and not has_load(one) and not has_load(other):
-        return Select(decided, one, other)
-    variable = Variable(context.unique("value"), one.type, mutable=True)
-    context.emit(If(decided, [*first, Assign(variable, one)], [*second, Assign(variable, other)]))
+    a, b = context.unify([yes, no], "both sides of `if ... else`", node)
+    if not first and not second and not has_load(a) and not has_load(b):
+        return Select(decided, a, b)
+    variable = Variable(context.unique("value"), a.type, mutable=True)
+    context.emit(If(decided, [*first, Assign(variable, a)], [*second, Assign(variable, b)]))
     return Name(variable)

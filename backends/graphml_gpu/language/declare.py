@@ -62,9 +62,9 @@ def _collect(
         for variable in _reads(statement):
             use = uses.setdefault(variable, _Uses(read_first=True))
             use.paths.append(path)
-        given = _given(statement)
-        if given is not None:
-            use = uses.setdefault(given, _Uses())
+        name = _given(statement)
+        if name is not None:
+            use = uses.setdefault(name, _Uses())
             use.paths.append(path)
             use.assigned += 1
         for inner in blocks_of(statement):

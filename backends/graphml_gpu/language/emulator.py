@@ -114,11 +114,11 @@ def _elements(
     kernel: str, buffer: Array, buffers: Mapping[str, AnyArray], types: Mapping[str, Any]
 ) -> AnyArray:
     """A buffer as an array [elements] or [elements, lanes] of its type, on the caller's memory."""
-    given = buffers[buffer.name]
+    array = buffers[buffer.name]
     kind = np.float16 if buffer.element.kind == "f16" else types[buffer.element.kind]
-    if not given.flags.c_contiguous:
+    if not array.flags.c_contiguous:
         raise BackendError(f"kernel {kernel}: buffer `{buffer.name}`: wanted an array without gaps")
-    flat = given.reshape(-1).view(kind)
+    flat = array.reshape(-1).view(kind)
     return flat.reshape(-1, buffer.element.lanes) if buffer.element.lanes > 1 else flat
 
 
@@ -137,7 +137,7 @@ def _group(
     teams: list[list[int]],
     function: Callable[..., Any],
     runtime: Runtime,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     places: list[Place],
     turn: Turn,
 ) -> None:
@@ -146,7 +146,7 @@ def _group(
     for number, place in enumerate(places):
         private = {a.name: Elements(turn, a, held) for a, held in _arrays(tree, "private", runtime.types)}
         turn.invocation = number
-        waiting.append(function(rt=runtime, rt_place=place, **given, **shared, **private))
+        waiting.append(function(rt=runtime, rt_place=place, **arguments, **shared, **private))
     if waiting[0] is not None:
         _meet(tree, [w for w in waiting if w is not None], teams, list(shared.values()), turn)
 
@@ -178,7 +178,7 @@ def _meet(
     asked: list[tuple[str, Any, Any] | None] = [None] * len(waiting)
     answers: list[Any] = [None] * len(waiting)
     running = list(range(len(waiting)))
-    goes_on = [one.send for one in waiting]
+    goes_on = [thread.send for thread in waiting]
     while running:
         for number in running:
             turn.invocation = number

@@ -94,25 +94,25 @@ def binary(context: Context, kind: type[ast.operator], left: Value, right: Value
         return fold(context, worked_out, (left, right), what, node)
     if sign == "**":
         context.fail("`**`: wanted constants; pow(x, y) works at run time", node)
-    one, other = (
+    a, b = (
         _shift(context, left, right, what, node)
         if sign in ("<<", ">>")
         else context.unify([left, right], what, node, spread=sign in "&|^")
     )
-    if sign in ("//", "%") and isinstance(other, Literal) and other.value == 0:
+    if sign in ("//", "%") and isinstance(b, Literal) and b.value == 0:
         context.fail(f"{what}: wanted a divisor other than 0", node)
-    kept = simplified(sign, one, other)
+    kept = simplified(sign, a, b)
     if kept is not None:
         return kept
-    if one.type == BOOL:
+    if a.type == BOOL:
         context.fail(f"{what}: wanted numbers, got bool; use `and`, `or`, `not`", node)
-    if sign in _INTEGER_ONLY and not one.type.is_integer:
-        context.fail(f"{what}: wanted integers, got {one.type.name}", node)
-    if sign == "/" and one.type.is_integer:
-        context.fail(f"`/`: wanted floats, got {one.type.name}; use `//`", node)
-    if sign in ("//", "%") and one.type.kind == "i32":
-        return floored(context, sign, one, other)
-    return Binary(sign, one, other, one.type if one.type.lanes >= other.type.lanes else other.type)
+    if sign in _INTEGER_ONLY and not a.type.is_integer:
+        context.fail(f"{what}: wanted integers, got {a.type.name}", node)
+    if sign == "/" and a.type.is_integer:
+        context.fail(f"`/`: wanted floats, got {a.type.name}; use `//`", node)
+    if sign in ("//", "%") and a.type.kind == "i32":
+        return floored(context, sign, a, b)
+    return Binary(sign, a, b, a.type if a.type.lanes >= b.type.lanes else b.type)
 
 
 def _shift(

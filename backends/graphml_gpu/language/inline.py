@@ -22,11 +22,11 @@ def inline(
         context.fail(f"{function.name}() calls itself, or functions lie deeper than {_DEPTH}", node)
     source = function.source
     frame = Frame(source, function.sites)
-    given = _arguments(context, function, values, keywords, node)
+    passed = _arguments(context, function, values, keywords, node)
     for parameter in source.parameters:
         take = _known if parameter.name in function.constants else _argument
         what = f"argument `{parameter.name}` of {function.name}()"
-        frame.names[parameter.name] = take(context, function, parameter, given[parameter.name], what, node)
+        frame.names[parameter.name] = take(context, function, parameter, passed[parameter.name], what, node)
     context.frames.append(frame)
     context.lower_block(context, source.body)
     result = frame.names.pop("return", None)
@@ -42,17 +42,17 @@ def _arguments(
     parameters, positional = function.source.parameters, function.positional
     if len(values) > len(positional):
         context.fail(f"{function.name}(): wanted {len(positional)} arguments, got {len(values)}", node)
-    given = dict(zip(positional, values, strict=False))
+    passed = dict(zip(positional, values, strict=False))
     for name, value in keywords.items():
-        if name in given or name not in {p.name for p in parameters}:
+        if name in passed or name not in {p.name for p in parameters}:
             context.fail(f"{function.name}() has no argument `{name}` left", node)
-        given[name] = value
+        passed[name] = value
     for parameter in parameters:
-        if parameter.name not in given:
+        if parameter.name not in passed:
             if not parameter.has_default:
                 context.fail(f"{function.name}(): wanted its argument `{parameter.name}`", node)
-            given[parameter.name] = parameter.default
-    return given
+            passed[parameter.name] = parameter.default
+    return passed
 
 
 def _known(

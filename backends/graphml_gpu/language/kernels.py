@@ -119,11 +119,11 @@ class Specialised:
         return self._sharing[key]
 
     def _with_shares(self, shares: Mapping[str, str]) -> Specialised:
-        writes = {shares.get(one.name, one.name) for one in self.buffers if one.writes}
+        writes = {shares.get(buffer.name, buffer.name) for buffer in self.buffers if buffer.writes}
         kept = (
-            replace(one, access="update" if one.name in writes else one.access)
-            for one in self.buffers
-            if one.name not in shares
+            replace(buffer, access="update" if buffer.name in writes else buffer.access)
+            for buffer in self.buffers
+            if buffer.name not in shares
         )
         return replace(self, buffers=tuple(kept), shares=dict(shares))
 
@@ -202,24 +202,26 @@ class Kernel:
 
         Raises `BackendError` naming the kernel, the line and what was wanted.
         """
-        given = tuple((name, _kind(constants[name]), constants[name]) for name in sorted(constants))
-        key = (features, given)
+        key_constants = tuple((name, _kind(constants[name]), constants[name]) for name in sorted(constants))
+        key = (features, key_constants)
         if key not in self._made:
-            self._made[key] = self._for_other_features(features, given) or self._new(features, given)
+            self._made[key] = self._for_other_features(features, key_constants) or self._new(
+                features, key_constants
+            )
         return self._made[key]
 
-    def _for_other_features(self, features: Features, given: Any) -> Specialised | None:
+    def _for_other_features(self, features: Features, key_constants: Any) -> Specialised | None:
         """One that was made for another device, if all that it asked of that is the same here."""
-        for answers, made in self._by_answers.get(given, ()):
+        for answers, specialised in self._by_answers.get(key_constants, ()):
             if all(getattr(features, name) == answer for name, answer in answers.items()):
-                return replace(made, features=features)
+                return replace(specialised, features=features)
         return None
 
-    def _new(self, features: Features, given: Any) -> Specialised:
+    def _new(self, features: Features, key_constants: Any) -> Specialised:
         asked = AskedFeatures(features)
-        made = _specialise(self, features, asked, {name: value for name, _, value in given})
-        self._by_answers.setdefault(given, []).append((asked.answers, made))
-        return made
+        specialised = _specialise(self, features, asked, {name: value for name, _, value in key_constants})
+        self._by_answers.setdefault(key_constants, []).append((asked.answers, specialised))
+        return specialised
 
 
 def _kind(value: Any) -> str:
@@ -233,10 +235,10 @@ def kernel(python: Callable[..., None]) -> Kernel:
 
 
 def _specialise(
-    kernel: Kernel, features: Features, asked: AskedFeatures, given: Mapping[str, Any]
+    kernel: Kernel, features: Features, asked: AskedFeatures, values: Mapping[str, Any]
 ) -> Specialised:
     source = kernel.source
-    constants = _constants(kernel, given)
+    constants = _constants(kernel, values)
     group = _group(kernel.name, constants)
     context = Context(
         kernel.name, asked, group, lower_expression, lower_block, taken=set(RESERVED) | {kernel.name}
@@ -283,14 +285,14 @@ def _subgroups(statements: list[Statement], expressions: list[Expression]) -> bo
     )
 
 
-def _constants(kernel: Kernel, given: Mapping[str, Any]) -> dict[str, Any]:
+def _constants(kernel: Kernel, values: Mapping[str, Any]) -> dict[str, Any]:
     wanted = kernel.constants
-    unknown = set(given) - set(wanted)
+    unknown = set(values) - set(wanted)
     if unknown:
         raise BackendError(
             f"kernel {kernel.name}: has no constant {', '.join(sorted(unknown))}; it has {', '.join(wanted)}"
         )
-    constants = {name: given.get(name, default) for name, default in wanted.items()}
+    constants = {name: values.get(name, default) for name, default in wanted.items()}
     missing = [name for name, value in constants.items() if value is ...]
     if missing:
         raise BackendError(f"kernel {kernel.name}: wanted values for its constants {', '.join(missing)}")

@@ -42,8 +42,8 @@ def _unrolled(context: Context, node: ast.For, values: list[Value]) -> None:
     outer, frame.unrolled = frame.unrolled, True
     names = [node.target] if isinstance(node.target, ast.Name) else list(getattr(node.target, "elts", []))
     for value in values:
-        given = [value] if isinstance(node.target, ast.Name) else list(value)
-        for name, item in zip(names, given, strict=True):
+        items = [value] if isinstance(node.target, ast.Name) else list(value)
+        for name, item in zip(names, items, strict=True):
             frame.names[name.id] = item
         context.lower_block(context, node.body)
     frame.unrolled = outer
@@ -54,9 +54,9 @@ def _count(context: Context, node: ast.For, call: ast.Call) -> None:
     frame = context.frame
     if not isinstance(node.target, ast.Name) or not 1 <= len(call.args) <= 3:
         context.fail("wanted `for name in range(begin, end, step)`", node)
-    given = context.lowered(call.args)
-    begin, end = (0, given[0]) if len(given) == 1 else (given[0], given[1])
-    step = given[2] if len(given) == 3 else 1
+    arguments = context.lowered(call.args)
+    begin, end = (0, arguments[0]) if len(arguments) == 1 else (arguments[0], arguments[1])
+    step = arguments[2] if len(arguments) == 3 else 1
     down = is_number(step) and step < 0
     bounds = _bounds(context, [begin, end], step, down, call)
     once = None if _leaves(node) else turns(bounds[0], bounds[1], bounds[2], context.group)

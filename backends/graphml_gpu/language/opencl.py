@@ -270,9 +270,9 @@ def joined(kernels: Mapping[str, str], names: Mapping[str, str]) -> str:
 
     What else a text declares gets a name of its own too: its struct, its tables, its functions.
     """
-    found = []
+    parts = []
     for i, (text, kernel) in enumerate(kernels.items()):
         new = {name: f"{name}_{i}" for name in declared(text)} | {kernel: names[text]}
-        found += [f"#define {old} {name}" for old, name in new.items()]
-        found += [text, *(f"#undef {old}" for old in new)]
-    return "\n".join(found) + "\n"
+        parts += [f"#define {old} {name}" for old, name in new.items()]
+        parts += [text, *(f"#undef {old}" for old in new)]
+    return "\n".join(parts) + "\n"

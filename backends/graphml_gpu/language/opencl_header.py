@@ -32,22 +32,22 @@ _DEFINED = re.compile(r"^\s*#\s*define\s+(\w+)\s+(\d+)", re.MULTILINE)
 def read_opencl(text: str, entry: str) -> TextHeader:
     """The declarations of a text; `TextError` where they are not as `text_kernels` describes them."""
     code = without_comments(text)
-    found = re.search(rf"(?<![\w.]){re.escape(entry)}\s*\(([^()]*)\)\s*\{{", code)
-    begin = max(code.rfind(mark, 0, found.start()) for mark in ";}") + 1 if found else 0
-    before = code[begin : found.start()] if found else ""
-    if found is None or not re.search(r"\b(?:__kernel|kernel)\b", before):
+    match = re.search(rf"(?<![\w.]){re.escape(entry)}\s*\(([^()]*)\)\s*\{{", code)
+    begin = max(code.rfind(mark, 0, match.start()) for mark in ";}") + 1 if match else 0
+    before = code[begin : match.start()] if match else ""
+    if match is None or not re.search(r"\b(?:__kernel|kernel)\b", before):
         raise TextError(f"wanted the entry point `__kernel void {entry}(`; there is none")
-    line = line_of(text, found.start())
+    line = line_of(text, match.start())
     group = _GROUP.search(before)
-    *buffers, params = [_argument(one, line) for one in found[1].split(",")]
+    *buffers, params = [_argument(argument, line) for argument in match[1].split(",")]
     if not params[0] & _CONSTANT:
         raise TextError(
             f"argument {params[2]}: wanted the struct of the scalars, in constant memory, last", line
         )
     return TextHeader(
-        tuple(_buffer(one, line) for one in buffers),
+        tuple(_buffer(argument, line) for argument in buffers),
         _fields(code, params[1], line),
-        (found.start(), found.end()),
+        (match.start(), match.end()),
         sizes(code, group[1], line, _DEFINED) if group else None,
         _shared_bytes(code),
     )
@@ -56,11 +56,11 @@ def read_opencl(text: str, entry: str) -> TextHeader:
 def _shared_bytes(code: str) -> int | None:
     """Bytes of what is declared in local memory; None where some of it is not counted here."""
     known, total = dict(_DEFINED.findall(code)), 0
-    for found in _LOCAL.finditer(code):
-        kind = _LOCAL_TYPE.fullmatch(found[1])
-        if found[2] == "*":
+    for match in _LOCAL.finditer(code):
+        kind = _LOCAL_TYPE.fullmatch(match[1])
+        if match[2] == "*":
             continue
-        for name in found[3].split(",") if kind else [None]:
+        for name in match[3].split(",") if kind else [None]:
             n = product("*".join(["1", *_LENGTH.findall(name)]), known) if name else None
             if kind is None or n is None:
                 return None
@@ -71,22 +71,22 @@ def _shared_bytes(code: str) -> int | None:
 
 def _argument(text: str, line: int) -> tuple[set[str], str, str]:
     """Qualifiers, type and name of an argument that is a pointer."""
-    found = _ARGUMENT.fullmatch(text)
-    if found is None:
+    match = _ARGUMENT.fullmatch(text)
+    if match is None:
         raise TextError(
             f"wanted pointers as arguments: the buffers, then the scalars; got {text.strip()}", line
         )
-    words = found[1].split()
-    return set(words) & _QUALIFIERS, " ".join(word for word in words if word not in _QUALIFIERS), found[2]
+    words = match[1].split()
+    return set(words) & _QUALIFIERS, " ".join(word for word in words if word not in _QUALIFIERS), match[2]
 
 
 def _buffer(argument: tuple[set[str], str, str], line: int) -> TextBuffer:
     qualifiers, kind, name = argument
-    found = _ELEMENT.fullmatch(kind)
-    if not qualifiers & _GLOBAL or found is None:
+    match = _ELEMENT.fullmatch(kind)
+    if not qualifiers & _GLOBAL or match is None:
         wanted = "wanted a pointer to global float, int, uint or half, or to vectors of two or four of them"
         raise TextError(f"argument {name}: {wanted}; got {' '.join([*sorted(qualifiers), kind])}", line)
-    return TextBuffer(name, Type(_KINDS[found[1]], int(found[2] or 1)), "const" not in qualifiers, 0, 0)
+    return TextBuffer(name, Type(_KINDS[match[1]], int(match[2] or 1)), "const" not in qualifiers, 0, 0)
 
 
 def _fields(code: str, name: str, line: int) -> tuple[tuple[str, str], ...]:
@@ -96,8 +96,8 @@ def _fields(code: str, name: str, line: int) -> tuple[tuple[str, str], ...]:
     if struct is None:
         raise TextError(f"wanted a struct of the scalars called {name}; there is none", line)
     fields = []
-    for one in filter(str.strip, struct[1].split(";")):
-        names = [part.strip() for part in one.split(",")]
+    for field in filter(str.strip, struct[1].split(";")):
+        names = [part.strip() for part in field.split(",")]
         kind, _, names[0] = names[0].rpartition(" ")
         if kind.strip() not in _FIELDS:
             raise TextError(

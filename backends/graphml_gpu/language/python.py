@@ -59,8 +59,8 @@ def python(tree: Tree, title: str) -> str:
     arguments = ["rt", "rt_place", *arrays, *(name for name, _ in tree.scalars)]
     writer = _Writer()
     body = list(writer.lines(tree.body, 1)) or ["    pass"]
-    made = (f"{name} = {value}" for name, value in writer.made.items())
-    return "\n".join([f"# {title}", *made, f"def {tree.name}({', '.join(arguments)}):", *body, ""])
+    constants = (f"{name} = {value}" for name, value in writer.made.items())
+    return "\n".join([f"# {title}", *constants, f"def {tree.name}({', '.join(arguments)}):", *body, ""])
 
 
 class _Writer:
@@ -177,13 +177,13 @@ class _Writer:
         return f"rt.{kind.name + '_' if scalar else ''}{_INTEGER[operator]}({left}, {self._text(right)})"
 
     def _convert(self, value: Convert) -> str:
-        kind, kinds = value.type, [one.type for one in value.values]
-        texts = [self._text(one) for one in value.values]
+        kind, kinds = value.type, [element.type for element in value.values]
+        texts = [self._text(element) for element in value.values]
         if kind.lanes == 1 and kinds[0].lanes == 1:
             name = f"rt_{kind.name}_of_{kinds[0].name}"
             self.made[name] = f"rt.conversion(rt.{kinds[0].name}, rt.{kind.name})"
             return f"{name}({texts[0]})"
-        if len(texts) > 1 and all(one is kind.scalar for one in kinds):
+        if len(texts) > 1 and all(element is kind.scalar for element in kinds):
             return f"rt.vector(rt.{kind.scalar.name}, {', '.join(texts)})"
         return f"rt.convert(rt.{kind.name}, {', '.join(texts)})"
 

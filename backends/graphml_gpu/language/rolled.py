@@ -41,7 +41,7 @@ def rolled(tree: Tree) -> Tree:
 
 
 def _block(block: list[Statement]) -> list[Statement]:
-    return [_statement(one) for one in block]
+    return [_statement(statement) for statement in block]
 
 
 def _statement(statement: Statement) -> Statement:
@@ -61,16 +61,18 @@ def _statement(statement: Statement) -> Statement:
 def _turns(loop: For) -> int:
     """How often it goes round; 0 where that is no number, or is counted otherwise than up in u32."""
     numbers = (loop.begin, loop.end, loop.step)
-    if loop.down or any(not isinstance(one, Literal) or one.type != _U32 for one in numbers):
+    if loop.down or any(not isinstance(number, Literal) or number.type != _U32 for number in numbers):
         return 0
-    begin, end, step = (int(one.value) for one in numbers if isinstance(one, Literal))
+    begin, end, step = (int(number.value) for number in numbers if isinstance(number, Literal))
     return -(-(end - begin) // step)
 
 
 def _indexes_registers(block: list[Statement]) -> bool:
     """Whether private arrays have an index that is no number."""
     places: list[tuple[str, Expression]] = [
-        (one.array.space, one.index) for one in all_statements(block) if isinstance(one, Store | Atomic)
+        (statement.array.space, statement.index)
+        for statement in all_statements(block)
+        if isinstance(statement, Store | Atomic)
     ]
-    places += [(one.array.space, one.index) for one in all_expressions(block) if isinstance(one, Load)]
+    places += [(load.array.space, load.index) for load in all_expressions(block) if isinstance(load, Load)]
     return any(space == "private" and not isinstance(index, Literal) for space, index in places)

@@ -44,12 +44,12 @@ def simplified(sign: str, left: Expression, right: Expression) -> Expression | N
 
 def _folded(sign: str, left: Literal, right: Literal) -> Literal | None:
     """Of two known integers, wrapped as on a device; by 0: None."""
-    one, other = int(left.value), int(right.value)
+    a, b = int(left.value), int(right.value)
     unsigned = left.type.kind == "u32"
-    if sign in _FOLDS and (other or sign not in ("//", "%")):
-        value = _FOLDS[sign](one, other)
-    elif unsigned and other < 32 and sign in ("<<", ">>"):
-        value = one << other if sign == "<<" else one >> other
+    if sign in _FOLDS and (b or sign not in ("//", "%")):
+        value = _FOLDS[sign](a, b)
+    elif unsigned and b < 32 and sign in ("<<", ">>"):
+        value = a << b if sign == "<<" else a >> b
     else:
         return None
     value &= 0xFFFFFFFF

@@ -102,11 +102,11 @@ def _table(context: Context, values: list[Value], node: ast.Call) -> Array:
     element, numbers = values
     if not isinstance(element, Type) or element.lanes > 1 or at_run_time(numbers):
         context.fail("table(): wanted a scalar type and constants", node)
-    given = tuple(context.literal(v, element, "table()", node).value for v in numbers)
-    key = ("table", element, given)
+    literals = tuple(context.literal(v, element, "table()", node).value for v in numbers)
+    key = ("table", element, literals)
     if key not in context.arrays:
         name = context.unique(context.frame.names.get("array's name", "table"))
-        context.arrays[key] = Array(name, "table", element, len(given), "read", values=given)
+        context.arrays[key] = Array(name, "table", element, len(literals), "read", values=literals)
     return context.arrays[key]
 
 

@@ -142,8 +142,8 @@ def give(context: Context, name: str, value: Value, wanted: Type | None, node: a
 def _fixed(context: Context, name: str, value: Expression) -> Name:
     """The value as a variable of this name; one that was made for it by the last statement takes the name."""
     last = context.block[-1] if context.block else None
-    made = last.variable if isinstance(last, Assign) else getattr(last, "result", None)
-    if isinstance(value, Name) and value.variable.unnamed and made is value.variable:
+    result = last.variable if isinstance(last, Assign) else getattr(last, "result", None)
+    if isinstance(value, Name) and value.variable.unnamed and result is value.variable:
         fixed = value
         fixed.variable.name = context.unique(name)
     else:

@@ -48,7 +48,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 def without_comments(text: str) -> str:
     """The text with blanks for comments: places and lines are the same."""
-    return _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    return _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def line_of(text: str, at: int) -> int:
@@ -63,13 +63,13 @@ def uses(code: str, name: str) -> Iterator[re.Match[str]]:
 
 def product(text: str, known: Mapping[str, str]) -> int | None:
     """The value of numbers and names of constants with `*` between them; None for anything else."""
-    found = 1
+    total = 1
     for word in text.split("*"):
         number = re.fullmatch(r"(\d+)[uUi]?", known.get(word.strip(), word.strip()))
         if number is None:
             return None
-        found *= int(number[1])
-    return found
+        total *= int(number[1])
+    return total
 
 
 def sizes(text: str, values: str, line: int, named: re.Pattern[str]) -> tuple[int, int, int]:
@@ -78,9 +78,9 @@ def sizes(text: str, values: str, line: int, named: re.Pattern[str]) -> tuple[in
     named: finds (name, number) of the constants that a text declares.
     """
     known = dict(named.findall(text))
-    found = [product(one, known) for one in values.split(",") if one.strip()]
-    numbers = [one for one in found if one is not None]
-    if not 1 <= len(found) == len(numbers) <= 3:
+    products = [product(dim, known) for dim in values.split(",") if dim.strip()]
+    numbers = [size for size in products if size is not None]
+    if not 1 <= len(products) == len(numbers) <= 3:
         raise TextError(f"wanted a workgroup of one to three whole numbers; got ({values.strip()})", line)
     x, y, z = [*numbers, 1, 1][:3]
     return x, y, z

@@ -121,14 +121,14 @@ class TextKernel:
         """Its buffers, in the order of their bindings."""
         writes = self.declared.writes
         return [
-            BufferArgument(one.name, "write" if one.name in writes else "read", one.element, False)
-            for one in self.header.buffers
+            BufferArgument(buffer.name, "write" if buffer.name in writes else "read", buffer.element, False)
+            for buffer in self.header.buffers
         ]
 
     @property
     def scalars(self) -> Sequence[ScalarArgument]:
         """Its scalars, without those that say where values begin."""
-        return [ScalarArgument(*one) for one in self.header.fields[: len(self.declared.scalars)]]
+        return [ScalarArgument(*scalar) for scalar in self.header.fields[: len(self.declared.scalars)]]
 
     @property
     def shared_bytes(self) -> int:
@@ -146,7 +146,7 @@ class TextKernel:
 
 def _check(text: str, header: TextHeader, declared: TextDeclaration, values: Collection[str]) -> None:
     code = without_comments(text)
-    names = tuple(one.name for one in header.buffers)
+    names = tuple(buffer.name for buffer in header.buffers)
     for name in sorted(set(values) - set(declared.bindings)):
         used = next((use for use in uses(code, name) if re.match(r"\s*\[", code[use.end() :])), None)
         if used is not None or name in names:
@@ -154,9 +154,9 @@ def _check(text: str, header: TextHeader, declared: TextDeclaration, values: Col
             raise TextError(f"it uses {name}, which is not among the bindings {declared.bindings}", line)
     if names != declared.bindings:
         raise TextError(f"its bindings are {names}; wanted those that were declared: {declared.bindings}")
-    for one in header.buffers:
-        if one.name in declared.writes and not one.written:
-            raise TextError(f"{one.name} is declared as one that is only read; the kernel has to write it")
+    for buffer in header.buffers:
+        if buffer.name in declared.writes and not buffer.written:
+            raise TextError(f"{buffer.name} is declared as one that is only read; the kernel has to write it")
     wanted = (*declared.scalars, *(f"{name}_at" for name in names))
     fields = tuple(name for name, _ in header.fields)
     if fields != wanted:
@@ -194,7 +194,7 @@ class SpecialisedText(Specialised):
     def wgsl(self, writable: Collection[str] = (), stored: bool = False, rolls: bool = False) -> str:
         """See `Specialised.wgsl`; loops are as they are."""
         self._is_in(WGSL)
-        written = {*writable, *(one.name for one in self.buffers if one.writes)}
+        written = {*writable, *(buffer.name for buffer in self.buffers if buffer.writes)}
         return shown(bound_wgsl(self.of.text, self.of.header, written, self.shares, stored))
 
     def opencl(self) -> str:
@@ -207,7 +207,7 @@ class SpecialisedText(Specialised):
             self._fail(f"its text is {self.of.language.name}; the device wants {language.name}")
 
     def _with_shares(self, shares: Mapping[str, str]) -> Specialised:
-        elements = {one.name: one.element for one in self.buffers}
+        elements = {buffer.name: buffer.element for buffer in self.buffers}
         for name, other in shares.items():
             if self.of.language is OPENCL_C or elements[name] != elements[other]:
                 self._fail(f"{name} and {other} cannot have one binding, which the device wants")
@@ -228,8 +228,10 @@ def _specialised(kernel: TextKernel, features: Features) -> SpecialisedText:
     arguments, fields = tuple(kernel.arguments), kernel.header.fields
     tree = Tree(
         kernel.name,
-        tuple(Array(one.name, "buffer", one.element, None, one.access) for one in arguments),
-        tuple((one.name, SCALARS[one.kind]) for one in kernel.scalars),
+        tuple(
+            Array(argument.name, "buffer", argument.element, None, argument.access) for argument in arguments
+        ),
+        tuple((scalar.name, SCALARS[scalar.kind]) for scalar in kernel.scalars),
         (),
         (),
         kernel.declared.group,
@@ -241,7 +243,7 @@ def _specialised(kernel: TextKernel, features: Features) -> SpecialisedText:
         features,
         kernel.declared.group,
         arguments,
-        tuple(ScalarArgument(*one) for one in fields),
+        tuple(ScalarArgument(*scalar_field) for scalar_field in fields),
         kernel.shared_bytes,
         False,
         tree,

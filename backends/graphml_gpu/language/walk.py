@@ -45,14 +45,14 @@ _OPERANDS: dict[type[Expression], Callable[[Any], tuple[Expression, ...]]] = {
 
 def walk(expression: Expression) -> list[Expression]:
     """The expression and all in it."""
-    waiting, found = [expression], []
+    waiting, parts = [expression], []
     while waiting:
         part = waiting.pop()
-        found.append(part)
+        parts.append(part)
         operands = _OPERANDS.get(type(part))
         if operands is not None:
             waiting.extend(operands(part))
-    return found
+    return parts
 
 
 def expressions_of(statement: Statement) -> tuple[Expression, ...]:
@@ -167,4 +167,4 @@ def truth(value: bool) -> Literal:
 def touched(statements: Iterable[Statement], expressions: Iterable[Expression]) -> set[str]:
     """Names of the arrays that statements and expressions read or write."""
     read = {part.array.name for part in expressions if isinstance(part, Load)}
-    return read | {one.array.name for one in statements if isinstance(one, Store | Atomic)}
+    return read | {statement.array.name for statement in statements if isinstance(statement, Store | Atomic)}

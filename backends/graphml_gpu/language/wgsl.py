@@ -142,8 +142,8 @@ def _dialect(tree: Tree, features: Features, shares: Mapping[str, str]) -> Diale
 
     def special(statement: Atomic | Across | Barrier | Uniform, texts: list[str]) -> str:
         if isinstance(statement, Uniform):
-            given = f"if (local_index == 0u) {{ {statement.held} = {texts[0]}; }}"
-            return f"{given}\nworkgroupUniformLoad(&{statement.held})"
+            guarded_store = f"if (local_index == 0u) {{ {statement.held} = {texts[0]}; }}"
+            return f"{guarded_store}\nworkgroupUniformLoad(&{statement.held})"
         if isinstance(statement, Barrier):
             return "workgroupBarrier(); storageBarrier();" if fence else "workgroupBarrier();"
         if isinstance(statement, Across):

@@ -43,12 +43,12 @@ _DECLARED = r"\b(?:let|var|const)\s*(?:<[^>]*>)?\s*{name}\b|(?<![\w.@]){name}\s*
 def read_wgsl(text: str, entry: str) -> TextHeader:
     """The declarations of a text; `TextError` where they are not as `text_kernels` describes them."""
     code = without_comments(text)
-    found = re.search(_ENTRY.format(name=re.escape(entry)), code)
-    if found is None or "@compute" not in found[1]:
+    match = re.search(_ENTRY.format(name=re.escape(entry)), code)
+    if match is None or "@compute" not in match[1]:
         raise TextError(f"wanted the entry point `@compute @workgroup_size(...) fn {entry}(`; there is none")
-    group = _GROUP.search(found[1])
+    group = _GROUP.search(match[1])
     if group is None:
-        raise TextError(f"the entry point {entry} has no @workgroup_size", line_of(text, found.start(1)))
+        raise TextError(f"the entry point {entry} has no @workgroup_size", line_of(text, match.start(1)))
     *buffers, params = _bindings(text, code)
     if params[2] not in ("uniform", "read"):
         raise TextError("wanted the struct of the scalars as var<uniform>", line_of(text, params[0]))
@@ -60,39 +60,39 @@ def read_wgsl(text: str, entry: str) -> TextHeader:
         ),
         _fields(text, code, params[4], params[0]),
         params[:2],
-        sizes(code, group[1], line_of(text, found.start(1)), _CONSTANT),
+        sizes(code, group[1], line_of(text, match.start(1)), _CONSTANT),
         _shared_bytes(code),
     )
 
 
 def _shared_bytes(code: str) -> int | None:
     known = dict(_CONSTANT.findall(code))
-    found = [_bytes(kind.strip(), known) for kind in _SHARED.findall(code)]
-    counted = [one for one in found if one is not None]
-    return sum(counted) if len(counted) == len(found) else None
+    array_bytes = [_bytes(kind.strip(), known) for kind in _SHARED.findall(code)]
+    counted = [size for size in array_bytes if size is not None]
+    return sum(counted) if len(counted) == len(array_bytes) else None
 
 
 def _bytes(kind: str, known: Mapping[str, str]) -> int | None:
     """Bytes of numbers, vectors, atomics and arrays of them; None for others."""
     array = re.fullmatch(r"array\s*<(.*),([^,]*?),?\s*>", kind, re.DOTALL)
     if array is not None:
-        one, length = _bytes(array[1].strip(), known), product(array[2], known)
-        return None if one is None or length is None else one * length
-    found = _NUMBERS.fullmatch(kind)
-    if found is None:
+        n_bytes, length = _bytes(array[1].strip(), known), product(array[2], known)
+        return None if n_bytes is None or length is None else n_bytes * length
+    match = _NUMBERS.fullmatch(kind)
+    if match is None:
         return None
-    lanes = int(found[1] or 1)
+    lanes = int(match[1] or 1)
     return (4 if lanes == 3 else lanes) * (2 if "h" in kind or "f16" in kind else 4)
 
 
 def _functions(code: str) -> Iterator[tuple[int, int]]:
     """Begin and end of each function."""
-    for found in re.finditer(r"\bfn\s+\w+", code):
+    for match in re.finditer(r"\bfn\s+\w+", code):
         depth = 0
-        for at in range(found.end(), len(code)):
+        for at in range(match.end(), len(code)):
             depth += {"{": 1, "}": -1}.get(code[at], 0)
             if code[at] == "}" and depth == 0:
-                yield found.start(), at
+                yield match.start(), at
                 break
 
 
@@ -102,7 +102,7 @@ def _check_names(text: str, code: str, names: Sequence[str]) -> None:
         body = code[begin:end]
         for name in names:
             again = re.search(_DECLARED.format(name=re.escape(name)), body)
-            other = next((one for one in names if one != name and any(uses(body, one))), None)
+            other = next((binding for binding in names if binding != name and any(uses(body, binding))), None)
             if again is not None and other is not None:
                 wanted = f"{name} is declared where {other} is used; wanted another name than a binding's"
                 raise TextError(wanted, line_of(text, begin + again.start()))
@@ -114,32 +114,34 @@ _Binding = tuple[int, int, str, str, str]
 
 def _bindings(text: str, code: str) -> list[_Binding]:
     """In the order of their numbers; the last is the struct of the scalars."""
-    made: dict[int, _Binding] = {}
-    for found in _BINDING.finditer(code):
-        places = {what: int(n) for what, n in _NUMBER.findall(found[1])}
-        line = line_of(text, found.start())
-        if places.get("group") != 0 or places.get("binding") in (None, *made):
-            raise TextError(f"{found[4]}: wanted @group(0) and a binding of its own", line)
-        access = "uniform" if found[2] == "uniform" else found[3] or "read"
-        made[places["binding"]] = found.start(), found.end(), access, found[4], found[5]
-    if sorted(made) != list(range(len(made))) or not made:
-        raise TextError(f"wanted bindings 0, 1, ... of group 0, the last the scalars; got {sorted(made)}")
-    return [made[i] for i in range(len(made))]
+    by_number: dict[int, _Binding] = {}
+    for match in _BINDING.finditer(code):
+        places = {what: int(n) for what, n in _NUMBER.findall(match[1])}
+        line = line_of(text, match.start())
+        if places.get("group") != 0 or places.get("binding") in (None, *by_number):
+            raise TextError(f"{match[4]}: wanted @group(0) and a binding of its own", line)
+        access = "uniform" if match[2] == "uniform" else match[3] or "read"
+        by_number[places["binding"]] = match.start(), match.end(), access, match[4], match[5]
+    if sorted(by_number) != list(range(len(by_number))) or not by_number:
+        raise TextError(
+            f"wanted bindings 0, 1, ... of group 0, the last the scalars; got {sorted(by_number)}"
+        )
+    return [by_number[i] for i in range(len(by_number))]
 
 
 def _element(text: str, name: str, kind: str, at: int) -> Type:
-    found = _ELEMENT.fullmatch(kind)
-    if found is None:
+    match = _ELEMENT.fullmatch(kind)
+    if match is None:
         wanted = "wanted an array<...> of f32, i32, u32, f16, or of vectors of two or four of them"
         raise TextError(f"binding {name}: {wanted}; got {kind}", line_of(text, at))
-    return Type(found[1] or found[3] or _KINDS[found[4]], int(found[2] or 1))
+    return Type(match[1] or match[3] or _KINDS[match[4]], int(match[2] or 1))
 
 
 def _fields(text: str, code: str, name: str, at: int) -> tuple[tuple[str, str], ...]:
     struct = re.search(rf"\bstruct\s+{re.escape(name)}\s*\{{([^}}]*)\}}", code)
     if struct is None:
         raise TextError(f"wanted a struct of the scalars in the last binding; got {name}", line_of(text, at))
-    pairs = [one.partition(":") for one in struct[1].split(",") if one.strip()]
+    pairs = [declaration.partition(":") for declaration in struct[1].split(",") if declaration.strip()]
     fields = tuple((field.strip(), kind.strip()) for field, _, kind in pairs)
     for field, kind in fields:
         if kind not in SCALARS:
@@ -158,23 +160,25 @@ def bound_wgsl(
     """
     code = without_comments(text)
     changes: dict[tuple[int, int], str] = {}
-    kept = [one for one in header.buffers if one.name not in shares]
-    for i, one in enumerate(kept):
-        access = "read_write" if one.name in written else "read"
-        kind = code[one.begin : one.end].partition(":")[2]
-        changes[one.begin, one.end] = f"@group(0) @binding({i}) var<storage, {access}> {one.name}:{kind}"
+    kept = [buffer for buffer in header.buffers if buffer.name not in shares]
+    for i, buffer in enumerate(kept):
+        access = "read_write" if buffer.name in written else "read"
+        kind = code[buffer.begin : buffer.end].partition(":")[2]
+        changes[buffer.begin, buffer.end] = (
+            f"@group(0) @binding({i}) var<storage, {access}> {buffer.name}:{kind}"
+        )
     space = "storage, read" if stored else "uniform"
     begin, end = header.params
     declared = code[begin:end].partition(">")[2]
     changes[begin, end] = f"@group(0) @binding({len(kept)}) var<{space}>{declared}"
-    for one in header.buffers:
-        if one.name in shares:
-            changes[one.begin, one.end] = "\n" * code.count("\n", one.begin, one.end)
+    for buffer in header.buffers:
+        if buffer.name in shares:
+            changes[buffer.begin, buffer.end] = "\n" * code.count("\n", buffer.begin, buffer.end)
             for first, last in _functions(code):
-                spans = (use.span() for use in uses(code[first:last], one.name))
-                changes |= {(first + at, first + to): shares[one.name] for at, to in spans}
-    made, last = [], 0
+                spans = (use.span() for use in uses(code[first:last], buffer.name))
+                changes |= {(first + at, first + to): shares[buffer.name] for at, to in spans}
+    parts, last = [], 0
     for (begin, end), other in sorted(changes.items()):
-        made += [text[last:begin], other]
+        parts += [text[last:begin], other]
         last = end
-    return "".join([*made, text[last:]])
+    return "".join([*parts, text[last:]])

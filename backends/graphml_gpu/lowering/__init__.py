@@ -18,11 +18,11 @@ from graphml_gpu.dispatch import Joint, Lowering
 @functools.cache
 def table() -> Mapping[str, Lowering]:
     """Op name -> lowering."""
-    found: dict[str, Lowering] = {}
+    by_op: dict[str, Lowering] = {}
     for value in _values():
         if isinstance(value, Lowering):
-            found.update(dict.fromkeys(value.ops, value))
-    return found
+            by_op.update(dict.fromkeys(value.ops, value))
+    return by_op
 
 
 @functools.cache

@@ -89,7 +89,7 @@ def _by_tiles(
     weight, _, ids = node.inputs
     experts, n, k = bounds(weight.shape)
     pairs, tiles, tile = rows(ids.shape), _most_tiles(node), _TILES["TILE_COLUMNS"]
-    made = [
+    dispatches = [
         Dispatch(
             expert_tiles,
             {"EXPERTS": experts, "TILE": tile, "GROUP": min(256, context.facts.max_group)},
@@ -100,7 +100,7 @@ def _by_tiles(
     ]
     across = -(-n // _TILES["TILE_ROWS"])
     for slab in slabs(weight, context):
-        made.append(
+        dispatches.append(
             Dispatch(
                 MAT_MUL_ID[k % 4 == 0],
                 {**layout(weight), **_TILES, "EVEN": k % 16 == 0},
@@ -109,7 +109,7 @@ def _by_tiles(
                 lambda dims: (across, min(pairs(dims), pairs(dims) // tile + experts + 1), 1),
             )
         )
-    return made
+    return dispatches
 
 
 EXPERTS = Lowering(("linear_id", "mul_mat_id"), _lower, refuses=_refuses, workspace=_workspace)

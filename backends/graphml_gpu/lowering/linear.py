@@ -77,18 +77,18 @@ def _lower_linears(node: Node, context: Context) -> list[Dispatch]:
     leaves = all(bias.op is weight_leaf for bias in biases)
     together = is_few(columns, x, context) and whole and leaves
     most = min(MOST_MATRICES, context.facts.max_bindings - _BINDINGS_BESIDE)
-    made: list[Dispatch] = []
+    dispatches: list[Dispatch] = []
     start = 0
     while start < len(weights):
         count = min(most, len(weights) - start)
         if together and count > 1 and same_table(weights[start : start + count]):
-            made.append(_together(node, context, start, count))
+            dispatches.append(_together(node, context, start, count))
         else:
             count = 1
             bias: Argument = biases[start] if biases else NOTHING
-            made += product(weights[start], x, Part(node, start), context, bias)
+            dispatches += product(weights[start], x, Part(node, start), context, bias)
         start += count
-    return made
+    return dispatches
 
 
 def _together(node: Node, context: Context, start: int, count: int) -> Dispatch:
@@ -147,7 +147,7 @@ def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
     gate_bias, up_bias = biases or (NOTHING, NOTHING)
     glu, columns = text(node.attributes, "glu"), rows(x.shape[:-1])
     shards = list(zip(slabs(gate, context), slabs(up, context), strict=False))
-    alike = all((one.first, one.count) == (other.first, other.count) for one, other in shards)
+    alike = all((shard.first, shard.count) == (other.first, other.count) for shard, other in shards)
     alike = alike and len(slabs(gate, context)) == len(slabs(up, context))
     alike = alike and same_table((gate, up)) and form_of(gate, x, context) == form_of(up, x, context)
     if not is_few(columns, x, context) or not alike:
@@ -164,7 +164,7 @@ def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
             MAT_VEC_GLU[form_of(gate, x, context)],
             constants,
             {
-                "gate": one.argument,
+                "gate": shard.argument,
                 "up": other.argument,
                 **row.buffers,
                 "table": table_of(gate, up),
@@ -172,10 +172,10 @@ def _lower_glu(node: Node, context: Context) -> list[Dispatch]:
                 "up_bias": up_bias,
                 "y": node,
             },
-            {**row.scalars, "n": one.count, "k": k, "columns": columns, "first": one.first, "stride": n},
-            grid(-(-one.count // rows_per_group(way)), columns, way["COLUMNS"]),
+            {**row.scalars, "n": shard.count, "k": k, "columns": columns, "first": shard.first, "stride": n},
+            grid(-(-shard.count // rows_per_group(way)), columns, way["COLUMNS"]),
         )
-        for one, other in shards
+        for shard, other in shards
     ]
 
 

@@ -28,9 +28,9 @@ def _f32(node: Node) -> str | None:
 
 def _refuses_converted(node: Node) -> str | None:
     """Of a norm that is converted; its operands are float32."""
-    made, n = (node.type.parts or (node.type,))[-1].dtype.name, width(node.inputs[0])
-    if made != _CONVERTED:
-        return f"no kernel converts a norm to {made}"
+    output_type, n = (node.type.parts or (node.type,))[-1].dtype.name, width(node.inputs[0])
+    if output_type != _CONVERTED:
+        return f"no kernel converts a norm to {output_type}"
     return f"rows of {n} do not fit in registers" if n > WIDEST else None
 
 
@@ -40,8 +40,8 @@ def _refuses_add_norm(node: Node) -> str | None:
 
 def _lower(node: Node, context: Context) -> list[Dispatch]:
     x, extra = node.inputs[0], node.inputs[1:]
-    n, count, made = width(x), rows(x.shape[:-1]), node.dtype.name
-    share = held(n, context) if made == "f32" else in_registers(n, context)
+    n, count, output_type = width(x), rows(x.shape[:-1]), node.dtype.name
+    share = held(n, context) if output_type == "f32" else in_registers(n, context)
     constants = {
         "KIND": node.op.name.split("_")[0],
         "WEIGHT": len(extra) > 0,
@@ -51,7 +51,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     weight, bias = (extra[i] if len(extra) > i else NOTHING for i in (0, 1))
     return [
         Dispatch(
-            ROW_NORM[made] if share else norm,
+            ROW_NORM[output_type] if share else norm,
             constants,
             {"x": x, "weight": weight, "bias": bias, "out": node},
             {"rows": count, "n": n, "eps": number(node, "eps")},
@@ -62,11 +62,11 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
 
 def _lower_add_norm(node: Node, context: Context) -> list[Dispatch]:
     x, y, weight = node.inputs
-    n, count, made = width(x), rows(x.shape[:-1]), node.type.parts[1].dtype.name
-    share = held(n, context) if made == "f32" else in_registers(n, context)
+    n, count, output_type = width(x), rows(x.shape[:-1]), node.type.parts[1].dtype.name
+    share = held(n, context) if output_type == "f32" else in_registers(n, context)
     return [
         Dispatch(
-            ADD_ROW_NORM[made] if share else add_rms_norm,
+            ADD_ROW_NORM[output_type] if share else add_rms_norm,
             share or for_row(n),
             {"x": x, "y": y, "weight": weight, "total": Part(node, 0), "out": Part(node, 1)},
             {"rows": count, "n": n, "eps": number(node, "eps")},

@@ -195,7 +195,7 @@ def product(
     constants |= rows_of.constants
     buffers = {**rows_of.buffers, "table": table_of(weight), "bias": bias, "residual": residual, "y": y}
     scalars: dict[str, Scalar] = {**rows_of.scalars, "k": k, "columns": columns, "stride": n}
-    made = []
+    dispatches = []
     for slab in slabs(weight, context):
         if few and not glu:
             kernel = MAT_VEC[form_of(weight, x, context)]
@@ -206,7 +206,7 @@ def product(
         else:
             kernel = {**MAT_MUL, **MAT_MUL_INT8}[form_of(weight, x, context)]
             groups = _tiles(slab.count, columns, way)
-        made.append(
+        dispatches.append(
             Dispatch(
                 kernel,
                 {**constants, **way},
@@ -215,7 +215,7 @@ def product(
                 groups,
             )
         )
-    return made
+    return dispatches
 
 
 def _tiles(n: int, columns: Count, way: Mapping[str, Any]) -> Grid:

@@ -29,7 +29,9 @@ def _lower(nodes: Sequence[Node], context: Context) -> list[Dispatch] | None:
         and width(q) == width(k)
         and width(q) % 2 == 0
         and max(bounds(x.shape)[0] for x in (q, k, v)) == bounds(q.shape)[0]
-        and all(one.attributes.get("distinct", False) or bounds(q.shape)[0] == 1 for one in (keys, values))
+        and all(
+            write.attributes.get("distinct", False) or bounds(q.shape)[0] == 1 for write in (keys, values)
+        )
     )
     if not alike or context.facts.max_bindings < 8:
         return None

@@ -63,7 +63,7 @@ def _chunk(node: Node, begin: int, context: Context) -> list[Dispatch]:
     element, load = bound_as(k)
     block, size = integer(node.attributes, "block_size"), integer(node.attributes, "selection_block")
     most, tokens, longest = _most(node), rows(q.shape[:1]), context.largest(positions)
-    keys, found = Workspace(node), Workspace(node, _key_bytes(node))
+    keys, selected = Workspace(node), Workspace(node, _key_bytes(node))
 
     def tokens_here(dims: Dims) -> int:
         return max(0, min(tokens(dims) - begin, _tokens_of_chunk(node)))
@@ -89,7 +89,7 @@ def _chunk(node: Node, begin: int, context: Context) -> list[Dispatch]:
         "begin": begin,
     }  # fmt: skip
     chosen: dict[str, Argument] = {
-        "keys": keys, "positions": positions, "sequences": sequences, "found": found, "out": node
+        "keys": keys, "positions": positions, "sequences": sequences, "found": selected, "out": node
     }  # fmt: skip
     scalars: dict[str, Scalar] = {
         **limits, "n": n, "most": most, "bytes_of_key": 4, "begin": begin * lists

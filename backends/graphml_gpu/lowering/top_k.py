@@ -64,7 +64,7 @@ def _workspace(node: Node) -> int:
 def _lower_long(node: Node, columns: int) -> list[Dispatch]:
     x, k = node.inputs[0], width(node)
     count, n = rows(x.shape[:-1]), width(x)
-    maxima, found = Workspace(node), Workspace(node, _maxima_bytes(node))
+    maxima, candidates = Workspace(node), Workspace(node, _maxima_bytes(node))
     sizes = {"GROUP": 64, "COLUMNS": columns}
 
     def grid(dims: Dims) -> Groups:
@@ -76,7 +76,7 @@ def _lower_long(node: Node, columns: int) -> list[Dispatch]:
         Dispatch(
             top_k_of_columns,
             {"COLUMNS": columns, "MOST": _MOST_OF_COLUMNS},
-            {"x": x, "maxima": maxima, "found": found, "out": node},
+            {"x": x, "maxima": maxima, "found": candidates, "out": node},
             scalars,
             along(count),
         ),

@@ -55,19 +55,23 @@ class DeclaredKernel:
     refuses: Callable[[Node], str | None]
 
 
-def declared_kernel(op: OwnOp, given: OwnKernel, backend: str) -> DeclaredKernel:
+def declared_kernel(op: OwnOp, own_kernel: OwnKernel, backend: str) -> DeclaredKernel:
     """The kernel of an op for a backend; a `BackendError` names what is wrong in its declaration."""
-    return _Declaration(op, given, backend).made()
+    return _Declaration(op, own_kernel, backend).made()
 
 
 class _Declaration:
-    def __init__(self, op: OwnOp, given: OwnKernel, backend: str) -> None:
-        self._op, self._options, self._backend = op, given.options, backend
-        self._function = given.function.python if isinstance(given.function, Kernel) else given.function
-        self._kernel = given.function if isinstance(given.function, Kernel) else None
+    def __init__(self, op: OwnOp, own_kernel: OwnKernel, backend: str) -> None:
+        self._op, self._options, self._backend = op, own_kernel.options, backend
+        self._function = (
+            own_kernel.function.python if isinstance(own_kernel.function, Kernel) else own_kernel.function
+        )
+        self._kernel = own_kernel.function if isinstance(own_kernel.function, Kernel) else None
         self._is_text = isinstance(self._function, str)
         is_function = inspect.isfunction(self._function)
-        self._place = str(place_of(self._function) if is_function else given.source or op.declared.source)
+        self._place = str(
+            place_of(self._function) if is_function else own_kernel.source or op.declared.source
+        )
         if not self._is_text and not is_function:
             self._fail(
                 "wanted a typed function of the language of graphml_gpu.language, or a text of WGSL or"
@@ -103,8 +107,8 @@ class _Declaration:
             self._op,
             self._place,
             kernel,
-            {one.name: one for one in buffers},
-            {one.name: one.kind for one in scalars},
+            {buffer.name: buffer for buffer in buffers},
+            {scalar.name: scalar.kind for scalar in scalars},
             constants,
             group,
             groups,
@@ -118,24 +122,24 @@ class _Declaration:
         except BackendError as error:
             self._fail(error)
         buffers, scalars, constants = [], [], []
-        for one in parameters:
-            kind = one.annotation
-            if one.keyword_only:
-                if one.name in self._op.declared.kinds or one.name == WIDTH:
-                    constants.append(one.name)
-                elif one.name in _SIZES and not (one.has_default and _is_size(one.default)):
-                    self._fail(f"constant {one.name}: wanted the size of the workgroup as its default")
-                elif not one.has_default:
+        for parameter in parameters:
+            kind = parameter.annotation
+            if parameter.keyword_only:
+                if parameter.name in self._op.declared.kinds or parameter.name == WIDTH:
+                    constants.append(parameter.name)
+                elif parameter.name in _SIZES and not (parameter.has_default and _is_size(parameter.default)):
+                    self._fail(f"constant {parameter.name}: wanted the size of the workgroup as its default")
+                elif not parameter.has_default:
                     wanted = ", ".join([*_SIZES, WIDTH, *self._op.declared.kinds])
-                    self._fail(f"constant {one.name}: wanted a default, or one of {wanted}")
+                    self._fail(f"constant {parameter.name}: wanted a default, or one of {wanted}")
             elif isinstance(kind, BufferType):
-                buffers.append(BufferArgument(one.name, kind.access, kind.element, False))
+                buffers.append(BufferArgument(parameter.name, kind.access, kind.element, False))
             elif isinstance(kind, Element) and SCALARS.get(kind.name) == kind:
-                scalars.append(ScalarArgument(one.name, kind.kind))
+                scalars.append(ScalarArgument(parameter.name, kind.kind))
             else:
                 self._fail(
-                    f"argument {one.name}: wanted a type, Read[...] or Write[...] for a buffer, u32, i32 or"
-                    f" f32 for a scalar; got {kind}"
+                    f"argument {parameter.name}: wanted a type, Read[...] or Write[...] for a buffer, u32,"
+                    f" i32 or f32 for a scalar; got {kind}"
                 )
         group = prod(int(value) for name, value in kernel.constants.items() if name in _SIZES)
         return kernel, buffers, scalars, tuple(constants), group
@@ -174,7 +178,7 @@ class _Declaration:
 
     def _names(self, option: str, default: Any) -> tuple[str, ...]:
         names = self._options.get(option, default)
-        if not isinstance(names, tuple | list) or not all(isinstance(one, str) for one in names):
+        if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
             self._fail(
                 f"{option}: wanted the names of its {option}; got {'none' if names is ... else names!r}"
             )
@@ -183,33 +187,33 @@ class _Declaration:
         return tuple(names)
 
     def _check_buffers(self, buffers: Sequence[BufferArgument]) -> None:
-        for one in buffers:
-            if one.name not in self._values:
-                self._fail(f"no value is called {one.name!r}; wanted some of {', '.join(self._values)}")
-            if one.writes != (one.name in self._results):
-                said = "written" if one.writes else "read"
+        for buffer in buffers:
+            if buffer.name not in self._values:
+                self._fail(f"no value is called {buffer.name!r}; wanted some of {', '.join(self._values)}")
+            if buffer.writes != (buffer.name in self._results):
+                said = "written" if buffer.writes else "read"
                 self._fail(
-                    f"{one.name} is {said}; wanted operands that are read, and results that are written"
+                    f"{buffer.name} is {said}; wanted operands that are read, and results that are written"
                 )
-            unfit = [unfit_element(one.element, kind) for kind in self._values[one.name]]
+            unfit = [unfit_element(buffer.element, kind) for kind in self._values[buffer.name]]
             if all(unfit):
-                self._fail(f"{one.name} has elements of {one.element.name}; wanted {unfit[0]}")
-        missing = sorted(self._results - {one.name for one in buffers})
+                self._fail(f"{buffer.name} has elements of {buffer.element.name}; wanted {unfit[0]}")
+        missing = sorted(self._results - {buffer.name for buffer in buffers})
         if missing:
             self._fail(f"it does not write the result {missing[0]}; wanted a binding of that name")
 
     def _check_scalars(self, scalars: Sequence[ScalarArgument]) -> None:
-        for one in scalars:
-            kinds = scalar_kinds(self._op, one.name)
+        for scalar in scalars:
+            kinds = scalar_kinds(self._op, scalar.name)
             if kinds is None:
-                self._fail_scalar(one.name)
+                self._fail_scalar(scalar.name)
             if not kinds:
                 self._fail(
-                    f"the attribute {one.name} is no number, so it is no scalar; a kernel in the language can"
-                    " have it behind `*`"
+                    f"the attribute {scalar.name} is no number, so it is no scalar; a kernel in the language"
+                    " can have it behind `*`"
                 )
-            if one.kind not in kinds:
-                self._fail(f"scalar {one.name} is {one.kind}; wanted {' or '.join(kinds)}")
+            if scalar.kind not in kinds:
+                self._fail(f"scalar {scalar.name} is {scalar.kind}; wanted {' or '.join(kinds)}")
 
     def _fail_scalar(self, name: str) -> NoReturn:
         known = [*size_names(self._op), *self._op.declared.kinds]
@@ -230,10 +234,10 @@ def _quoted(words: Sequence[str]) -> str:
 
 def _samples(op: OwnOp) -> Iterator[tuple[tuple[Type, ...], Type]]:
     """The types of the operands and of the result, of each sample."""
-    for one in op.samples():
-        given = {**op.attributes, **one.attributes}
-        attributes = op.fitted({name: value for name, value in given.items() if value is not None})
-        yield one.inputs, op.infer(one.inputs, attributes)
+    for sample in op.samples():
+        values = {**op.attributes, **sample.attributes}
+        attributes = op.fitted({name: value for name, value in values.items() if value is not None})
+        yield sample.inputs, op.infer(sample.inputs, attributes)
 
 
 def _kind_of_samples(op: OwnOp) -> Type:
@@ -242,8 +246,8 @@ def _kind_of_samples(op: OwnOp) -> Type:
 
 def _types_of_samples(op: OwnOp) -> Mapping[str, list[Type]]:
     """The types that each value has, by name."""
-    found: dict[str, list[Type]] = {}
+    by_name: dict[str, list[Type]] = {}
     for inputs, kind in _samples(op):
-        for name, one in value_types(op, inputs, kind).items():
-            found.setdefault(name, []).append(one)
-    return found
+        for name, value_type in value_types(op, inputs, kind).items():
+            by_name.setdefault(name, []).append(value_type)
+    return by_name

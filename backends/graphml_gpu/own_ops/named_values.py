@@ -49,7 +49,7 @@ def size_names(op: OwnOp) -> list[str]:
         "rows",
         "n",
         "count",
-        *(f"{one}_{what}" for one in op.declared.operands for what in ("rows", "n")),
+        *(f"{operand}_{what}" for operand in op.declared.operands for what in ("rows", "n")),
     ]
 
 

@@ -112,35 +112,35 @@ def _grid(declared: DeclaredKernel, node: Node) -> Grid:
         return along(rows(shape[:-1]))
     if declared.groups == "element":
         return along(rows(shape), declared.group)
-    found = _asked(declared, "groups", node)
-    if isinstance(found, Count) or _is_number_of_groups(found, 1):
-        return along(found)
-    if isinstance(found, Along) or _is_grid(found, 1):
-        grid: Grid = found
+    groups = _asked(declared, "groups", node)
+    if isinstance(groups, Count) or _is_number_of_groups(groups, 1):
+        return along(groups)
+    if isinstance(groups, Along) or _is_grid(groups, 1):
+        grid: Grid = groups
         return grid
-    if not callable(found):
+    if not callable(groups):
         wanted = "a whole number, a Count, a grid of three numbers or a function of a step's dims"
-        raise _wrong(declared, f"groups: wanted {wanted}, none below 1; its function returned {found!r}")
-    return functools.partial(_grid_of_step, declared, found)
+        raise _wrong(declared, f"groups: wanted {wanted}, none below 1; its function returned {groups!r}")
+    return functools.partial(_grid_of_step, declared, groups)
 
 
 def _grid_of_step(declared: DeclaredKernel, asked: Callable[[Dims], Any], dims: Dims) -> Groups:
     """The workgroups of a step, by a function of the author."""
     try:
-        found = asked(dims)
+        grid = asked(dims)
     except Exception as error:
         reason = f"groups: its function of dims raised {type(error).__name__}: {error}; of {dict(dims)}"
         raise _wrong(declared, reason) from error
-    if not _is_grid(found, 0):
+    if not _is_grid(grid, 0):
         reason = "wanted three whole numbers of at least 0; its function of dims returned"
-        raise _wrong(declared, f"groups: {reason} {found!r}, of {dict(dims)}")
-    groups: Groups = found
+        raise _wrong(declared, f"groups: {reason} {grid!r}, of {dict(dims)}")
+    groups: Groups = grid
     return groups
 
 
-def _is_grid(found: Any, least: int) -> bool:
-    is_triple = isinstance(found, tuple) and len(found) == 3
-    return is_triple and all(_is_number_of_groups(n, least) for n in found)
+def _is_grid(groups: Any, least: int) -> bool:
+    is_triple = isinstance(groups, tuple) and len(groups) == 3
+    return is_triple and all(_is_number_of_groups(n, least) for n in groups)
 
 
 def _is_number_of_groups(n: Any, least: int) -> bool:
@@ -167,16 +167,16 @@ def _refuses(declared: DeclaredKernel, node: Node) -> str | None:
 def _reasons(declared: DeclaredKernel, node: Node) -> Iterator[str | None]:
     """Why a kernel cannot run a node."""
     op, types = declared.op, types_of(declared.op, node)
-    written = {name for name, one in declared.buffers.items() if one.writes}
+    written = {name for name, buffer in declared.buffers.items() if buffer.writes}
     if set(result_names(node.type)) != written:
         yield f"the kernel of {op.name} writes {', '.join(sorted(written))}"
         return
-    for name, one in declared.buffers.items():
-        unfit, lanes = unfit_element(one.element, types[name]), one.element.lanes
-        said = f"the kernel of {op.name} has {name} of {one.element.name}"
+    for name, buffer in declared.buffers.items():
+        unfit, lanes = unfit_element(buffer.element, types[name]), buffer.element.lanes
+        said = f"the kernel of {op.name} has {name} of {buffer.element.name}"
         if unfit is not None:
             yield f"{said}; wanted {unfit}"
-        elif one.element.kind in ("f32", "i32") and rows(types[name].shape[-1:]).factor % lanes:
+        elif buffer.element.kind in ("f32", "i32") and rows(types[name].shape[-1:]).factor % lanes:
             yield f"{said}: its rows are no multiple of {lanes}"
     for name, kind in declared.scalars.items():
         if name in op.declared.kinds:

@@ -15,7 +15,7 @@ from graphml_numba.kernel_of import lowerings_of
 @functools.cache
 def table() -> Mapping[str, Lowering]:
     """Op name -> how a node of it is called."""
-    found: dict[str, Lowering] = {}
+    by_op: dict[str, Lowering] = {}
     for entry in pkgutil.iter_modules(__path__, __name__ + "."):
-        found |= lowerings_of(importlib.import_module(entry.name))
-    return found
+        by_op |= lowerings_of(importlib.import_module(entry.name))
+    return by_op

@@ -130,11 +130,11 @@ def _bf16(x: Array, row: Array, numbers: Array) -> None:
 @helper
 def largest_of(x: Array) -> Number:
     """The number of largest magnitude, the first of equals; NaN where there is one."""
-    found = x[0]
+    largest = x[0]
     for i in range(1, x.shape[0]):
-        if found == found and not (abs(x[i]) <= abs(found)):
-            found = x[i]
-    return found + F32(0)  # 0 for -0
+        if largest == largest and not (abs(x[i]) <= abs(largest)):
+            largest = x[i]
+    return largest + F32(0)  # 0 for -0
 
 
 @helper

@@ -57,10 +57,10 @@ def call_delta(node: Node, function: Callable[..., Any]) -> Step:
     for name, value in zip(("k", "v", "beta"), (node.inputs[i] for i in (2, 3, 5)), strict=True):
         tokens, *rest = value.shape
         arrays[name] = as_stored(value, (tokens, n_updates(node.inputs[2].type), *rest[-2:]))
-    given = {"scale": number(node.attributes, "scale"), "grouped": bool(node.attributes["grouped"])}
+    attributes = {"scale": number(node.attributes, "scale"), "grouped": bool(node.attributes["grouped"])}
     rows = joined(node.shape[1:], node.name)
     return array_step(
-        function, {"out": as_stored(node), **arrays}, rows, writes=("out", "state"), attributes=given
+        function, {"out": as_stored(node), **arrays}, rows, writes=("out", "state"), attributes=attributes
     )
 
 
@@ -105,9 +105,9 @@ def call_linear_attention(node: Node, make: Maker) -> Step:
         arrays[name] = as_stored(gates[i] if i < len(gates) else k)
     slope = None if gates else number(node.attributes, "slope")
     kernel = make(fixed(v.shape[1]), slope, len(gates) > 1, bool(node.attributes["before"]))
-    given = {"scale": number(node.attributes, "scale")}
+    attributes = {"scale": number(node.attributes, "scale")}
     rows = joined(node.shape[1:], node.name)
-    return array_step(kernel, arrays, rows, writes=("out", "state"), attributes=given)
+    return array_step(kernel, arrays, rows, writes=("out", "state"), attributes=attributes)
 
 
 @kernel_of("linear_attention", call=call_linear_attention, refuses=lambda node: None)

@@ -44,7 +44,7 @@ def ngram_rows(
 
     Zeros for a token of a sequence that the state does not have.
     """
-    factors = np.array([one & WORD for one in multipliers], U64)
+    factors = np.array([multiplier & WORD for multiplier in multipliers], U64)
     divisors, starts = np.array(sizes, U64), np.array(offsets, np.int64)
     n, each = len(multipliers), len(sizes) // (len(multipliers) - 1)
 

@@ -132,16 +132,16 @@ def span_of(firsts: Array, ends: Array) -> tuple[Number, Number]:
 def call_attention(node: Node, make: Callable[..., Callable[..., Any]]) -> Step:
     """The call of the kernel. Missing lengths, sinks or bias are other arrays, unread."""
     q, k, v, positions, sequences, table, *rest = node.inputs
-    given, is_causal, n_head = node.attributes, causal(node.attributes), fixed(q.shape[1])
+    node_attributes, is_causal, n_head = node.attributes, causal(node.attributes), fixed(q.shape[1])
     bias: Bias
     bias, bias_table = no_bias, ArrayValue(q, (1, 1))
     if node.op.name == "relative_attention":
         weight, rest = rest[0], rest[1:]
-        bias = by_bucket(bounds(weight.shape)[0], integer(given, "max_distance"), is_causal)
+        bias = by_bucket(bounds(weight.shape)[0], integer(node_attributes, "max_distance"), is_causal)
         bias_table = as_stored(weight)
-    elif number(given, "max_bias") > 0:
-        bias = alibi(n_head, number(given, "max_bias"))
-    sinks, lengths = extras([*node.inputs[:6], *rest], given)
+    elif number(node_attributes, "max_bias") > 0:
+        bias = alibi(n_head, number(node_attributes, "max_bias"))
+    sinks, lengths = extras([*node.inputs[:6], *rest], node_attributes)
     arrays = {
         "out": as_stored(node),
         **{name: as_stored(value) for name, value in zip("qkv", (q, k, v), strict=True)},
@@ -153,9 +153,9 @@ def call_attention(node: Node, make: Callable[..., Callable[..., Any]]) -> Step:
         "bias_table": bias_table,
     }
     attributes = {
-        "scale": number(given, "scale"),
-        "softcap": float(given.get("softcap", 0.0)),  # type: ignore[arg-type]
-        **{name: int(given.get(name, 0)) for name in ("block_size", "window", "chunk")},  # type: ignore[arg-type]
+        "scale": number(node_attributes, "scale"),
+        "softcap": float(node_attributes.get("softcap", 0.0)),  # type: ignore[arg-type]
+        **{name: int(node_attributes.get(name, 0)) for name in ("block_size", "window", "chunk")},  # type: ignore[arg-type]
         "is_causal": is_causal,
     }
     kernel = make(row_format(k.dtype.name), row_format(v.dtype.name), bias, sinks is not None)

@@ -46,8 +46,8 @@ def call_select(node: Node, make: Maker) -> Step:
         "weights": as_stored(weights[0]) if weights else ArrayValue(q, (1, 1)),
     }
     rows = joined(node.shape[:2], node.name)
-    given = {name: integer(node.attributes, name) for name in CHOSEN}
-    return array_step(make(row_format(k.dtype.name), bool(weights)), arrays, rows, attributes=given)
+    attributes = {name: integer(node.attributes, name) for name in CHOSEN}
+    return array_step(make(row_format(k.dtype.name), bool(weights)), arrays, rows, attributes=attributes)
 
 
 @kernel_of("select_blocks", call=call_select, refuses=lambda node: cache_type(node.inputs[1]))

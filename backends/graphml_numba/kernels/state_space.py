@@ -105,11 +105,15 @@ def ssm_scan(by_head: bool) -> Callable[..., Any]:
                 own = state[sequences[t], head, :, first - origin : last - origin]
                 if positions[t] == 0:
                     own[:] = F32(0)
-                b_now, c_now, made = b[t, at : at + d_state], c[t, at : at + d_state], sums[: last - first]
-                step_of_head(
-                    own, x[t, first:last], dt[t], a, b_now, c_now, d, head if by_head else first, made
+                b_now, c_now, sums_now = (
+                    b[t, at : at + d_state],
+                    c[t, at : at + d_state],
+                    sums[: last - first],
                 )
-                out[t, first:last] = made
+                step_of_head(
+                    own, x[t, first:last], dt[t], a, b_now, c_now, d, head if by_head else first, sums_now
+                )
+                out[t, first:last] = sums_now
 
     return kernel
 

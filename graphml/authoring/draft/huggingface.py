@@ -72,8 +72,8 @@ class _Reader:
         self._sizes()
         self._rope()
         layered = "attention.layer_norm_epsilon" in self.keys
-        told = self.take("hidden_act", "hidden_activation", "activation_function", "activation")
-        activation = ACTIVATIONS.get(str(told or "silu").lower())
+        activation_name = self.take("hidden_act", "hidden_activation", "activation_function", "activation")
+        activation = ACTIVATIONS.get(str(activation_name or "silu").lower())
         if activation is None:
             self.used -= {"hidden_act", "hidden_activation", "activation_function", "activation"}
         plain = kind.startswith(PLAIN_FEED_FORWARD) and not kind.startswith("phi3")
@@ -192,8 +192,8 @@ class _Reader:
 
     def _rope_parameters(self) -> dict[str, Any]:
         """The rope parameters of layers with full attention."""
-        told = self.take("rope_scaling", "rope_parameters")
-        scaling = dict(told) if isinstance(told, dict) else {}
+        rope = self.take("rope_scaling", "rope_parameters")
+        scaling = dict(rope) if isinstance(rope, dict) else {}
         if not isinstance(scaling.get("full_attention"), dict):
             return scaling
         local = scaling.get("sliding_attention")
@@ -237,8 +237,8 @@ class _Reader:
         if switched_off or not self.keys.get("attention.sliding_window"):
             self.keys.pop("attention.sliding_window", None)
             return False
-        if isinstance(kinds, list) and all(isinstance(one, str) for one in kinds):
-            local = [int("sliding" in one or "local" in one) for one in kinds]
+        if isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds):
+            local = [int("sliding" in kind or "local" in kind) for kind in kinds]
             if not any(local):
                 self.keys.pop("attention.sliding_window", None)
                 return False

@@ -37,13 +37,13 @@ def traits_known(name: str) -> list[Traits]:
 
 @functools.cache  # every draft compares with each of them
 def _traits(architecture: Architecture, name: str) -> tuple[Traits, ...]:
-    found = []
+    traits = []
     for model in architecture.sample(name) if architecture.sample else ():
         try:
-            found.append(traits_of(sample_graph(architecture, model, name)))
+            traits.append(traits_of(sample_graph(architecture, model, name)))
         except (GraphmlError, KeyError):
             continue
-    return tuple(found)
+    return tuple(traits)
 
 
 def nearest(wanted: Traits, preferred: str | None = None) -> tuple[str, list[str]]:
@@ -52,7 +52,7 @@ def nearest(wanted: Traits, preferred: str | None = None) -> tuple[str, list[str
     for name in discovery.architecture_names():
         for traits in traits_known(name):
             apart = differences(wanted, traits)
-            one = (len(apart), name != preferred, name, apart)
-            best = one if best is None else min(best, one)
+            candidate = (len(apart), name != preferred, name, apart)
+            best = candidate if best is None else min(best, candidate)
     assert best is not None, "no architecture is installed"
     return best[2], best[3]

@@ -48,7 +48,7 @@ def standalone(
     ]
     if "_config." in config:
         imports.insert(
-            next((i for i, one in enumerate(imports) if one > "from graphml_models"), 0),
+            next((i for i, line in enumerate(imports) if line > "from graphml_models"), 0),
             "from graphml_models import _config",
         )
     body = [part for part in (config, build, attention, sample) if part]
@@ -221,7 +221,12 @@ def _sample(
         arguments.append("metadata=keys")
     lines.append("    return [")
     lines.append("        transformer(")
-    lines += ["            name,", *[f"            {one}," for one in arguments], "        )", "    ]"]
+    lines += [
+        "            name,",
+        *[f"            {argument}," for argument in arguments],
+        "        )",
+        "    ]",
+    ]
     return "\n".join(lines)
 
 

@@ -42,9 +42,9 @@ class Traits:
     recurrent: bool = False
 
 
-def differences(one: Traits, other: Traits) -> list[str]:
+def differences(mine: Traits, other: Traits) -> list[str]:
     """The names of the traits that differ."""
-    return [field.name for field in fields(Traits) if getattr(one, field.name) != getattr(other, field.name)]
+    return [field.name for field in fields(Traits) if getattr(mine, field.name) != getattr(other, field.name)]
 
 
 def traits_of(graph: Graph) -> Traits:
@@ -90,13 +90,15 @@ def traits_of(graph: Graph) -> Traits:
 
 
 def _gates(node: Node, active: set[str]) -> bool:
-    plain = [one.inputs[0] if one.op.name == "sqr" else one for one in node.inputs]
-    return node.op.name == "mul" and any(one.name in active for one in plain)
+    plain = [source.inputs[0] if source.op.name == "sqr" else source for source in node.inputs]
+    return node.op.name == "mul" and any(source.name in active for source in plain)
 
 
 def _scaled_part(node: Node) -> bool:
     inside = layer_of(node.name) is not None and node.op.name == "add"
-    return inside and any(one.op.name == "scale" and layer_of(one.name) is not None for one in node.inputs)
+    return inside and any(
+        source.op.name == "scale" and layer_of(source.name) is not None for source in node.inputs
+    )
 
 
 def _parallel(graph: Graph) -> bool:
@@ -107,11 +109,11 @@ def _parallel(graph: Graph) -> bool:
             continue
         stack, seen = [node.inputs[1]], set[Node]()
         while stack:
-            one = stack.pop()
-            if one.op.name == "attention":
+            ancestor = stack.pop()
+            if ancestor.op.name == "attention":
                 return False
-            if one not in seen and one.op.family != "leaf":
-                seen.add(one)
-                stack.extend(one.inputs)
+            if ancestor not in seen and ancestor.op.family != "leaf":
+                seen.add(ancestor)
+                stack.extend(ancestor.inputs)
         return True
     return False

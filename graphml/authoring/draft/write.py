@@ -47,30 +47,34 @@ def draft(name: str, like: str | None = None, config: Path | None = None) -> Dra
         )
     if config is None:
         return _after(name, module, like) if like else _plain(name, module)
-    found = read_config(config)
-    called = NAMES.get(found.model_type, found.model_type.replace("_", "-"))
+    read = read_config(config)
+    called = NAMES.get(read.model_type, read.model_type.replace("_", "-"))
     preferred = called if called in discovery.architecture_names() else None
     if like is None:
-        like, apart = nearest(found.traits, preferred)
+        like, apart = nearest(read.traits, preferred)
     else:
         samples = traits_known(discovery.architecture(like).name)
-        apart = min((differences(found.traits, one) for one in samples), key=len, default=["everything"])
-    left = [f"{key} = {_short(value)}" for key, value in found.left]
-    if found.traits.latent or found.traits.recurrent:
-        kind = "latent attention" if found.traits.latent else "a recurrent state"
-        left.append(f"{kind}: see {'deepseek2' if found.traits.latent else 'mamba2'} for how it is written")
+        apart = min(
+            (differences(read.traits, sample_traits) for sample_traits in samples),
+            key=len,
+            default=["everything"],
+        )
+    left = [f"{key} = {_short(value)}" for key, value in read.left]
+    if read.traits.latent or read.traits.recurrent:
+        kind = "latent attention" if read.traits.latent else "a recurrent state"
+        left.append(f"{kind}: see {'deepseek2' if read.traits.latent else 'mamba2'} for how it is written")
     if not apart:
-        return Draft(module, _extension(name, like, found, left, config.name), like, tuple(left))
+        return Draft(module, _extension(name, like, read, left, config.name), like, tuple(left))
     title = (
-        f"{name}: drafted by `graphml new-arch` from {config.name} (model_type {found.model_type or 'none'})."
+        f"{name}: drafted by `graphml new-arch` from {config.name} (model_type {read.model_type or 'none'})."
     )
-    told = [f"Nearest is {like}, which differs in: {', '.join(apart)}."]
-    traits = replace(found.traits, latent=False, recurrent=False)
+    remarks = [f"Nearest is {like}, which differs in: {', '.join(apart)}."]
+    traits = replace(read.traits, latent=False, recurrent=False)
     gate = f"the feed-forward has {'a' if traits.gated else 'no'} gate: config.json does not tell"
-    notes = _notes(told, left, [gate, *found.notes])
+    notes = _notes(remarks, left, [gate, *read.notes])
     return Draft(
         module,
-        standalone(_safe(title), notes, traits, found.keys, found.tied, found.biases),
+        standalone(_safe(title), notes, traits, read.keys, read.tied, read.biases),
         like,
         tuple(left),
     )
@@ -91,11 +95,11 @@ def _plain(name: str, module: str) -> Draft:
     return Draft(module, standalone(title, [], Traits(), PLAIN_KEYS, False, False), "llama", ())
 
 
-def _extension(name: str, like: str, found: HfConfig, left: Sequence[str], source: str) -> str:
-    keys = [f"    {key} = {_short(value)}" for key, value in found.keys.items()]
+def _extension(name: str, like: str, read: HfConfig, left: Sequence[str], source: str) -> str:
+    keys = [f"    {key} = {_short(value)}" for key, value in read.keys.items()]
     title = f"{name}: {like} with other sizes, drafted by `graphml new-arch` from {source}."
     return _like(
-        title, [*_notes([], left, found.notes), "What config.json says, under GGUF's keys:", *keys], like
+        title, [*_notes([], left, read.notes), "What config.json says, under GGUF's keys:", *keys], like
     )
 
 
@@ -104,21 +108,21 @@ def _like(title: str, notes: Sequence[str], like: str) -> str:
     module = f"graphml_models.{like.replace('-', '_').replace('.', '_')}"
     how = "What differs is written here in place of one of these imports; docs/architectures.md shows how."
     doc = ['"""' + _safe(title), "", *map(_safe, notes), *([""] if notes else []), how, '"""']
-    lines = [f"from {module} import {one} as {one}" for one in ("Config", "build", "sample")]
+    lines = [f"from {module} import {public} as {public}" for public in ("Config", "build", "sample")]
     return "\n".join([*doc, "", *lines]) + "\n"
 
 
-def _notes(told: Sequence[str], left: Sequence[str], assumed: Sequence[str]) -> list[str]:
-    lines = [*told]
+def _notes(remarks: Sequence[str], left: Sequence[str], assumed: Sequence[str]) -> list[str]:
+    lines = [*remarks]
     for head, items in (
         ("Assumed, to be checked:", assumed),
         ("In config.json and not in this draft:", left),
     ):
         if items:
             lines += (
-                ["", head, *[f"- {one}" for one in items]]
+                ["", head, *[f"- {line}" for line in items]]
                 if lines
-                else [head, *[f"- {one}" for one in items]]
+                else [head, *[f"- {line}" for line in items]]
             )
     return [_safe(line) for line in lines]
 
@@ -131,4 +135,4 @@ def _short(value: object) -> str:
 def _safe(line: str) -> str:
     """A line that cannot end the docstring around it."""
     kept = line.replace("\\", "/").replace('"""', "'''")
-    return "".join(one if one.isprintable() else "?" for one in kept)[:LONGEST]
+    return "".join(character if character.isprintable() else "?" for character in kept)[:LONGEST]

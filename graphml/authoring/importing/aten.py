@@ -80,9 +80,9 @@ def _topk(a: Arguments) -> tuple[Array, Array]:
 
 
 def _divided(a: Arguments) -> Array:
-    found = np.true_divide(a["self"], a["other"])
+    quotient = np.true_divide(a["self"], a["other"])
     mode = a.get("rounding_mode")
-    return np.floor(found) if mode == "floor" else np.trunc(found) if mode == "trunc" else found
+    return np.floor(quotient) if mode == "floor" else np.trunc(quotient) if mode == "trunc" else quotient
 
 
 def _addmm(a: Arguments) -> Array:
@@ -227,7 +227,7 @@ NUMBERS: Mapping[str, Callable[[Arguments], Any]] = {
         a["self"],
         a.get("n", 1),
         a.get("dim", -1),
-        **{one: a[one] for one in ("prepend", "append") if a.get(one) is not None},
+        **{argument: a[argument] for argument in ("prepend", "append") if a.get(argument) is not None},
     ),
     "softmax": lambda a: softmax(a["self"], a["dim"]),
     "_softmax": lambda a: softmax(a["self"], a["dim"]),

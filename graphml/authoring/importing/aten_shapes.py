@@ -33,16 +33,16 @@ def cast(x: Array, kind: Any) -> Array:
 
 def made(a: Arguments, fill: Any, size: Any) -> Array:
     """A new tensor."""
-    found = np.full(tuple(size), fill)
+    filled = np.full(tuple(size), fill)
     kind = a.get("dtype")
-    return cast(found.astype(FLOAT) if kind is None and not isinstance(fill, bool) else found, kind)
+    return cast(filled.astype(FLOAT) if kind is None and not isinstance(fill, bool) else filled, kind)
 
 
 def like(a: Arguments, fill: Any) -> Array:
     """A new tensor of the shape, and unless it is named the dtype, of another."""
     of = np.asarray(a["self"])
-    found = np.full(of.shape, fill)
-    return cast(found, a["dtype"]) if a.get("dtype") else found.astype(of.dtype)
+    filled = np.full(of.shape, fill)
+    return cast(filled, a["dtype"]) if a.get("dtype") else filled.astype(of.dtype)
 
 
 def sliced(x: Array, dim: int, start: Any, end: Any, step: int = 1) -> Array:
@@ -60,8 +60,8 @@ def expanded(x: Array, size: list[int]) -> Array:
 
 def _arange(a: Arguments) -> Array:
     start, end, step = a.get("start", 0), a["end"], a.get("step", 1)
-    found = np.arange(start, end, step)
-    return cast(found, a.get("dtype"))
+    numbers = np.arange(start, end, step)
+    return cast(numbers, a.get("dtype"))
 
 
 def parts(x: Array, sizes: Any, dim: int) -> tuple[Array, ...]:
@@ -72,14 +72,14 @@ def parts(x: Array, sizes: Any, dim: int) -> tuple[Array, ...]:
 
 
 def _indexed(a: Arguments) -> Array:
-    where = [slice(None) if one is None else np.asarray(one) for one in a["indices"]]
+    where = [slice(None) if index is None else np.asarray(index) for index in a["indices"]]
     return a["self"][tuple(where)]
 
 
 def _squeezed(a: Arguments) -> Array:
     x, dims = a["self"], a.get("dim")
     wanted = range(x.ndim) if dims is None else dims if isinstance(dims, list) else [dims]
-    return np.squeeze(x, tuple(one for one in wanted if x.shape[one] == 1))
+    return np.squeeze(x, tuple(axis for axis in wanted if x.shape[axis] == 1))
 
 
 def _triangle(a: Arguments, function: Callable[..., Array]) -> Array:
@@ -165,7 +165,7 @@ SAME = (
 SHAPES: Mapping[str, Callable[[Arguments], Any]] = {
     **MOVES,
     "sym_size": lambda a: a["self"].shape[a["dim"]],
-    "cat": lambda a: np.concatenate([one for one in a["tensors"] if np.size(one)], a.get("dim", 0)),
+    "cat": lambda a: np.concatenate([tensor for tensor in a["tensors"] if np.size(tensor)], a.get("dim", 0)),
     "stack": lambda a: np.stack(a["tensors"], a.get("dim", 0)),
     "arange": _arange,
     "zeros": lambda a: made(a, 0, a["size"]),
@@ -203,6 +203,6 @@ SIZE_ONLY = (
 
 
 def _scattered(x: Array, dim: int, index: Array, values: Any) -> Array:
-    found = x.copy()
-    np.put_along_axis(found, index, values, dim)
-    return found
+    scattered = x.copy()
+    np.put_along_axis(scattered, index, values, dim)
+    return scattered

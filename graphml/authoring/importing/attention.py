@@ -38,24 +38,24 @@ class _Found:
 
 def attentions(dependence: Dependence) -> list[Recognised]:
     """All attentions of the graph; ArchitectureError for a mixing of tokens that is none that is known."""
-    found = []
+    recognised = []
     for node in dependence.needed:
         if op_name(node) == "scaled_dot_product_attention":
-            one = node.args
-            mask = one.get("attn_mask")
-            query, key, value = (str(one[role]["node"]) for role in ("query", "key", "value"))
+            args = node.args
+            mask = args.get("attn_mask")
+            query, key, value = (str(args[role]["node"]) for role in ("query", "key", "value"))
             masks = (mask["node"],) if mask else ()
             for name in masks:
                 if dependence.on_tokens(name):
                     raise _mask_of_tokens(dependence, name)
-            found.append(
+            recognised.append(
                 _fitted(
-                    dependence, node, _Found(query, key, value, node.name, masks, bool(one.get("is_causal")))
+                    dependence, node, _Found(query, key, value, node.name, masks, bool(args.get("is_causal")))
                 )
             )
         elif op_name(node) in ("softmax", "_softmax") and dependence.is_mixing(node.name):
-            found.append(_fitted(dependence, node, _by_products(dependence, node)))
-    return found
+            recognised.append(_fitted(dependence, node, _by_products(dependence, node)))
+    return recognised
 
 
 def _by_products(dependence: Dependence, at: TracedNode) -> _Found:
@@ -67,7 +67,7 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _Found:
         if name in inside:
             continue
         inside.add(name)
-        stack += [one for one in nodes[name].operands if dependence.is_mixing(one)]
+        stack += [operand for operand in nodes[name].operands if dependence.is_mixing(operand)]
         for user in dependence.users.get(name, ()):
             if dependence.is_mixing(user):
                 stack.append(user)
@@ -77,9 +77,10 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _Found:
         nodes[name]
         for name in nodes
         if name in inside
-        and len([one for one in dependence.token_operands(name) if not dependence.is_mixing(one)]) == 2
+        and len([operand for operand in dependence.token_operands(name) if not dependence.is_mixing(operand)])
+        == 2
     ]
-    joined = next((nodes[one] for one in inside if op_name(nodes[one]) == "cat"), None)
+    joined = next((nodes[inner] for inner in inside if op_name(nodes[inner]) == "cat"), None)
     if joined is not None:
         raise ArchitectureError(
             f"{joined.told}: joins scores of attention with other values, as sinks are: "
@@ -89,62 +90,63 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _Found:
         raise ArchitectureError(
             f"{at.told}: mixes tokens in a way that is no attention that `graphml import` knows"
         )
-    query, key = (one for one in dependence.token_operands(scores[0].name))
-    values = [one for one in dependence.token_operands(lasts[0]) if one not in inside]
+    query, key = (operand for operand in dependence.token_operands(scores[0].name))
+    values = [operand for operand in dependence.token_operands(lasts[0]) if operand not in inside]
     if len(values) != 1:
         raise ArchitectureError(f"{nodes[lasts[0]].told}: wanted attention's weights times one value")
     members = [nodes[name] for name in nodes if name in inside]
     for node in members:
-        others = [one for one in dependence.token_operands(node.name) if one not in inside]
+        others = [operand for operand in dependence.token_operands(node.name) if operand not in inside]
         if set(others) - {query, key, values[0]}:
             raise _mask_of_tokens(dependence, node.name)
     masks = dict.fromkeys(
-        one
+        operand
         for node in members
-        for one in node.operands
-        if dependence.is_positions(one) and sum(isinstance(size, str) for size in nodes[one].shape or ()) > 1
+        for operand in node.operands
+        if dependence.is_positions(operand)
+        and sum(isinstance(size, str) for size in nodes[operand].shape or ()) > 1
     )
     return _Found(query, key, values[0], lasts[0], tuple(masks), False)
 
 
 def _mask_of_tokens(dependence: Dependence, name: str) -> ArchitectureError:
-    told = dependence.description.nodes[name].told
-    return ArchitectureError(f"{told}: attention whose mask or bias depends on values of tokens")
+    line = dependence.description.nodes[name].told
+    return ArchitectureError(f"{line}: attention whose mask or bias depends on values of tokens")
 
 
 class _Runs:
     """Runs an attention on q, k, v [T, head, d]."""
 
-    def __init__(self, dependence: Dependence, found: _Found) -> None:
-        self.dependence, self.found = dependence, found
+    def __init__(self, dependence: Dependence, match: _Found) -> None:
+        self.dependence, self.found = dependence, match
         nodes = dependence.description.nodes
         self.shapes = {
             role: nodes[name].shape or ()
-            for role, name in (("query", found.query), ("key", found.key), ("value", found.value))
+            for role, name in (("query", match.query), ("key", match.key), ("value", match.value))
         }
-        self.last = nodes[found.last].shape or ()
+        self.last = nodes[match.last].shape or ()
 
     def sizes(self, role: str) -> tuple[int, int]:
         """Heads and their width, as this operand has them."""
-        rest = [one for one in self.shapes[role] if isinstance(one, int)]
+        rest = [size for size in self.shapes[role] if isinstance(size, int)]
         while len(rest) > 2 and rest[0] == 1:
             rest = rest[1:]
         if len(rest) == 1:
             rest = [1, *rest]
         if len(rest) != 2:
-            told = f"attention reads a {role} of shape {list(self.shapes[role])}: wanted heads and widths"
-            raise ArchitectureError(f"{self.dependence.description.nodes[self.found.last].told}: {told}")
+            problem = f"attention reads a {role} of shape {list(self.shapes[role])}: wanted heads and widths"
+            raise ArchitectureError(f"{self.dependence.description.nodes[self.found.last].told}: {problem}")
         return rest[0], rest[1]
 
     def __call__(self, q: Array, k: Array, v: Array) -> Array:
         """Out [T, head, d]."""
-        given = {}
+        entries = {}
         for (role, shape), x in zip(self.shapes.items(), (q, k, v), strict=True):
-            axis = next(i for i, one in enumerate(shape) if isinstance(one, str))
-            rest = tuple(one for one in shape if isinstance(one, int))
-            given[getattr(self.found, role)] = np.moveaxis(x.reshape(len(x), *rest), 0, axis)
-        out = run(self.dependence, given, self.found.last, len(q))
-        axis = next(i for i, one in enumerate(self.last) if isinstance(one, str))
+            axis = next(i for i, size in enumerate(shape) if isinstance(size, str))
+            rest = tuple(size for size in shape if isinstance(size, int))
+            entries[getattr(self.found, role)] = np.moveaxis(x.reshape(len(x), *rest), 0, axis)
+        out = run(self.dependence, entries, self.found.last, len(q))
+        axis = next(i for i, size in enumerate(self.last) if isinstance(size, str))
         return np.moveaxis(out.reshape(concrete(self.last, len(q))), axis, 0).reshape(
             len(q), *self.out_sizes()
         )
@@ -154,8 +156,8 @@ class _Runs:
         return self.sizes("query")[0], self.sizes("value")[1]
 
 
-def _fitted(dependence: Dependence, node: TracedNode, found: _Found) -> Recognised:
-    runs = _Runs(dependence, found)
+def _fitted(dependence: Dependence, node: TracedNode, roles: _Found) -> Recognised:
+    runs = _Runs(dependence, roles)
     (heads, width), (kv, _), (_, wide) = (runs.sizes(role) for role in ("query", "key", "value"))
 
     def weights(q: Array, k: Array) -> Array:
@@ -171,7 +173,7 @@ def _fitted(dependence: Dependence, node: TracedNode, found: _Found) -> Recognis
 
     n = min(T, wide)
     zero = weights(np.zeros((n, heads, width)), np.zeros((n, kv, width)))
-    window, chunk = reach(dependence, node, found.masks, found.causal, zero)
+    window, chunk = reach(dependence, node, roles.masks, roles.causal, zero)
     bias = zero - zero[np.arange(n), np.arange(n)][:, None]
     scale = _scale(weights, n, (heads, kv, width), bias)
     cap = _cap(weights, (heads, kv, width), scale)
@@ -192,7 +194,7 @@ def _fitted(dependence: Dependence, node: TracedNode, found: _Found) -> Recognis
     }
     _check(runs, node, numbers, (heads, kv, width, wide))
     return Recognised(
-        "attend", found.last, {"q": found.query, "k": found.key, "v": found.value}, numbers=numbers
+        "attend", roles.last, {"q": roles.query, "k": roles.key, "v": roles.value}, numbers=numbers
     )
 
 
@@ -230,8 +232,8 @@ def _slopes(bias: Array, n: int) -> Array | None:
     first = bias[n - 1, n - 2]
     if not np.all(np.isfinite(first)) or np.max(np.abs(first)) < 1e-9:
         return None
-    found: Array = -first
-    return found
+    slopes: Array = -first
+    return slopes
 
 
 def alibi_slopes(heads: int, max_bias: float) -> Array:

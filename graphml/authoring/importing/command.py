@@ -50,14 +50,14 @@ def import_source(
     description = trace(source, python, trusted)
     folder = path if source.startswith("hf:") else None
     imported = import_description(description, checkpoint(folder))
-    with tempfile.TemporaryDirectory() as made:
-        file = Path(made) / f"{name}.py"
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / f"{name}.py"
         file.write_text(imported.text, encoding="utf-8")
         proof = prove(imported, file, folder)
         if not proof.holds:
             raise ArchitectureError(f"{source}: {_wrong(proof, imported.dependence.description)}")
         if weights is not None:
-            stored = Path(made) / "weights.gguf"
+            stored = Path(directory) / "weights.gguf"
             write_weights(imported, stored, held=checkpoint(folder))
             shutil.copyfile(stored, weights)
     return Done(imported.text, report(imported, proof, source))
@@ -65,11 +65,11 @@ def import_source(
 
 def checkpoint(folder: Path | None) -> dict[str, Callable[[], Array]]:
     """Reads of a folder's tensors by name, float32."""
-    found: dict[str, Callable[[], Array]] = {}
+    tensors: dict[str, Callable[[], Array]] = {}
     for path in sorted(folder.glob("*.safetensors")) if folder else ():
-        for name, one in read_safetensors(FileMap(path)).items():
-            found[name] = lambda path=path, one=one: plain(path, one).numpy().astype(np.float32)  # type: ignore[misc]
-    return found
+        for name, stored in read_safetensors(FileMap(path)).items():
+            tensors[name] = lambda path=path, stored=stored: plain(path, stored).numpy().astype(np.float32)  # type: ignore[misc]
+    return tensors
 
 
 def _wrong(proof: Proof, description: Description) -> str:
@@ -83,6 +83,6 @@ def _wrong(proof: Proof, description: Description) -> str:
     for verdict, _ in proof.verdicts:
         if verdict.first is not None:
             return f"the file that was made disagrees with the traced module in {verdict.first.stage.name}"
-    worst = max(proof.lines, key=lambda one: one.nmse)
-    told = f"{worst.what}, {worst.tokens} tokens: NMSE {worst.nmse:.1e}, above {LIMIT:g}"
-    return f"the file that was made disagrees: {told}"
+    worst = max(proof.lines, key=lambda proof_line: proof_line.nmse)
+    problem = f"{worst.what}, {worst.tokens} tokens: NMSE {worst.nmse:.1e}, above {LIMIT:g}"
+    return f"the file that was made disagrees: {problem}"

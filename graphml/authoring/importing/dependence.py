@@ -43,48 +43,48 @@ class Dependence:
     def token_operands(self, name: str) -> list[str]:
         """The operands that depend on the ids."""
         node = self.description.nodes.get(name)
-        return [one for one in node.operands if self.on_tokens(one)] if node else []
+        return [operand for operand in node.operands if self.on_tokens(operand)] if node else []
 
     def is_mixing(self, name: str) -> bool:
         """Whether the value has a number for each pair of tokens."""
         node = self.description.nodes.get(name)
         return bool(
-            node and self.on_tokens(name) and sum(isinstance(one, str) for one in node.shape or ()) > 1
+            node and self.on_tokens(name) and sum(isinstance(size, str) for size in node.shape or ()) > 1
         )
 
     @cached_property
     def needed(self) -> list[TracedNode]:
         """The nodes that depend on the ids and that the logits need, in order."""
-        found, stack = set(), [self.description.result]
+        needed, stack = set(), [self.description.result]
         while stack:
             name = stack.pop()
-            if name not in found and self.on_tokens(name):
-                found.add(name)
+            if name not in needed and self.on_tokens(name):
+                needed.add(name)
                 stack += self.token_operands(name)
-        return [node for name, node in self.description.nodes.items() if name in found]
+        return [node for name, node in self.description.nodes.items() if name in needed]
 
     @cached_property
     def users(self) -> dict[str, list[str]]:
         """The needed nodes that read each node."""
-        found: dict[str, list[str]] = {}
+        users: dict[str, list[str]] = {}
         for node in self.needed:
-            for one in set(node.operands):
-                found.setdefault(one, []).append(node.name)
-        return found
+            for operand in set(node.operands):
+                users.setdefault(operand, []).append(node.name)
+        return users
 
     @cached_property
     def dominators(self) -> dict[str, str]:
         """The nearest node through which all that a node learns of the ids has passed."""
-        found: dict[str, str] = {}
-        depth = {name: 0 for name, one in self.description.inputs.items() if one.kind == "ids"}
+        dominator: dict[str, str] = {}
+        depth = {name: 0 for name, leaf in self.description.inputs.items() if leaf.kind == "ids"}
         for node in self.needed:
             before = self.token_operands(node.name)
             common = before[0]
-            for one in before[1:]:
-                common = self._common(found, depth, common, one)
-            found[node.name] = common
+            for operand in before[1:]:
+                common = self._common(dominator, depth, common, operand)
+            dominator[node.name] = common
             depth[node.name] = depth[common] + 1
-        return found
+        return dominator
 
     @staticmethod
     def _common(above: dict[str, str], depth: dict[str, int], a: str, b: str) -> str:
@@ -102,13 +102,13 @@ class Dependence:
 
     def between(self, entry: str, last: str) -> list[TracedNode]:
         """The nodes that depend on the ids from `entry`, which is left out, to `last`."""
-        found, stack = set(), [last]
+        between, stack = set(), [last]
         while stack:
             name = stack.pop()
-            if name not in found and name != entry:
-                found.add(name)
+            if name not in between and name != entry:
+                between.add(name)
                 stack += self.token_operands(name)
-        return [self.description.nodes[name] for name in self.description.nodes if name in found]
+        return [self.description.nodes[name] for name in self.description.nodes if name in between]
 
 
 def classed(description: Description) -> Dependence:
@@ -120,12 +120,12 @@ def classed(description: Description) -> Dependence:
         if is_ignored(node):
             kinds[name] = frozenset()
             continue
-        found: set[str] = set()
-        for one in node.operands:
-            found |= kinds[one]
+        classes: set[str] = set()
+        for operand in node.operands:
+            classes |= kinds[operand]
         if op_name(node) in SIZE_ONLY:
-            size = [one for one in node.operands[:1] if kinds[one] & {TOKENS, POSITIONS}]
-            rest = [kinds[one] for one in node.operands[1:]]
-            found = ({POSITIONS} if size else set()).union(*rest)
-        kinds[name] = frozenset(found)
+            size = [operand for operand in node.operands[:1] if kinds[operand] & {TOKENS, POSITIONS}]
+            rest = [kinds[operand] for operand in node.operands[1:]]
+            classes = ({POSITIONS} if size else set()).union(*rest)
+        kinds[name] = frozenset(classes)
     return Dependence(description, kinds)

@@ -82,16 +82,16 @@ class Description:
 
     def parameters_of(self, name: str) -> list[str]:
         """The parameters that a value is computed from."""
-        found: list[str] = []
+        parameters: list[str] = []
         stack = [name]
         while stack:
-            one = stack.pop()
-            leaf = self.inputs.get(one)
+            operand = stack.pop()
+            leaf = self.inputs.get(operand)
             if leaf is None:
-                stack += self.nodes[one].operands
-            elif leaf.kind == "parameter" and one not in found:
-                found.append(one)
-        return found
+                stack += self.nodes[operand].operands
+            elif leaf.kind == "parameter" and operand not in parameters:
+                parameters.append(operand)
+        return parameters
 
 
 def _operands(value: Any) -> Iterator[str]:
@@ -99,47 +99,47 @@ def _operands(value: Any) -> Iterator[str]:
         if "node" in value:
             yield str(value["node"])
         elif "number" not in value and "text" not in value:
-            for one in value.values():
-                yield from _operands(one)
+            for inner in value.values():
+                yield from _operands(inner)
     elif isinstance(value, list):
-        for one in value:
-            yield from _operands(one)
+        for inner in value:
+            yield from _operands(inner)
 
 
 def read_description(folder: Path) -> Description:
     """Read a folder that the tracer wrote; ArchitectureError if it is damaged or of another version."""
     path = folder / "description.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
         with np.load(folder / "values.npz", allow_pickle=False) as held:
             values = {name: held[name] for name in held.files}
-        if found["format"] != FORMAT or len(found["nodes"]) > MOST_NODES:
-            raise ValueError(f"wanted format {FORMAT}; got {str(found['format'])[:40]!r}")
-        return _built(found, values)
+        if document["format"] != FORMAT or len(document["nodes"]) > MOST_NODES:
+            raise ValueError(f"wanted format {FORMAT}; got {str(document['format'])[:40]!r}")
+        return _built(document, values)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArchitectureError(f"{path}: the description cannot be read: {error}") from None
 
 
-def _built(found: Mapping[str, Any], values: dict[str, Array]) -> Description:
+def _built(document: Mapping[str, Any], values: dict[str, Array]) -> Description:
     nodes = {
-        one["name"]: TracedNode(
-            one["name"],
-            one["op"],
-            one["args"],
-            None if one.get("shape") is None else tuple(one["shape"]),
-            one.get("dtype", ""),
-            one["path"],
-            one["kind"],
-            one["line"],
+        node["name"]: TracedNode(
+            node["name"],
+            node["op"],
+            node["args"],
+            None if node.get("shape") is None else tuple(node["shape"]),
+            node.get("dtype", ""),
+            node["path"],
+            node["kind"],
+            node["line"],
         )
-        for one in found["nodes"]
+        for node in document["nodes"]
     }
     inputs = {
-        name: TracedInput(one["kind"], one.get("name", ""), tuple(one.get("shape", ())))
-        for name, one in found["inputs"].items()
+        name: TracedInput(leaf["kind"], leaf.get("name", ""), tuple(leaf.get("shape", ())))
+        for name, leaf in document["inputs"].items()
     }
-    _check(nodes, inputs, found["result"])
-    nodes = _merged(nodes, found["result"])
+    _check(nodes, inputs, document["result"])
+    nodes = _merged(nodes, document["result"])
     sizes = sorted(
         int(name.split(".")[1]) for name in values if name.startswith("sample.") and name.endswith("ids")
     )
@@ -148,17 +148,17 @@ def _built(found: Mapping[str, Any], values: dict[str, Array]) -> Description:
         for size in sizes
     )
     return Description(
-        found["by"],
-        found["source"],
-        found["class"],
-        found["config"],
-        int(found["length"]),
+        document["by"],
+        document["source"],
+        document["class"],
+        document["config"],
+        int(document["length"]),
         inputs,
         nodes,
-        found["result"],
+        document["result"],
         values,
         samples,
-        {int(size): str(told) for size, told in found.get("other_lengths", {}).items()},
+        {int(size): str(text) for size, text in document.get("other_lengths", {}).items()},
     )
 
 
@@ -166,7 +166,7 @@ def _check(nodes: Mapping[str, TracedNode], inputs: Mapping[str, TracedInput], r
     """Nodes may only read what is before them."""
     known = set(inputs)
     for node in nodes.values():
-        unknown = [one for one in node.operands if one not in known]
+        unknown = [operand for operand in node.operands if operand not in known]
         if unknown:
             raise ValueError(f"node {node.name!r} reads {unknown[0]!r}, which is not before it")
         known.add(node.name)
@@ -193,5 +193,5 @@ def _renamed(value: Any, same: Mapping[str, str]) -> Any:
     if isinstance(value, Mapping):
         if "node" in value:
             return {"node": same.get(value["node"], value["node"])}
-        return {key: _renamed(one, same) for key, one in value.items()}
-    return [_renamed(one, same) for one in value] if isinstance(value, list) else value
+        return {key: _renamed(inner, same) for key, inner in value.items()}
+    return [_renamed(inner, same) for inner in value] if isinstance(value, list) else value

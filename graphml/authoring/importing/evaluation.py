@@ -66,34 +66,34 @@ def is_ignored(node: TracedNode) -> bool:
 
 def random_parameter(of: TracedInput) -> Array:
     """Float64 numbers that depend on the name alone, read-only: matrices keep sizes, vectors are about 1."""
-    made = _kept_random if math.prod(of.shape) <= KEPT_NUMBERS else _random
-    return made(of.name, tuple(of.shape))
+    generator = _kept_random if math.prod(of.shape) <= KEPT_NUMBERS else _random
+    return generator(of.name, tuple(of.shape))
 
 
 def _random(name: str, shape: tuple[int, ...]) -> Array:
     numbers = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape)
-    found: Array = 1.0 + 0.3 * numbers if len(shape) < 2 else numbers / shape[-1] ** 0.5
-    found.setflags(write=False)
-    return found
+    parameter: Array = 1.0 + 0.3 * numbers if len(shape) < 2 else numbers / shape[-1] ** 0.5
+    parameter.setflags(write=False)
+    return parameter
 
 
 _kept_random = lru_cache(maxsize=128)(_random)  # an import evaluates parts of a module hundreds of times
 
 
 class Evaluator:
-    """Values of nodes. given: values by name, which replace what computes them; parameters: their values."""
+    """Values of nodes. values: by name, which replace what computes them; parameters: their values."""
 
     def __init__(
-        self, description: Description, given: Mapping[str, Any], parameters: Parameters = random_parameter
+        self, description: Description, values: Mapping[str, Any], parameters: Parameters = random_parameter
     ) -> None:
         self.description = description
         self.parameters = parameters
-        self.held: dict[str, Any] = dict(given)
+        self.held: dict[str, Any] = dict(values)
 
     def value(self, name: str) -> Any:
         """The value of a node or an input; whatever it needs is computed first."""
-        for one in _needed(self.description, [name], self.held):
-            self.held[one] = self._computed(one)
+        for needed in _needed(self.description, [name], self.held):
+            self.held[needed] = self._computed(needed)
         return self.held[name]
 
     def _computed(self, name: str) -> Any:
@@ -109,7 +109,7 @@ class Evaluator:
     def _op(self, node: TracedNode) -> Any:
         if is_ignored(node):
             return None
-        name, a = op_name(node), {key: self._argument(one) for key, one in node.args.items()}
+        name, a = op_name(node), {key: self._argument(argument) for key, argument in node.args.items()}
         try:
             if name in PYTHON:
                 return PYTHON[name](*a.values())
@@ -125,7 +125,7 @@ class Evaluator:
             if "node" in value:
                 return self.held[value["node"]]
             return float(value["number"]) if "number" in value else value
-        return [self._argument(one) for one in value] if isinstance(value, list) else value
+        return [self._argument(argument) for argument in value] if isinstance(value, list) else value
 
 
 def _double(x: Array) -> Array:
@@ -134,15 +134,15 @@ def _double(x: Array) -> Array:
 
 def _needed(description: Description, wanted: Iterable[str], held: Mapping[str, Any]) -> list[str]:
     """What must be computed for these, in order."""
-    found: set[str] = set()
-    stack = [one for one in wanted if one not in held]
+    needed: set[str] = set()
+    stack = [wanted_name for wanted_name in wanted if wanted_name not in held]
     while stack:
         name = stack.pop()
-        if name in found:
+        if name in needed:
             continue
-        found.add(name)
+        needed.add(name)
         node = description.nodes.get(name)
         if node is not None:
-            stack += [one for one in node.operands if one not in held and one not in found]
-    leaves = [name for name in description.inputs if name in found]
-    return leaves + [name for name in description.nodes if name in found]
+            stack += [operand for operand in node.operands if operand not in held and operand not in needed]
+    leaves = [name for name in description.inputs if name in needed]
+    return leaves + [name for name in description.nodes if name in needed]

@@ -77,13 +77,13 @@ class View:
         elements = np.moveaxis(self.codes % self.of.size, axis, 0)
         if not np.array_equal(elements, np.broadcast_to(elements[:1], elements.shape)):
             raise ValueError("it takes other elements of each token")
-        found: Codes = elements[0]
-        return found
+        codes: Codes = elements[0]
+        return codes
 
 
 def whole(of: Expression, shape: tuple[int, ...], axis: int) -> View:
     """The expression itself as a value of a shape whose dimension `axis` is that of the tokens."""
-    rest = tuple(one for i, one in enumerate(shape) if i != axis)
+    rest = tuple(size for i, size in enumerate(shape) if i != axis)
     elements = np.arange(of.size).reshape(rest)
     tokens = np.arange(T).reshape([T if i == axis else 1 for i in range(len(shape))])
     return View(of, tokens * of.size + np.expand_dims(elements, axis))

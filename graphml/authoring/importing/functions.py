@@ -26,130 +26,132 @@ class Part:
 
 def parts(layer: Sequence[Expression], named: Named) -> list[Part]:
     """Attention and the feed-forward of a layer, where they have one way in."""
-    found = []
+    listed = []
     for name, ends, firsts in (
         ("attention", ("attn_output",), ("attn_q", "attn_k", "attn_v")),
         ("feed_forward", ("ffn_down",), ("ffn_gate", "ffn_up")),
     ):
-        last = next((one for one in layer if named.get(id(one)) in ends), None)
-        entries = {id(one.inputs[0]): one.inputs[0] for one in layer if named.get(id(one)) in firsts}
+        last = next((expr for expr in layer if named.get(id(expr)) in ends), None)
+        entries = {id(expr.inputs[0]): expr.inputs[0] for expr in layer if named.get(id(expr)) in firsts}
         if last is None or len(entries) != 1:
             continue
         entry = next(iter(entries.values()))
         inside = _between(layer, entry, last)
-        outside = {id(each) for one in inside for each in one.inputs} - {id(one) for one in inside}
+        outside = {id(each) for expr in inside for each in expr.inputs} - {id(expr) for expr in inside}
         leaks = [
-            one for one in inside if one is not last and any(each not in inside for each in users(one, layer))
+            expr
+            for expr in inside
+            if expr is not last and any(each not in inside for each in users(expr, layer))
         ]
         if outside == {id(entry)} and not leaks:
-            found.append(Part(name, entry, last, inside))
-    return found
+            listed.append(Part(name, entry, last, inside))
+    return listed
 
 
 def _between(layer: Sequence[Expression], entry: Expression, last: Expression) -> list[Expression]:
     wanted, stack = set(), [last]
-    known = {id(one) for one in layer}
+    known = {id(expr) for expr in layer}
     while stack:
-        one = stack.pop()
-        if one is entry or id(one) in wanted or id(one) not in known:
+        expr = stack.pop()
+        if expr is entry or id(expr) in wanted or id(expr) not in known:
             continue
-        wanted.add(id(one))
-        stack += one.inputs
-    return [one for one in layer if id(one) in wanted]
+        wanted.add(id(expr))
+        stack += expr.inputs
+    return [expr for expr in layer if id(expr) in wanted]
 
 
 def part_lines(part: Part, named: Named, numbers: Numbers) -> list[str]:
     """The lines of a part's function; its argument is x_TD."""
     body = Body(named, numbers, "layer", part.inside)
     body.held["x_TD"] = part.entry
-    for one in part.inside:
-        if one is part.last:
+    for expr in part.inside:
+        if expr is part.last:
             continue
-        variable = _variable(one, part.inside, named)
+        variable = _variable(expr, part.inside, named)
         if variable:
-            body.assign(variable, one)
-    attend = next((one for one in part.inside if one.op == "attend"), None)
+            body.assign(variable, expr)
+    attend = next((expr for expr in part.inside if expr.op == "attend"), None)
     if attend is not None and len(body.text(part.last)) > WIDE:
         body.assign("y_TD", attend)
     return [*body.lines, f"return {body.text(part.last)}"]
 
 
-def _variable(one: Expression, inside: Sequence[Expression], named: Named) -> str:
+def _variable(expr: Expression, inside: Sequence[Expression], named: Named) -> str:
     """The variable of a value that gets one: heads, gate and up, what several read."""
-    for attend in users(one, inside):
+    for attend in users(expr, inside):
         if attend.op == "attend":
-            role = "qkv"[attend.inputs.index(one)]
+            role = "qkv"[attend.inputs.index(expr)]
             return f"{role}_T{'N' if role == 'q' else 'K'}H"
-    if one.inputs and named.get(id(one.inputs[0])) == "ffn_gate" and one.op in ACTIVATIONS:
+    if expr.inputs and named.get(id(expr.inputs[0])) == "ffn_gate" and expr.op in ACTIVATIONS:
         return "gate_TF"
     if (
-        len(users(one, inside)) > 1
-        or one.op == "where"
-        or sum(one is each for user in users(one, inside) for each in user.inputs) > 1
+        len(users(expr, inside)) > 1
+        or expr.op == "where"
+        or sum(expr is each for user in users(expr, inside) for each in user.inputs) > 1
     ):
-        return "h_T" + ("NH" if len(one.shape) > 1 else "F")
+        return "h_T" + ("NH" if len(expr.shape) > 1 else "F")
     return ""
 
 
 def loop_lines(
-    found: Layered,
+    model: Layered,
     number: int,
     named: Named,
     numbers: Numbers,
-    made: Sequence[Part],
+    layer_parts: Sequence[Part],
     calls_of: Mapping[str, str],
 ) -> list[str]:
     """The lines within the loop for a layer; the residual stream is x_TD before and after.
 
     calls_of: the text of each part's call, with {} for its entry.
     """
-    layer = found.layers[number]
-    inside = {id(one) for part in made for one in part.inside}
-    calls = {id(part.last): (calls_of[part.name], part.entry) for part in made}
-    body = Body(named, numbers, "layer", [one for one in layer if id(one) not in inside], calls)
-    body.held["x_TD"] = found.entering(number)
+    layer = model.layers[number]
+    inside = {id(expr) for part in layer_parts for expr in part.inside}
+    calls = {id(part.last): (calls_of[part.name], part.entry) for part in layer_parts}
+    body = Body(named, numbers, "layer", [expr for expr in layer if id(expr) not in inside], calls)
+    body.held["x_TD"] = model.entering(number)
     last = layer[-1]
-    for one in layer:
-        if id(one) in inside and id(one) not in calls:
+    for expr in layer:
+        if id(expr) in inside and id(expr) not in calls:
             continue
-        variable = _loop_variable(one, layer, named, last, calls)
+        variable = _loop_variable(expr, layer, named, last, calls)
         if variable:
-            body.assign(variable, one)
+            body.assign(variable, expr)
     return body.lines
 
 
 def _loop_variable(
-    one: Expression, layer: Sequence[Expression], named: Named, last: Expression, calls: Mapping[int, object]
+    expr: Expression, layer: Sequence[Expression], named: Named, last: Expression, calls: Mapping[int, object]
 ) -> str:
-    if one is last or (one.op == "add" and len(one.inputs) == 2 and len(users(one, layer)) > 1):
+    if expr is last or (expr.op == "add" and len(expr.inputs) == 2 and len(users(expr, layer)) > 1):
         return "x_TD"
-    readers = users(one, layer)
+    readers = users(expr, layer)
     added = readers[0].inputs if len(readers) == 1 and readers[0].op == "add" else ()
-    if id(one) in calls and len(added) == 2 and sum(id(each) in calls for each in added) == 1:
+    if id(expr) in calls and len(added) == 2 and sum(id(each) in calls for each in added) == 1:
         return ""  # within the sum with the residual stream
-    if id(one) in calls or named.get(id(one)) == "experts":
-        return "a_TD" if named.get(id(one)) == "attn_output" else "h_TD"
-    if one.op in ("rms_norm", "layer_norm"):
-        return "a_TD" if named.get(id(one)) == "post_attention_norm" else "h_TD"
-    return "h_TD" if len(users(one, layer)) > 1 or one.op == "where" else ""
+    if id(expr) in calls or named.get(id(expr)) == "experts":
+        return "a_TD" if named.get(id(expr)) == "attn_output" else "h_TD"
+    if expr.op in ("rms_norm", "layer_norm"):
+        return "a_TD" if named.get(id(expr)) == "post_attention_norm" else "h_TD"
+    return "h_TD" if len(users(expr, layer)) > 1 or expr.op == "where" else ""
 
 
-def before_lines(found: Layered, named: Named, numbers: Numbers) -> list[str]:
+def before_lines(model: Layered, named: Named, numbers: Numbers) -> list[str]:
     """The lines before the loop."""
-    body = Body(named, numbers, "weights", found.before)
-    body.assign("x_TD", found.stream)
+    body = Body(named, numbers, "weights", model.before)
+    body.assign("x_TD", model.stream)
     return body.lines
 
 
-def after_lines(found: Layered, named: Named, numbers: Numbers) -> list[str]:
+def after_lines(model: Layered, named: Named, numbers: Numbers) -> list[str]:
     """The lines after the loop, the last of which returns the logits."""
-    body = Body(named, numbers, "weights", found.after)
-    body.held["x_TD"] = found.leaving(-1)
-    for one in found.after:
+    body = Body(named, numbers, "weights", model.after)
+    body.held["x_TD"] = model.leaving(-1)
+    for expr in model.after:
         if (
-            one is not found.result
-            and one.op in ("rms_norm", "layer_norm")
-            and len(users(one, found.after)) > 1
+            expr is not model.result
+            and expr.op in ("rms_norm", "layer_norm")
+            and len(users(expr, model.after)) > 1
         ):
-            body.assign("x_TD", one)
-    return [*body.lines, f"return {body.text(found.result)}"]
+            body.assign("x_TD", expr)
+    return [*body.lines, f"return {body.text(model.result)}"]

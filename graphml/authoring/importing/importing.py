@@ -51,21 +51,21 @@ class Imported:
     @property
     def made_by_expression(self) -> list[Expression]:
         """The expressions of the first layer of each kind, and those outside the layers."""
-        kinds = [one for number in self.layers.firsts for one in self.layers.layers[number]]
+        kinds = [expr for number in self.layers.firsts for expr in self.layers.layers[number]]
         everything = [*self.layers.before, *kinds, *self.layers.after]
-        return [one for one in everything if id(one) in self.made_by]
+        return [expr for expr in everything if id(expr) in self.made_by]
 
     @property
     def tied(self) -> bool:
         """Whether logits are products with the embedding."""
-        used = {one.name: one.parameter for one in self.tensors if one.change != COMPUTED}
+        used = {place.name: place.parameter for place in self.tensors if place.change != COMPUTED}
         return used.get("output.weight", "") == used.get("token_embd.weight")
 
 
-def _own_ops(found: Mapping[str, Recognised]) -> str:
+def _own_ops(recognised_ops: Mapping[str, Recognised]) -> str:
     """What the file needs besides: where its ops of one's own are declared."""
     lines = []
-    for name in dict.fromkeys(one.op for one in found.values()):
+    for name in dict.fromkeys(match.op for match in recognised_ops.values()):
         op = own_op(name)
         if isinstance(op, OwnOp):
             file = PurePath(op.declared.source.file).name
@@ -77,10 +77,10 @@ def import_description(description: Description, held: Mapping[str, Callable[[],
     """The file of a traced module. held: the checkpoint's tensors by name; none for a plain module."""
     dependence = classed(description)
     check_lengths(dependence)
-    found = recognised(dependence)
-    walk = Walk(dependence, found)
+    recognised_nodes = recognised(dependence)
+    walk = Walk(dependence, recognised_nodes)
     layers = layered(walk.result())
-    if not any(one.op == "attend" for layer in layers.layers for one in layer):
+    if not any(expr.op == "attend" for layer in layers.layers for expr in layer):
         raise ArchitectureError("no layer has attention: `graphml import` knows no recurrent models")
     named = names(layers, description)
     tensors = places(dependence, layers, named)
@@ -90,14 +90,16 @@ def import_description(description: Description, held: Mapping[str, Callable[[],
     if description.config:
         check_all_used(dependence, tensors)
         check_rope(writer)
-        parameters = [one.name for one in description.inputs.values() if one.kind == "parameter"]
+        parameters = [leaf.name for leaf in description.inputs.values() if leaf.kind == "parameter"]
         stored = stored_as(parameters, description.values, held)
         body.insert(0, mapping(writer, tensors, stored, list(held)))
-    title = f"{description.model_class}, imported by `graphml import`.\n\n{LEGEND}{_own_ops(found)}"
+    title = (
+        f"{description.model_class}, imported by `graphml import`.\n\n{LEGEND}{_own_ops(recognised_nodes)}"
+    )
     kind = str(description.config.get("model_type", "imported")).replace("_", "-")
-    text = document(title, writer.imports, [one for one in body if one])
+    text = document(title, writer.imports, [block for block in body if block])
     keys, factors = traced_keys(writer), rope_factors(writer)
     made_by, last = walk.made_by, layers.leaving(-1)
     return Imported(
-        text, kind, dependence, found, layers, named, tuple(tensors), keys, factors, made_by, last
+        text, kind, dependence, recognised_nodes, layers, named, tuple(tensors), keys, factors, made_by, last
     )

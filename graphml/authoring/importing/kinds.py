@@ -28,26 +28,26 @@ class Kinds:
     def lines(self, bodies: Sequence[Lines]) -> Lines:
         """The lines of the loop, where those of each kind are given; what is common stands once."""
         anchors = reduce(_common, bodies)
-        parts = [_split(one, anchors) for one in bodies]
-        found: Lines = []
+        parts = [_split(body, anchors) for body in bodies]
+        merged: Lines = []
         for i in range(len(anchors) + 1):
-            found += self._branches([one[i] for one in parts])
-            found += anchors[i : i + 1]
-        return found
+            merged += self._branches([part[i] for part in parts])
+            merged += anchors[i : i + 1]
+        return merged
 
     def _branches(self, bodies: Sequence[tuple[str, ...]]) -> Lines:
         """The lines that differ, those of each kind given, under their conditions."""
         texts = sorted(dict.fromkeys(bodies), key=lambda text: not text)
         if len(texts) == 1:
             return list(texts[0])
-        found, left = [], list(range(len(texts)))
-        of_kind = [texts.index(one) for one in bodies]
+        branches, left = [], list(range(len(texts)))
+        of_kind = [texts.index(body) for body in bodies]
         for i, text in enumerate(texts):
             left.remove(i)
-            told = f"{'elif' if i else 'if'} {self._condition(of_kind, i, left)}:" if left else "else:"
+            branch = f"{'elif' if i else 'if'} {self._condition(of_kind, i, left)}:" if left else "else:"
             if text:
-                found += [told, *(f"    {line}" for line in text)]
-        return found
+                branches += [branch, *(f"    {line}" for line in text)]
+        return branches
 
     def _condition(self, of_kind: Sequence[int], this: int, others: Sequence[int]) -> str:
         """What is true in the layers with this text and false in those of the others."""
@@ -59,20 +59,22 @@ class Kinds:
             return f'not layer.get("{stem}")'
         is_this = [of_kind[kind] == this for kind in self.of]
         matters = [of_kind[kind] == this or of_kind[kind] in others for kind in self.of]
-        told = [
-            (bool(w), one) for w, one, counts in zip(self.windows, is_this, matters, strict=True) if counts
+        wanted = [
+            (bool(w), matches)
+            for w, matches, counts in zip(self.windows, is_this, matters, strict=True)
+            if counts
         ]
-        if all(a == b for a, b in told):
+        if all(a == b for a, b in wanted):
             return "config.windows[layer.index]"
-        if all(a != b for a, b in told):
+        if all(a != b for a, b in wanted):
             return "not config.windows[layer.index]"
         return self._listed(is_this)
 
     def _listed(self, is_this: Sequence[bool]) -> str:
         """A field of the configuration with a number for each layer, 1 where the condition holds."""
         values = list(map(int, is_this))
-        for name, given in self.fields.config.items():
-            words = _words(given, values)
+        for name, listed in self.fields.config.items():
+            words = _words(listed, values)
             if words is not None:
                 texts = ", ".join(f"{word!r}: {bool(value)}" for word, value in words.items())
                 source = f'config.layered("{name}", {{{texts}}}, config.size("block_count")) or []'
@@ -80,7 +82,7 @@ class Kinds:
         source = repr(list(map(bool, values)))
         step = next((i for i in range(2, len(values)) if _repeats(values, i)), 0)
         if step and len(values) >= 2 * step:
-            parts = [f"i % {step} == {i}" for i, one in enumerate(values[:step]) if one]
+            parts = [f"i % {step} == {i}" for i, holds in enumerate(values[:step]) if holds]
             source = f'[{" or ".join(parts)} for i in range(config.size("block_count"))]'
         return f"{self._field('layer_kinds', values, source)}[layer.index]"
 
@@ -89,8 +91,8 @@ class Kinds:
         while self.fields.values.get(key, values) != values:
             key, i = f"{name}_{i}", i + 1
         read = f'_config.by_layer(keys, "{key}", known.n_layer)'
-        given = list(map(bool, values))
-        return self.fields.add(key, "tuple[int, ...]", read, key, source.replace("'", '"'), given)
+        flags = list(map(bool, values))
+        return self.fields.add(key, "tuple[int, ...]", read, key, source.replace("'", '"'), flags)
 
 
 def _plainest(stem: str) -> tuple[bool, bool, str]:
@@ -111,23 +113,23 @@ def _common(a: Sequence[str], b: Sequence[str]) -> Lines:
 
 def _split(lines: Sequence[str], anchors: Sequence[str]) -> list[tuple[str, ...]]:
     """The lines before, between and after the anchors."""
-    found, start = [], 0
+    parts, start = [], 0
     for anchor in anchors:
         at = list(lines).index(anchor, start)
-        found.append(tuple(lines[start:at]))
+        parts.append(tuple(lines[start:at]))
         start = at + 1
-    return [*found, tuple(lines[start:])]
+    return [*parts, tuple(lines[start:])]
 
 
-def _words(given: Any, values: Sequence[int]) -> Mapping[Any, int] | None:
+def _words(listed: Any, values: Sequence[int]) -> Mapping[Any, int] | None:
     """What each word of a list in config.json stands for; None if the list does not say it."""
-    if not isinstance(given, list) or len(given) != len(values):
+    if not isinstance(listed, list) or len(listed) != len(values):
         return None
-    if not all(isinstance(one, str | int) for one in given):
+    if not all(isinstance(value, str | int) for value in listed):
         return None
-    found = dict(zip(given, values, strict=True))
-    return found if [found[one] for one in given] == list(values) else None
+    by_value = dict(zip(listed, values, strict=True))
+    return by_value if [by_value[value] for value in listed] == list(values) else None
 
 
 def _repeats(values: Sequence[int], step: int) -> bool:
-    return all(one == values[i % step] for i, one in enumerate(values))
+    return all(value == values[i % step] for i, value in enumerate(values))

@@ -52,65 +52,65 @@ class Layered:
 
 def in_order(result: Expression) -> list[Expression]:
     """All expressions, operands first."""
-    found: list[Expression] = []
+    ordered: list[Expression] = []
     seen: set[int] = set()
     stack: list[tuple[Expression, bool]] = [(result, False)]
     while stack:
-        one, done = stack.pop()
+        expr, done = stack.pop()
         if done:
-            found.append(one)
-        elif id(one) not in seen:
-            seen.add(id(one))
-            stack.append((one, True))
-            stack += [(each, False) for each in reversed(one.inputs)]
-    return found
+            ordered.append(expr)
+        elif id(expr) not in seen:
+            seen.add(id(expr))
+            stack.append((expr, True))
+            stack += [(each, False) for each in reversed(expr.inputs)]
+    return ordered
 
 
-def layer_of(one: Expression) -> int | None:
+def layer_of(expr: Expression) -> int | None:
     """The first number in the path of its module."""
-    found = _NUMBER.search(one.path)
-    return int(found[1]) if found else None
+    number = _NUMBER.search(expr.path)
+    return int(number[1]) if number else None
 
 
 def layered(result: Expression) -> Layered:
     """The expressions by layer; ArchitectureError where layers are not alike."""
     everything = in_order(result)
-    count = 1 + max((number for one in everything if (number := layer_of(one)) is not None), default=-1)
+    count = 1 + max((number for expr in everything if (number := layer_of(expr)) is not None), default=-1)
     if count < 1:
         raise ArchitectureError(
             "no layers: wanted modules with numbers in their paths, such as those of a ModuleList"
         )
-    layers = [[one for one in everything if layer_of(one) == number] for number in range(count)]
+    layers = [[expr for expr in everything if layer_of(expr) == number] for number in range(count)]
     for number, layer in enumerate(layers):
-        attends = [one for one in layer if one.op == "attend"]
+        attends = [expr for expr in layer if expr.op == "attend"]
         if len(attends) > 1:
             raise ArchitectureError(
                 f"{attends[1].told}: layer {number} has {len(attends)} attentions: wanted one for its "
                 "cache, in modules that are called once"
             )
     after_last = _descendants(everything, layers[-1])
-    before = [one for one in everything if layer_of(one) is None and id(one) not in after_last]
-    after = [one for one in everything if layer_of(one) is None and id(one) in after_last]
+    before = [expr for expr in everything if layer_of(expr) is None and id(expr) not in after_last]
+    after = [expr for expr in everything if layer_of(expr) is None and id(expr) in after_last]
     stream = _stream(layers[0], before)
     plain = Layered(before, layers, after, stream, result, [0] * count)
     shapes = [_shape_of(plain, number) for number in range(count)]
-    unlike = [one for i, one in enumerate(shapes) if one not in shapes[:i]]
+    unlike = [shape for i, shape in enumerate(shapes) if shape not in shapes[:i]]
     if len(unlike) > MOST_KINDS:
         raise _too_many(plain, shapes)
-    return replace(plain, kinds=[unlike.index(one) for one in shapes])
+    return replace(plain, kinds=[unlike.index(shape) for shape in shapes])
 
 
 def _descendants(everything: Sequence[Expression], of: Sequence[Expression]) -> set[int]:
-    found = {id(one) for one in of}
-    for one in everything:
-        if any(id(each) in found for each in one.inputs):
-            found.add(id(one))
-    return found
+    descendants = {id(expr) for expr in of}
+    for expr in everything:
+        if any(id(each) in descendants for each in expr.inputs):
+            descendants.add(id(expr))
+    return descendants
 
 
 def _stream(layer: Sequence[Expression], before: Sequence[Expression]) -> Expression:
-    known = {id(one) for one in before}
-    entering = dict.fromkeys(each for one in layer for each in one.inputs if id(each) in known)
+    known = {id(expr) for expr in before}
+    entering = dict.fromkeys(each for expr in layer for each in expr.inputs if id(each) in known)
     if len(entering) != 1:
         raise ArchitectureError(
             f"{len(entering)} values enter the first layer: wanted one, the residual stream"
@@ -118,30 +118,38 @@ def _stream(layer: Sequence[Expression], before: Sequence[Expression]) -> Expres
     return next(iter(entering))
 
 
-def _shape_of(found: Layered, number: int) -> list[tuple[object, ...]]:
+def _shape_of(model: Layered, number: int) -> list[tuple[object, ...]]:
     """What a layer is, whatever its weights."""
-    layer = found.layers[number]
-    places: dict[int, object] = {id(found.entering(number)): "stream"}
-    told: list[tuple[object, ...]] = []
-    for i, one in enumerate(layer):
-        for each in one.inputs:
+    layer = model.layers[number]
+    places: dict[int, object] = {id(model.entering(number)): "stream"}
+    shape: list[tuple[object, ...]] = []
+    for i, expr in enumerate(layer):
+        for each in expr.inputs:
             if id(each) not in places:
                 raise ArchitectureError(
-                    f"{one.told}: layer {number} reads a value of another layer besides the residual stream"
+                    f"{expr.told}: layer {number} reads a value of another layer besides the residual stream"
                 )
-        roles = tuple(sorted((role, weight.shape, weight.rows) for role, weight in one.weights.items()))
-        numbers = tuple((name, value) for name, value in one.numbers.items() if name not in OF_EACH_LAYER)
-        told.append((one.op, tuple(places[id(each)] for each in one.inputs), one.shape, roles, numbers))
-        places[id(one)] = i
-    return told
+        roles = tuple(sorted((role, weight.shape, weight.rows) for role, weight in expr.weights.items()))
+        numbers = tuple((name, value) for name, value in expr.numbers.items() if name not in OF_EACH_LAYER)
+        shape.append(
+            (
+                expr.op,
+                tuple(places[id(each)] for each in expr.inputs),
+                expr.shape,
+                roles,
+                numbers,
+            )
+        )
+        places[id(expr)] = i
+    return shape
 
 
-def _too_many(found: Layered, shapes: Sequence[list[tuple[object, ...]]]) -> ArchitectureError:
+def _too_many(model: Layered, shapes: Sequence[list[tuple[object, ...]]]) -> ArchitectureError:
     """The error that names the first operation in which a layer differs from the first one."""
-    number = next(i for i, one in enumerate(shapes) if one != shapes[0])
+    number = next(i for i, shape in enumerate(shapes) if shape != shapes[0])
     pairs = zip(shapes[0], shapes[number], strict=False)
     at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(shapes[0]), len(shapes[number])) - 1)
     return ArchitectureError(
-        f"{found.layers[number][at].told}: layer {number} computes otherwise than layer 0; layers of more "
-        f"than {MOST_KINDS} kinds cannot be imported"
+        f"{model.layers[number][at].told}: layer {number} computes otherwise than layer 0; layers of "
+        f"more than {MOST_KINDS} kinds cannot be imported"
     )

@@ -33,7 +33,7 @@ def check_lengths(dependence: Dependence) -> None:
                     "texts do: a file has one choice"
                 )
     on_tokens = [node for node in nodes if dependence.on_tokens(node.name)]
-    for name in dict.fromkeys(one for node in on_tokens for one in node.operands):
+    for name in dict.fromkeys(operand for node in on_tokens for operand in node.operands):
         if _is_row_by_row(dependence, name) and _changes(dependence, name, SHORT, LONG):
             raise ArchitectureError(
                 f"{dependence.description.nodes[name].told}: its values for the first tokens change with the "
@@ -43,11 +43,11 @@ def check_lengths(dependence: Dependence) -> None:
 
 def check_all_used(dependence: Dependence, tensors: Sequence[Place]) -> None:
     """ArchitectureError for a parameter that some op reads, but none that the logits need at this length."""
-    used = {one.parameter for one in tensors}
+    used = {place.parameter for place in tensors}
     needed = {node.name for node in _leading_to(dependence, dependence.description.result)}
     for node in dependence.description.nodes.values():
-        for one in node.operands if node.name not in needed and not is_ignored(node) else ():
-            leaf = dependence.description.inputs.get(one)
+        for operand in node.operands if node.name not in needed and not is_ignored(node) else ():
+            leaf = dependence.description.inputs.get(operand)
             if leaf is not None and leaf.kind == "parameter" and leaf.name not in used:
                 raise ArchitectureError(
                     f"{node.told}: {leaf.name} has no influence on the logits of "
@@ -57,14 +57,14 @@ def check_all_used(dependence: Dependence, tensors: Sequence[Place]) -> None:
 
 def _leading_to(dependence: Dependence, result: str) -> list[TracedNode]:
     """The nodes that a value is computed from, in order."""
-    found, stack = set(), [result]
+    leading, stack = set(), [result]
     while stack:
         name = stack.pop()
         node = dependence.description.nodes.get(name)
-        if node is not None and name not in found:
-            found.add(name)
+        if node is not None and name not in leading:
+            leading.add(name)
             stack += node.operands
-    return [node for name, node in dependence.description.nodes.items() if name in found]
+    return [node for name, node in dependence.description.nodes.items() if name in leading]
 
 
 def _is_single(dependence: Dependence, name: str) -> bool:
@@ -73,7 +73,7 @@ def _is_single(dependence: Dependence, name: str) -> bool:
     return (
         shape is not None
         and dependence.is_positions(name)
-        and all(one == 1 for one in shape)
+        and all(size == 1 for size in shape)
         and not _is_of_pairs(dependence, name)
     )
 
@@ -84,15 +84,15 @@ def _is_row_by_row(dependence: Dependence, name: str) -> bool:
     return (
         shape is not None
         and dependence.is_positions(name)
-        and sum(isinstance(one, str) for one in shape) == 1
+        and sum(isinstance(size, str) for size in shape) == 1
         and not _is_of_pairs(dependence, name)
     )
 
 
 def _is_of_pairs(dependence: Dependence, name: str) -> bool:
     """Whether values of pairs of positions lead to it: too many for long texts."""
-    found = _leading_to(dependence, name)
-    return any(sum(isinstance(one, str) for one in node.shape or ()) > 1 for node in found)
+    leading = _leading_to(dependence, name)
+    return any(sum(isinstance(size, str) for size in node.shape or ()) > 1 for node in leading)
 
 
 def _shape(dependence: Dependence, name: str) -> tuple[int | str, ...] | None:

@@ -63,15 +63,15 @@ def mapping(
 def _filled(entries: Sequence[str], indent: int) -> list[str]:
     """The entries in lines that are as full as they may be."""
     lines: list[str] = []
-    for one in entries:
-        head, sign, rest = one.partition('": (')
-        if sign and len(one) + indent >= WIDE:
+    for entry in entries:
+        head, sign, rest = entry.partition('": (')
+        if sign and len(entry) + indent >= WIDE:
             inner = [f"{' ' * (indent + 4)}{part}," for part in arguments(rest[:-1])]
             lines += [f'{" " * indent}{head}": (', *inner, f"{' ' * indent}),"]
-        elif lines and lines[-1].strip() != ")," and len(lines[-1]) + len(one) + 2 <= WIDE:
-            lines[-1] += f" {one},"
+        elif lines and lines[-1].strip() != ")," and len(lines[-1]) + len(entry) + 2 <= WIDE:
+            lines[-1] += f" {entry},"
         else:
-            lines.append(f"{' ' * indent}{one},")
+            lines.append(f"{' ' * indent}{entry},")
     return lines
 
 
@@ -89,8 +89,8 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         lines.append("found |= rope_keys(config, found)")
         lines += _rotating(writer)
     if writer.experts:
-        told = [key for key in OF_EXPERTS if any(name in config for name in SIZES[key])]
-        keys = dict.fromkeys(("expert_count", "expert_used_count", *told))
+        expert_keys = [key for key in OF_EXPERTS if any(name in config for name in SIZES[key])]
+        keys = dict.fromkeys(("expert_count", "expert_used_count", *expert_keys))
         lines += [f'found["{key}"] = config.size("{key}")' for key in keys if key not in fields.keys]
     for key, text in fields.keys.items():
         lines.append(f"found |= {text}" if key.startswith("*") else f'found["{key}"] = {text}')
@@ -99,7 +99,7 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
         lines = [lines[0], *checks, "return found | rope_keys(config, found)"]
     else:
         lines += [*checks, "return found"]
-    defaults |= {one: value for one, value in _assumed(writer).items() if one not in config}
+    defaults |= {key_name: value for key_name, value in _assumed(writer).items() if key_name not in config}
     head = [
         "def keys(config: HfConfig) -> dict[str, Value]:",
         '    """Sizes and settings from config.json."""',
@@ -110,8 +110,10 @@ def _keys(writer: Writer) -> tuple[str, dict[str, Any]]:
 def _rotating(writer: Writer) -> list[str]:
     """How many dimensions rotate, where no part of the heads says it."""
     config, n_rot = writer.description.config, writer.tables[0][0]
-    told = [config, *(one for name in ROPE_FIELDS if isinstance(one := config.get(name), dict))]
-    parts = [one[name] for one in told for name in ("partial_rotary_factor", "rotary_pct") if one.get(name)]
+    configs = [config, *(rope for name in ROPE_FIELDS if isinstance(rope := config.get(name), dict))]
+    parts = [
+        keys[name] for keys in configs for name in ("partial_rotary_factor", "rotary_pct") if keys.get(name)
+    ]
     if parts or n_rot == writer.sizes[2]:
         return []
     name = next((name for name in SIZES["rope.dimension_count"] if config.get(name) == n_rot), "")
@@ -123,7 +125,7 @@ def _assumed(writer: Writer) -> dict[str, Any]:
     """Sizes as they were traced, for fields that config.json leaves to its class."""
     heads, kv, width = writer.sizes
     config = writer.description.config
-    found: dict[str, Any] = {}
+    assumed: dict[str, Any] = {}
     hidden = next(
         (config[name] for name in SIZES["embedding_length"] if isinstance(config.get(name), int)), 0
     )
@@ -132,10 +134,10 @@ def _assumed(writer: Writer) -> dict[str, Any]:
         ("attention.head_count_kv", kv, heads),
         ("attention.key_length", width, hidden // max(heads, 1)),
     ):
-        given = next((config[name] for name in SIZES[key] if config.get(name) is not None), implied)
-        if given != value:
-            found[SIZES[key][0]] = value
-    return found
+        configured = next((config[name] for name in SIZES[key] if config.get(name) is not None), implied)
+        if configured != value:
+            assumed[SIZES[key][0]] = value
+    return assumed
 
 
 def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]:
@@ -143,7 +145,7 @@ def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]
     config = writer.description.config
     by_key = {name for key, names in SIZES.items() if f'config.size("{key}")' in text for name in names}
     read = {name for names in (*SIZES.values(), *NUMBERS.values()) for name in names} | set(ROPE_FIELDS)
-    found = []
+    checks = []
     for name, value in config.items():
         by_windows = "window_keys" in text and name in ("layer_types", "sliding_window")
         known = name in HARMLESS or f'"{name}"' in text or value is None or by_windows or name in by_key
@@ -156,16 +158,16 @@ def _checks(writer: Writer, text: str, defaults: Mapping[str, Any]) -> list[str]
             or value in ([], {})
             or not _is_by_layer(writer, value)
         ):
-            found.append(f'config.only("{name}", {value!r})'.replace("'", '"'))
+            checks.append(f'config.only("{name}", {value!r})'.replace("'", '"'))
         else:
-            words = ", ".join(f"{one!r}: True" for one in dict.fromkeys(value)).replace("'", '"')
-            found.append(f'config.layered("{name}", {{{words}}}, config.size("block_count"))')
-    return found
+            words = ", ".join(f"{word!r}: True" for word in dict.fromkeys(value)).replace("'", '"')
+            checks.append(f'config.layered("{name}", {{{words}}}, config.size("block_count"))')
+    return checks
 
 
 def _is_by_layer(writer: Writer, value: Any) -> bool:
     """Whether a field has a word for each layer."""
-    words = isinstance(value, list) and all(isinstance(one, str | int) for one in value)
+    words = isinstance(value, list) and all(isinstance(word, str | int) for word in value)
     return words and len(value) == len(writer.found.layers)
 
 
@@ -187,7 +189,7 @@ def _is_read(writer: Writer, name: str) -> bool:
 
 
 def _short(name: str) -> str:
-    return next((name.removeprefix(one) for one in PREFIXES if name.startswith(one)), name)
+    return next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
 
 
 def _names(
@@ -199,20 +201,20 @@ def _names(
     for place in tensors:
         if tied and place.name.startswith("output."):
             continue
-        for one in stored.get(place.parameter, ()):
+        for stored_tensor in stored.get(place.parameter, ()):
             ours = place.name
-            if one.part is not None and one.part[1] == 2:
-                ours = ours.replace("gate_up", "gate" if one.part[0] == 0 else "up")
-            entries.setdefault(_short(one.pattern), []).append((ours, _change(writer, place)))
+            if stored_tensor.part is not None and stored_tensor.part[1] == 2:
+                ours = ours.replace("gate_up", "gate" if stored_tensor.part[0] == 0 else "up")
+            entries.setdefault(_short(stored_tensor.pattern), []).append((ours, _change(writer, place)))
         if not stored.get(place.parameter):
             raise ArchitectureError(
                 f"the checkpoint has no tensor that is {place.parameter}, which {place.name} needs"
             )
-    known = {one.pattern for ones in stored.values() for one in ones}
+    known = {stored_tensor.pattern for ones in stored.values() for stored_tensor in ones}
     unused = dict.fromkeys(
         pattern(name) for name in held if pattern(name) not in known and not LEFT_OUT.fullmatch(name)
     )
-    lines = [f'"{source}": {_target(made)}' for source, made in _joined(entries).items()]
+    lines = [f'"{source}": {_target(targets)}' for source, targets in _joined(entries).items()]
     for change in ("plus_one", "transposed", "as_float32", "flat"):
         if any(change in line for line in lines):
             writer.imports.setdefault(FAMILY, set()).add(change)
@@ -221,7 +223,11 @@ def _names(
             writer.imports.setdefault(FAMILY, set()).add(helper)
     return (
         lines
-        + [f'"{_short(one)}": None' for one in unused if not (tied and one == "lm_head.weight")]
+        + [
+            f'"{_short(stored_name)}": None'
+            for stored_name in unused
+            if not (tied and stored_name == "lm_head.weight")
+        ]
         + (
             ['"lm_head": "output"']
             if tied and "lm_head.weight" in held and "lm_head.weight" in unused
@@ -232,27 +238,27 @@ def _names(
 
 def _joined(entries: Mapping[str, list[tuple[str, str]]]) -> dict[str, list[tuple[str, str]]]:
     """Weight and bias under one name where both have the same target and change."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for source, made in entries.items():
+    joined: dict[str, list[tuple[str, str]]] = {}
+    for source, targets in entries.items():
         stem, _, suffix = source.rpartition(".")
-        if suffix not in ("weight", "bias") or not all(name.endswith(f".{suffix}") for name, _ in made):
-            found[source] = made
+        if suffix not in ("weight", "bias") or not all(name.endswith(f".{suffix}") for name, _ in targets):
+            joined[source] = targets
             continue
-        short = [(name.removesuffix(f".{suffix}"), change) for name, change in made]
-        other = found.get(stem)
-        if other is None or [one[0] for one in other] != [one[0] for one in short]:
-            found[source if other else stem] = made if other else short
+        short = [(name.removesuffix(f".{suffix}"), change) for name, change in targets]
+        other = joined.get(stem)
+        if other is None or [target[0] for target in other] != [target[0] for target in short]:
+            joined[source if other else stem] = targets if other else short
         elif any(
             a[1] != b[1] and not (b[1] == "" and a[1] == "transposed")
             for a, b in zip(other, short, strict=True)
         ):
-            found[f"{stem}.weight"] = [(f"{name}.weight", change) for name, change in found.pop(stem)]
-            found[source] = made
-    return found
+            joined[f"{stem}.weight"] = [(f"{name}.weight", change) for name, change in joined.pop(stem)]
+            joined[source] = targets
+    return joined
 
 
-def _target(made: list[tuple[str, str]]) -> str:
-    texts = [f'To("{name}", {change})' if change else f'"{name}"' for name, change in made]
+def _target(targets: list[tuple[str, str]]) -> str:
+    texts = [f'To("{name}", {change})' if change else f'"{name}"' for name, change in targets]
     if len(texts) == 1:
         return texts[0]
     return "(" + ", ".join(text if text.startswith("To(") else f"To({text}, after())" for text in texts) + ")"
@@ -273,7 +279,11 @@ def _change(writer: Writer, place: Place) -> str:
 def _rows(writer: Writer, place: Place) -> str:
     """Which rows, by numbers of heads where that is what they are."""
     rows = np.array(place.rows)
-    leaf = next(one for one in writer.description.inputs.values() if one.name == place.parameter)
+    leaf = next(
+        tensor_input
+        for tensor_input in writer.description.inputs.values()
+        if tensor_input.name == place.parameter
+    )
     total = leaf.shape[-1] if place.change == "transposed" and len(leaf.shape) > 1 else leaf.shape[0]
     left = total - len(rows)
     last = np.array_equal(rows, np.arange(left, total))
@@ -312,13 +322,13 @@ Layout = tuple[int, str, Callable[[int], str]]
 
 def _layouts(heads: int, kv: int, width: int, total: int, groups: int, n: str, k: str) -> list[Layout]:
     """How many parts a group may have, as text, and the text of a boundary."""
-    found: list[Layout] = [(count, str(count), str) for count in (2, 3)]
+    layouts: list[Layout] = [(count, str(count), str) for count in (2, 3)]
     per = heads // kv
     shared = f"{n} // {k}"
     if groups == 1 and heads != kv:
         known = {0: "0", heads: n, heads + kv: f"{n} + {k}", heads + 2 * kv: f"{n} + 2 * {k}"}
-        found.append((heads + 2 * kv, f"{n} + 2 * {k}", lambda at: known.get(int(at), str(at))))
+        layouts.append((heads + 2 * kv, f"{n} + 2 * {k}", lambda at: known.get(int(at), str(at))))
     if (groups == kv and per > 1) or groups == 1:
         inner = {0: "0", per: shared, per + 1: f"{shared} + 1", per + 2: f"{shared} + 2"}
-        found.append((per + 2, f"{shared} + 2", lambda at: inner.get(int(at), str(at))))
-    return found
+        layouts.append((per + 2, f"{shared} + 2", lambda at: inner.get(int(at), str(at))))
+    return layouts

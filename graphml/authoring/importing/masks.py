@@ -49,25 +49,25 @@ def reach(
     for name in masks:
         mask = _values(dependence, name, n)
         n = mask.shape[-1]
-        one = mask if mask.dtype == bool else mask > HIDDEN
-        if not (one == one[:1]).all():
+        visible = mask if mask.dtype == bool else mask > HIDDEN
+        if not (visible == visible[:1]).all():
             raise ArchitectureError(f"{node.told}: wanted heads that see the same tokens")
-        one = one[0]
-        if mask.dtype == bool and not np.all(one[:size, :size] | ~small):
-            one = ~one  # true for what is hidden
-        seen = seen[:n, :n] & one
+        visible = visible[0]
+        if mask.dtype == bool and not np.all(visible[:size, :size] | ~small):
+            visible = ~visible  # true for what is hidden
+        seen = seen[:n, :n] & visible
     if not np.array_equal(small, seen[:size, :size]):
         seen = seen & np.tril(np.ones((n, n), bool))  # made causal within the products
         if not np.array_equal(small, seen[:size, :size]):
             raise ArchitectureError(f"{node.told}: wanted each token to see itself and those before it")
-    found = _span(node, seen)
-    if not any(found) and any(len(table) > n and len(np.unique(table[-1])) == 2 for table in tables):
+    span = _span(node, seen)
+    if not any(span) and any(len(table) > n and len(np.unique(table[-1])) == 2 for table in tables):
         raise ArchitectureError(
             f"{node.told}: its mask is a table with a window of more than {LARGEST} tokens: too long to know"
         )
     for name in masks:
         _check_bias(node, _values(dependence, name, n), seen)
-    return found
+    return span
 
 
 def _span(node: TracedNode, seen: Array) -> tuple[int, int]:
@@ -94,8 +94,8 @@ def _check_bias(node: TracedNode, mask: Array, seen: Array) -> None:
         return
     rows = np.arange(len(seen))
     distance = np.where(seen, rows[:, None] - rows, 0)
-    for one in np.broadcast_to(mask, (len(mask), *seen.shape)):
-        added = np.where(seen, one - np.diagonal(one)[:, None], 0.0)
+    for head_mask in np.broadcast_to(mask, (len(mask), *seen.shape)):
+        added = np.where(seen, head_mask - np.diagonal(head_mask)[:, None], 0.0)
         if not same(added, distance * added[1, 0], 1e-5) and np.max(np.abs(added)) > 1e-9:
             raise ArchitectureError(f"{node.told}: a bias that does not grow evenly with the distance")
 
@@ -106,46 +106,46 @@ def _values(dependence: Dependence, name: str, n: int) -> Array:
     rows = min((len(table) for table in _tables(dependence, name)), default=0)
     for count in (n, *([rows] if traced < rows < n else []), traced + 3, traced):
         try:
-            found = run(dependence, {}, name, count)
+            values = run(dependence, {}, name, count)
         except ArchitectureError:
             if count == traced:
                 raise
             continue
-        return found.reshape(-1, *found.shape[-2:])[:, :count, :count]
+        return values.reshape(-1, *values.shape[-2:])[:, :count, :count]
     raise AssertionError("unreachable")
 
 
 def _largest(dependence: Dependence, node: TracedNode, masks: Sequence[str]) -> int:
     """The largest distance told by the numbers on the way to a mask, below the model's own context."""
     config = dependence.description.config
-    told = [config[name] for name in SIZES["context_length"] if isinstance(config.get(name), int)]
+    context_lengths = [config[name] for name in SIZES["context_length"] if isinstance(config.get(name), int)]
     distances = (each for name in masks for each in _distances(dependence, name))
-    found = max((each for each in distances if each < min(told, default=NO_DISTANCE)), default=0)
-    if found > max(LARGEST, dependence.description.length):
+    largest = max((each for each in distances if each < min(context_lengths, default=NO_DISTANCE)), default=0)
+    if largest > max(LARGEST, dependence.description.length):
         raise ArchitectureError(
-            f"{node.told}: its mask has numbers for a distance of {found - 1} tokens: windows that the "
+            f"{node.told}: its mask has numbers for a distance of {largest - 1} tokens: windows that the "
             f"model's code has as numbers are known up to {LARGEST} tokens"
         )
-    return found
+    return largest
 
 
 def _tables(dependence: Dependence, name: str) -> list[Array]:
     """The tables on the way to a mask that have numbers for pairs of positions: of each the last [n, n]."""
     inputs, values = dependence.description.inputs, dependence.description.values
-    leaves = [inputs[one] for one in _before(dependence, name) if one in inputs]
-    held = [values[one.name] for one in leaves if one.kind == "constant"]
-    square = [one for one in held if one.ndim > 1 and 1 < one.shape[-1] == one.shape[-2]]
-    return [one.reshape(-1, *one.shape[-2:])[-1] for one in square]
+    leaves = [inputs[leaf_name] for leaf_name in _before(dependence, name) if leaf_name in inputs]
+    held = [values[leaf.name] for leaf in leaves if leaf.kind == "constant"]
+    square = [table for table in held if table.ndim > 1 and 1 < table.shape[-1] == table.shape[-2]]
+    return [table.reshape(-1, *table.shape[-2:])[-1] for table in square]
 
 
 def _before(dependence: Dependence, name: str) -> list[str]:
     """A value and all that lead to it."""
     nodes, stack, known = dependence.description.nodes, [name], dict[str, None]()
     while stack:
-        one = stack.pop()
-        if one not in known:
-            known[one] = None
-            stack += nodes[one].operands if one in nodes else []
+        ancestor = stack.pop()
+        if ancestor not in known:
+            known[ancestor] = None
+            stack += nodes[ancestor].operands if ancestor in nodes else []
     return list(known)
 
 
@@ -156,22 +156,22 @@ def _distances(dependence: Dependence, name: str) -> Iterator[int]:
     """
     nodes, leading = dependence.description.nodes, set(_before(dependence, name))
     tokens: dict[str, float] = {}  # of a step of a node's values
-    for one in (node for node in nodes.values() if node.name in leading):
-        numbers = _numbers(dependence, one)
-        step = max((tokens.get(each, 1.0) for each in one.operands), default=1.0)
+    for node in (node for node in nodes.values() if node.name in leading):
+        numbers = _numbers(dependence, node)
+        step = max((tokens.get(each, 1.0) for each in node.operands), default=1.0)
         yield from (ceil((int(number) + 1) * step) for number in numbers.values())
-        divides = op_name(one) in DIVIDING and not dependence.is_constant(one.name)
-        tokens[one.name] = step * (max(numbers.get("other", 1.0), 1.0) if divides else 1.0)
+        divides = op_name(node) in DIVIDING and not dependence.is_constant(node.name)
+        tokens[node.name] = step * (max(numbers.get("other", 1.0), 1.0) if divides else 1.0)
 
 
 def _numbers(dependence: Dependence, node: TracedNode) -> dict[str, float]:
     """The sizes of the numbers among an op's arguments that may be distances, by argument."""
     if op_name(node) not in COUNTING:
         return {}
-    found = {name: _number(dependence, value) for name, value in node.args.items()}
+    numbers = {name: _number(dependence, value) for name, value in node.args.items()}
     return {
         name: abs(number)
-        for name, number in found.items()
+        for name, number in numbers.items()
         if number is not None and abs(number) < NO_DISTANCE
     }
 

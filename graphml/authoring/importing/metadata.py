@@ -20,25 +20,25 @@ DEFAULT_CONTEXT = 4096
 
 def traced_keys(writer: Writer) -> dict[str, Any]:
     """GGUF's keys without the architecture's prefix."""
-    found, (heads, kv, width) = writer.found, writer.sizes
-    everywhere = [*found.before, *(one for layer in found.layers for one in layer)]
-    tables = [one for one in everywhere if one.op == "position_rows"]
+    layered, (heads, kv, width) = writer.found, writer.sizes
+    everywhere = [*layered.before, *(expr for layer in layered.layers for expr in layer)]
+    tables = [expr for expr in everywhere if expr.op == "position_rows"]
     length = writer.description.length
     keys: dict[str, Any] = {
         "context_length": min(
-            [one.weights["weight"].shape[0] for one in tables], default=max(DEFAULT_CONTEXT, length + 16)
+            [expr.weights["weight"].shape[0] for expr in tables], default=max(DEFAULT_CONTEXT, length + 16)
         ),
-        "vocab_size": found.result.shape[-1],
-        "embedding_length": found.stream.shape[-1],
-        "block_count": len(found.layers),
+        "vocab_size": layered.result.shape[-1],
+        "embedding_length": layered.stream.shape[-1],
+        "block_count": len(layered.layers),
         "attention.head_count": heads,
         "attention.head_count_kv": kv,
         "attention.key_length": width,
         writer.eps_key: writer.eps,
     }
-    for one in writer.experts[:1]:
-        router = one.weights["router"]
-        keys |= {"expert_count": router.shape[0], "expert_used_count": one.numbers["used"]}
+    for expr in writer.experts[:1]:
+        router = expr.weights["router"]
+        keys |= {"expert_count": router.shape[0], "expert_used_count": expr.numbers["used"]}
     keys |= {key: value for key, value in writer.fields.values.items() if value is not None}
     if writer.tables:
         first = _rope(writer, windowed=False)
@@ -64,10 +64,10 @@ def check_rope(writer: Writer) -> None:
 def _rope(writer: Writer, windowed: bool) -> Expression:
     """The rope of a layer with or without a window, if layers differ in that; else of any."""
     ropes = {
-        bool(window): one
+        bool(window): expr
         for layer, window in zip(writer.found.layers, writer.windows(), strict=True)
-        for one in layer
-        if one.op == "rope"
+        for expr in layer
+        if expr.op == "rope"
     }
     return ropes[windowed] if windowed in ropes else next(iter(ropes.values()))
 
@@ -76,8 +76,8 @@ def base(writer: Writer, windowed: bool = False) -> float:
     """The base of the rope: of the second pair's frequency if all follow from it, else 10000."""
     frequencies = np.array(_rope(writer, windowed).numbers["frequencies"])
     if len(frequencies) > 1:
-        found = float(frequencies[1] ** -float(len(frequencies)))
-        rounded = float(f"{found:.6g}")
+        estimate = float(frequencies[1] ** -float(len(frequencies)))
+        rounded = float(f"{estimate:.6g}")
         if np.allclose(rounded ** (-np.arange(len(frequencies)) / len(frequencies)), frequencies, rtol=1e-5):
             return rounded
     return 10000.0

@@ -20,29 +20,29 @@ THROUGH = ("reshape", "rope", "rms_norm", "layer_norm", "columns", "scale", "cla
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "sqr")
 
 
-def names(found: Layered, description: Description) -> Named:
+def names(model: Layered, description: Description) -> Named:
     """Of the expressions of the first layer of each kind, and of those before and after the layers."""
     named: Named = {}
-    for number in found.firsts:
-        layer, own = found.layers[number], Named()
+    for number in model.firsts:
+        layer, own = model.layers[number], Named()
         _attention(layer, own)
         _feed_forward(layer, own)
         _norms(layer, own)
         _others(layer, own, description)
         named |= own
     ends: Named = {}
-    _ends(found, ends)
-    _others([*found.before, *found.after], ends, description)
+    _ends(model, ends)
+    _others([*model.before, *model.after], ends, description)
     return named | ends
 
 
 def users(of: Expression, among: Sequence[Expression]) -> list[Expression]:
     """The expressions that read this one."""
-    return [one for one in among if of in one.inputs]
+    return [expr for expr in among if of in expr.inputs]
 
 
 def _attention(layer: Sequence[Expression], named: Named) -> None:
-    for attend in (one for one in layer if one.op == "attend"):
+    for attend in (expr for expr in layer if expr.op == "attend"):
         for role, x in zip("qkv", attend.inputs, strict=True):
             while x.op in THROUGH and x.inputs:
                 if x.op in ("rms_norm", "layer_norm"):
@@ -50,12 +50,12 @@ def _attention(layer: Sequence[Expression], named: Named) -> None:
                 x = x.inputs[0]
             if x.op == "linear":
                 named.setdefault(id(x), f"attn_{role}")
-        for one in _below(attend, layer):
-            if one.op == "linear":
-                named.setdefault(id(one), "attn_output")
+        for expr in _below(attend, layer):
+            if expr.op == "linear":
+                named.setdefault(id(expr), "attn_output")
                 break
-            if one.op in ("rms_norm", "layer_norm"):
-                named.setdefault(id(one), "attn_sub_norm")
+            if expr.op in ("rms_norm", "layer_norm"):
+                named.setdefault(id(expr), "attn_sub_norm")
 
 
 def _below(of: Expression, layer: Sequence[Expression]) -> Iterator[Expression]:
@@ -69,20 +69,20 @@ def _below(of: Expression, layer: Sequence[Expression]) -> Iterator[Expression]:
 
 
 def _feed_forward(layer: Sequence[Expression], named: Named) -> None:
-    for one in layer:
-        if one.op == "experts":
-            named[id(one)] = "experts"
-        if one.op == "mul" and len(one.inputs) == 2:
-            _gated(one, layer, named)
-    for one in layer:
-        free = one.op in ACTIVATIONS and one.inputs[0].op == "linear" and id(one.inputs[0]) not in named
-        below = next((each for each in _below(one, layer) if each.op == "linear"), None) if free else None
+    for expr in layer:
+        if expr.op == "experts":
+            named[id(expr)] = "experts"
+        if expr.op == "mul" and len(expr.inputs) == 2:
+            _gated(expr, layer, named)
+    for expr in layer:
+        free = expr.op in ACTIVATIONS and expr.inputs[0].op == "linear" and id(expr.inputs[0]) not in named
+        below = next((each for each in _below(expr, layer) if each.op == "linear"), None) if free else None
         if below is not None and id(below) not in named and "ffn_up" not in named.values():
-            named[id(one.inputs[0])], named[id(below)] = "ffn_up", "ffn_down"
+            named[id(expr.inputs[0])], named[id(below)] = "ffn_up", "ffn_down"
 
 
-def _gated(one: Expression, layer: Sequence[Expression], named: Named) -> None:
-    for gate, up in (one.inputs, one.inputs[::-1]):
+def _gated(product: Expression, layer: Sequence[Expression], named: Named) -> None:
+    for gate, up in (product.inputs, product.inputs[::-1]):
         inner = gate
         while inner.op in (*ACTIVATIONS, "clamp"):
             inner = inner.inputs[0]
@@ -93,72 +93,75 @@ def _gated(one: Expression, layer: Sequence[Expression], named: Named) -> None:
             and not {id(inner), id(up)} & set(named)
         ):
             named[id(inner)], named[id(up)] = "ffn_gate", "ffn_up"
-            _down(one, layer, named)
+            _down(product, layer, named)
             return
 
 
 def _down(of: Expression, layer: Sequence[Expression], named: Named) -> None:
-    for one in _below(of, layer):
-        if one.op == "linear":
-            named.setdefault(id(one), "ffn_down")
+    for expr in _below(of, layer):
+        if expr.op == "linear":
+            named.setdefault(id(expr), "ffn_down")
             return
 
 
 def _norms(layer: Sequence[Expression], named: Named) -> None:
-    for one in layer:
-        if one.op not in ("rms_norm", "layer_norm") or id(one) in named:
+    for expr in layer:
+        if expr.op not in ("rms_norm", "layer_norm") or id(expr) in named:
             continue
-        read = {named.get(id(each), "") for each in _readers(one, layer)}
-        source = one.inputs[0]
+        read = {named.get(id(each), "") for each in _readers(expr, layer)}
+        source = expr.inputs[0]
         while source.op in ("scale", "reshape"):
             source = source.inputs[0]
         summed = [named.get(id(each), "") for each in source.inputs] if source.op == "add" else []
-        made = "experts" if "experts" in summed else named.get(id(source), "")
+        producer = "experts" if "experts" in summed else named.get(id(source), "")
         if read & {"attn_q", "attn_k", "attn_v"}:
             name = "attn_norm"
         elif read & {"ffn_up", "ffn_gate", "experts"}:
             name = "ffn_norm"
-        elif made == "attn_output":
+        elif producer == "attn_output":
             name = "post_attention_norm"
-        elif made in ("ffn_down", "experts"):
+        elif producer in ("ffn_down", "experts"):
             name = "post_ffw_norm"
         else:
             continue
         if name not in named.values():
-            named[id(one)] = name
+            named[id(expr)] = name
 
 
 def _readers(of: Expression, layer: Sequence[Expression]) -> list[Expression]:
-    found = users(of, layer)
-    return found + [
-        each for one in found if one.op in ("reshape", "columns", "scale") for each in _readers(one, layer)
+    readers = users(of, layer)
+    return readers + [
+        each
+        for reader in readers
+        if reader.op in ("reshape", "columns", "scale")
+        for each in _readers(reader, layer)
     ]
 
 
-def _ends(found: Layered, named: Named) -> None:
-    for one in found.before:
-        if one.op == "embed":
-            named[id(one)] = "token_embd"
-        elif one.op == "position_rows":
-            named[id(one)] = "position_embd"
-        elif one.op in ("rms_norm", "layer_norm"):
-            named.setdefault(id(one), "token_embd_norm")
-    heads = [one for one in found.after if one.op == "linear"]
+def _ends(layered: Layered, named: Named) -> None:
+    for expr in layered.before:
+        if expr.op == "embed":
+            named[id(expr)] = "token_embd"
+        elif expr.op == "position_rows":
+            named[id(expr)] = "position_embd"
+        elif expr.op in ("rms_norm", "layer_norm"):
+            named.setdefault(id(expr), "token_embd_norm")
+    heads = [expr for expr in layered.after if expr.op == "linear"]
     if heads:
         named[id(heads[-1])] = "output"
-    for one in found.after:
-        if one.op in ("rms_norm", "layer_norm"):
-            named.setdefault(id(one), "output_norm")
+    for expr in layered.after:
+        if expr.op in ("rms_norm", "layer_norm"):
+            named.setdefault(id(expr), "output_norm")
 
 
 def _others(among: Sequence[Expression], named: Named, description: Description) -> None:
     """Tensors of no known use: by the last names of their parameters or modules, without their layers."""
     taken = set(named.values())
-    for one in among:
-        if not one.weights or id(one) in named:
+    for expr in among:
+        if not expr.weights or id(expr) in named:
             continue
-        sources = [_source(description, each.source) for each in one.weights.values()]
-        of = next((each for each in sources if each), one.path)
+        sources = [_source(description, each.source) for each in expr.weights.values()]
+        of = next((each for each in sources if each), expr.path)
         parts = of.removesuffix(".weight").removesuffix(".bias").split(".")
         inside = max((i + 1 for i, part in enumerate(parts) if part.isdigit()), default=0)
         path = parts[inside:] or [part for part in parts if not part.isdigit()]
@@ -167,7 +170,7 @@ def _others(among: Sequence[Expression], named: Named, description: Description)
         while name in taken:
             name, i = f"{stem}_{i}", i + 1
         taken.add(name)
-        named[id(one)] = name
+        named[id(expr)] = name
 
 
 def _source(description: Description, name: str) -> str:

@@ -59,10 +59,10 @@ class Fields:
                 return "config.n_embd**0.5"
             if isinstance(width, int) and near(value, width**-0.5):
                 return "config.n_embd**-0.5"
-        if (found := self._formula_of(value)) is not None:
-            name, formula = found
-            number, given = f'config.number("{name}")', float(self.config[name])
-            return formula.format(self.add(name, "float", f'keys.number("{name}")', name, number, given))
+        if (formula_of := self._formula_of(value)) is not None:
+            name, formula = formula_of
+            number, configured = f'config.number("{name}")', float(self.config[name])
+            return formula.format(self.add(name, "float", f'keys.number("{name}")', name, number, configured))
         if role and self.values.get(role, value) == value:
             return self.add(
                 role.replace(".", "_"), "float", f'keys.number("{role}")', role, repr(value), value
@@ -72,7 +72,11 @@ class Fields:
     def integer(self, value: int, role: str) -> str:
         """The text of a number of tokens. role: the GGUF key that names its use."""
         name = next(
-            (name for name, given in self.config.items() if given == value and role.split(".")[-1] in name),
+            (
+                name
+                for name, configured in self.config.items()
+                if configured == value and role.split(".")[-1] in name
+            ),
             "",
         )
         source = f'config.size("{name}")' if name else repr(value)
@@ -82,20 +86,20 @@ class Fields:
         """The text of what scores are multiplied with."""
         if near(value, head_dim**-0.5):
             return "config.scale"
-        found = self._formula_of(value)
-        text = repr(value) if found is None else found[1].format(f'config.number("{found[0]}")')
+        formula = self._formula_of(value)
+        text = repr(value) if formula is None else formula[1].format(f'config.number("{formula[0]}")')
         self.keys["attention.scale"], self.values["attention.scale"] = text, value
         return "config.scale"
 
     def _formula_of(self, value: float) -> tuple[str, str] | None:
         """The field of config.json that a number follows from, and how; None where there is none."""
-        for name, given in self.config.items():
-            if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
+        for name, configured in self.config.items():
+            if isinstance(configured, bool) or not isinstance(configured, int | float) or not configured > 0:
                 continue
             if not any(part in name for part in MEANT):
                 continue
             for formula, function in FORMULAS.items():
-                if near(function(float(given)), value):
+                if near(function(float(configured)), value):
                     return name, formula
         return None
 
@@ -104,8 +108,8 @@ class Fields:
         for name in NUMBERS[key]:
             if isinstance(self.config.get(name), float) and near(self.config[name], value):
                 return "", {}
-        for name, given in self.config.items():
-            if isinstance(given, float) and "eps" in name and near(given, value):
+        for name, configured in self.config.items():
+            if isinstance(configured, float) and "eps" in name and near(configured, value):
                 return name, {}
         return "", {NUMBERS[key][0]: value}
 
@@ -117,7 +121,7 @@ def literal(value: float) -> str:
 
 def period(windows: Sequence[int]) -> int | None:
     """Of so many layers the last has no window; None for another pattern."""
-    free = [i + 1 for i, one in enumerate(windows) if not one]
+    free = [i + 1 for i, window in enumerate(windows) if not window]
     first = free[0] if free else 0
     pattern = [bool(first) and (i + 1) % first == 0 for i in range(len(windows))]
-    return first if [not one for one in windows] == pattern else None
+    return first if [not window for window in windows] == pattern else None

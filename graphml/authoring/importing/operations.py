@@ -84,7 +84,7 @@ def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
         if op not in COMMUTATIVE:
             raise ValueError(f"{op} of a parameter and a value of tokens, in this order")
         a, b = b, a
-    full = tuple(one for one in node.shape or () if not isinstance(one, str) and one != 1) or (1,)
+    full = tuple(size for size in node.shape or () if not isinstance(size, str) and size != 1) or (1,)
     if not walk.is_walked(b):
         return _with_weight(walk, node, op, walk.taken(a), b, full)
     first, second = operand(walk, node, a), operand(walk, node, b)
@@ -92,8 +92,8 @@ def combined(walk: Walked, node: TracedNode, op: str, a: str, b: str) -> View:
         first, second = second, first
     elif first.size < second.size and op in ("less", "less_equal"):  # a < b is -b < -a
         first, second = (
-            walk.select.kept(Expression("neg", (one,), one.shape, node.path, node.told))
-            for one in (second, first)
+            walk.select.kept(Expression("neg", (side,), side.shape, node.path, node.told))
+            for side in (second, first)
         )
     if first.size != int(np.prod(full)):
         raise ValueError("both values are repeated")
@@ -115,7 +115,7 @@ def operand(walk: Walked, node: TracedNode, name: str) -> Expression:
             codes = first
     kept = View(view.of, codes)
     tokens = kept.axis
-    wanted_axis = next(i for i, one in enumerate(node.shape or ()) if isinstance(one, str))
+    wanted_axis = next(i for i, size in enumerate(node.shape or ()) if isinstance(size, str))
     if tokens != wanted_axis:
         raise ValueError("combines values of tokens in another order")
     sizes = [extent for i, extent in enumerate(codes.shape) if i != tokens and (node.shape or ())[i] != 1]
@@ -126,7 +126,7 @@ def _with_weight(
     walk: Walked, node: TracedNode, op: str, x: Expression, name: str, full: tuple[int, ...]
 ) -> View:
     weight = walk.weight(name)
-    axis = next(i for i, one in enumerate(node.shape or ()) if isinstance(one, str)) - len(node.shape or ())
+    axis = next(i for i, size in enumerate(node.shape or ()) if isinstance(size, str)) - len(node.shape or ())
     shape = list(weight.shape)
     if len(shape) >= -axis:
         if shape[axis] != 1:
@@ -149,19 +149,19 @@ def product(walk: Walked, node: TracedNode) -> View:
         "matmul": ("self", "other", "", True),
         "bmm": ("self", "mat2", "", True),
     }[name]
-    given = [args[left]["node"], args[right]["node"]]
-    if not walk.is_walked(given[0]) or walk.is_walked(given[1]):
-        both = all(map(walk.is_walked, given))
+    names = [args[left]["node"], args[right]["node"]]
+    if not walk.is_walked(names[0]) or walk.is_walked(names[1]):
+        both = all(map(walk.is_walked, names))
         raise ValueError(
             "a product of two values of tokens" if both else "a parameter times a value of tokens"
         )
     if args.get("beta", 1) != 1 or args.get("alpha", 1) != 1:
         raise ValueError("a product with factors")
-    weight = walk.weight(given[1], transposed)
+    weight = walk.weight(names[1], transposed)
     if len(weight.shape) != 2:
         raise ValueError(f"a product with a parameter of shape {list(weight.shape)}")
-    view = walk.view(given[0])
-    rest = [one for one in view.elements.shape[:-1] if one != 1]
+    view = walk.view(names[0])
+    rest = [size for size in view.elements.shape[:-1] if size != 1]
     x = walk.select.taken(view, (*rest, view.elements.shape[-1]))
     weights = {"weight": weight}
     if bias and args.get(bias) is not None:
@@ -177,9 +177,9 @@ def embedding(walk: Walked, node: TracedNode) -> View:
         return walk.made(node, "embed", (), weight.shape[1:], {"weight": weight})
     if not walk.dependence.is_positions(indices):
         raise ValueError("rows of a table by something else than ids or positions")
-    found = np.asarray(walk.plain.value(indices)).reshape(-1)
-    first = int(found[0])
-    if not np.array_equal(found, np.arange(T) + first):
+    positions = np.asarray(walk.plain.value(indices)).reshape(-1)
+    first = int(positions[0])
+    if not np.array_equal(positions, np.arange(T) + first):
         raise ValueError("rows of a table by positions that do not follow one another")
     rows = tuple(range(first, weight.shape[0])) if first else None
     kept = Weight(weight.source, (weight.shape[0] - first, weight.shape[1]), rows=rows)
@@ -198,7 +198,7 @@ def power(walk: Walked, node: TracedNode) -> View:
 def clamped(walk: Walked, node: TracedNode) -> View:
     """Numbers within limits."""
     x = walk.taken(node.args["self"]["node"])
-    low, high = (walk.number(node.args.get(one)) for one in ("min", "max"))
+    low, high = (walk.number(node.args.get(bound)) for bound in ("min", "max"))
     numbers = {"low": float("-inf") if low is None else low, "high": float("inf") if high is None else high}
     return walk.made(node, "clamp", (x,), x.shape, numbers=numbers)
 

@@ -66,34 +66,35 @@ def tensor_name(stem: str, role: str) -> str:
     return f"{stem}.bias" if role == "bias" else f"{stem}.weight"
 
 
-def places(dependence: Dependence, found: Layered, named: Named) -> list[Place]:
+def places(dependence: Dependence, model: Layered, named: Named) -> list[Place]:
     """All tensors, those of the first layer of each kind for all layers.
 
     ArchitectureError for one that is no parameter of the checkpoint, nor a known change of one.
     """
     listed: list[Place] = []
-    groups = [("blk.{}.", found.layers[number]) for number in found.firsts]
-    for prefix, group in [("", found.before), *groups, ("", found.after)]:
+    groups = [("blk.{}.", model.layers[number]) for number in model.firsts]
+    for prefix, group in [("", model.before), *groups, ("", model.after)]:
         own: dict[str, Place] = {}
-        for one in group:
-            for role, weight in one.weights.items():
-                name = prefix + tensor_name(named[id(one)], role)
-                place = _place(dependence, one, name, weight)
+        for expr in group:
+            for role, weight in expr.weights.items():
+                name = prefix + tensor_name(named[id(expr)], role)
+                place = _place(dependence, expr, name, weight)
                 if own.setdefault(name, place) != place:
-                    raise ArchitectureError(f"{one.told}: two tensors would be called {name}")
+                    raise ArchitectureError(f"{expr.told}: two tensors would be called {name}")
         _check_one_name(listed, list(own.values()))
-        listed += [one for one in own.values() if not any(map(one.is_like, listed))]
+        listed += [own_place for own_place in own.values() if not any(map(own_place.is_like, listed))]
     return listed
 
 
 def _check_one_name(listed: Sequence[Place], own: Sequence[Place]) -> None:
     """Refuse a parameter with one use in some layers and another in others: it could have no one name."""
-    names = {(pattern(one.parameter), one.rows): one.name for one in listed if "{}" in one.name}
-    for one in (each for each in own if each.change != COMPUTED):
-        known = names.get((pattern(one.parameter), one.rows), one.name)
-        if known != one.name:
+    names = {(pattern(place.parameter), place.rows): place.name for place in listed if "{}" in place.name}
+    for place in (each for each in own if each.change != COMPUTED):
+        known = names.get((pattern(place.parameter), place.rows), place.name)
+        if known != place.name:
             raise ArchitectureError(
-                f"{one.parameter} is used as {one.name} in a layer, and as {known} in another kind of layer"
+                f"{place.parameter} is used as {place.name} in a layer, and as {known} in another kind "
+                "of layer"
             )
 
 
@@ -101,25 +102,25 @@ def value_of(
     dependence: Dependence, weight: Weight, parameters: Callable[..., Array] = random_parameter
 ) -> Array:
     """A weight's numbers in graphml's layout."""
-    found = np.asarray(Evaluator(dependence.description, {}, parameters).value(weight.source))
-    found = found.T if weight.transposed else found
-    found = found if weight.rows is None else found[list(weight.rows)]
-    return found.reshape(weight.shape)
+    value = np.asarray(Evaluator(dependence.description, {}, parameters).value(weight.source))
+    value = value.T if weight.transposed else value
+    value = value if weight.rows is None else value[list(weight.rows)]
+    return value.reshape(weight.shape)
 
 
-def _place(dependence: Dependence, one: Expression, name: str, weight: Weight) -> Place:
+def _place(dependence: Dependence, expr: Expression, name: str, weight: Weight) -> Place:
     description = dependence.description
     before = [description.inputs[each] for each in description.parameters_of(weight.source)]
-    told = " and ".join(each.name for each in before)
+    parameters = " and ".join(each.name for each in before)
     if len(before) == 1:
         change = _change(dependence, before[0], weight)
         if change is not None:
             return Place(name, before[0].name, change, weight.rows, weight.shape)
     if not description.config:
-        return Place(name, told, COMPUTED, weight.rows, weight.shape)
+        return Place(name, parameters, COMPUTED, weight.rows, weight.shape)
     raise ArchitectureError(
-        f"{one.told}: {name} is computed from {told or 'no parameter'} in a way that no change of tensors "
-        "does; the GGUF of a plain module could hold it (module:FILE.py:factory)"
+        f"{expr.told}: {name} is computed from {parameters or 'no parameter'} in a way that no change "
+        "of tensors does; the GGUF of a plain module could hold it (module:FILE.py:factory)"
     )
 
 
@@ -128,11 +129,11 @@ def _change(dependence: Dependence, leaf: TracedInput, weight: Weight) -> str | 
     parameter = random_parameter(leaf)
     wanted = value_of(dependence, Weight(weight.source, _full(dependence, weight), weight.transposed))
     for change, function in CHANGES.items():
-        found = function(parameter)
+        changed = function(parameter)
         if (
-            found.size == wanted.size
-            and same(found.reshape(wanted.shape), wanted, 1e-12)
-            and (found.ndim < 2 or found.shape == wanted.shape or 1 in wanted.shape)
+            changed.size == wanted.size
+            and same(changed.reshape(wanted.shape), wanted, 1e-12)
+            and (changed.ndim < 2 or changed.shape == wanted.shape or 1 in wanted.shape)
         ):
             return change
     return None
@@ -141,8 +142,8 @@ def _change(dependence: Dependence, leaf: TracedInput, weight: Weight) -> str | 
 def _full(dependence: Dependence, weight: Weight) -> tuple[int, ...]:
     if weight.rows is None:
         return weight.shape
-    found = np.asarray(Evaluator(dependence.description, {}).value(weight.source))
-    return found.T.shape if weight.transposed else found.shape
+    value = np.asarray(Evaluator(dependence.description, {}).value(weight.source))
+    return value.T.shape if weight.transposed else value.shape
 
 
 _DIGITS = re.compile(r"(?<=\.)\d{1,6}(?=\.|$)")
@@ -171,17 +172,17 @@ def stored_as(
 
     values: of those that it has under no such name; held: the checkpoint's tensors.
     """
-    found: dict[str, list[Stored]] = {}
+    stored: dict[str, list[Stored]] = {}
     claimed = {pattern(name) for name in parameters if name in held}
     free = {name: read for name, read in held.items() if pattern(name) not in claimed}
     for name in parameters:
         if name in held:
-            found[name] = [Stored(pattern(name))]
+            stored[name] = [Stored(pattern(name))]
         elif name in values:
-            one = _elsewhere(values[name], free) or _elsewhere(values[name], held)[:1]
-            if one:
-                found[name] = one
-    return found
+            matches = _elsewhere(values[name], free) or _elsewhere(values[name], held)[:1]
+            if matches:
+                stored[name] = matches
+    return stored
 
 
 def _elsewhere(value: Array, free: Mapping[str, Callable[[], Array]]) -> list[Stored]:
@@ -191,7 +192,7 @@ def _elsewhere(value: Array, free: Mapping[str, Callable[[], Array]]) -> list[St
             return [Stored(pattern(name))]
     if value.ndim != 3:
         return []
-    found = []
+    matches = []
     for name, read in free.items():
         stored = read()
         if stored.ndim != 2 or stored.shape[1] != value.shape[2] or value.shape[1] % stored.shape[0]:
@@ -200,5 +201,5 @@ def _elsewhere(value: Array, free: Mapping[str, Callable[[], Array]]) -> list[St
         for half in range(halves):
             rows = value[0, half * stored.shape[0] : (half + 1) * stored.shape[0]]
             if halves < 3 and np.array_equal(rows, stored):
-                found.append(Stored(pattern(name), (half, halves)))
-    return found
+                matches.append(Stored(pattern(name), (half, halves)))
+    return matches

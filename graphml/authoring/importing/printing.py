@@ -35,7 +35,7 @@ class Body:
 
     def name_of(self, of: Expression) -> str | None:
         """The variable that has an expression's value."""
-        return next((name for name, one in self.held.items() if one is of), None)
+        return next((name for name, expr in self.held.items() if expr is of), None)
 
     def text(self, of: Expression) -> str:
         """An expression as an argument: its variable, or the call that makes it."""
@@ -47,7 +47,7 @@ class Body:
             self.done.add(id(of))
             return called[0].format(self.text(called[1]))
         self.done.add(id(of))
-        inner = [self.text(one) for one in of.inputs]
+        inner = [self.text(source) for source in of.inputs]
         return call(of, inner, self.named, self.numbers(of), self.owner)
 
     def is_line(self, of: Expression) -> bool:
@@ -76,7 +76,7 @@ class Body:
         """Whether something that is not yet written reads it."""
         if any(entry is of and last not in self.done for last, (_, entry) in self.calls.items()):
             return True
-        return any(id(one) not in self.done for one in users(of, self.scope))
+        return any(id(expr) not in self.done for expr in users(of, self.scope))
 
 
 def _next(name: str) -> str:
@@ -144,9 +144,9 @@ def _experts(of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[s
 def _with_number(
     of: Expression, inner: Sequence[str], stem: str, numbers: Mapping[str, str], owner: str
 ) -> str:
-    given = [*inner, *([f'{owner}["{stem}"]'] if of.weights else [])]
+    arguments = [*inner, *([f'{owner}["{stem}"]'] if of.weights else [])]
     more = [f"g.constant({numbers['number']})"] if "number" in numbers else []
-    return f"g.{of.op}({', '.join([*given, *more])})"
+    return f"g.{of.op}({', '.join([*arguments, *more])})"
 
 
 WITH_NUMBER = ("less", "less_equal", "equal", "maximum", "minimum", "where")

@@ -58,44 +58,46 @@ class Proof:
     @property
     def holds(self) -> bool:
         """Whether everything agrees."""
-        return all(one.nmse <= LIMIT for one in self.lines) and not any(one.first for one, _ in self.verdicts)
+        return all(line.nmse <= LIMIT for line in self.lines) and not any(
+            verdict.first for verdict, _ in self.verdicts
+        )
 
 
 def prove(imported: Imported, arch: Path, folder: Path | None) -> Proof:
     """Compare an imported file. folder: the checkpoint, which the file must run as it is."""
     description = imported.dependence.description
     lines: list[Line] = []
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as directory:
         if folder is None and description.samples:
-            folder = Path(made) / "weights.gguf"
+            folder = Path(directory) / "weights.gguf"
             write_weights(imported, folder)
         if folder is not None and description.samples:
             with graphml.load(folder, "reference", kv="f32", quant="fp32", arch=arch) as model:
                 for ids, wanted in description.samples:
                     lines += _compared(model, ids, wanted, "PyTorch's logits")
-        kept, told = first_layers(imported, LARGEST)
+        kept, shortened = first_layers(imported, LARGEST)
         verdicts = []
         if kept is not None:
             context = imported.keys["context_length"]
-            path = Path(made) / "random.gguf"
+            path = Path(directory) / "random.gguf"
             write_weights(kept, path, random=True)
             for count in sorted({min(SHORT, context), min(_beyond(kept) + 5, context)}):
                 verdicts.append(_by_parts(kept, arch, path, count, lines))
             folder = folder or path
         fused = ("", (), ()) if folder is None else _fused(folder, arch)
-    return Proof(tuple(lines), tuple(verdicts), told, *fused)
+    return Proof(tuple(lines), tuple(verdicts), shortened, *fused)
 
 
 def _beyond(imported: Imported) -> int:
     """The traced length, or the longest window or chunk, if that is longer and no more than `FAR`."""
     spans = [
-        int(one.numbers[kind])
+        int(expr.numbers[kind])
         for layer in imported.layers.layers
-        for one in layer
-        if one.op == "attend"
+        for expr in layer
+        if expr.op == "attend"
         for kind in ("window", "chunk")
     ]
-    return max([imported.dependence.description.length, *(one for one in spans if one <= FAR)])
+    return max([imported.dependence.description.length, *(span for span in spans if span <= FAR)])
 
 
 def _fused(folder: Path, arch: Path) -> tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]:
@@ -103,8 +105,8 @@ def _fused(folder: Path, arch: Path) -> tuple[str, tuple[str, ...], tuple[tuple[
     with graphml.load(folder, arch=arch) as model:
         log = model.executor.compiled(1, 1).fusions
         backend = model.executor.backend.name
-    fusions = tuple(sorted(one.fusion for one in log.applied))
-    return backend, fusions, tuple(sorted((one.fusion, one.reason) for one in log.refused))
+    fusions = tuple(sorted(fusion.fusion for fusion in log.applied))
+    return backend, fusions, tuple(sorted((fusion.fusion, fusion.reason) for fusion in log.refused))
 
 
 def write_weights(
@@ -120,14 +122,14 @@ def write_weights(
         known = description.values.get(leaf.name)
         return (held or {})[leaf.name]().astype(np.float64) if known is None else known.astype(np.float64)
 
-    made = tensors(
+    written = tensors(
         imported.dependence,
         imported.layers,
         imported.named,
         random_parameter if random else traced,
         imported.tied,
     )
-    listed = list(made)
+    listed = list(written)
     if imported.factors is not None:
         listed.append(("rope_freqs.weight", imported.factors))
     write_gguf(path, imported.architecture, imported.keys, iter(listed))
@@ -137,27 +139,27 @@ def _compared(model: graphml.Model, ids: Sequence[int], wanted: Array, what: str
     """At once, in single steps after a first part, and in odd splits."""
     n = len(ids)
     ways = {"at once": [n], "in steps": [5, *([1] * (n - 5))], "in odd splits": [3, 1, *_odd(n - 4)]}
-    found = []
+    lines = []
     for way, sizes in ways.items():
         if way != "at once" and n > 600:
             sizes = [n - 7, *([1] * 7)]
         session = model.session(n_ctx=n)
         at, rows = 0, []
-        for size in (one for one in sizes if at < n):
+        for size in (block_size for block_size in sizes if at < n):
             rows.append(np.atleast_2d(session.eval(list(ids[at : at + size]), all_logits=True)))
             at += size
         session.close()
-        found.append(Line(f"{what}, {way}", n, nmse(np.concatenate(rows), wanted)))
-    return found
+        lines.append(Line(f"{what}, {way}", n, nmse(np.concatenate(rows), wanted)))
+    return lines
 
 
 def _odd(left: int) -> list[int]:
-    found, size = [], 5
+    sizes, size = [], 5
     while left > 0:
-        found.append(min(size, left))
-        left -= found[-1]
+        sizes.append(min(size, left))
+        left -= sizes[-1]
         size += 2
-    return found
+    return sizes
 
 
 def nmse(got: Array, wanted: Array) -> float:
@@ -190,27 +192,27 @@ def _by_parts(
 def _values(imported: Imported, evaluator: Evaluator, count: int) -> dict[str, Array]:
     """The residual stream, and inputs and outputs of products, under the names of records."""
 
-    def value(one: Any) -> Array | None:
-        node = imported.made_by.get(id(one))
+    def value(expr: Any) -> Array | None:
+        node = imported.made_by.get(id(expr))
         if node is None or node.shape is None:
             return None
         axis = next(i for i, size in enumerate(node.shape) if isinstance(size, str))
-        found = np.moveaxis(np.asarray(evaluator.value(node.name)), axis, 0)
-        return found.reshape(count, -1).astype(np.float32)
+        moved = np.moveaxis(np.asarray(evaluator.value(node.name)), axis, 0)
+        return moved.reshape(count, -1).astype(np.float32)
 
-    found: dict[str, Array] = {}
+    values: dict[str, Array] = {}
     layers = imported.layers
     for number, layer in enumerate(layers.layers):
         entering = value(layers.entering(number))
         if entering is not None:
-            found[f"stream.{number}"] = entering
-        for one, like in zip(layer, layers.like(number), strict=True):
+            values[f"stream.{number}"] = entering
+        for expr, like in zip(layer, layers.like(number), strict=True):
             name = imported.named.get(id(like), "")
-            if one.op == "linear" and all(weight.rows is None for weight in one.weights.values()):
-                array = value(one)
+            if expr.op == "linear" and all(weight.rows is None for weight in expr.weights.values()):
+                array = value(expr)
                 if array is not None:
-                    found[f"blk.{number}.{name}.out"] = array
+                    values[f"blk.{number}.{name}.out"] = array
     leaving = value(layers.leaving(-1))
     if leaving is not None:
-        found[f"stream.{len(layers.layers)}"] = leaving
-    return found
+        values[f"stream.{len(layers.layers)}"] = leaving
+    return values

@@ -26,38 +26,38 @@ def first_layers(imported: Imported, largest: int) -> tuple[Imported | None, str
 
     None if there would be no layer of each kind.
     """
-    found = imported.layers
-    ends = sum(map(_parameters, (found.before, found.after)))
-    sizes = np.cumsum([ends, *map(_parameters, found.layers)])
-    total, count = len(found.layers), int(np.count_nonzero(sizes <= largest)) - 1
+    layered = imported.layers
+    ends = sum(map(_parameters, (layered.before, layered.after)))
+    sizes = np.cumsum([ends, *map(_parameters, layered.layers)])
+    total, count = len(layered.layers), int(np.count_nonzero(sizes <= largest)) - 1
     if count >= total:
         return imported, ""
-    if count <= max(found.firsts):
+    if count <= max(layered.firsts):
         return None, (
-            f"no layer was compared with random parameters: {sizes[max(found.firsts) + 1]} numbers, of a "
+            f"no layer was compared with random parameters: {sizes[max(layered.firsts) + 1]} numbers, of a "
             f"layer of each kind, are more than {largest}"
         )
     keys = {
         key: value[:count] if isinstance(value, list) and len(value) == total else value
         for key, value in imported.keys.items()
     }
-    layers = replace(found, layers=found.layers[:count], kinds=found.kinds[:count])
-    told = (
+    layers = replace(layered, layers=layered.layers[:count], kinds=layered.kinds[:count])
+    shortened = (
         f"layers {count} to {total - 1} were not compared with random parameters: more than {largest} numbers"
     )
-    return replace(imported, layers=layers, keys=keys | {"block_count": count}), told
+    return replace(imported, layers=layers, keys=keys | {"block_count": count}), shortened
 
 
 def _parameters(of: Sequence[Expression]) -> int:
-    return sum(int(np.prod(weight.shape)) for one in of for weight in one.weights.values())
+    return sum(int(np.prod(weight.shape)) for expr in of for weight in expr.weights.values())
 
 
-def evaluator_of(imported: Imported, ids: Array, given: dict[str, Any] | None = None) -> Evaluator:
+def evaluator_of(imported: Imported, ids: Array, values: dict[str, Any] | None = None) -> Evaluator:
     """The traced module on ids with random parameters; what is after the layers follows the last one kept."""
     description = imported.dependence.description
-    leaves = {name: ids[None] for name, one in description.inputs.items() if one.kind == "ids"}
-    evaluator = Evaluator(description, {**leaves, **(given or {})}, random_parameter)
-    last, kept = (imported.made_by[id(one)] for one in (imported.last, imported.layers.leaving(-1)))
+    leaves = {name: ids[None] for name, leaf in description.inputs.items() if leaf.kind == "ids"}
+    evaluator = Evaluator(description, {**leaves, **(values or {})}, random_parameter)
+    last, kept = (imported.made_by[id(expr)] for expr in (imported.last, imported.layers.leaving(-1)))
     if last.name != kept.name:
         evaluator.held[last.name] = evaluator.value(kept.name)
     return evaluator
@@ -73,24 +73,24 @@ def tokens_alone(imported: Imported, ids: Array) -> float:
     at = len(ids) // 2
     changed[at] = (ids[at] + 1) % imported.layers.result.shape[-1]
     nodes = imported.dependence.description.nodes
-    outputs = [name for name, one in imported.recognised.items() if one.op == "attend"]
+    outputs = [name for name, recognised in imported.recognised.items() if recognised.op == "attend"]
     runs = []
     for tokens in (ids, changed):
-        given = {}
+        entries = {}
         for i, name in enumerate(outputs):
             axis = _axis(nodes[name])
-            shape = [len(ids) if isinstance(one, str) else one for one in nodes[name].shape or ()]
+            shape = [len(ids) if isinstance(size, str) else size for size in nodes[name].shape or ()]
             values = np.moveaxis(np.random.default_rng(i).standard_normal(shape), axis or 0, 0)
             if tokens is changed:
                 values[at] += 1.0
-            given[name] = np.moveaxis(values, 0, axis or 0)
-        runs.append(evaluator_of(imported, tokens, given))
+            entries[name] = np.moveaxis(values, 0, axis or 0)
+        runs.append(evaluator_of(imported, tokens, entries))
         runs[-1].value(imported.dependence.description.result)
     for node in imported.dependence.needed:
         axis = _axis(node)
-        if axis is None or any(node.name not in one.held for one in runs):
+        if axis is None or any(node.name not in run.held for run in runs):
             continue
-        a, b = (np.delete(np.asarray(one.held[node.name]), at, axis) for one in runs)
+        a, b = (np.delete(np.asarray(run.held[node.name]), at, axis) for run in runs)
         if not np.array_equal(a, b):
             raise ArchitectureError(
                 f"{node.told}: mixes tokens: with attention's outputs given, it changes with another token"
@@ -100,5 +100,5 @@ def tokens_alone(imported: Imported, ids: Array) -> float:
 
 def _axis(node: TracedNode) -> int | None:
     """The dimension of the tokens, where it is one that counts nothing else."""
-    found = [i for i, one in enumerate(node.shape or ()) if isinstance(one, str)]
-    return found[0] if len(found) == 1 and str((node.shape or ())[found[0]]).isidentifier() else None
+    axes = [i for i, size in enumerate(node.shape or ()) if isinstance(size, str)]
+    return axes[0] if len(axes) == 1 and str((node.shape or ())[axes[0]]).isidentifier() else None

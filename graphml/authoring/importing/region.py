@@ -71,13 +71,15 @@ class Region:
     def others(self, choose: Callable[[str], bool]) -> list[str]:
         """Operands from outside, besides the entry, that `choose` accepts."""
         inside = {node.name for node in self.nodes} | {self.entry}
-        names = dict.fromkeys(one for node in self.nodes for one in node.operands if one not in inside)
+        names = dict.fromkeys(
+            operand for node in self.nodes for operand in node.operands if operand not in inside
+        )
         return [name for name in names if choose(name)]
 
     def has_positions(self) -> bool:
         """Whether values of the positions come in, and not just the number of tokens."""
         nodes = self.dependence.description.nodes
-        return bool(self.others(lambda one: self.dependence.is_positions(one) and bool(nodes[one].shape)))
+        return bool(self.others(lambda name: self.dependence.is_positions(name) and bool(nodes[name].shape)))
 
     def run(self, x: Array, n_tokens: int) -> Array:
         """The value of the last node, for one of the entry."""
@@ -91,18 +93,18 @@ class Region:
 
 def concrete(shape: tuple[int | str, ...], n_tokens: int) -> tuple[int, ...]:
     """The shape for a number of tokens."""
-    return tuple(n_tokens if isinstance(one, str) else one for one in shape)
+    return tuple(n_tokens if isinstance(size, str) else size for size in shape)
 
 
-def run(dependence: Dependence, given: Mapping[str, Any], last: str, n_tokens: int) -> Array:
+def run(dependence: Dependence, values: Mapping[str, Any], last: str, n_tokens: int) -> Array:
     """The value of a node where others are given, for a text of so many tokens."""
     ids = {
         name: np.zeros((1, n_tokens), np.int64)
-        for name, one in dependence.description.inputs.items()
-        if one.kind == "ids"
+        for name, leaf in dependence.description.inputs.items()
+        if leaf.kind == "ids"
     }
-    found = Evaluator(dependence.description, {**ids, **given}, random_parameter).value(last)
-    return np.asarray(found)
+    value = Evaluator(dependence.description, {**ids, **values}, random_parameter).value(last)
+    return np.asarray(value)
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,7 +47,10 @@ class Report:
 
     def markdown(self) -> str:
         """For a terminal."""
-        tables = ["\n".join(map(_row, (one.head, ["---"] * len(one.head), *one.rows))) for one in self.tables]
+        tables = [
+            "\n".join(map(_row, (table.head, ["---"] * len(table.head), *table.rows)))
+            for table in self.tables
+        ]
         return "\n\n".join([f"# {self.title}", *tables, *self.remarks, *self.parts]).rstrip() + "\n"
 
     def page(self, text: str) -> str:
@@ -56,8 +59,8 @@ class Report:
         for table in self.tables:
             lines += [f"<h2>{html.escape(table.title)}</h2>", "<table>", _cells("th", table.head)]
             lines += [*(_cells("td", row) for row in table.rows), "</table>"]
-        lines += [f"<p>{html.escape(one)}</p>" for one in self.remarks]
-        lines += ["<h2>Part by part</h2>", *(f"<pre>{html.escape(one)}</pre>" for one in self.parts)]
+        lines += [f"<p>{html.escape(remark)}</p>" for remark in self.remarks]
+        lines += ["<h2>Part by part</h2>", *(f"<pre>{html.escape(part)}</pre>" for part in self.parts)]
         lines += ["<h2>The file</h2>", f"<pre>{html.escape(text)}</pre>"]
         head = f'<meta charset="utf-8"><title>{html.escape(self.title)}</title><style>{STYLE}</style>'
         return "\n".join(["<!doctype html>", head, *lines]) + "\n"
@@ -80,15 +83,15 @@ def report(imported: Imported, proof: Proof, source: str) -> Report:
     """The report of an import."""
     description = imported.dependence.description
     recognised = Counter(
-        (found.op, NUMBER.sub("*", node.path) or "the model", Path(node.line).name)
+        (match.op, NUMBER.sub("*", node.path) or "the model", Path(node.line).name)
         for node in imported.dependence.needed
-        if (found := imported.recognised.get(node.name)) is not None
+        if (match := imported.recognised.get(node.name)) is not None
     )
     inside = set(imported.recognised)
     plain = Counter(
-        one.op for one in imported.made_by_expression if imported.made_by[id(one)].name not in inside
+        expr.op for expr in imported.made_by_expression if imported.made_by[id(expr)].name not in inside
     )
-    exact = [(one.what, str(one.tokens), f"{one.nmse:.1e}") for one in proof.lines]
+    exact = [(line.what, str(line.tokens), f"{line.nmse:.1e}") for line in proof.lines]
     misses = Counter((fusion, NUMBER.sub("*", reason)) for fusion, reason in proof.misses)
     tables = [
         Table("Recognised", ("recognised", "where", "from", "times"), counted(recognised)),
@@ -103,4 +106,4 @@ def report(imported: Imported, proof: Proof, source: str) -> Report:
     ]
     remarks = [f"{proof.left_out[0].upper()}{proof.left_out[1:]}."] if proof.left_out else []
     title = f"{description.model_class} from {source} ({description.by})"
-    return Report(title, [one for one in tables if one.rows], remarks, parts)
+    return Report(title, [table for table in tables if table.rows], remarks, parts)

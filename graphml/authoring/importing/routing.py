@@ -47,11 +47,11 @@ def add_routing(fields: Fields, of: Expression) -> None:
     fields.add_key(
         "expert_weights_norm", numbers["normalise"], f'config.flag("{normalise}")' if normalise else ""
     )
-    given = config.get("routed_scaling_factor")
-    known = isinstance(given, int | float) and near(float(given), numbers["scale"])
+    configured = config.get("routed_scaling_factor")
+    known = isinstance(configured, int | float) and near(float(configured), numbers["scale"])
     if known or numbers["scale"] != 1.0:
-        told = f'config.number("{SCALE}")' if known else literal(numbers["scale"])
-        fields.add_key(SCALE, numbers["scale"], told)
+        scale = f'config.number("{SCALE}")' if known else literal(numbers["scale"])
+        fields.add_key(SCALE, numbers["scale"], scale)
     for key, value in zip(GROUPS, numbers["groups"], strict=True):
         field_known = config.get(SIZES[key][0]) in ((value,) if value > 1 else (1,))
         if field_known or numbers["groups"][0] > 1:

@@ -39,17 +39,17 @@ class Selector:
     def __init__(self) -> None:
         self._held: dict[tuple[object, ...], Expression] = {}
 
-    def kept(self, made: Expression) -> Expression:
+    def kept(self, expr: Expression) -> Expression:
         """This expression, or one that was made before and is the same."""
-        numbers = tuple(sorted((key, repr(value)) for key, value in made.numbers.items()))
-        key = (made.op, tuple(map(id, made.inputs)), made.shape, tuple(sorted(made.weights.items())), numbers)
-        return self._held.setdefault(key, made)
+        numbers = tuple(sorted((key, repr(value)) for key, value in expr.numbers.items()))
+        key = (expr.op, tuple(map(id, expr.inputs)), expr.shape, tuple(sorted(expr.weights.items())), numbers)
+        return self._held.setdefault(key, expr)
 
     def taken(self, view: View, shape: tuple[int, ...] | None = None) -> Expression:
         """The view as an expression; shape: its own without tokens and dimensions of 1, unless given."""
         elements = view.elements
         if shape is None:
-            shape = tuple(one for one in elements.shape if one != 1) or (1,)
+            shape = tuple(size for size in elements.shape if size != 1) or (1,)
         return self.shaped(self._elements(view.of, elements.reshape(-1)), shape)
 
     def shaped(self, of: Expression, shape: tuple[int, ...]) -> Expression:
@@ -102,5 +102,5 @@ class Selector:
             rows = np.arange(weight.shape[0]) if weight.rows is None else np.array(weight.rows)
             return replace(weight, rows=tuple(map(int, rows[wanted])), shape=(len(wanted), *weight.shape[1:]))
 
-        weights = {role: chosen(one) for role, one in of.weights.items()}
+        weights = {role: chosen(weight) for role, weight in of.weights.items()}
         return self.kept(replace(of, weights=weights, shape=(len(wanted),)))

@@ -26,15 +26,15 @@ KINDS = {
 
 
 def tensors(
-    dependence: Dependence, found: Layered, named: Named, parameters: Callable[..., Array], tied: bool
+    dependence: Dependence, model: Layered, named: Named, parameters: Callable[..., Array], tied: bool
 ) -> Iterator[tuple[str, Array]]:
     """Every tensor by our name, float32; of a tied model the embedding stands for the output."""
-    layers = [(f"blk.{i}.", layer, found.like(i)) for i, layer in enumerate(found.layers)]
-    ends = [("", one, one) for one in (found.before, found.after)]
+    layers = [(f"blk.{i}.", layer, model.like(i)) for i, layer in enumerate(model.layers)]
+    ends = [("", group, group) for group in (model.before, model.after)]
     done: set[str] = set()
     for prefix, expressions, alike in [ends[0], *layers, ends[1]]:
-        for one, like in zip(expressions, alike, strict=True):
-            for role, weight in one.weights.items():
+        for expr, like in zip(expressions, alike, strict=True):
+            for role, weight in expr.weights.items():
                 name = prefix + tensor_name(named[id(like)], role)
                 if name in done or (tied and name == "output.weight"):
                     continue

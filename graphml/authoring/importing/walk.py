@@ -45,14 +45,14 @@ class Walk(Walked):
             if name in wanted or name not in self.dependence.description.nodes or not self.is_walked(name):
                 continue
             wanted.add(name)
-            found = self.found.get(name)
-            stack += found.entries.values() if found else self.dependence.description.nodes[name].operands
+            match = self.found.get(name)
+            stack += match.entries.values() if match else self.dependence.description.nodes[name].operands
         return [node for name, node in self.dependence.description.nodes.items() if name in wanted]
 
     def _value(self, node: TracedNode) -> Value:
-        found = self.found.get(node.name)
-        if found is not None:
-            return self._recognised(node, found)
+        match = self.found.get(node.name)
+        if match is not None:
+            return self._recognised(node, match)
         name = op_name(node)
         if name == "python.getitem":
             return self.values[node.operands[0]][node.args["1"]]  # type: ignore[index,no-any-return]
@@ -68,61 +68,63 @@ class Walk(Walked):
 
     def _moved(self, node: TracedNode, name: str) -> Value:
         """A view with the op done on its codes."""
-        given = {key: self._plain(one) for key, one in node.args.items()}
-        source = next(key for key in ("self", "input") if key in given)
+        args = {key: self._plain(argument) for key, argument in node.args.items()}
+        source = next(key for key in ("self", "input") if key in args)
         view = self.view(node.args[source]["node"])
-        moved = SHAPES[name]({**given, source: view.codes, "dtype": None})
+        moved = SHAPES[name]({**args, source: view.codes, "dtype": None})
         return (
-            tuple(View(view.of, one) for one in moved) if isinstance(moved, tuple) else View(view.of, moved)
+            tuple(View(view.of, codes) for codes in moved)
+            if isinstance(moved, tuple)
+            else View(view.of, moved)
         )
 
     def _plain(self, value: Any) -> Any:
         if isinstance(value, Mapping) and "node" in value:
             return None if self.is_walked(value["node"]) else self.plain.value(value["node"])
-        return [self._plain(one) for one in value] if isinstance(value, list) else value
+        return [self._plain(inner) for inner in value] if isinstance(value, list) else value
 
     def _joined(self, node: TracedNode) -> Value:
         """Concatenated views of one expression, or of several along their last dimension."""
-        names = [one["node"] for one in node.args["tensors"]]
+        names = [tensor["node"] for tensor in node.args["tensors"]]
         views = [self.view(name) for name in names if self.is_walked(name)]
         if len(views) != len(names):
             raise ValueError("joins tokens with constants")
         dim = node.args.get("dim", 0) % views[0].codes.ndim
-        if len({id(one.of) for one in views}) == 1:
-            return View(views[0].of, np.concatenate([one.codes for one in views], dim))
+        if len({id(view.of) for view in views}) == 1:
+            return View(views[0].of, np.concatenate([view.codes for view in views], dim))
         if dim != views[0].codes.ndim - 1:
             raise ValueError("joins values along another dimension than the last")
-        parts = [self.select.taken(one) for one in views]
+        parts = [self.select.taken(view) for view in views]
         joined = parts[0]
         for part in parts[1:]:
             shape = (*joined.shape[:-1], joined.shape[-1] + part.shape[-1])
             joined = self.select.kept(Expression("concat", (joined, part), shape, node.path, node.told))
         return self.laid(node, joined)
 
-    def _recognised(self, node: TracedNode, found: Recognised) -> View:
-        weights = {role: self.weight(name) for role, name in found.weights.items()}
-        if found.op == "attend":
-            return self._attention(node, found)
-        view = self.view(found.entries["x"])
+    def _recognised(self, node: TracedNode, match: Recognised) -> View:
+        weights = {role: self.weight(name) for role, name in match.weights.items()}
+        if match.op == "attend":
+            return self._attention(node, match)
+        view = self.view(match.entries["x"])
         shape = None
-        if found.op == "rope":
-            return self._rotated(node, found, view)
-        if found.op in ("rms_norm", "layer_norm"):
-            rest = [one for one in view.elements.shape[:-1] if one != 1]
+        if match.op == "rope":
+            return self._rotated(node, match, view)
+        if match.op in ("rms_norm", "layer_norm"):
+            rest = [size for size in view.elements.shape[:-1] if size != 1]
             shape = (*rest, view.elements.shape[-1])
-            weights = {role: Weight(one.source, shape[-1:]) for role, one in weights.items()}
+            weights = {role: Weight(weight.source, shape[-1:]) for role, weight in weights.items()}
         x = self.select.taken(view, shape)
-        return self.made(node, found.op, (x,), x.shape, weights, found.numbers)
+        return self.made(node, match.op, (x,), x.shape, weights, match.numbers)
 
-    def _rotated(self, node: TracedNode, found: Recognised, view: View) -> View:
+    def _rotated(self, node: TracedNode, match: Recognised, view: View) -> View:
         """Rope of heads; of heads that are repeated, each is rotated once."""
         elements = view.elements
         rows = elements.reshape(-1, elements.shape[-1]).tolist()
         unique = list(dict.fromkeys(map(tuple, rows)))
         codes = np.arange(T)[:, None, None] * view.of.size + np.array(unique)[None]
         x = self.select.taken(View(view.of, codes), (len(unique), elements.shape[-1]))
-        made = Expression("rope", (x,), x.shape, node.path, node.told, {}, found.numbers)
-        kept = self.select.kept(made)
+        rotated = Expression("rope", (x,), x.shape, node.path, node.told, {}, match.numbers)
+        kept = self.select.kept(rotated)
         places = {row: i for i, row in enumerate(unique)}
         heads = np.array([places[tuple(row)] for row in rows])[:, None] * elements.shape[-1]
         chosen = (heads + np.arange(elements.shape[-1])).reshape(elements.shape)
@@ -130,13 +132,13 @@ class Walk(Walked):
         tokens = np.arange(T).reshape([T if i == axis else 1 for i in range(view.codes.ndim)])
         return View(kept, tokens * kept.size + np.expand_dims(chosen, axis))
 
-    def _attention(self, node: TracedNode, found: Recognised) -> View:
-        numbers = dict(found.numbers)
-        heads, q = numbers.pop("head"), self.view(found.entries["q"])
+    def _attention(self, node: TracedNode, match: Recognised) -> View:
+        numbers = dict(match.numbers)
+        heads, q = numbers.pop("head"), self.view(match.entries["q"])
         width = q.elements.size // heads
         kept: list[Expression] = [self.select.taken(q, (heads, width))]
         for role in "kv":
-            kept.append(self._shared_heads(self.view(found.entries[role]), numbers["head_kv"], heads))
+            kept.append(self._shared_heads(self.view(match.entries[role]), numbers["head_kv"], heads))
         del numbers["head_kv"]
         if kept[1].shape[0] != kept[2].shape[0]:
             raise ValueError("attention with other numbers of heads for keys than for values")

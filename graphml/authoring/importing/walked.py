@@ -23,18 +23,18 @@ Value = View | tuple[View, ...]
 class Walked:
     """Values of nodes as views of expressions."""
 
-    def __init__(self, dependence: Dependence, found: Mapping[str, Recognised]) -> None:
-        self.dependence, self.found = dependence, found
+    def __init__(self, dependence: Dependence, matches: Mapping[str, Recognised]) -> None:
+        self.dependence, self.found = dependence, matches
         self.select = Selector()
         self.made_by: dict[int, TracedNode] = {}  # id of an expression -> the node whose value it is
         self.values: dict[str, Value] = {}
-        for name, one in dependence.description.inputs.items():
-            if one.kind == "ids":
+        for name, leaf in dependence.description.inputs.items():
+            if leaf.kind == "ids":
                 self.values[name] = whole(Expression("ids", (), (1,), "", "the ids"), (1, T), 1)
         ids = {
             name: np.zeros((1, T), np.int64)
-            for name, one in dependence.description.inputs.items()
-            if one.kind == "ids"
+            for name, leaf in dependence.description.inputs.items()
+            if leaf.kind == "ids"
         }
         self.plain = Evaluator(dependence.description, ids)
 
@@ -44,12 +44,12 @@ class Walked:
 
     def view(self, name: str) -> View:
         """A node's value."""
-        found = self.values.get(name)
-        if found is None:
+        view = self.values.get(name)
+        if view is None:
             raise ValueError("spreads a parameter over tokens, or reads another value that is not of tokens")
-        if isinstance(found, tuple):
+        if isinstance(view, tuple):
             raise ValueError("several values where one is wanted")
-        return found
+        return view
 
     def is_walked(self, name: str) -> bool:
         """Whether a value depends on tokens, or on parameters and positions at once."""
@@ -73,7 +73,7 @@ class Walked:
     def laid(self, node: TracedNode, expression: Expression) -> View:
         """An expression in the shape of a node's value."""
         shape = node.shape or ()
-        axes = [i for i, one in enumerate(shape) if isinstance(one, str)]
+        axes = [i for i, size in enumerate(shape) if isinstance(size, str)]
         if not axes and shape and self.dependence.description.length in shape:
             raise ValueError(
                 f"was traced at one length alone, {self.dependence.description.length} tokens: the model's "
@@ -89,8 +89,8 @@ class Walked:
             name = value["node"]
             if self.dependence.kinds[name]:
                 return None
-            found = np.asarray(self.plain.value(name))
-            return float(found.reshape(-1)[0]) if found.size == 1 else None
+            array = np.asarray(self.plain.value(name))
+            return float(array.reshape(-1)[0]) if array.size == 1 else None
         if isinstance(value, Mapping):
             return float(value["number"]) if "number" in value else None
         return float(value) if isinstance(value, int | float) else None

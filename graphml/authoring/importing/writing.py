@@ -46,60 +46,60 @@ class Writer:
     imports: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.attends = [[one for one in layer if one.op == "attend"] for layer in self.found.layers]
+        self.attends = [[expr for expr in layer if expr.op == "attend"] for layer in self.found.layers]
         everything = [
             *self.found.before,
-            *(one for layer in self.found.layers for one in layer),
+            *(expr for layer in self.found.layers for expr in layer),
             *self.found.after,
         ]
-        self.experts = [one for one in everything if one.op == "experts"]
-        self.norms = [one for one in everything if one.op in ("rms_norm", "layer_norm")]
-        self.tables = list(dict.fromkeys(map(_table, (one for one in everything if one.op == "rope"))))
+        self.experts = [expr for expr in everything if expr.op == "experts"]
+        self.norms = [expr for expr in everything if expr.op in ("rms_norm", "layer_norm")]
+        self.tables = list(dict.fromkeys(map(_table, (expr for expr in everything if expr.op == "rope"))))
         self.imports |= {
             "graphml.ir.language": {"Builder"},
             "graphml.ir.node": {"Node"},
             "graphml.loading.architecture": {"Layer", "Tensors"},
         }
-        self.eps = next((one.numbers["eps"] for one in self.norms), 1e-5)
+        self.eps = next((expr.numbers["eps"] for expr in self.norms), 1e-5)
         self.eps_key = LAYER_EPS if self.norms and self.norms[0].op == "layer_norm" else RMS_EPS
 
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Heads, key-value heads, width of heads."""
-        first = next(one for layer in self.attends for one in layer)
+        first = next(expr for layer in self.attends for expr in layer)
         return first.inputs[0].shape[0], first.inputs[1].shape[0], first.inputs[0].shape[1]
 
     def windows(self) -> list[int]:
         """Of the layers; 0 for all."""
-        return [max((one.numbers["window"] for one in layer), default=0) for layer in self.attends]
+        return [max((expr.numbers["window"] for expr in layer), default=0) for layer in self.attends]
 
     def numbers(self, of: Expression) -> dict[str, str]:
         """The text of each number of an expression of the first layer, or outside the layers."""
-        told: dict[str, str] = {}
+        numbers: dict[str, str] = {}
         if of.op in ("rms_norm", "layer_norm"):
             eps = of.numbers["eps"]
-            told["eps"] = "config.norm_eps" if near(eps, self.eps) else literal(eps)
+            numbers["eps"] = "config.norm_eps" if near(eps, self.eps) else literal(eps)
         elif of.op == "reshape" and len(of.shape) == 2:
-            told["heads"] = self._heads(of)
+            numbers["heads"] = self._heads(of)
         elif of.op == "rope":
-            told["table"] = "table"
+            numbers["table"] = "table"
         elif of.op == "attend":
-            told |= self._attend(of)
+            numbers |= self._attend(of)
         elif of.op == "scale":
-            told["factor"] = self._factor(of)
-            told["offset"] = literal(of.numbers["offset"])
+            numbers["factor"] = self._factor(of)
+            numbers["offset"] = literal(of.numbers["offset"])
         elif of.op == "softcap":
-            told["limit"] = self.fields.number(of.numbers["limit"], "final_logit_softcapping")
+            numbers["limit"] = self.fields.number(of.numbers["limit"], "final_logit_softcapping")
         elif of.op == "experts":
-            told["used"] = "config.n_expert_used"
+            numbers["used"] = "config.n_expert_used"
             if is_plain(of):
                 self.imports.setdefault(SWIGLU, set()).add("swiglu_experts")
         elif of.op in ("clamp", *WITH_NUMBER):
-            told = {
+            numbers = {
                 name: f'float("{value}")' if abs(value) == float("inf") else literal(value)
                 for name, value in of.numbers.items()
             }
-        return told
+        return numbers
 
     def _heads(self, of: Expression) -> str:
         for layer in self.attends:
@@ -123,21 +123,21 @@ class Writer:
         return self.fields.number(value, where)
 
     def _attend(self, of: Expression) -> dict[str, str]:
-        told = {"scale": self.fields.scale(of.numbers["scale"], self.sizes[2])}
+        numbers = {"scale": self.fields.scale(of.numbers["scale"], self.sizes[2])}
         windows = self.windows()
         kind = next(
             (kind for kind, first in enumerate(self.found.firsts) if of in self.found.layers[first]), 0
         )
-        if any(one for one, other in zip(windows, self.found.kinds, strict=True) if other == kind):
-            told["window"] = "config.windows[layer.index]"
+        if any(window for window, other in zip(windows, self.found.kinds, strict=True) if other == kind):
+            numbers["window"] = "config.windows[layer.index]"
             self._add_windows(windows)
         if of.numbers["softcap"]:
-            told["softcap"] = self.fields.number(of.numbers["softcap"], "attn_logit_softcapping")
+            numbers["softcap"] = self.fields.number(of.numbers["softcap"], "attn_logit_softcapping")
         if of.numbers["max_bias"]:
-            told["max_bias"] = literal(of.numbers["max_bias"])
+            numbers["max_bias"] = literal(of.numbers["max_bias"])
         if of.numbers["chunk"]:
-            told["chunk"] = self.fields.integer(of.numbers["chunk"], "attention.chunk_size")
-        return told
+            numbers["chunk"] = self.fields.integer(of.numbers["chunk"], "attention.chunk_size")
+        return numbers
 
     def _add_windows(self, windows: list[int]) -> None:
         key = "attention.sliding_window"
@@ -147,7 +147,7 @@ class Writer:
         size = max(windows)
         config = self.description.config
         source = 'config.size("sliding_window")' if config.get("sliding_window") == size else repr(size)
-        self.fields.values |= {key: size, f"{key}_pattern": [bool(one) for one in windows]}
+        self.fields.values |= {key: size, f"{key}_pattern": [bool(window) for window in windows]}
         self.fields.keys[key] = source
         if all(windows):
             self.fields.keys.pop(f"{key}_pattern", None)
@@ -157,16 +157,16 @@ class Writer:
             self.fields.keys.pop(key)
             self.fields.keys["*windows"] = "window_keys(config, found)"
         else:
-            found = period(windows)
+            repeated = period(windows)
             field_name = next(
                 (
                     name
                     for name in ("sliding_window_pattern", "_sliding_window_pattern")
-                    if found and config.get(name) == found
+                    if repeated and config.get(name) == repeated
                 ),
                 "",
             )
-            pattern = repr([bool(one) for one in windows]) if found is None else repr(found)
+            pattern = repr([bool(window) for window in windows]) if repeated is None else repr(repeated)
             self.fields.keys[f"{key}_pattern"] = f'config.size("{field_name}")' if field_name else pattern
 
     def functions(self) -> str:
@@ -174,9 +174,9 @@ class Writer:
         texts: dict[str, str] = {}
         loops = []
         for number in self.found.firsts:
-            made = parts(self.found.layers[number], self.named)
-            calls = {part.name: self._part(part, texts) for part in made}
-            loops.append(loop_lines(self.found, number, self.named, self.numbers, made, calls))
+            listed = parts(self.found.layers[number], self.named)
+            calls = {part.name: self._part(part, texts) for part in listed}
+            loops.append(loop_lines(self.found, number, self.named, self.numbers, listed, calls))
         kinds = Kinds(self.found.kinds, self._stems(), self.windows(), self.fields)
         tables = self._table_lines()
         chosen = ["table = tables[config.windows[layer.index] > 0]"] if len(self.tables) > 1 else []
@@ -192,35 +192,35 @@ class Writer:
 
     def _part(self, part: Part, texts: dict[str, str]) -> str:
         """Add the text of a part's function to the others by name; returns the text of its call."""
-        table = any(one.op == "rope" for one in part.inside)
+        table = any(expr.op == "rope" for expr in part.inside)
         body = _indented(part_lines(part, self.named, self.numbers), 1)
         typed = "table: Node, " if table else ""
-        told = PARTS[part.name]
+        docstring = PARTS[part.name]
         for name in (part.name, f"other_{part.name}", *(f"{part.name}_{i}" for i in range(3, 9))):
             head = f"def {name}(g: Builder, config: Config, layer: Layer, {typed}x_TD: Node) -> Node:"
-            text = "\n".join([head, told, *body])
+            text = "\n".join([head, docstring, *body])
             if texts.setdefault(name, text) == text:
                 return f"{name}(g, config, layer, {'table, ' if table else ''}{{}})"
         raise ArchitectureError(f"layers have too many kinds of {part.name}")
 
     def _stems(self) -> list[frozenset[str]]:
         """Names of the tensors of each kind of layers, as `layer.get` has them."""
-        found = []
+        stems = []
         for number in self.found.firsts:
             names = {
-                tensor_name(self.named[id(one)], role)
-                for one in self.found.layers[number]
-                for role in one.weights
+                tensor_name(self.named[id(expr)], role)
+                for expr in self.found.layers[number]
+                for role in expr.weights
             }
-            found.append(frozenset(name.removesuffix(".weight") for name in names))
-        return found
+            stems.append(frozenset(name.removesuffix(".weight") for name in names))
+        return stems
 
     def _experts(self) -> list[str]:
-        for one in self.experts:
-            if not is_plain(one):
+        for expr in self.experts:
+            if not is_plain(expr):
                 self.imports.setdefault(ROUTING, set()).update(("Routing", "choose"))
-                add_routing(self.fields, one)
-                return [experts_function(one)]
+                add_routing(self.fields, expr)
+                return [experts_function(expr)]
         return []
 
     def _table_lines(self) -> list[str]:

@@ -18,8 +18,8 @@ def _scale(model: Model) -> Iterator[Try]:
         head, heads = bound(node.inputs[0].shape[2]), bound(node.inputs[0].shape[1])
         wanted += [head**-0.5, 1.0, (model.n_embd / heads) ** -0.5, bound(node.shape[2]) ** -0.5]
         wanted += [1 / head, model.n_embd**-0.5, head**0.5]
-    found = model.candidates(model.values("attention", "scale"), *wanted)
-    yield from attribute_tries(model, "attention", "scale", found)
+    scales = model.candidates(model.values("attention", "scale"), *wanted)
+    yield from attribute_tries(model, "attention", "scale", scales)
 
 
 def _windowed(node: Node, window: Callable[[int], int]) -> Node | None:
@@ -36,16 +36,16 @@ def _off_by_one(model: Model) -> Iterator[Try]:
             now = int(number(node.attributes, "window")) if node.op.name == "attention" else 0
             return _windowed(node, lambda layer: now + by) if now > max(0, -by) else None
 
-        told = ", ".join(f"{one:g}" for one in sorted(model.values("attention", "window")) if one)
-        if told:
-            yield Try(f"window {told} -> {by:+d} token", change)
+        listed = ", ".join(f"{window:g}" for window in sorted(model.values("attention", "window")) if window)
+        if listed:
+            yield Try(f"window {listed} -> {by:+d} token", change)
 
 
 def _window(model: Model) -> Iterator[Try]:
     """The window in all layers, in none, or in the usual patterns."""
-    told = model.number("attention.sliding_window")
-    used = {int(one) for one in model.values("attention", "window") if one}
-    for size in sorted({*used, *([int(told)] if told else [])}):
+    window = model.number("attention.sliding_window")
+    used = {int(window) for window in model.values("attention", "window") if window}
+    for size in sorted({*used, *([int(window)] if window else [])}):
 
         def everywhere(node: Node, size: int = size) -> Node | None:
             return _windowed(node, lambda layer: size)
@@ -67,14 +67,14 @@ def _window(model: Model) -> Iterator[Try]:
 
 def _softcap(model: Model) -> Iterator[Try]:
     wanted = (model.number("attn_logit_softcapping"), 50.0, 30.0, 0.0)
-    found = model.candidates(model.values("attention", "softcap"), *wanted)
-    yield from attribute_tries(model, "attention", "softcap", found)
+    caps = model.candidates(model.values("attention", "softcap"), *wanted)
+    yield from attribute_tries(model, "attention", "softcap", caps)
 
 
 def _alibi(model: Model) -> Iterator[Try]:
     wanted = (model.number("attention.max_alibi_bias"), 8.0, 0.0)
-    found = model.candidates(model.values("attention", "max_bias"), *wanted)
-    yield from attribute_tries(model, "attention", "max_bias", found)
+    biases = model.candidates(model.values("attention", "max_bias"), *wanted)
+    yield from attribute_tries(model, "attention", "max_bias", biases)
 
 
 def _sinks(model: Model) -> Iterator[Try]:
@@ -84,7 +84,7 @@ def _sinks(model: Model) -> Iterator[Try]:
             return None
         inputs = (*node.inputs, leaf(model, name))
         full = complete(node.op, node.attributes)
-        kind = infer_type(node.op, [one.type for one in inputs], full)
+        kind = infer_type(node.op, [source.type for source in inputs], full)
         return Node(node.op, inputs, kind, node.name, full, node.source)
 
     if any(name.endswith("attn_sinks.weight") for name in model.unused):

@@ -40,13 +40,13 @@ def _part(name: str) -> str:
 
 def _uses(model: Model) -> dict[str, list[Use]]:
     """The uses of each tensor, in the order of the graph."""
-    found: dict[str, list[Use]] = {}
+    uses: dict[str, list[Use]] = {}
     for node in model.graph.nodes:
         for i, source in enumerate(node.inputs):
             name = tensor_of(source) if node.op.name != "dequantize" else None
             if name is not None:
-                found.setdefault(name, []).append((node.name, i))
-    return found
+                uses.setdefault(name, []).append((node.name, i))
+    return uses
 
 
 def _in_place(model: Model) -> Iterator[Try]:
@@ -72,8 +72,8 @@ def _in_place(model: Model) -> Iterator[Try]:
                 if _alike(model, name, missing, node):
                     whole.setdefault((stem(name), stem(missing), i), {})[node] = missing
     for (read, wanted, i), named in sorted(whole.items(), key=lambda item: item[0][0] not in several):
-        told = _description(f"{read} and its bias", wanted, i if read in several else -1)
-        yield Try(told, _product_with(model, named))
+        description = _description(f"{read} and its bias", wanted, i if read in several else -1)
+        yield Try(description, _product_with(model, named))
 
 
 def _alike(model: Model, name: str, missing: str, node: str) -> bool:
@@ -96,11 +96,11 @@ def _products(model: Model) -> dict[str, list[str]]:
     """Tensor -> the last nodes of its products, with scale and bias, in the order of the graph."""
     whole = {node: name for node in model.graph.nodes if (name := product_of(node)) is not None}
     inner = {node.inputs[0] for node in whole if node.op.name != "mul_mat"}
-    found: dict[str, list[str]] = {}
+    products: dict[str, list[str]] = {}
     for node, name in whole.items():
         if node not in inner:
-            found.setdefault(name, []).append(node.name)
-    return found
+            products.setdefault(name, []).append(node.name)
+    return products
 
 
 def _product_with(model: Model, named: Mapping[str, str]) -> Change:
@@ -150,17 +150,17 @@ def _other_layer(model: Model) -> Iterator[Try]:
                     places[node, i] = wanted
                     parts[_part(name)] = None
     if places:
-        told = ", ".join(list(parts)[:3]) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
-        yield Try(f"{told} of another layer -> of the own", _reading(model, places))
+        listed = ", ".join(list(parts)[:3]) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
+        yield Try(f"{listed} of another layer -> of the own", _reading(model, places))
 
 
 def _layers(names: Iterator[str] | list[str]) -> dict[int, set[str]]:
-    found: dict[int, set[str]] = {}
+    by_layer: dict[int, set[str]] = {}
     for name in names:
         layer = layer_of(name)
         if layer is not None:
-            found.setdefault(layer, set()).add(_part(name))
-    return found
+            by_layer.setdefault(layer, set()).add(_part(name))
+    return by_layer
 
 
 def missing_layers(model: Model) -> list[int]:
@@ -172,14 +172,18 @@ def missing_layers(model: Model) -> list[int]:
 def _missing_layer(model: Model) -> Iterator[Try]:
     """Insert a copy of an existing layer with the tensors of the missing one, in its place."""
     missing = missing_layers(model)
-    told = _layers(list(model.tensors))
+    parts = _layers(list(model.tensors))
     if len(missing) != 1:
         return
     (layer,) = missing
-    there = sorted({one for node in model.graph.nodes if (one := layer_of(node.name)) is not None})
-    windows: list[int | None] = [None, 0, *(int(one) for one in model.values("attention", "window") if one)]
-    near = sorted(there, key=lambda one: (abs(one - layer), one))
-    for like in [one for one in near if told.get(one) == told[layer]][:3]:
+    there = sorted({number for node in model.graph.nodes if (number := layer_of(node.name)) is not None})
+    windows: list[int | None] = [
+        None,
+        0,
+        *(int(size) for size in model.values("attention", "window") if size),
+    ]
+    near = sorted(there, key=lambda number: (abs(number - layer), number))
+    for like in [number for number in near if parts.get(number) == parts[layer]][:3]:
         for window in dict.fromkeys(windows):
             copied = _Copy(model, like, layer, window)
             seen = "" if window is None else f" and a window of {window}"
@@ -238,7 +242,7 @@ class _Copy:
             attributes = dict(node.attributes)
             if self._window is not None and node.op.name == "attention":
                 attributes["window"] = self._window
-            kind = infer_type(node.op, [one.type for one in inputs], attributes)
+            kind = infer_type(node.op, [source.type for source in inputs], attributes)
             name = f"{renumbered(node.name, self._like, self._layer)}.copied"
             new[node] = Node(node.op, inputs, kind, name, attributes, node.source)
         return _rows_of(new[self._end], x)

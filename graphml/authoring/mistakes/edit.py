@@ -47,15 +47,19 @@ class Model:
         """The values of an attribute."""
         return {float(node.attributes[attribute]) for node in self.nodes(op)}  # type: ignore[arg-type]
 
-    def candidates(self, used: Iterable[float], *found: float | None) -> list[float]:
+    def candidates(self, used: Iterable[float], *values: float | None) -> list[float]:
         """The known numbers other than the one used everywhere, each once, in order."""
         kept: list[float] = []
-        for one in found:
-            near = [one is None or isclose(one, other, rel_tol=1e-5) for other in kept]
-            if one is not None and not any(near):
-                kept.append(one)
+        for value in values:
+            near = [value is None or isclose(value, other, rel_tol=1e-5) for other in kept]
+            if value is not None and not any(near):
+                kept.append(value)
         now = list(used)
-        return [one for one in kept if not now or not all(isclose(one, other, rel_tol=1e-5) for other in now)]
+        return [
+            value
+            for value in kept
+            if not now or not all(isclose(value, other, rel_tol=1e-5) for other in now)
+        ]
 
     @property
     def n_embd(self) -> int:
@@ -96,16 +100,16 @@ def applied(graph: Graph, change: Change, layers: Iterable[int] | None = None) -
             inputs = tuple([new[source] for source in node.inputs])
             moved = node if inputs == node.inputs else _of(node, inputs)
         allowed = node.op.family != "leaf" and (within is None or layer_of(node.name) in within)
-        made = change(moved) if allowed else None
-        changed |= made is not None
-        if made is None:
+        edited = change(moved) if allowed else None
+        changed |= edited is not None
+        if edited is None:
             new[node] = moved
             order[moved] = None
             continue
-        if made not in order and made is not moved:
-            made = replace(_renamed_within(made, moved, order), name=node.name)
-        new[node] = made
-        _put(made, order)
+        if edited not in order and edited is not moved:
+            edited = replace(_renamed_within(edited, moved, order), name=node.name)
+        new[node] = edited
+        _put(edited, order)
     if not changed:
         return None
     return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
@@ -116,27 +120,27 @@ def _of(node: Node, inputs: tuple[Node, ...]) -> Node:
     return Node(node.op, inputs, node.type, node.name, node.attributes, node.source, node.origin)
 
 
-def _renamed_within(made: Node, moved: Node, known: Mapping[Node, None]) -> Node:
+def _renamed_within(edited: Node, moved: Node, known: Mapping[Node, None]) -> Node:
     """The replacement, with the edited node within it renamed: names are unique."""
-    if made is moved:
+    if edited is moved:
         return replace(moved, name=f"{moved.name}.before")
-    if made in known or not made.inputs:
-        return made
-    inputs = tuple(_renamed_within(source, moved, known) for source in made.inputs)
-    return made if inputs == made.inputs else replace(made, inputs=inputs)
+    if edited in known or not edited.inputs:
+        return edited
+    inputs = tuple(_renamed_within(source, moved, known) for source in edited.inputs)
+    return edited if inputs == edited.inputs else replace(edited, inputs=inputs)
 
 
 def _put(node: Node, order: dict[Node, None]) -> None:
     """Append the node after its inputs."""
     stack = [node]
     while stack:
-        one = stack[-1]
-        missing = [source for source in one.inputs if source not in order]
+        pending = stack[-1]
+        missing = [source for source in pending.inputs if source not in order]
         if missing:
             stack.extend(reversed(missing))
             continue
         stack.pop()
-        order.setdefault(one)
+        order.setdefault(pending)
 
 
 def made(op: Op, *inputs: Node, like: Node, **attributes: Attribute) -> Node:
@@ -197,13 +201,13 @@ def embeds(node: Node) -> bool:
 def nth_of_layers(nodes: Iterable[Node]) -> dict[int, set[str]]:
     """Names of nodes by their index among those of their layer; nodes outside of layers are omitted."""
     counts: dict[int, int] = {}
-    found: dict[int, set[str]] = {}
+    by_layer: dict[int, set[str]] = {}
     for node in nodes:
         layer = layer_of(node.name)
         if layer is not None:
             counts[layer] = counts.get(layer, 0) + 1
-            found.setdefault(counts[layer], set()).add(node.name)
-    return found
+            by_layer.setdefault(counts[layer], set()).add(node.name)
+    return by_layer
 
 
 def stem(name: str) -> str:
@@ -248,7 +252,7 @@ def attribute_tries(
 ) -> Iterator[Try]:
     """An edit for each value of the attribute, applied to every node of the op."""
     now = sorted(model.values(op, attribute))
-    told = ", ".join(f"{one:g}" for one in now)
+    listed = ", ".join(f"{used_value:g}" for used_value in now)
     for value in values:
 
         def change(node: Node, value: float = value) -> Node | None:
@@ -256,4 +260,4 @@ def attribute_tries(
                 return None
             return changed(node, **{attribute: kind(value)})
 
-        yield Try(f"{attribute} {told} -> {value:g}", change)
+        yield Try(f"{attribute} {listed} -> {value:g}", change)

@@ -22,8 +22,8 @@ def _embedding(model: Model) -> Iterator[Try]:
                 return changed(node, factor=factor) if ours else None
             return made(elementwise.scale, node, like=node, factor=factor) if embeds(node) else None
 
-        told = ", ".join(f"{one:g}" for one in now) or "1"
-        yield Try(f"embedding times {told} -> times {factor:g}", change)
+        listed = ", ".join(f"{used_factor:g}" for used_factor in now) or "1"
+        yield Try(f"embedding times {listed} -> times {factor:g}", change)
 
 
 def _logits(model: Model) -> str:
@@ -31,11 +31,11 @@ def _logits(model: Model) -> str:
 
 
 def _softcap(model: Model) -> Iterator[Try]:
-    last, told = _logits(model), model.number("final_logit_softcapping")
+    last, own_cap = _logits(model), model.number("final_logit_softcapping")
     capped = [node for node in model.nodes("scale") if node.name == last and node.inputs[0].op.name == "tanh"]
     if capped:
         yield Try("logits capped -> not capped", lambda node: _uncapped(node) if node.name == last else None)
-    for cap in model.candidates({float(node.attributes["factor"]) for node in capped}, told, 30.0, 50.0):  # type: ignore[arg-type]
+    for cap in model.candidates({float(node.attributes["factor"]) for node in capped}, own_cap, 30.0, 50.0):  # type: ignore[arg-type]
 
         def change(node: Node, cap: float = cap) -> Node | None:
             if node.name != last:
@@ -56,8 +56,8 @@ def _uncapped(node: Node) -> Node | None:
 
 
 def _logit_scale(model: Model) -> Iterator[Try]:
-    last, told = _logits(model), model.number("logit_scale")
-    for factor in [told, 1 / told] if told and told != 1.0 else []:
+    last, configured = _logits(model), model.number("logit_scale")
+    for factor in [configured, 1 / configured] if configured and configured != 1.0 else []:
 
         def change(node: Node, factor: float = factor) -> Node | None:
             return made(elementwise.scale, node, like=node, factor=factor) if node.name == last else None
@@ -66,8 +66,8 @@ def _logit_scale(model: Model) -> Iterator[Try]:
 
 
 def _residual(model: Model) -> Iterator[Try]:
-    told = model.number("residual_scale")
-    if not told or told == 1.0:
+    configured = model.number("residual_scale")
+    if not configured or configured == 1.0:
         return
 
     def change(node: Node) -> Node | None:
@@ -76,10 +76,10 @@ def _residual(model: Model) -> Iterator[Try]:
         )
         if not stream or node.inputs[1].op.name == "scale":
             return None
-        part = made(elementwise.scale, node.inputs[1], like=node, factor=told)
+        part = made(elementwise.scale, node.inputs[1], like=node, factor=configured)
         return made(node.op, node.inputs[0], part, like=node)
 
-    yield Try(f"what is added to the residual stream -> times {told:g}", change)
+    yield Try(f"what is added to the residual stream -> times {configured:g}", change)
 
 
 MISTAKES = (

@@ -100,10 +100,10 @@ def _routed(node: Node, router: str) -> Node | None:
     """The router's input, found from a node after it."""
     seen, stack = {node}, [node]
     while stack:
-        one = stack.pop()
-        if one.op.name == "mul_mat" and tensor_of(one.inputs[0]) == router:
-            return one.inputs[1]
-        fresh = [source for source in one.inputs if source not in seen]
+        ancestor = stack.pop()
+        if ancestor.op.name == "mul_mat" and tensor_of(ancestor.inputs[0]) == router:
+            return ancestor.inputs[1]
+        fresh = [source for source in ancestor.inputs if source not in seen]
         seen.update(fresh)
         stack.extend(fresh)
     return None

@@ -112,7 +112,7 @@ def _sequential(node: Node) -> Node | None:
     if node.op.name != "add" or node.inputs[0].op.name != "add":
         return None
     inner, ffn = node.inputs
-    norms = [one for one in _between(ffn, inner.inputs[0]) if one.op.name in ("rms_norm", "layer_norm")]
+    norms = [norm for norm in _between(ffn, inner.inputs[0]) if norm.op.name in ("rms_norm", "layer_norm")]
     if not norms:
         return None
     again = {norms[0].inputs[0]: inner}
@@ -121,15 +121,15 @@ def _sequential(node: Node) -> Node | None:
 
 def _between(node: Node, start: Node) -> list[Node]:
     """The nodes from `start` to node, without attention."""
-    found: dict[Node, None] = {}
+    between: dict[Node, None] = {}
     stack = [node]
     while stack:
-        one = stack.pop()
-        if one in found or one.op.family == "leaf" or one.op.name == "attention":
+        ancestor = stack.pop()
+        if ancestor in between or ancestor.op.family == "leaf" or ancestor.op.name == "attention":
             continue
-        found[one] = None
-        stack.extend(source for source in one.inputs if source is not start)
-    return list(found)
+        between[ancestor] = None
+        stack.extend(source for source in ancestor.inputs if source is not start)
+    return list(between)
 
 
 def _rebuilt(node: Node, new: dict[Node, Node]) -> Node:

@@ -61,9 +61,12 @@ def _other_input(model: Model) -> Iterator[Try]:
         if x is not None and layer_of(node.name) is not None:
             behind[x.name] = node
     stems = dict.fromkeys(product for node in model.graph.nodes if (product := _product(node)))
-    groups: list[tuple[str, ...]] = [(one,) for one in stems]
-    groups += [tuple(one for one in stems if one.endswith(end)) for end in ("_shexp", "_exps")]
-    groups += [tuple(one for one in stems if one in ("ffn_gate", "ffn_up"))]
+    groups: list[tuple[str, ...]] = [(tensor_stem,) for tensor_stem in stems]
+    groups += [
+        tuple(tensor_stem for tensor_stem in stems if tensor_stem.endswith(end))
+        for end in ("_shexp", "_exps")
+    ]
+    groups += [tuple(tensor_stem for tensor_stem in stems if tensor_stem in ("ffn_gate", "ffn_up"))]
     for group in dict.fromkeys(group for group in groups if group):
 
         def later(node: Node, group: tuple[str, ...] = group) -> Node | None:

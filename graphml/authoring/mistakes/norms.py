@@ -48,11 +48,11 @@ def _as_in_file(node: Node) -> Node | None:
 
 
 def _eps(model: Model) -> Iterator[Try]:
-    told = [model.number(f"attention.layer_norm_{kind}epsilon") for kind in ("rms_", "")]
+    configured = [model.number(f"attention.layer_norm_{kind}epsilon") for kind in ("rms_", "")]
     for op in KINDS:
         if model.nodes(op):
-            found = model.candidates(model.values(op, "eps"), *told, *EPS)
-            yield from attribute_tries(model, op, "eps", found)
+            values = model.candidates(model.values(op, "eps"), *configured, *EPS)
+            yield from attribute_tries(model, op, "eps", values)
 
 
 def _kind(model: Model) -> Iterator[Try]:
@@ -69,8 +69,8 @@ def _kind(model: Model) -> Iterator[Try]:
 
 def like_others(model: Model) -> Node | None:
     """A norm of the graph, as a source of kind and eps."""
-    found = model.nodes(*KINDS)
-    return found[-1] if found else None
+    norms = model.nodes(*KINDS)
+    return norms[-1] if norms else None
 
 
 def normed(model: Model, x: Node, name: str, like: Node) -> Node:
@@ -118,9 +118,9 @@ def _forgotten(model: Model) -> Iterator[Try]:
 def _normed_heads(model: Model, like: Node, places: Places):  # type: ignore[no-untyped-def]
     def change(node: Node) -> Node | None:
         whole, split = places.stem(node), node.op.name == "reshape" and places.stem(node.inputs[0])
-        found = whole or split
-        name = f"blk.{layer_of(node.name)}.{found}_norm.weight"
-        if found not in ("attn_q", "attn_k") or name not in model.tensors or name not in model.unused:
+        projection = whole or split
+        name = f"blk.{layer_of(node.name)}.{projection}_norm.weight"
+        if projection not in ("attn_q", "attn_k") or name not in model.tensors or name not in model.unused:
             return None
         fits = model.tensors[name].shape[-1] == bound(node.shape[-1]) == fixed(node.shape[-1])
         return normed(model, node, name, like) if fits else None
@@ -148,7 +148,7 @@ def _weight(model: Model) -> Iterator[Try]:
         if not any(user.op.name == "mul" and user.inputs[0] is node for user in users[node])
     }
     stems = {name.split(".", 2)[-1] if name.startswith("blk.") else name for name in model.unused}
-    for wanted in sorted(one for one in stems if one.endswith("norm.weight")):
+    for wanted in sorted(stem for stem in stems if stem.endswith("norm.weight")):
 
         def change(node: Node, wanted: str = wanted) -> Node | None:
             layer = layer_of(node.name)

@@ -43,10 +43,12 @@ def _head_rows(model: Model) -> Iterator[Try]:
                 name = places.stem(node)
                 if name not in which or bound(node.shape[-1]) != counts[name] * width:
                     return None
-                one = order(width)
+                permutation = order(width)
 
                 def moved(x: Array) -> Array:
-                    return np.ascontiguousarray(x.reshape(len(x), -1, width)[..., one].reshape(x.shape))
+                    return np.ascontiguousarray(
+                        x.reshape(len(x), -1, width)[..., permutation].reshape(x.shape)
+                    )
 
                 return computed("reordered", moved, node, like=node)
 

@@ -45,27 +45,27 @@ def _head_dims(graph: Graph) -> list[int]:
 
 def _dimensions(model: Model) -> Iterator[Try]:
     heads = _head_dims(model.graph)
-    told = model.number("rope.dimension_count")
-    wanted = [told, *heads, *(d // 2 for d in heads), *(d // 4 for d in heads)]
+    configured = model.number("rope.dimension_count")
+    wanted = [configured, *heads, *(d // 2 for d in heads), *(d // 4 for d in heads)]
     for value in model.candidates(model.values("rope_table", "n_rot"), *wanted):
         if int(value) % 2 or value < 2 or value > min(heads, default=0):
             continue
 
         def change(node: Node, value: int = int(value)) -> Node | None:
-            one = node.op.name == "rope_table" and len(node.inputs) == 1
-            return changed(node, n_rot=value) if one else None
+            is_default = node.op.name == "rope_table" and len(node.inputs) == 1
+            return changed(node, n_rot=value) if is_default else None
 
         yield Try(f"n_rot {_told(model, 'n_rot')} -> {value:g}", change)
 
 
 def _told(model: Model, attribute: str) -> str:
-    return ", ".join(f"{one:g}" for one in sorted(model.values("rope_table", attribute)))
+    return ", ".join(f"{value:g}" for value in sorted(model.values("rope_table", attribute)))
 
 
 def _each_table(model: Model, attribute: str, values: list[float]) -> Iterator[Try]:
     """Edits of all tables, and of each alone if there are several."""
     tables = [node.name for node in model.nodes("rope_table")]
-    groups = [tables] + ([[one] for one in tables] if len(tables) > 1 else [])
+    groups = [tables] + ([[table] for table in tables] if len(tables) > 1 else [])
     for value in values:
         for group in groups:
 
@@ -134,10 +134,10 @@ def _superfluous(model: Model) -> Iterator[Try]:
         yield Try("rope -> none", change)
     for number, names in nth_of_layers(model.nodes("rope")).items():
 
-        def one(node: Node, names: set[str] = names) -> Node | None:
+        def bypass(node: Node, names: set[str] = names) -> Node | None:
             return node.inputs[0] if node.name in names else None
 
-        yield Try(f"rope {number} of a layer -> none", one)
+        yield Try(f"rope {number} of a layer -> none", bypass)
 
 
 def _forgotten(model: Model) -> Iterator[Try]:

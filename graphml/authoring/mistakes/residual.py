@@ -40,7 +40,7 @@ def norm_ends(graph: Graph) -> list[Node]:
         node
         for node in graph.nodes
         if (x := normed_of(node)) is not None
-        and not any(normed_of(one) is x for one in readers[node] if one.inputs[0] is node)
+        and not any(normed_of(reader) is x for reader in readers[node] if reader.inputs[0] is node)
     ]
 
 
@@ -87,22 +87,24 @@ def _normed(node: Node) -> tuple[Node, Node] | None:
 def _sources(node: Node) -> list[Node]:
     """All nodes of its layer that a node is computed from, and their inputs."""
     layer = layer_of(node.name)
-    found: dict[Node, None] = {}
+    sources: dict[Node, None] = {}
     stack = [node]
     while stack:
-        one = stack.pop()
-        if one in found or one.op.family == "leaf":
+        source = stack.pop()
+        if source in sources or source.op.family == "leaf":
             continue
-        found[one] = None
-        if layer_of(one.name) == layer:
-            stack.extend(one.inputs)
-    return list(found)
+        sources[source] = None
+        if layer_of(source.name) == layer:
+            stack.extend(source.inputs)
+    return list(sources)
 
 
 def _norm_between(node: Node, x: Node) -> Node | None:
     """The last node of the norm of x that a node is computed from."""
-    found = [one for one in _sources(node) if one.op.name in ("mul", "add") and normed_of(one) is x]
-    return found[-1] if found and len(x.shape) == 2 else None
+    norms = [
+        source for source in _sources(node) if source.op.name in ("mul", "add") and normed_of(source) is x
+    ]
+    return norms[-1] if norms and len(x.shape) == 2 else None
 
 
 def _forgotten(model: Model) -> Iterator[Try]:
@@ -113,8 +115,8 @@ def _forgotten(model: Model) -> Iterator[Try]:
         def change(node: Node, wanted: str = wanted) -> Node | None:
             if places.stem(node) != wanted or layer_of(node.name) is None:
                 return None
-            for one in _sources(node):
-                x = normed_of(one) if len(one.shape) == 2 else None
+            for source in _sources(node):
+                x = normed_of(source) if len(source.shape) == 2 else None
                 if x is not None and bound(x.shape[1]) == model.n_embd and x.type == node.type:
                     return made(elementwise.add, x, node, like=node)
             return None
@@ -141,8 +143,8 @@ def _superfluous(model: Model) -> Iterator[Try]:
 
 
 def _weight_of(node: Node) -> str:
-    for one in (node.inputs[0], node):
-        name = tensor_of(one.inputs[1]) if one.op.name == "mul" else None
+    for product in (node.inputs[0], node):
+        name = tensor_of(product.inputs[1]) if product.op.name == "mul" else None
         if name is not None:
             return stem(name)
     return "a norm without weight"

@@ -16,7 +16,7 @@ def _beside(model: Model, kind: str, op: Op, says: str) -> Iterator[Try]:
     places = Places.of(model.graph)
     known = {name.rpartition(".")[0] for name in places.last}
     stems = sorted({_stem(name) for name in unused if name.rpartition(".")[0] in known})
-    for group in ([stems] if stems else []) + ([[one] for one in stems] if len(stems) > 1 else []):
+    for group in ([stems] if stems else []) + ([[stem] for stem in stems] if len(stems) > 1 else []):
 
         def change(node: Node, group: list[str] = group) -> Node | None:
             name = product_of(node)

@@ -43,13 +43,13 @@ def in_steps(executor: Executor, ids: tuple[int, ...]) -> list[InSteps]:
     ids = ids[:MOST]
     whole = _logits(executor, ids, [len(ids)])
     ways = {"uneven steps": list(_uneven(len(ids))), "one token a step": [1] * len(ids)}
-    found = []
+    results = []
     for way, counts in ways.items():
         logits = _logits(executor, ids, counts)
         errors = [nmse(mine, right) for mine, right in zip(logits, whole, strict=True)]
         worst = int(np.argmax(errors))
-        found.append(InSteps(way, float(errors[worst]), worst))
-    return found
+        results.append(InSteps(way, float(errors[worst]), worst))
+    return results
 
 
 def _uneven(count: int) -> Iterator[int]:

@@ -82,14 +82,14 @@ def _golden(path: Path, beside: Path) -> Record:
 
 
 def _checked(path: Path, by: Any, ids: Any, logits: Any, values: Mapping[str, Array]) -> Record:
-    whole = isinstance(ids, list) and all(isinstance(one, int) and one >= 0 for one in ids)
+    whole = isinstance(ids, list) and all(isinstance(token, int) and token >= 0 for token in ids)
     if not whole or not 0 < len(ids) <= MOST_TOKENS:
         raise UsageError(f"{path}: wanted a list of 1 to {MOST_TOKENS} token ids; got {str(ids)[:60]}")
     for name, array in {"logits": logits, **values}.items():
         fits = isinstance(array, np.ndarray) and array.ndim == 2 and len(array) == len(ids)
         if not fits or array.dtype.kind != "f":
-            told = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else "nothing"
+            got = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else "nothing"
             raise UsageError(
-                f"{path}: {name}: wanted floats [{len(ids)}, n], a row for each token; got {told}"
+                f"{path}: {name}: wanted floats [{len(ids)}, n], a row for each token; got {got}"
             )
     return Record(str(by), tuple(ids), logits.astype(np.float32, copy=False), dict(values))

@@ -36,7 +36,9 @@ def record_of(
         by = ask(name, PEERS[name], python, request)
         try:
             with np.load(out, allow_pickle=False) as held:
-                arrays = {one: held[one].astype(np.float32, copy=False) for one in held.files}
+                arrays = {
+                    array_name: held[array_name].astype(np.float32, copy=False) for array_name in held.files
+                }
         except (OSError, ValueError) as error:
             raise BackendError(f"{name}: its process left no record: {error}") from None
     logits = arrays.pop("logits", None)
@@ -55,17 +57,19 @@ def _from_transformers(arrays: Mapping[str, Array], architecture: str) -> dict[s
     kind = known.get(architecture.replace("_", "-"), known.get(architecture))
     lookup: Callable[[str], str | None] = lambda name: None  # noqa: E731 - a table of nothing
     if kind is not None:
-        layers = 1 + max((int(one) for name in arrays for one in re.findall(r"\.(\d+)\.", name)), default=0)
+        layers = 1 + max(
+            (int(number) for name in arrays for number in re.findall(r"\.(\d+)\.", name)), default=0
+        )
         table = gguf.get_tensor_name_map(kind, layers)
         lookup = lambda name: table.get_name(name, try_suffixes=(".weight",))  # noqa: E731
-    found: dict[str, Array] = {}
+    by_point: dict[str, Array] = {}
     for name, array in arrays.items():
         module, _, side = name.rpartition(".")
         if name.startswith("stream."):
-            found[name] = array
+            by_point[name] = array
             continue
         tensor = lookup(module)
         rows = side == "out" and tensor is not None and tensor.endswith(("attn_q", "attn_k", "attn_qkv"))
         if tensor is not None and not rows:
-            found[f"{tensor}.{side}"] = array
-    return found
+            by_point[f"{tensor}.{side}"] = array
+    return by_point

@@ -30,17 +30,17 @@ KEPT_BYTES = 4 << 30  # of values that later runs may need again
 
 def points(graph: Graph) -> dict[str, str]:
     """Names of places (see `record`) -> names of nodes, in the order of the graph."""
-    found = {f"stream.{layer}": name for layer, name in _stream(graph).items()}
+    nodes = {f"stream.{layer}": name for layer, name in _stream(graph).items()}
     ends = {node: name for name, node in Places.of(graph).last.items()}
     for node in graph.nodes:
         name = product_of(node)
         if node.op.name == "mul_mat" and name is not None and len(node.shape) == 2:
             stem = name.rpartition(".")[0]
-            found.setdefault(f"{stem}.in", node.inputs[1].name)
+            nodes.setdefault(f"{stem}.in", node.inputs[1].name)
         if node.name in ends and len(node.shape) == 2:
-            found[f"{ends[node.name].rpartition('.')[0]}.out"] = node.name
+            nodes[f"{ends[node.name].rpartition('.')[0]}.out"] = node.name
     place = {node.name: i for i, node in enumerate(graph.nodes)}
-    return dict(sorted(found.items(), key=lambda item: place[item[1]]))
+    return dict(sorted(nodes.items(), key=lambda item: place[item[1]]))
 
 
 def _stream(graph: Graph) -> dict[int, str]:
@@ -50,7 +50,7 @@ def _stream(graph: Graph) -> dict[int, str]:
     """
     widths = {node.shape[-1] for node in graph.nodes
               if node.op.name == "get_rows" and tensor_of(node.inputs[0]) == "token_embd.weight"}  # fmt: skip
-    found: dict[int, str] = {}
+    stream: dict[int, str] = {}
     for node in graph.nodes:
         layer = layer_of(node.name)
         for source in node.inputs:
@@ -59,10 +59,10 @@ def _stream(graph: Graph) -> dict[int, str]:
             if not rows or before == layer or source.op.name == "dequantize":
                 continue
             if before is not None:
-                found[before + 1] = source.name
+                stream[before + 1] = source.name
             elif layer == 0:
-                found[0] = source.name
-    return found
+                stream[0] = source.name
+    return stream
 
 
 class Runs:
@@ -71,7 +71,7 @@ class Runs:
     def __init__(self, executor: Executor, ids: tuple[int, ...]) -> None:
         embedding = executor.file.tensors.get(EMBEDDING)
         count, n_vocab = len(ids), embedding.shape[0] if embedding is not None else executor.config.n_vocab
-        wrong = [one for one in ids if not 0 <= one < n_vocab]
+        wrong = [token for token in ids if not 0 <= token < n_vocab]
         if wrong:
             raise UsageError(f"token {wrong[0]}: wanted ids below {n_vocab}, the model's vocabulary")
         if executor.encodes:
@@ -103,15 +103,19 @@ class Runs:
         self._behind: dict[Node, Array] = {}
 
     def values(
-        self, graph: Graph, names: Iterable[str], given: Mapping[str, Array] | None = None, keep: bool = False
+        self,
+        graph: Graph,
+        names: Iterable[str],
+        arrays: Mapping[str, Array] | None = None,
+        keep: bool = False,
     ) -> dict[str, Array]:
-        """Values of nodes by name; given: values that replace those of some nodes for their readers.
+        """Values of nodes by name; arrays: values that replace those of some nodes for their readers.
 
         keep: cache the values for later runs of graphs with the same nodes.
         """
-        seen = {node: given[node.name] for node in graph.nodes if node.name in given} if given else {}
+        seen = {node: arrays[node.name] for node in graph.nodes if node.name in arrays} if arrays else {}
         changed = _readers(graph, seen) if seen else set()
-        behind = self._known_after(given) if given else {}
+        behind = self._known_after(arrays) if arrays else {}
         by_name = _by_name(graph)
         wanted = {name: by_name[name] for name in names if name in by_name}
         needed: set[Node] = set()
@@ -132,11 +136,13 @@ class Runs:
                         self._keep(behind if node in changed else self._kept, node, local[node])
         return {name: known[node] for name, node in wanted.items()}
 
-    def _known_after(self, given: Mapping[str, Array]) -> dict[Node, Array]:
+    def _known_after(self, arrays: Mapping[str, Array]) -> dict[Node, Array]:
         """The cached values of nodes after given ones, if the given ones are unchanged."""
-        if given.keys() != self._given.keys() or any(given[name] is not a for name, a in self._given.items()):
+        if arrays.keys() != self._given.keys() or any(
+            arrays[name] is not a for name, a in self._given.items()
+        ):
             self._kept_bytes -= sum(value.nbytes for value in self._behind.values())
-            self._given, self._behind = dict(given), {}
+            self._given, self._behind = dict(arrays), {}
         return self._behind
 
     def _value(self, node: Node, known: Mapping[Node, Array]) -> Array:
@@ -151,7 +157,9 @@ class Runs:
             return np.zeros(sizes, node.dtype.numpy)
         if node.op.writes is not None:
             state = node.inputs[node.op.writes]
-            return evaluate(node, {**{one: known[one] for one in node.inputs}, state: known[state].copy()})
+            return evaluate(
+                node, {**{source: known[source] for source in node.inputs}, state: known[state].copy()}
+            )
         return evaluate(node, known)
 
     def _keep(self, among: dict[Node, Array], node: Node, value: Array) -> None:
@@ -162,13 +170,13 @@ class Runs:
     def record(self, by: str) -> Record:
         """The record of this model, with the values of all places."""
         places = self.places
-        found = self.values(self.graph, [*places.values(), "output:logits"], keep=True)
+        computed = self.values(self.graph, [*places.values(), "output:logits"], keep=True)
         values = {
-            place: found[name].astype(np.float32)
+            place: computed[name].astype(np.float32)
             for place, name in places.items()
-            if _rows(found[name], self)
+            if _rows(computed[name], self)
         }
-        return Record(by, self.ids, found["output:logits"], values)
+        return Record(by, self.ids, computed["output:logits"], values)
 
 
 def part_before(graph: Graph, end: str) -> Graph:
@@ -177,27 +185,27 @@ def part_before(graph: Graph, end: str) -> Graph:
     if node is None:
         return graph
     needed = {node}
-    for one in reversed(graph.nodes):
-        if one in needed:
-            needed.update(one.inputs)
+    for ancestor in reversed(graph.nodes):
+        if ancestor in needed:
+            needed.update(ancestor.inputs)
     name = end.removeprefix("output:")
-    return Graph(tuple([one for one in graph.nodes if one in needed]), {name: node})
+    return Graph(tuple([kept_node for kept_node in graph.nodes if kept_node in needed]), {name: node})
 
 
 def _by_name(graph: Graph) -> dict[str, Node]:
-    found = {node.name: node for node in graph.nodes}
-    return found | {f"output:{name}": node for name, node in graph.outputs.items()}
+    nodes = {node.name: node for node in graph.nodes}
+    return nodes | {f"output:{name}": node for name, node in graph.outputs.items()}
 
 
 def _readers(graph: Graph, seen: Mapping[Node, Array]) -> set[Node]:
     """The nodes that are computed from some, directly or not."""
-    found: set[Node] = set()
+    readers: set[Node] = set()
     read = set(seen)
     for node in graph.nodes:
         if not read.isdisjoint(node.inputs):
-            found.add(node)
+            readers.add(node)
             read.add(node)
-    return found
+    return readers
 
 
 def _rows(array: Array, runs: Runs) -> bool:

@@ -87,31 +87,31 @@ def verify(
     """Compare an open model with a record; limit: the NMSE that a part may have by itself."""
     runs = Runs(executor, record.ids)
     cut = stages(runs.places, record)
-    found, logits = rows(runs, runs.graph, cut, record, limit, keep=True)
+    measured, logits = rows(runs, runs.graph, cut, record, limit, keep=True)
     before = compare_logits(logits, record.logits)
-    first = _first(found, limit)
+    first = _first(measured, limit)
     model = Model(runs.graph, executor.file.metadata, executor.file.tensors, runs.unused)
     search = _Search(runs, model, cut, record, limit, progress)
-    causes, graph = search.causes(found) if first is not None else ([], runs.graph)
+    causes, graph = search.causes(measured) if first is not None else ([], runs.graph)
     mended = None
     if causes:
         mended = compare_logits(rows(runs, graph, cut, record, limit)[1], record.logits)
     steps = in_steps(executor, record.ids)
-    return Verdict(found, before, first, causes, mended, list(runs.unused), limit, steps)
+    return Verdict(measured, before, first, causes, mended, list(runs.unused), limit, steps)
 
 
-def _first(found: Sequence[Row], limit: float) -> Row | None:
-    return next((row for row in found if row.own > limit), None)
+def _first(measured: Sequence[Row], limit: float) -> Row | None:
+    return next((row for row in measured if row.own > limit), None)
 
 
-def _wrong(found: Sequence[Row], limit: float) -> int:
-    return sum(row.own > limit for row in found)
+def _wrong(measured: Sequence[Row], limit: float) -> int:
+    return sum(row.own > limit for row in measured)
 
 
-def _edited(graph: Graph, one: Try, layers: Sequence[int] | None = None) -> Graph | None:
+def _edited(graph: Graph, attempt: Try, layers: Sequence[int] | None = None) -> Graph | None:
     """The graph with an edit; None if it changes nothing or does not fit."""
     try:
-        return applied(graph, one.change, layers)
+        return applied(graph, attempt.change, layers)
     except _TRIED_WITH:
         return None
 
@@ -125,41 +125,41 @@ class _Search:
     limit: float
     progress: Report
 
-    def causes(self, found: list[Row]) -> tuple[list[Cause], Graph]:
+    def causes(self, measured: list[Row]) -> tuple[list[Cause], Graph]:
         """The mistakes, and the graph with all of them corrected."""
         graph, causes = self.runs.graph, list[Cause]()
         while len(causes) < MOST_CAUSES:
-            row = _first(found, self.limit)
+            row = _first(measured, self.limit)
             if row is None:
                 break
-            cause, mended = self._one(graph, row, found)
+            cause, mended = self._one(graph, row, measured)
             if cause is None:
                 break
             causes.append(cause)
             if mended is None:
                 break
-            before, graph = _wrong(found, self.limit), mended
-            found = rows(self.runs, graph, self.cut, self.record, self.limit)[0]
-            if _wrong(found, self.limit) >= before:  # the correction of one part breaks another
+            before, graph = _wrong(measured, self.limit), mended
+            measured = rows(self.runs, graph, self.cut, self.record, self.limit)[0]
+            if _wrong(measured, self.limit) >= before:  # the correction of one part breaks another
                 break
         return causes, graph
 
-    def _one(self, graph: Graph, row: Row, found: list[Row]) -> tuple[Cause | None, Graph | None]:
+    def _one(self, graph: Graph, row: Row, measured: list[Row]) -> tuple[Cause | None, Graph | None]:
         """The mistake of one part, and the graph without it."""
         tries = list(self._tries(graph))
         rivals: list[tuple[Mistake, Try, float]] = []
         nearest: tuple[float, Mistake, Try] | None = None
         self.runs.values(graph, [row.stage.end], self._given(row.stage), keep=True)  # edits change few nodes
         part = part_before(graph, row.stage.end)
-        for i, (mistake, one) in enumerate(tries):
+        for i, (mistake, attempt) in enumerate(tries):
             self.progress("trying", i, len(tries))
-            left = self._error(part, one, row.stage)
-            if left < row.own / NEARER and _edited(graph, one) is None:  # it does not fit the other parts
+            left = self._error(part, attempt, row.stage)
+            if left < row.own / NEARER and _edited(graph, attempt) is None:  # it does not fit the other parts
                 left = float("inf")
             if left <= self.limit and left < row.own / NEARER:
-                rivals.append((mistake, one, left))
+                rivals.append((mistake, attempt, left))
             elif nearest is None or left < nearest[0]:
-                nearest = left, mistake, one
+                nearest = left, mistake, attempt
         self.progress("trying", len(tries), len(tries))
         best = self._best(graph, row, rivals)
         if best is not None:
@@ -168,24 +168,24 @@ class _Search:
         if pair is not None:
             return pair
         if nearest is not None and nearest[0] < row.own / NEARER:
-            left, mistake, one = nearest
-            return Cause(mistake, one.says, row.stage.name, None, row.own, left, enough=False), None
+            left, mistake, attempt = nearest
+            return Cause(mistake, attempt.says, row.stage.name, None, row.own, left, enough=False), None
         return None, None
 
     def _tries(self, graph: Graph) -> Iterator[tuple[Mistake, Try]]:
         unused = sorted(set(self.model.tensors) - set(graph.leaves("weight")))
         model = replace(self.model, graph=graph, unused=unused)
         for mistake in CATALOGUE:
-            for one in mistake.tries(model):
-                yield mistake, one
+            for attempt in mistake.tries(model):
+                yield mistake, attempt
 
     def _given(self, stage: Stage) -> dict[str, Array]:
         """The other program's value of the node at the start of a stage."""
         return {stage.start: given(self.cut, self.record)[stage.start]} if stage.start else {}
 
-    def _error(self, graph: Graph, one: Try, stage: Stage) -> float:
+    def _error(self, graph: Graph, attempt: Try, stage: Stage) -> float:
         """The part's NMSE with an edit; infinite if it changes nothing or does not fit."""
-        edited = _edited(graph, one)
+        edited = _edited(graph, attempt)
         return float("inf") if edited is None else self._error_of(edited, stage)
 
     def _error_of(self, edited: Graph, stage: Stage) -> float:
@@ -214,42 +214,46 @@ class _Search:
             kinds.setdefault(rival[0].name, []).append(rival)
         shown = [rival for several in kinds.values() for rival in several[:3]][:MOST_RIVALS]
         judged = []
-        for i, (mistake, one, left) in enumerate(shown):
+        for i, (mistake, attempt, left) in enumerate(shown):
             scopes: list[tuple[int, ...] | None] = [None]
             if row.stage.layer is not None:
                 scopes.append((row.stage.layer,))
             for scope in scopes:
-                edited = _edited(graph, one, scope)
+                edited = _edited(graph, attempt, scope)
                 wrong_parts_left = None if edited is None else self._judged(edited, row)
                 if edited is None or wrong_parts_left is None:
                     continue
-                judged.append(((*wrong_parts_left, scope is not None, i), mistake, one, left, scope, edited))
+                judged.append(
+                    ((*wrong_parts_left, scope is not None, i), mistake, attempt, left, scope, edited)
+                )
         if not judged:
             return None
         judged.sort(key=lambda entry: entry[0])
-        (wrong, inside, _, _), mistake, one, left, scope, edited = judged[0]
+        (wrong, inside, _, _), mistake, attempt, left, scope, edited = judged[0]
         alike = [
             other.name
             for (w, n, *_), other, *_ in judged
             if (w, n) == (wrong, inside) and other is not mistake
         ]
-        cause = Cause(mistake, one.says, row.stage.name, scope, row.own, left, tuple(dict.fromkeys(alike)))
+        cause = Cause(
+            mistake, attempt.says, row.stage.name, scope, row.own, left, tuple(dict.fromkeys(alike))
+        )
         return cause, edited
 
     def _pair(self, graph: Graph, row: Row, tries: list[tuple[Mistake, Try]]) -> tuple[Cause, Graph] | None:
         """Two mistakes together, within the time limit: logits alone do not separate them."""
         until = time.monotonic() + PAIRS_S
         pairs = [(a, b) for a, b in combinations(tries, 2) if a[0] is not b[0]]
-        for i, ((first, one), (second, other)) in enumerate(pairs):
+        for i, ((first, attempt), (second, other)) in enumerate(pairs):
             self.progress("trying", i, len(pairs))
             if time.monotonic() > until:
                 break
-            edited = _edited(graph, one)
+            edited = _edited(graph, attempt)
             both = None if edited is None else _edited(edited, other)
             left = float("inf") if both is None else self._error_of(both, row.stage)
             if both is None or left > self.limit:
                 continue
             joined = Mistake(f"{first.name} and {second.name}", f"{first.says}; {second.says}", first.tries)
-            return Cause(joined, f"{one.says}; {other.says}", row.stage.name, None, row.own, left), both
+            return Cause(joined, f"{attempt.says}; {other.says}", row.stage.name, None, row.own, left), both
         self.progress("trying", len(pairs), len(pairs))
         return None

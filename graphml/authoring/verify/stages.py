@@ -66,8 +66,8 @@ def nmse(got: Array | None, wanted: Array) -> float:
     a, b = got.astype(np.float64), wanted.astype(np.float64)
     energy = float(np.sum(b * b))
     error = float(np.sum((a - b) ** 2))
-    found = 0.0 if error == 0 else error / energy if energy else INFINITE
-    return found if np.isfinite(found) else INFINITE
+    ratio = 0.0 if error == 0 else error / energy if energy else INFINITE
+    return ratio if np.isfinite(ratio) else INFINITE
 
 
 def compare_logits(got: Array, wanted: Array) -> Logits:
@@ -98,21 +98,21 @@ def stages(places: Mapping[str, str], record: Record) -> list[Stage]:
         int(name.removeprefix("stream.")) for name in places
         if name.startswith("stream.") and name in record.values
     )  # fmt: skip
-    found: list[Stage] = []
+    listed: list[Stage] = []
     start, before = None, 0
     for at in known:
         end = places[f"stream.{at}"]
         layers = list(range(before, at))
         name = "embedding" if at == 0 else _named(layers, start)
-        found.append(Stage(name, layers[0] if len(layers) == 1 else None, start, end, f"stream.{at}"))
+        listed.append(Stage(name, layers[0] if len(layers) == 1 else None, start, end, f"stream.{at}"))
         start, before = end, at
     last = "output" if known else "model"
-    return [*found, Stage(last, None, start, LOGITS, "logits")]
+    return [*listed, Stage(last, None, start, LOGITS, "logits")]
 
 
 def _named(layers: list[int], start: str | None) -> str:
-    told = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]}-{layers[-1]}"
-    return told if start is not None else f"embedding and {told}"
+    layer_range = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]}-{layers[-1]}"
+    return layer_range if start is not None else f"embedding and {layer_range}"
 
 
 def target(stage: Stage, record: Record) -> Array:
@@ -146,13 +146,13 @@ def rows(
     places = {place: node for place, node in runs.places.items() if place in record.values}
     starts = given(cut, record)
     alone = runs.values(graph, [*ends, *places.values()], starts)
-    found = []
+    measured = []
     for stage in cut:
         wanted = target(stage, record)
         own = own_error(stage, alone.get(stage.end), record, starts.get(stage.start or ""))
         part = _first_part(stage, places, alone, record, limit) if own > limit else ""
-        found.append(Row(stage, nmse(whole.get(stage.end), wanted), own, part))
-    return found, whole[LOGITS]
+        measured.append(Row(stage, nmse(whole.get(stage.end), wanted), own, part))
+    return measured, whole[LOGITS]
 
 
 def _first_part(

@@ -57,7 +57,8 @@ def _by_part(names: Sequence[str]) -> list[str]:
         part = name if layer is None else name.split(".", 2)[2]
         layers.setdefault(part, []).extend([] if layer is None else [layer])
     return [
-        f"blk.{spans(np.array(sorted(found)))}.{part}" if found else part for part, found in layers.items()
+        f"blk.{spans(np.array(sorted(numbers)))}.{part}" if numbers else part
+        for part, numbers in layers.items()
     ]
 
 
@@ -98,7 +99,7 @@ def _cause(cause: Cause) -> list[str]:
 
 def as_json(verdict: Verdict, record: Record) -> dict[str, Any]:
     """Plain values; an infinite number is the text "inf"."""
-    found = {
+    fields = {
         "against": record.by, "tokens": len(record.ids), "limit": verdict.limit,
         "agrees": verdict.agrees,
         "first_wrong": None if verdict.first is None else verdict.first.stage.name,
@@ -117,9 +118,9 @@ def as_json(verdict: Verdict, record: Record) -> dict[str, Any]:
         ],
         "mended": None if verdict.mended is None else vars(verdict.mended),
         "unused_tensors": verdict.unused,
-        "in_steps": [{"way": one.way, "nmse": one.nmse, "token": one.token} for one in verdict.steps],
+        "in_steps": [{"way": step.way, "nmse": step.nmse, "token": step.token} for step in verdict.steps],
     }  # fmt: skip
-    plain: dict[str, Any] = _finite(found)
+    plain: dict[str, Any] = _finite(fields)
     return plain
 
 
@@ -127,5 +128,5 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if abs(value) < float("inf") else "inf"
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -16,14 +16,14 @@ from graphml.sampling.token_texts import texts_of
 def completing(moment: Moment, strings: Sequence[str]) -> Indices:
     """The ids of tokens that would complete one of the strings behind the history, int64 [n]."""
     texts = texts_of(moment.words("banned_strings"))
-    found = []
-    for string in (one.encode() for one in strings):
-        found.append(texts.with_inside(string))
+    matches = []
+    for string in (encoded.encode() for encoded in strings):
+        matches.append(texts.with_inside(string))
         tail = texts.end_of(moment.history, len(string) - 1)
         for known in range(1, min(len(tail) + 1, len(string))):
             if tail.endswith(string[:known]):
-                found.append(texts.that_begin_with(string[known:]))
-    return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
+                matches.append(texts.that_begin_with(string[known:]))
+    return np.unique(np.concatenate(matches)) if matches else np.zeros(0, np.int64)
 
 
 def _apply(params: SamplingParams, candidates: Candidates, moment: Moment) -> Candidates:

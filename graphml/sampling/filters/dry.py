@@ -48,7 +48,7 @@ def limit_of(window: Sequence[int], breakers: Breakers) -> int:
     for i, token in enumerate(reversed(window)):
         fits = [
             len(tail) for tail in breakers.get(token, ())
-            if len(tail) <= i and all(window[-i + k] == one for k, one in enumerate(tail))
+            if len(tail) <= i and all(window[-i + k] == tail_token for k, tail_token in enumerate(tail))
         ]  # fmt: skip
         if fits:
             return i - max(fits)
@@ -72,7 +72,7 @@ def dry(
     highest = math.floor(_LARGEST_EXPONENT / math.log(base)) if base > 1.000001 else len(window)
     array = np.asarray(window, np.int64)
     tokens, lengths = repeats(array, limit, allowed_length, allowed_length + max(highest, 0))
-    goes_on = np.fromiter((() not in breakers.get(int(one), ()) for one in tokens), np.bool_, len(tokens))
+    goes_on = np.fromiter((() not in breakers.get(int(token), ()) for token in tokens), np.bool_, len(tokens))
     tokens, lengths = tokens[goes_on], lengths[goes_on]
     logits = candidates.logits.copy()
     at, there = candidates.positions(tokens)
@@ -88,10 +88,10 @@ def dry(
 def _breakers(params: SamplingParams, moment: Moment) -> Breakers:
     ids = getattr(params, "dry_breaker_ids", None)
     if ids is not None:
-        found: dict[int, list[tuple[int, ...]]] = {}
+        breakers: dict[int, list[tuple[int, ...]]] = {}
         for head, *tail in ids:
-            found.setdefault(int(head), []).append(tuple(map(int, tail)))
-        return found
+            breakers.setdefault(int(head), []).append(tuple(map(int, tail)))
+        return breakers
     texts = tuple(params.dry_sequence_breakers)
     return breakers_of(moment.words("dry_sequence_breakers"), texts) if texts else {}
 

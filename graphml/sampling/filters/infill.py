@@ -56,7 +56,9 @@ def _merged(ordered: Candidates, p: np.ndarray, vocabulary: Vocabulary) -> np.nd
         text = texts.text(int(token))
         if not alive[i] or not text:
             continue
-        for j in sorted(place[one] for one in texts.that_begin_with(text).tolist() if one in place):
+        for j in sorted(
+            place[text_token] for text_token in texts.that_begin_with(text).tolist() if text_token in place
+        ):
             if j == i or not alive[j]:
                 continue
             to, of = (j, i) if p[j] > p[i] else (i, j)

@@ -32,8 +32,8 @@ def every_bias(candidates: Candidates, biases: Iterable[Sequence[float]]) -> Can
     Candidates that were sorted still count as sorted. Ids that are not there are passed over.
     """
     logits, moved = candidates.logits.copy(), dict[int, float]()
-    for given, bias in biases:
-        token = int(given)
+    for biased, bias in biases:
+        token = int(biased)
         if 0 <= token < len(candidates) and candidates.ids[token] == token:
             logits[token] += np.float32(bias)
         else:
@@ -45,8 +45,8 @@ def every_bias(candidates: Candidates, biases: Iterable[Sequence[float]]) -> Can
 
 
 def _in_llama_cpp(params: SamplingParams, candidates: Candidates, _: Moment) -> Candidates:
-    given = params.logit_bias
-    pairs: Iterable[Sequence[float]] = given.items() if isinstance(given, Mapping) else given
+    biases = params.logit_bias
+    pairs: Iterable[Sequence[float]] = biases.items() if isinstance(biases, Mapping) else biases
     return every_bias(candidates, pairs)
 
 

@@ -28,20 +28,20 @@ def min_p(candidates: Candidates, p: float, min_keep: int) -> Candidates:
 
 
 def _rows(params: Sequence[SamplingParams], rows: SortedRows) -> SortedRows:
-    lowest = rows.logits[:, :1] + column([math.log(one.min_p) for one in params])
+    lowest = rows.logits[:, :1] + column([math.log(row_params.min_p) for row_params in params])
     counts = (rows.logits >= lowest).sum(axis=1)
-    return rows.heads(np.maximum(counts, [max(one.min_keep, 1) for one in params]))
+    return rows.heads(np.maximum(counts, [max(row_params.min_keep, 1) for row_params in params]))
 
 
 def _of_top_k(params: SamplingParams, top: TopK) -> Candidates | None:
-    found = top.candidates
-    lowest = found.logits[0] + np.float32(math.log(params.min_p))
-    count = int((found.logits >= lowest).sum())
-    if len(found) < top.n_vocab and max(count + 1, params.min_keep) > len(found):
+    top_candidates = top.candidates
+    lowest = top_candidates.logits[0] + np.float32(math.log(params.min_p))
+    count = int((top_candidates.logits >= lowest).sum())
+    if len(top_candidates) < top.n_vocab and max(count + 1, params.min_keep) > len(top_candidates):
         return None
     if count < params.min_keep:
-        return found.head(params.min_keep)
-    kept = found.head(count)  # the whole row is not sorted: there they are in the order of their ids
+        return top_candidates.head(params.min_keep)
+    kept = top_candidates.head(count)  # the whole row is not sorted: there they are in the order of their ids
     return kept.take(np.argsort(kept.ids), is_sorted=False)
 
 

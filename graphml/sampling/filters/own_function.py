@@ -14,14 +14,14 @@ from graphml.sampling.params import SamplingParams
 def _apply(params: SamplingParams, candidates: Candidates, moment: Moment) -> Candidates:
     function = params.function
     assert function is not None
-    given = function(candidates.ids.copy(), candidates.logits.copy(), tuple(moment.history))
+    replaced = function(candidates.ids.copy(), candidates.logits.copy(), tuple(moment.history))
     wanted = (
         f"function: wanted logits, float32 [{len(candidates)}] without NaN or +inf, back from {function!r}"
     )
     try:
-        logits = np.array(given, np.float32)
+        logits = np.array(replaced, np.float32)
     except (TypeError, ValueError):
-        raise UsageError(f"{wanted}; got {type(given).__name__}") from None
+        raise UsageError(f"{wanted}; got {type(replaced).__name__}") from None
     if logits.shape != candidates.logits.shape:
         raise UsageError(f"{wanted}; got shape {list(logits.shape)}")
     if not (logits < np.inf).all():

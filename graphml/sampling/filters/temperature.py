@@ -29,12 +29,12 @@ def temperature(candidates: Candidates, value: float) -> Candidates:
 
 
 def _rows(params: Sequence[SamplingParams], rows: SortedRows) -> SortedRows:
-    values = column([1.0 if one.greedy else one.temperature for one in params])
+    values = column([1.0 if row_params.greedy else row_params.temperature for row_params in params])
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         scaled = rows.logits / values
     cold = ~np.isfinite(scaled[:, 0])
     scaled[cold] = rows.logits[cold]
-    one_left = cold | np.array([one.greedy for one in params])
+    one_left = cold | np.array([row_params.greedy for row_params in params])
     return rows.with_logits(scaled).heads(np.where(one_left, 1, rows.counts))
 
 

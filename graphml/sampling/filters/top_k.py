@@ -27,6 +27,6 @@ FILTER = Filter(
     ),
     place=60,
     entries=(Entry("top_k", {"k": "top_k"}),),
-    rows=lambda params, rows: rows.heads(np.array([one.top_k for one in params])),
+    rows=lambda params, rows: rows.heads(np.array([row_params.top_k for row_params in params])),
     on_device=lambda params: {"top_k": float(params.top_k)},
 )

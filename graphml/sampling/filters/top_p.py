@@ -30,28 +30,32 @@ def top_p(candidates: Candidates, p: float, min_keep: int) -> Candidates:
 def _rows(params: Sequence[SamplingParams], rows: SortedRows) -> SortedRows:
     count = rows.equal_count
     if count is None:  # sums of different lengths are added up in different orders
-        each = (top_p(Candidates(rows.ids[i, :n], rows.logits[i, :n], True), one.top_p, one.min_keep)
-                for i, (n, one) in enumerate(zip(rows.counts, params, strict=True)))  # fmt: skip
-        return rows.heads(np.array([len(one) for one in each]))
+        each = (
+            top_p(
+                Candidates(rows.ids[i, :n], rows.logits[i, :n], True), row_params.top_p, row_params.min_keep
+            )
+            for i, (n, row_params) in enumerate(zip(rows.counts, params, strict=True))
+        )
+        return rows.heads(np.array([len(candidates) for candidates in each]))
     weights = rows.logits[:, :count] - rows.logits[:, :1]
     np.exp(weights, out=weights)
     weights /= np.cumsum(weights, axis=1, dtype=np.float32)[:, -1:]  # summed as `softmax` does
     running = np.cumsum(weights, axis=1, dtype=np.float32)
-    needed = (running < column([one.top_p for one in params])).sum(axis=1) + 1
-    return rows.heads(np.maximum(needed, [one.min_keep for one in params]))
+    needed = (running < column([row_params.top_p for row_params in params])).sum(axis=1) + 1
+    return rows.heads(np.maximum(needed, [row_params.min_keep for row_params in params]))
 
 
 def _of_top_k(params: SamplingParams, top: TopK) -> Candidates | None:
-    found = top.candidates
-    running = np.cumsum(np.exp(found.logits.astype(np.float64) - top.log_sum))
+    leading = top.candidates
+    running = np.cumsum(np.exp(leading.logits.astype(np.float64) - top.log_sum))
     margin = _MARGIN + abs(top.log_sum) * 2.0**-22
     needed = int(np.searchsorted(running, params.top_p)) + 1
     near = np.abs(running - params.top_p).min() <= margin
     kept = max(needed, params.min_keep)
-    whole = len(found) == top.n_vocab
-    if near or (kept > len(found) and not whole):
+    whole = len(leading) == top.n_vocab
+    if near or (kept > len(leading) and not whole):
         return None
-    return found.head(kept)
+    return leading.head(kept)
 
 
 FILTER = Filter(

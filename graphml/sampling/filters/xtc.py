@@ -41,11 +41,13 @@ def _in_llama_cpp(params: SamplingParams, candidates: Candidates, moment: Moment
     """Where it fires, it sorts: then those to remove are the first. What counts as sorted stays as it is."""
     if not _fires(params, candidates, moment):
         return candidates
-    found = candidates if candidates.is_sorted else candidates.by_logit()
-    likely = softmax(found) >= np.float32(params.xtc_threshold)
+    ordered = candidates if candidates.is_sorted else candidates.by_logit()
+    likely = softmax(ordered) >= np.float32(params.xtc_threshold)
     n_removed = (len(likely) if likely.all() else int(np.argmin(likely))) - 1
-    stays = n_removed <= 0 or len(found) - n_removed < params.min_keep
-    return found if stays else Candidates(found.ids[n_removed:], found.logits[n_removed:], is_sorted=True)
+    stays = n_removed <= 0 or len(ordered) - n_removed < params.min_keep
+    return (
+        ordered if stays else Candidates(ordered.ids[n_removed:], ordered.logits[n_removed:], is_sorted=True)
+    )
 
 
 FILTER = Filter(

@@ -66,7 +66,7 @@ class CanonicalTokens:
             if text in begun:
                 return False
             first = (self._ids(before, text) or self._ids((), text))[:1]
-            return any(len(self._vocabulary.pieces[one]) <= _last_border(text) for one in first)
+            return any(len(self._vocabulary.pieces[token]) <= _last_border(text) for token in first)
 
         literals = literal_texts(walk, settled)
         canonical = self._masked(data, tuple(literals), before) if literals else None
@@ -79,7 +79,7 @@ class CanonicalTokens:
 
     def _opened_mask(self, data: bytes) -> _Mask:
         tokens = np.flatnonzero(unpacked(np.frombuffer(data, np.uint8), self._vocabulary.n)).tolist()
-        pieces = {one: self._vocabulary.pieces[one] for one in tokens if one not in self._controls}
+        pieces = {token: self._vocabulary.pieces[token] for token in tokens if token not in self._controls}
         begun = frozenset(piece[:n] for piece in pieces.values() for n in range(len(piece)))
         return _Mask(tokens, pieces, begun)
 

@@ -51,31 +51,31 @@ class Table:
     def bits(self, state: int) -> Bits:
         """The tokens that are possible in a state; kept for the next time."""
         with self._lock:
-            found = self._masks.get(state)
-            if found is not None:
+            kept = self._masks.get(state)
+            if kept is not None:
                 self._masks.move_to_end(state)
-                return found
-        made = packed(self._made_mask(state))
-        made.setflags(write=False)
+                return kept
+        mask = packed(self._made_mask(state))
+        mask.setflags(write=False)
         with self._lock:
-            self._masks[state] = made
+            self._masks[state] = mask
             while len(self._masks) > KEPT_MASKS:
                 self._masks.popitem(last=False)
-        return made
+        return mask
 
     def forced_bytes(self, state: int) -> bytes:
         """The bytes that every text has next from a state on, at most so many as are worth a step."""
-        found = bytearray()
-        while len(found) < MAX_FORCED and not self.states.may_end(state):
+        forced = bytearray()
+        while len(forced) < MAX_FORCED and not self.states.may_end(state):
             if self.states.token_elements(state):
                 break
             row = self.states.row(state)
             alive = np.flatnonzero(row != DEAD)
             if len(alive) != 1:
                 break
-            found.append(int(alive[0]))
+            forced.append(int(alive[0]))
             state = int(row[alive[0]])
-        return bytes(found)
+        return bytes(forced)
 
     def _made_mask(self, state: int) -> Bools:
         vocabulary, trie = self._vocabulary, self._vocabulary.trie
@@ -207,10 +207,10 @@ class GbnfProgress:
 
     def copy(self) -> GbnfProgress:
         """The same place, to go on separately."""
-        found = GbnfProgress.__new__(GbnfProgress)
-        found._grammar, found._table = self._grammar, self._table
-        found._tokens, found._path = list(self._tokens), list(self._path)
-        return found
+        copied = GbnfProgress.__new__(GbnfProgress)
+        copied._grammar, copied._table = self._grammar, self._table
+        copied._tokens, copied._path = list(self._tokens), list(self._path)
+        return copied
 
     def _after(self, token: int) -> int:
         try:

@@ -92,9 +92,9 @@ class _Parser:
         return repr(self.next(16)) if self.at < len(self.text) else "the end of the grammar"
 
     def skip(self, lines: bool) -> None:
-        found = (_SPACE_OR_LINES if lines else _SPACE).match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
+        space = (_SPACE_OR_LINES if lines else _SPACE).match(self.text, self.at)
+        assert space is not None
+        self.at = space.end()
 
     def number_of(self, name: str, at: int) -> int:
         if name not in self.numbers:
@@ -102,11 +102,11 @@ class _Parser:
         return self.numbers[name]
 
     def name(self) -> str:
-        found = _NAME.match(self.text, self.at)
-        if found is None:
+        match = _NAME.match(self.text, self.at)
+        if match is None:
             self.fail(f"wanted a rule's name (letters, digits, '-'), got {self.shown()}")
-        self.at = found.end()
-        return found.group()
+        self.at = match.end()
+        return match.group()
 
     def rule(self) -> None:
         start = self.at
@@ -124,12 +124,12 @@ class _Parser:
         self.skip(lines=True)
 
     def alternatives(self, name: str, depth: int) -> list[Alternative]:
-        found = [self.sequence(name, depth)]
+        alternatives = [self.sequence(name, depth)]
         while self.next() == "|":
             self.at += 1
             self.skip(lines=True)
-            found.append(self.sequence(name, depth))
-        return found
+            alternatives.append(self.sequence(name, depth))
+        return alternatives
 
     def sequence(self, name: str, depth: int) -> Alternative:
         """Elements up to the end of an alternative; `last` is where a repetition's operand begins."""
@@ -143,13 +143,13 @@ class _Parser:
                 weight *= max(1, least if most is None else (most or least))
                 continue
             before = len(self.rules.names)
-            found = self.operand(sign, name, depth)
-            if found is None:
+            elements = self.operand(sign, name, depth)
+            if elements is None:
                 break
-            self.counted(len(found), start)
+            self.counted(len(elements), start)
             weight = max(1, len(self.rules.names) - before) if sign == "(" else 1
             last = len(items)
-            items += found
+            items += elements
             self.skip(lines=depth > 0)
         return items
 
@@ -187,14 +187,14 @@ class _Parser:
     def literal(self) -> list[Element]:
         start = self.at
         self.at += 1
-        found: list[Element] = []
+        characters: list[Element] = []
         while self.next() != '"':
             if self.at >= len(self.text):
                 self.fail("this literal has no closing '\"'", start)
             value = self.character()
-            found.append(character_set([(value, value)]))
+            characters.append(character_set([(value, value)]))
         self.at += 1
-        return found
+        return characters
 
     def character_class(self) -> list[Element]:
         start = self.at
@@ -250,10 +250,10 @@ class _Parser:
             return OneToken(int(by_id.group(1)), negated)
         if spelled.startswith("<["):
             self.fail(f"wanted a token's id such as <[1000]>, got {spelled[:64]!r}", start)
-        found = self.token_of(spelled) if self.token_of is not None else None
-        if found is None:
+        token = self.token_of(spelled) if self.token_of is not None else None
+        if token is None:
             self.fail(f"{spelled[:64]!r} is not exactly one token of the vocabulary", start)
-        return OneToken(found, negated)
+        return OneToken(token, negated)
 
     def times(self, depth: int) -> tuple[int, int | None]:
         """Least and most times of a repetition; None: no upper limit, as in llama.cpp above 2000 too."""
@@ -279,12 +279,12 @@ class _Parser:
         return least, None if most is not None and most > MAX_REPETITIONS else most
 
     def integer(self, depth: int) -> int:
-        found = _INTEGER.match(self.text, self.at)
-        if found is None:
+        match = _INTEGER.match(self.text, self.at)
+        if match is None:
             self.fail(f"wanted a number of repetitions, at most {MAX_REPETITIONS}, got {self.shown()}")
-        self.at = found.end()
+        self.at = match.end()
         self.skip(lines=depth > 0)
-        return int(found.group())
+        return int(match.group())
 
     def repeat(
         self, items: Alternative, last: int, weight: int, least: int, most: int | None, name: str, start: int

@@ -34,7 +34,7 @@ class Characters:
 def character_set(ranges: Iterable[tuple[int, int]], negated: bool = False) -> Characters:
     """The set of inclusive ranges in any order, or of everything else; an empty range counts as none."""
     merged: list[tuple[int, int]] = []
-    for low, high in sorted(one for one in ranges if one[0] <= one[1]):
+    for low, high in sorted(bounds for bounds in ranges if bounds[0] <= bounds[1]):
         if merged and low <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
         else:
@@ -92,9 +92,9 @@ class Rules:
 
     def defined(self, rule: int) -> list[Alternative]:
         """The alternatives of a rule that is known to be defined."""
-        found = self.alternatives[rule]
-        assert found is not None, self.names[rule]
-        return found
+        alternatives = self.alternatives[rule]
+        assert alternatives is not None, self.names[rule]
+        return alternatives
 
 
 def left_recursive(rules: Rules) -> int | None:
@@ -105,17 +105,17 @@ def left_recursive(rules: Rules) -> int | None:
     end. A cycle through last elements alone, such as the repetition of what may be empty, ends by itself.
     """
     numbers = range(len(rules.names))
-    direct = {one for one in numbers if any(not alternative for alternative in rules.defined(one))}
-    found = _cycle([[to for to, _ in _first_rules(rules, one, direct)] for one in numbers])
-    if found is not None:
-        return found
+    direct = {rule for rule in numbers if any(not alternative for alternative in rules.defined(rule))}
+    cycle = _cycle([[to for to, _ in _first_rules(rules, rule, direct)] for rule in numbers])
+    if cycle is not None:
+        return cycle
     empty = _may_be_empty(rules)
-    edges = [list(_first_rules(rules, one, empty)) for one in numbers]
+    edges = [list(_first_rules(rules, rule, empty)) for rule in numbers]
     component = _components([[to for to, _ in targets] for targets in edges])
-    for one in numbers:
-        for to, grows in edges[one]:
-            if grows and component[one] == component[to]:
-                return one
+    for rule in numbers:
+        for to, grows in edges[rule]:
+            if grows and component[rule] == component[to]:
+                return rule
     return None
 
 
@@ -141,10 +141,10 @@ def _may_be_empty(rules: Rules) -> set[int]:
             waiting[rule].append(len(alternative))
             if not alternative:
                 ready.append(rule)
-            elif all(isinstance(one, Reference) for one in alternative):
-                for one in alternative:
-                    assert isinstance(one, Reference)
-                    users[one.rule].append((rule, index))
+            elif all(isinstance(element, Reference) for element in alternative):
+                for element in alternative:
+                    assert isinstance(element, Reference)
+                    users[element.rule].append((rule, index))
     empty: set[int] = set()
     while ready:
         rule = ready.pop()
@@ -162,8 +162,8 @@ def _cycle(edges: Sequence[Sequence[int]]) -> int | None:
     """A node that reaches itself, or None."""
     component = _components(edges)
     sizes: dict[int, int] = {}
-    for one in component:
-        sizes[one] = sizes.get(one, 0) + 1
+    for rule in component:
+        sizes[rule] = sizes.get(rule, 0) + 1
     for node, targets in enumerate(edges):
         if sizes[component[node]] > 1 or node in targets:
             return node

@@ -54,8 +54,8 @@ class GbnfStates:
             self._starts.append([])
             for alternative in rules.defined(rule):
                 self._starts[rule].append(len(self._elements))
-                for one in alternative:
-                    self._elements.append(one.rule if isinstance(one, Reference) else one)
+                for element in alternative:
+                    self._elements.append(element.rule if isinstance(element, Reference) else element)
                 self._elements.append(_END)
         self._stacks: list[tuple[int, int]] = [(_END, 0)]  # stack 0 is empty; others: (position, stack below)
         self._stack_of: dict[tuple[int, int], int] = {}
@@ -80,8 +80,8 @@ class GbnfStates:
             with self._lock:
                 if not self._known[state]:
                     self._make_row(state)
-        found: Ints = self.table[state]
-        return found
+        row: Ints = self.table[state]
+        return row
 
     def fill_rows(self, states: Iterable[int]) -> None:
         """Make the rows of states, so that `table` has them."""
@@ -90,16 +90,16 @@ class GbnfStates:
 
     def token_elements(self, state: int) -> list[OneToken]:
         """Elements of this state that are one token."""
-        tops = (self._elements[self._stacks[one][0]] for one in self._states[state][0] if one)
-        return [one for one in tops if isinstance(one, OneToken)]
+        tops = (self._elements[self._stacks[stack][0]] for stack in self._states[state][0] if stack)
+        return [top for top in tops if isinstance(top, OneToken)]
 
     def after_token(self, state: int, token: int, reached: int) -> int:
         """The state after a token, whose bytes alone lead to `reached` (or DEAD)."""
         with self._lock:
             tops: set[int] = set()
-            for one in self._states[state][0]:
-                position, below = self._stacks[one]
-                element = self._elements[position] if one else None
+            for stack in self._states[state][0]:
+                position, below = self._stacks[stack]
+                element = self._elements[position] if stack else None
                 if isinstance(element, OneToken) and (element.token == token) != element.negated:
                     tops.update(self._closure(self._pushed(position + 1, below)))
             if not tops:
@@ -117,26 +117,26 @@ class GbnfStates:
         if self._elements[position] == _END:
             return below
         key = (position, below)
-        found = self._stack_of.get(key)
-        if found is None:
-            found = self._stack_of[key] = len(self._stacks)
+        stack = self._stack_of.get(key)
+        if stack is None:
+            stack = self._stack_of[key] = len(self._stacks)
             self._stacks.append(key)
-        return found
+        return stack
 
     def _closure(self, stack: int) -> tuple[int, ...]:
         """The stacks that a stack becomes when references to rules are followed: empty, or on a terminal."""
         known = self._closed.get(stack)
         if known is not None:
             return known
-        found: set[int] = set()
+        closed_stacks: set[int] = set()
         seen = {stack}
         todo = [stack]
         while todo:
-            one = todo.pop()
-            position, below = self._stacks[one]
-            element = self._elements[position] if one else None
+            reached = todo.pop()
+            position, below = self._stacks[reached]
+            element = self._elements[position] if reached else None
             if not isinstance(element, int):
-                found.add(one)
+                closed_stacks.add(reached)
                 continue
             rest = self._pushed(position + 1, below)
             for start in self._starts[element]:
@@ -145,33 +145,33 @@ class GbnfStates:
                     seen.add(new)
                     todo.append(new)
             _checked_count(len(seen))
-        closed = self._closed[stack] = tuple(found)
+        closed = self._closed[stack] = tuple(closed_stacks)
         return closed
 
     def _state(self, stacks: Iterable[int], begun: Begun) -> int:
         key = (tuple(sorted(stacks)), begun)
-        found = self._state_of.get(key)
-        if found is None:
+        state = self._state_of.get(key)
+        if state is None:
             _checked_count(len(key[0]))
-            found = len(self._states)
-            if found >= MAX_STATES:
+            state = len(self._states)
+            if state >= MAX_STATES:
                 raise TooManyStatesError(
                     f"grammar: this text needs more than {MAX_STATES} states of the grammar"
                 )
-            self._state_of[key] = found
+            self._state_of[key] = state
             self._states.append(key)
             self._known.append(False)
-            if found >= len(self.table):
+            if state >= len(self.table):
                 self.table = np.concatenate([self.table, np.full_like(self.table, UNKNOWN)])
-        return found
+        return state
 
     def _make_row(self, state: int) -> None:
         stacks, begun = self._states[state]
         row = np.full(256, DEAD, np.int32)
         terminals = [
-            (one, element)
-            for one in stacks
-            if one and isinstance(element := self._elements[self._stacks[one][0]], Characters)
+            (stack, element)
+            for stack in stacks
+            if stack and isinstance(element := self._elements[self._stacks[stack][0]], Characters)
         ]
         groups: dict[tuple[tuple[int, ...], Begun], list[int]] = {}
         for byte, surviving, after in self._successors(terminals, begun):
@@ -185,8 +185,8 @@ class GbnfStates:
         if begun.missing:
             return self._state(surviving, begun)
         tops: set[int] = set()
-        for one in surviving:
-            position, below = self._stacks[one]
+        for stack in surviving:
+            position, below = self._stacks[stack]
             tops.update(self._closure(self._pushed(position + 1, below)))
             _checked_count(len(tops))
         return self._state(tops, NOTHING)
@@ -197,7 +197,7 @@ class GbnfStates:
         """Each byte that is possible: the stacks that survive it, and what has begun after it."""
         if begun == NOTHING:
             for byte in range(1, 128):
-                surviving = tuple(one for one, characters in terminals if byte in characters)
+                surviving = tuple(stack for stack, characters in terminals if byte in characters)
                 if surviving:
                     yield byte, surviving, NOTHING
             for byte in range(0xC0, 0x100):
@@ -210,7 +210,9 @@ class GbnfStates:
             if begun.missing > 1:
                 yield from self._partial(byte, terminals, Begun(value, begun.missing - 1))
                 continue
-            surviving = tuple(one for one, characters in terminals if value == _ANY or value in characters)
+            surviving = tuple(
+                stack for stack, characters in terminals if value == _ANY or value in characters
+            )
             if surviving:
                 yield byte, surviving, NOTHING
 
@@ -219,7 +221,7 @@ class GbnfStates:
     ) -> Iterable[tuple[int, tuple[int, ...], Begun]]:
         """A byte that leaves a code point unfinished: stacks survive where some completion is possible."""
         if after.value == _ANY:
-            yield byte, tuple(one for one, _ in terminals), after
+            yield byte, tuple(stack for stack, _ in terminals), after
             return
         if after.missing == 1 and after.value < 2:
             return  # seven bits in two bytes: llama.cpp refuses this, and no other overlong form
@@ -227,11 +229,13 @@ class GbnfStates:
         high = low | (1 << 6 * after.missing) - 1
         if low == 0:
             low = 1 << 11 if after.missing == 2 else 1 << 16
-        found = [(one, characters.overlap(low, min(high, LAST_VALUE))) for one, characters in terminals]
-        surviving = tuple(one for one, overlap in found if overlap)
+        overlaps = [
+            (stack, characters.overlap(low, min(high, LAST_VALUE))) for stack, characters in terminals
+        ]
+        surviving = tuple(stack for stack, overlap in overlaps if overlap)
         if not surviving:
             return
-        whole = after.value > 0 and all(overlap == 2 for _, overlap in found if overlap)
+        whole = after.value > 0 and all(overlap == 2 for _, overlap in overlaps if overlap)
         yield byte, surviving, Begun(_ANY, after.missing) if whole else after
 
 

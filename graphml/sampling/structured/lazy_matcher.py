@@ -46,16 +46,16 @@ class Triggers:
         self.behind, self.tolerant = behind, tolerant
         self.spelled = spelled or {}
         self.tokens = frozenset(tokens)
-        self.patterns = [_compiled(one) for one in patterns]
+        self.patterns = [_compiled(pattern) for pattern in patterns]
 
     def start(self, text: bytes) -> int | None:
         """Where the constrained part begins: the first group that matched something, else the whole match."""
         for pattern in self.patterns:
             whole = pattern.pattern.startswith(b"^") and pattern.pattern.endswith(b"$")
-            found = (pattern.fullmatch(text) if whole else None) or pattern.search(text)
-            if found is not None:
+            match = (pattern.fullmatch(text) if whole else None) or pattern.search(text)
+            if match is not None:
                 groups = range(1, pattern.groups + 1)
-                return next((found.start(one) for one in groups if found.group(one)), found.start())
+                return next((match.start(group) for group in groups if match.group(group)), match.start())
         return None
 
 
@@ -148,9 +148,9 @@ class LazyMatcher(Matcher):
 
     def forced(self, most: int) -> list[int]:
         """Accept and return the tokens of the text that must come next; none while it is free."""
-        found = [] if self._inner is None else self._inner.forced(most)
-        self._accepted += found
-        return found
+        forced = [] if self._inner is None else self._inner.forced(most)
+        self._accepted += forced
+        return forced
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""
@@ -189,11 +189,11 @@ class LazyMatcher(Matcher):
 
     def copy(self) -> LazyMatcher:
         """The same place, to go on separately."""
-        found = LazyMatcher(self._make, self._vocabulary, self._triggers, self._name)
-        found._inner = None if self._inner is None else self._inner.copy()
-        found._n_before, found._text, found._accepted = self._n_before, self._text, list(self._accepted)
-        found._gave_up = self._gave_up
-        return found
+        copied = LazyMatcher(self._make, self._vocabulary, self._triggers, self._name)
+        copied._inner = None if self._inner is None else self._inner.copy()
+        copied._n_before, copied._text, copied._accepted = self._n_before, self._text, list(self._accepted)
+        copied._gave_up = self._gave_up
+        return copied
 
     def _piece(self, token: int) -> bytes:
         return self._triggers.spelled.get(token) or self._vocabulary.pieces[token]
@@ -207,11 +207,11 @@ class LazyMatcher(Matcher):
             return
         behind: list[tuple[int, bytes]] = []
         end = len(self._text)
-        for one in reversed([*self._accepted, token]):
+        for token_id in reversed([*self._accepted, token]):
             if end <= start:
                 break
-            piece = self._piece(one)
-            behind.append((one, self._text[max(start, end - len(piece)) : end]))
+            piece = self._piece(token_id)
+            behind.append((token_id, self._text[max(start, end - len(piece)) : end]))
             end -= len(piece)
         try:
             self._begin(behind[::-1])
@@ -224,21 +224,21 @@ class LazyMatcher(Matcher):
         """Match the trigger's tokens, if it is to be matched; of one that is there in part, its bytes."""
         inner = self._make()
         for token, piece in () if self._triggers.behind else trigger:
-            for one in [token] if piece == self._piece(token) else self._single(piece):
-                if not inner.allows(one):
+            for token_id in [token] if piece == self._piece(token) else self._single(piece):
+                if not inner.allows(token_id):
                     raise self._misfit(inner, trigger)
-                inner.accept(one)
+                inner.accept(token_id)
         self._inner, self._n_before = inner, len(self._accepted) + 1
 
     def _single(self, piece: bytes) -> list[int]:
         """The tokens of single bytes."""
-        found = []
+        tokens = []
         for byte in piece:
             single = self._vocabulary.of_byte[byte]
             if single is None:
                 raise UsageError(f"{self._name}: the vocabulary has no token for the byte {byte:#04x}")
-            found.append(single)
-        return found
+            tokens.append(single)
+        return tokens
 
     def _misfit(self, inner: Matcher, trigger: Sequence[tuple[int, bytes]]) -> UsageError:
         """The error of a trigger's text that does not follow the structure; inner: where it stopped."""

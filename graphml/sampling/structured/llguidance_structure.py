@@ -50,7 +50,7 @@ class _Tokens:
         data = text.encode() if isinstance(text, str) else text
         vocabulary = self._vocabulary()
         ids = [] if vocabulary is None else vocabulary.ids_behind((), data)
-        if ids and sum(len(self.tokens[one]) for one in ids) == len(data):
+        if ids and sum(len(self.tokens[token_id]) for token_id in ids) == len(data):
             return ids
         return [token for byte in data if (token := self._of_byte[byte]) is not None]
 
@@ -131,23 +131,23 @@ class LlguidanceProgress:
 
     def bits(self) -> Bits:
         """The tokens that may come next, end tokens included; computed without the interpreter's lock."""
-        found = np.zeros((self._vocabulary.n + 31) // 32, np.int32)
-        self._matcher.unsafe_compute_mask_ptr(found.ctypes.data, found.nbytes)
+        words = np.zeros((self._vocabulary.n + 31) // 32, np.int32)
+        self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         self._check()
-        bits = found.view(np.uint8)[: (self._vocabulary.n + 7) // 8]
+        bits = words.view(np.uint8)[: (self._vocabulary.n + 7) // 8]
         set_bits(bits, self._ends, self.may_end())
         return bits
 
     def forced_bytes(self) -> bytes:
         """The only bytes by which the text can go on."""
-        found = bytes(self._matcher.compute_ff_bytes())
-        return b"" if found and self.may_end() else found
+        forced = bytes(self._matcher.compute_ff_bytes())
+        return b"" if forced and self.may_end() else forced
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""
-        found = self._matcher.validate_tokens([token]) == 1
+        is_valid = self._matcher.validate_tokens([token]) == 1
         self._check()
-        return bool(found)
+        return bool(is_valid)
 
     def may_end(self) -> bool:
         """Whether the text may end here."""
@@ -165,9 +165,9 @@ class LlguidanceProgress:
 
     def copy(self) -> LlguidanceProgress:
         """The same place, to go on separately."""
-        found = LlguidanceProgress(self._matcher.deep_copy(), self._vocabulary, self._structure)
-        found._walk = None if self._walk is None else self._walk.copy()
-        return found
+        copied = LlguidanceProgress(self._matcher.deep_copy(), self._vocabulary, self._structure)
+        copied._walk = None if self._walk is None else self._walk.copy()
+        return copied
 
     def _check(self) -> None:
         if self._matcher.is_error():

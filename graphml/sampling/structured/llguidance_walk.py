@@ -53,9 +53,9 @@ class LlguidanceWalk:
 
     def copy(self) -> LlguidanceWalk:
         """The same place, to go on separately."""
-        made = LlguidanceWalk(self._matcher.deep_copy(), self._vocabulary)
-        made._tokens = self._tokens
-        return made
+        copied = LlguidanceWalk(self._matcher.deep_copy(), self._vocabulary)
+        copied._tokens = self._tokens
+        return copied
 
     def forced(self) -> bytes:
         """The only bytes by which the text can go on."""

@@ -110,9 +110,9 @@ class Matcher:
         if len(tokens) and not 0 <= tokens.min() <= tokens.max() < self.n:
             raise UsageError(f"ids: token ids from 0 to {self.n - 1} are wanted, got {ids!r:.80}")
         if len(tokens) > FEW_TOKENS or self._canonical is not None:
-            found: Bools = self.mask()[tokens]
-            return found
-        return np.array([self.allows(int(one)) for one in tokens], bool)
+            allowed: Bools = self.mask()[tokens]
+            return allowed
+        return np.array([self.allows(int(token)) for token in tokens], bool)
 
     def bits(self) -> Bits:
         """The tokens that may come next, a bit each; not to be changed. Kept until the next `accept`."""
@@ -141,10 +141,10 @@ class Matcher:
 
         They are those of the tokenizer, but for the last, which may be the begin of a longer one.
         """
-        found: list[int] = []
+        tokens: list[int] = []
         text = self._progress.forced_bytes()
         if not text:
-            return found
+            return tokens
         vocabulary = self._vocabulary
         last = [token for token in self._accepted[-1:] if token not in vocabulary.special]
         before = tuple(vocabulary.pieces[token] for token in last)
@@ -153,8 +153,8 @@ class Matcher:
             if not self.allows(token):
                 break
             self.accept(token)
-            found.append(token)
-        return found
+            tokens.append(token)
+        return tokens
 
     def allows(self, token: int) -> bool:
         """Whether this token may come next."""
@@ -176,11 +176,13 @@ class Matcher:
         forced = self._progress.forced_bytes().decode("utf-8", "ignore")
         if forced:
             return f"{verb} {forced[:_SHOWN]!r}"
-        found = [byte for byte, token in enumerate(self.bytes) if token is not None and self.allows(token)]
-        ascii = sorted((chr(byte) for byte in found if byte < 0x80), key=lambda one: not one.isprintable())
-        texts = [repr(one) for one in ascii]
+        allowed = [byte for byte, token in enumerate(self.bytes) if token is not None and self.allows(token)]
+        ascii = sorted(
+            (chr(byte) for byte in allowed if byte < 0x80), key=lambda character: not character.isprintable()
+        )
+        texts = [repr(character) for character in ascii]
         texts = [*texts[:_LISTED], "..."] if len(texts) > _LISTED else texts
-        if found and found[-1] >= 0x80:
+        if allowed and allowed[-1] >= 0x80:
             texts.append("a character beyond ASCII")
         if not texts:
             return "ends"
@@ -232,6 +234,6 @@ class Matcher:
 
     def copy(self) -> Matcher:
         """The same place, to go on separately."""
-        found = Matcher(self._progress.copy(), self._vocabulary, self._name, self._canonical)
-        found._accepted, found._bits = list(self._accepted), self._bits
-        return found
+        copied = Matcher(self._progress.copy(), self._vocabulary, self._name, self._canonical)
+        copied._accepted, copied._bits = list(self._accepted), self._bits
+        return copied

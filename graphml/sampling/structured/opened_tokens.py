@@ -32,21 +32,21 @@ def opened_tokens(vocab: AnyTokens | None) -> TokenBytes:
 
 def tokens_of(vocabulary: Vocabulary) -> TokenBytes:
     """The tokens of a tokenizer, made once."""
-    found = _OF_VOCABULARY.get(vocabulary)
-    if found is None:
+    tokens = _OF_VOCABULARY.get(vocabulary)
+    if tokens is None:
         n = vocabulary.n_vocab
-        found = _OF_VOCABULARY[vocabulary] = TokenBytes(
+        tokens = _OF_VOCABULARY[vocabulary] = TokenBytes(
             tuple(vocabulary.piece_bytes(token) for token in range(n)),
             frozenset(vocabulary.end_tokens),
             frozenset(token for token in range(n) if vocabulary.is_special(token)),
             *_encoders(vocabulary),
         )
-    return found
+    return tokens
 
 
 @lru_cache(maxsize=1)
 def _bytes_alone() -> TokenBytes:
-    return TokenBytes((*(bytes([one]) for one in range(256)), b"<end>"), frozenset([256]), frozenset([256]))
+    return TokenBytes((*(bytes([byte]) for byte in range(256)), b"<end>"), frozenset([256]), frozenset([256]))
 
 
 def _encoders(vocabulary: Vocabulary) -> tuple[Callable[[str], int | None], Callable[[str], list[int]]]:

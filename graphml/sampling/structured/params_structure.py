@@ -56,7 +56,7 @@ def matcher_of(params: SamplingParams, tokenizer: Vocabulary | None) -> Matcher 
 
     UsageError for a structure that is wrong or not supported, or a model without a tokenizer.
     """
-    name = next((one for one in STRUCTURES if getattr(params, one)), None)
+    name = next((structure for structure in STRUCTURES if getattr(params, structure)), None)
     if name is None:
         return None
     if tokenizer is None:
@@ -64,14 +64,14 @@ def matcher_of(params: SamplingParams, tokenizer: Vocabulary | None) -> Matcher 
     tokens = tokens_of(tokenizer)
     key = _Key(tokens, name, getattr(params, name))
     with _LOCK:
-        found = _COMPILED.get(key)
-    if found is None:
-        found = within_seconds(name, lambda: _compiled(key))
+        compiled = _COMPILED.get(key)
+    if compiled is None:
+        compiled = within_seconds(name, lambda: _compiled(key))
         with _LOCK:
-            _COMPILED[key] = found
+            _COMPILED[key] = compiled
             while len(_COMPILED) > KEPT:
                 _COMPILED.popitem(last=False)
-    return _begun(params, found, tokens, name)
+    return _begun(params, compiled, tokens, name)
 
 
 def _compiled(key: _Key) -> _Compiled:
@@ -88,12 +88,14 @@ def _begun(params: SamplingParams, compiled: _Compiled, tokens: TokenBytes, name
         return Matcher(compiled.structure.begin(), tokens, name, canonical)
 
     def lazy() -> Matcher:
-        given = params.grammar_triggers
-        found = [one.token for one in given if one.kind == "token"]
-        patterns = [one.pattern for one in given if one.kind not in ("token", SPELLED)]
-        spelled = {one.token: one.value.encode() for one in given if one.kind == SPELLED}
-        tolerant = any(one.kind == MARKER for one in given)
-        triggers = Triggers(patterns, found, False, spelled, tolerant)
+        grammar_triggers = params.grammar_triggers
+        token_triggers = [trigger.token for trigger in grammar_triggers if trigger.kind == "token"]
+        patterns = [trigger.pattern for trigger in grammar_triggers if trigger.kind not in ("token", SPELLED)]
+        spelled = {
+            trigger.token: trigger.value.encode() for trigger in grammar_triggers if trigger.kind == SPELLED
+        }
+        tolerant = any(trigger.kind == MARKER for trigger in grammar_triggers)
+        triggers = Triggers(patterns, token_triggers, False, spelled, tolerant)
         return LazyMatcher(matcher, tokens, triggers, "grammar_triggers")
 
     begin = lazy if params.grammar_lazy else matcher
@@ -128,15 +130,15 @@ def compiled_structure(name: str, text: str | Sequence[str], tokens: TokenBytes)
 
 
 def _by_llguidance(name: str, grammar: str, tokens: TokenBytes) -> Structure:
-    found = LlguidanceStructure(grammar, tokens)
-    if found.error:
-        raise UsageError(f"{name}: {found.error.strip()}")
-    return found
+    structure = LlguidanceStructure(grammar, tokens)
+    if structure.error:
+        raise UsageError(f"{name}: {structure.error.strip()}")
+    return structure
 
 
 def _choices_grammar(texts: Sequence[str]) -> str:
     """Lark of one of some texts. llguidance's literals cannot be empty, so that one is an option."""
-    written = [json.dumps(one, ensure_ascii=False) for one in texts if one]
+    written = [json.dumps(text, ensure_ascii=False) for text in texts if text]
     if not written:
         raise UsageError("choices: wanted at least one text that is not empty")
     body = " | ".join(written)

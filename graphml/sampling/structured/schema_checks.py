@@ -24,16 +24,18 @@ def _count(value: Any) -> bool:
 
 
 def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _schemas(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, dict | bool) for one in value)
+    return (
+        isinstance(value, list) and bool(value) and all(isinstance(schema, dict | bool) for schema in value)
+    )
 
 
 def _type(value: Any) -> bool:
     names = value if isinstance(value, list) else [value]
-    return bool(names) and all(isinstance(one, str) and one in _NAMES for one in names)
+    return bool(names) and all(isinstance(name, str) and name in _NAMES for name in names)
 
 
 _COUNTS: Final = (
@@ -46,7 +48,7 @@ _WANTED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "enum": (lambda value: isinstance(value, list), "a list"),
     "required": (lambda value: _texts(value) or isinstance(value, bool), "a list of strings"),
     "dependentRequired": (
-        lambda value: isinstance(value, dict) and all(_texts(one) for one in value.values()),
+        lambda value: isinstance(value, dict) and all(_texts(texts) for texts in value.values()),
         "an object of lists of strings",
     ),
     "multipleOf": (lambda value: _number(value) and value > 0, "a number above 0"),
@@ -65,8 +67,8 @@ _WANTED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 
 def check_words(schema: Schema) -> Schema:
     """The schema as it came; UsageError with the path of a keyword whose value is of a wrong kind."""
-    for place, one in placed(schema):
-        for word, value in one.items():
+    for place, subschema in placed(schema):
+        for word, value in subschema.items():
             if word in _WANTED and not _WANTED[word][0](value):
                 _fail(f"{place}/{word}", _WANTED[word][1], value)
     return schema
@@ -79,13 +81,13 @@ def placed(schema: Schema) -> Iterator[tuple[str, dict[str, Any]]]:
     """
     todo: list[tuple[str, Any]] = [("#", schema)]
     while todo:
-        place, one = todo.pop()
-        if isinstance(one, bool):
+        place, subschema = todo.pop()
+        if isinstance(subschema, bool):
             continue
-        if not isinstance(one, dict):
-            _fail(place, "a schema (an object, true or false)", one)
-        yield place, one
-        for word, value in one.items():
+        if not isinstance(subschema, dict):
+            _fail(place, "a schema (an object, true or false)", subschema)
+        yield place, subschema
+        for word, value in subschema.items():
             inner = f"{place}/{word}"
             if word in MAPS:
                 if not isinstance(value, dict):

@@ -51,21 +51,21 @@ def with_choices(root: Schema) -> Schema:
     def changed(schema: Schema) -> Schema:
         if isinstance(schema, bool):
             return schema
-        made = with_subschemas(schema, changed)
+        rewritten = with_subschemas(schema, changed)
         choices: list[Schema] = []
         for word in _DEPENDING:
-            choices += [_dependency(name, needs) for name, needs in made.pop(word, {}).items()]
-        branches = made.pop("oneOf", None)
+            choices += [_dependency(name, needs) for name, needs in rewritten.pop(word, {}).items()]
+        branches = rewritten.pop("oneOf", None)
         if branches is not None:
             try:
                 choices += _exclusive(root, schema, branches)
             except UnsupportedSchemaError as error:
                 raise UnsupportedSchemaError(str(error), schema) from None
-        if any(one is False for one in choices):
+        if any(branch is False for branch in choices):
             return False
-        if len(choices) == 1 and "anyOf" not in made:
-            return {**made, **choices[0]}
-        return {**made, "allOf": [*made.get("allOf", []), *choices]} if choices else made
+        if len(choices) == 1 and "anyOf" not in rewritten:
+            return {**rewritten, **choices[0]}
+        return {**rewritten, "allOf": [*rewritten.get("allOf", []), *choices]} if choices else rewritten
 
     return changed(root)
 
@@ -84,10 +84,10 @@ def _exclusive(root: Schema, schema: Mapping[str, Any], branches: Sequence[Schem
     if len(listed) > MAX_BRANCHES:
         raise UnsupportedSchemaError(f"at most {MAX_BRANCHES} branches are supported")
     by_names = all(map(_only_requires, listed))
-    given = {"type": schema.get("type", list(TYPES))}
-    kinds, possible_kinds = [], [kind for kind in TYPES if _may_hold(root, given, kind)]
+    typed = {"type": schema.get("type", list(TYPES))}
+    kinds, possible_kinds = [], [kind for kind in TYPES if _may_hold(root, typed, kind)]
     for kind in possible_kinds:
-        possible = [i for i, one in enumerate(listed) if _may_hold(root, one, kind)]
+        possible = [i for i, branch in enumerate(listed) if _may_hold(root, branch, kind)]
         if not possible or sum(_always_holds(root, listed[i], kind) for i in possible) > 1:
             continue
         kinds.append(kind)
@@ -113,48 +113,48 @@ def _only_requires(schema: Schema) -> bool:
 
 def _by_names(branches: Sequence[Mapping[str, Any]]) -> list[Schema]:
     """The branches, each with what makes all others false: one of the names they require is not there."""
-    found: list[Schema] = []
-    for one in branches:
+    schemas: list[Schema] = []
+    for branch in branches:
         others = [
-            [name for name in other["required"] if name not in one["required"]]
+            [name for name in other["required"] if name not in branch["required"]]
             for other in branches
-            if other is not one
+            if other is not branch
         ]
         if all(others):
             absent = [{"anyOf": [{"properties": {name: False}} for name in names]} for names in others]
-            found.append({"type": "object", "required": one["required"], "allOf": absent})
-    return found
+            schemas.append({"type": "object", "required": branch["required"], "allOf": absent})
+    return schemas
 
 
 def _resolved(root: Schema, schema: Schema) -> list[Mapping[str, Any]] | None:
     """The schemas that all hold where this one does, references followed; None where it never holds."""
-    found: list[Mapping[str, Any]] = []
+    parts: list[Mapping[str, Any]] = []
     todo = [schema]
     while todo:
-        one = todo.pop()
-        if one is False:
+        part = todo.pop()
+        if part is False:
             return None
-        if isinstance(one, bool):
+        if isinstance(part, bool):
             continue
-        found.append(one)
-        if len(found) > _MAX_PARTS:
+        parts.append(part)
+        if len(parts) > _MAX_PARTS:
             raise UnsupportedSchemaError("its branches refer to too many schemas")
-        todo += one.get("allOf", [])
-        if "$ref" in one:
-            todo.append(referred(root, one["$ref"]))
-    return found
+        todo += part.get("allOf", [])
+        if "$ref" in part:
+            todo.append(referred(root, part["$ref"]))
+    return parts
 
 
 def _may_hold(root: Schema, schema: Schema, kind: str) -> bool:
     parts = _resolved(root, schema)
     if parts is None:
         return False
-    for one in parts:
-        names = one.get("type", kind)
+    for part in parts:
+        names = part.get("type", kind)
         names = names if isinstance(names, list) else [names]
         if kind not in names and not (kind == "number" and "integer" in names):
             return False
-        values = _values(one)
+        values = _values(part)
         if values is not None and kind not in {_type_of(value) for value in values}:
             return False
     return True
@@ -162,11 +162,11 @@ def _may_hold(root: Schema, schema: Schema, kind: str) -> bool:
 
 def _always_holds(root: Schema, schema: Schema, kind: str) -> bool:
     """Whether it takes every value of a type, as far as its keywords show."""
-    for one in _resolved(root, schema) or ():
-        names = one.get("type", kind)
+    for part in _resolved(root, schema) or ():
+        names = part.get("type", kind)
         if kind not in (names if isinstance(names, list) else [names]):
             return False
-        said = {word for word in one if word in ASSERTIONS and word not in ANNOTATIONS}
+        said = {word for word in part if word in ASSERTIONS and word not in ANNOTATIONS}
         other = set().union(*(words for of, words in _OF_TYPE.items() if of != kind))
         if said - other - {"type", "allOf", "$ref"}:
             return False
@@ -180,10 +180,14 @@ def _disjoint(root: Schema, a: Schema, b: Schema, kind: str, levels: int) -> boo
     parts_a, parts_b = _resolved(root, a), _resolved(root, b)
     if parts_a is None or parts_b is None:
         return True
-    lists_a, lists_b = ([_values(one) for one in parts] for parts in (parts_a, parts_b))
-    for one in lists_a:
+    lists_a, lists_b = ([_values(part) for part in parts] for parts in (parts_a, parts_b))
+    for values_a in lists_a:
         for other in lists_b:
-            if one is not None and other is not None and not set(map(_key, one)) & set(map(_key, other)):
+            if (
+                values_a is not None
+                and other is not None
+                and not set(map(_key, values_a)) & set(map(_key, other))
+            ):
                 return True
     return kind == "object" and (
         _properties_exclude(root, parts_a, parts_b, levels)
@@ -195,13 +199,13 @@ def _properties_exclude(
     root: Schema, parts: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], levels: int
 ) -> bool:
     """Whether a property that the first require excludes all objects of the others."""
-    required = {name for one in parts for name in one.get("required", []) if isinstance(name, str)}
+    required = {name for part in parts for name in part.get("required", []) if isinstance(name, str)}
     for name in required:
-        schema = {"allOf": [one["properties"][name] for one in parts if name in one.get("properties", {})]}
-        for one in others:
-            named = one.get("properties", {})
+        schema = {"allOf": [part["properties"][name] for part in parts if name in part.get("properties", {})]}
+        for part in others:
+            named = part.get("properties", {})
             if name not in named:
-                if one.get("additionalProperties") is False and not one.get("patternProperties"):
+                if part.get("additionalProperties") is False and not part.get("patternProperties"):
                     return True
                 continue
             if all(
@@ -216,8 +220,8 @@ def _properties_exclude(
 
 def _values(schema: Mapping[str, Any]) -> list[Any] | None:
     """The values that a schema lists; None where it lists none."""
-    found: list[Any] | None = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    return found
+    values: list[Any] | None = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    return values
 
 
 def _type_of(value: Any) -> str:
@@ -230,7 +234,7 @@ def _type_of(value: Any) -> str:
 def _key(value: Any) -> Any:
     """The same for values that are equal in JSON, where 1 is 1.0 and no boolean."""
     if isinstance(value, dict):
-        return "object", frozenset((name, _key(one)) for name, one in value.items())
+        return "object", frozenset((name, _key(member)) for name, member in value.items())
     if isinstance(value, list):
         return "array", tuple(map(_key, value))
     return _type_of(value), value

@@ -52,15 +52,15 @@ def opened_schema(schema: Schema) -> Schema:
     """The schema with `additionalProperties: true` at each object that lists properties and is silent."""
     if not isinstance(schema, dict):
         return schema
-    made = with_subschemas(schema, opened_schema)
-    silent = not made.keys() & {"additionalProperties", "unevaluatedProperties"}
-    return {**made, "additionalProperties": True} if silent and "properties" in made else made
+    opened = with_subschemas(schema, opened_schema)
+    silent = not opened.keys() & {"additionalProperties", "unevaluatedProperties"}
+    return {**opened, "additionalProperties": True} if silent and "properties" in opened else opened
 
 
 def _made(schema: Schema, closes: bool) -> Schema:
     if isinstance(schema, bool):
         return schema
-    if any("$dynamicRef" in one or "$recursiveRef" in one for one in every_schema(schema)):
+    if any("$dynamicRef" in subschema or "$recursiveRef" in subschema for subschema in every_schema(schema)):
         return schema
     try:
         return _Document(schema).whole(closes)
@@ -77,38 +77,38 @@ class _Document:
         self._definitions: dict[str, Schema] = {}
 
     def whole(self, closes: bool) -> Schema:
-        made = self._place(self._root, closes)
-        return {**made, "$defs": self._definitions} if self._definitions else made
+        placed = self._place(self._root, closes)
+        return {**placed, "$defs": self._definitions} if self._definitions else placed
 
     def _place(self, schema: Schema, closes: bool) -> Schema:
         """The schema of a place in the text that no other schema counts for."""
         if isinstance(schema, bool):
             return schema
-        made = {word: one for word, one in schema.items() if word not in _DEFINITIONS}
+        rewritten = {word: value for word, value in schema.items() if word not in _DEFINITIONS}
         if not closes:
-            return self._left(made)
-        alone = self._alternatives(made)
+            return self._left(rewritten)
+        alone = self._alternatives(rewritten)
         if alone:
-            return {**made, **alone}
-        names = self._names_to_close(made)
-        if any(word in made for word in ("$ref", *_IN_PLACE, *_NAMING)):
-            made = self._left(made)
+            return {**rewritten, **alone}
+        names = self._names_to_close(rewritten)
+        if any(word in rewritten for word in ("$ref", *_IN_PLACE, *_NAMING)):
+            rewritten = self._left(rewritten)
         else:
-            made = self._with_children(made)
+            rewritten = self._with_children(rewritten)
         if names is None:
-            return made
+            return rewritten
         properties = {
-            **made.get("properties", {}),
-            **{n: True for n in names if n not in made.get("properties", {})},
+            **rewritten.get("properties", {}),
+            **{n: True for n in names if n not in rewritten.get("properties", {})},
         }
-        return {**made, "properties": properties, "additionalProperties": False}
+        return {**rewritten, "properties": properties, "additionalProperties": False}
 
     def _left(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """The same schema, its references to definitions of the new document."""
-        made = with_subschemas(schema, lambda one: self._place(one, False))
-        if "$ref" in made:
-            made["$ref"] = self._definition(made["$ref"], False)
-        return made
+        rewritten = with_subschemas(schema, lambda subschema: self._place(subschema, False))
+        if "$ref" in rewritten:
+            rewritten["$ref"] = self._definition(rewritten["$ref"], False)
+        return rewritten
 
     def _alternatives(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Its only applicator, with closed branches; empty where there is none or more beside it."""
@@ -117,9 +117,9 @@ class _Document:
             return {"$ref": self._definition(schema["$ref"], True)}
         if words == {"anyOf"} or (words == {"allOf"} and len(schema["allOf"]) == 1):
             (word,) = words
-            return {word: [self._place(one, True) for one in schema[word]]}
+            return {word: [self._place(branch, True) for branch in schema[word]]}
         if words == {"oneOf"} and self._disjoint(schema["oneOf"]):
-            return {"oneOf": [self._place(one, True) for one in schema["oneOf"]]}
+            return {"oneOf": [self._place(branch, True) for branch in schema["oneOf"]]}
         return {}
 
     def _with_children(self, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,10 +131,10 @@ class _Document:
         closed = {"properties", "patternProperties"} if members else set()
         closed |= {"additionalProperties", "unevaluatedProperties"} if single else set()
         closed |= {"items", "prefixItems", "additionalItems", "unevaluatedItems"} if items else set()
-        made: dict[str, Any] = {}
+        rewritten: dict[str, Any] = {}
         for word, value in schema.items():
-            made |= with_subschemas({word: value}, partial(self._place, closes=word in closed))
-        return made
+            rewritten |= with_subschemas({word: value}, partial(self._place, closes=word in closed))
+        return rewritten
 
     def _definition(self, reference: str, closes: bool) -> str:
         key = (reference, closes)
@@ -158,8 +158,8 @@ class _Document:
                 if not isinstance(part.get(word, {}), dict):
                     return None
                 names |= dict.fromkeys(part.get(word, {}))
-                for one in part.get(word, {}).values():
-                    needed = one if isinstance(one, list) else [one]
+                for dependency in part.get(word, {}).values():
+                    needed = dependency if isinstance(dependency, list) else [dependency]
                     wanted |= {name for name in needed if isinstance(name, str)}
             required = part.get("required")
             wanted |= set(required) if isinstance(required, list) else set()
@@ -179,9 +179,13 @@ class _Document:
             for word in _IN_PLACE:
                 listed = part.get(word, [])
                 listed = listed if isinstance(listed, list) else [listed]
-                todo += [(one, denied or word in ("not", "if")) for one in listed]
+                todo += [(subschema, denied or word in ("not", "if")) for subschema in listed]
             for word in ("dependentSchemas", "dependencies"):
-                todo += [(one, denied) for one in part.get(word, {}).values() if isinstance(one, dict)]
+                todo += [
+                    (subschema, denied)
+                    for subschema in part.get(word, {}).values()
+                    if isinstance(subschema, dict)
+                ]
 
     def _disjoint(self, branches: list[Schema]) -> bool:
         """Whether no value is two branches' one, by a type or a required constant of theirs."""
@@ -197,13 +201,13 @@ class _Document:
 
 
 def _differ(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    types = [_types(one) for one in (a, b)]
+    types = [_types(schema) for schema in (a, b)]
     if all(types) and not types[0] & types[1] and not {"integer", "number"} <= types[0] | types[1]:
         return True
     if types != [{"object"}, {"object"}]:
         return False
-    both = [one.get("required") for one in (a, b)]
-    if not all(isinstance(one, list) for one in both):
+    both = [schema.get("required") for schema in (a, b)]
+    if not all(isinstance(names, list) for names in both):
         return False
     shared = set(both[0] or ()) & set(both[1] or ())
     return any(_constants(a, name).isdisjoint(_constants(b, name)) for name in shared
@@ -217,8 +221,8 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
 
 def _constants(schema: Mapping[str, Any], name: str) -> set[str]:
     """The texts that a property can be, where it lists texts alone."""
-    one = schema.get("properties", {}).get(name)
-    if not isinstance(one, dict) or not one.keys() & {"enum", "const"}:
+    member = schema.get("properties", {}).get(name)
+    if not isinstance(member, dict) or not member.keys() & {"enum", "const"}:
         return set()
-    values = one.get("enum", [one.get("const")])
+    values = member.get("enum", [member.get("const")])
     return set(values) if all(isinstance(value, str) for value in values) else set()

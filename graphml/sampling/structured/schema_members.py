@@ -25,20 +25,22 @@ def schema_of_members(root: Mapping[str, Any]) -> dict[str, Any]:
     required: dict[str, None] = {}
     rest: Schema | None = None
     for part, certain in _parts(root):
-        for name, one in _mapping(part, "properties").items():
+        for name, member in _mapping(part, "properties").items():
             if properties.get(name, True) is True:
-                properties[name] = _followed(root, one)
+                properties[name] = _followed(root, member)
         if certain:
-            required |= dict.fromkeys(one for one in _list(part, "required") if isinstance(one, str))
+            required |= dict.fromkeys(
+                required_name for required_name in _list(part, "required") if isinstance(required_name, str)
+            )
         rest = part.get("additionalProperties") if rest is None else rest
-    made: dict[str, Any] = {
+    schema: dict[str, Any] = {
         "type": "object",
-        "properties": {name: one for name, one in properties.items() if one is not False},
+        "properties": {name: member for name, member in properties.items() if member is not False},
         "required": [name for name in required if name in properties],
     }
     if rest is not None:
-        made["additionalProperties"] = rest
-    return {**made, **{word: root[word] for word in ("$defs", "definitions") if word in root}}
+        schema["additionalProperties"] = rest
+    return {**schema, **{word: root[word] for word in ("$defs", "definitions") if word in root}}
 
 
 def _parts(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], bool]]:
@@ -53,20 +55,20 @@ def _parts(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], bool]]:
         yield part, certain
         if "$ref" in part:
             todo.append((_referred(root, part["$ref"]), certain))
-        todo += [(one, certain) for one in _list(part, "allOf")]
+        todo += [(subschema, certain) for subschema in _list(part, "allOf")]
         for word in ("anyOf", "oneOf"):
             branches = _list(part, word)
-            todo += [(one, certain and len(branches) == 1) for one in branches]
+            todo += [(branch, certain and len(branches) == 1) for branch in branches]
 
 
 def _mapping(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:
-    found = schema.get(word)
-    return found if isinstance(found, Mapping) else {}
+    mapping = schema.get(word)
+    return mapping if isinstance(mapping, Mapping) else {}
 
 
 def _list(schema: Mapping[str, Any], word: str) -> list[Any]:
-    found = schema.get(word)
-    return found if isinstance(found, list) else []
+    listed = schema.get(word)
+    return listed if isinstance(listed, list) else []
 
 
 def _followed(root: Mapping[str, Any], schema: Schema) -> Schema:
@@ -77,7 +79,7 @@ def _followed(root: Mapping[str, Any], schema: Schema) -> Schema:
         target = _referred(root, schema["$ref"])
         if not isinstance(target, Mapping):
             return target
-        schema = {**target, **{word: one for word, one in schema.items() if word != "$ref"}}
+        schema = {**target, **{word: value for word, value in schema.items() if word != "$ref"}}
     return schema
 
 

@@ -81,13 +81,13 @@ def _supported(
     checked = _without_idle_words(_checked(schema))
     if checked is False:
         raise UsageError("json_schema: no value is valid under it")
-    found = _compiled(checked, vocabulary, options)
-    if not found.error:
-        return checked, found
+    structure = _compiled(checked, vocabulary, options)
+    if not structure.error:
+        return checked, structure
     try:
         simpler = with_choices(checked)
     except UnsupportedSchemaError as error:
-        place = next((place for place, one in placed(checked) if one is error.schema), "#")
+        place = next((place for place, subschema in placed(checked) if subschema is error.schema), "#")
         raise UsageError(f"json_schema, at {place}/oneOf: {error}") from None
     if simpler is False:
         raise UsageError("json_schema: no value is valid under it")
@@ -101,16 +101,18 @@ def _refused(schema: Schema, error: str) -> str:
     """What llguidance says, with the first place in the schema that it is about."""
     unknown = re.match(r"Unimplemented keys: (\[.*\])", error)
     words = json.loads(unknown[1]) if unknown else []
-    for place, one in placed(schema):
-        for word in one:
+    for place, subschema in placed(schema):
+        for word in subschema:
             if word in words:
                 return f"json_schema, at {place}/{word}: {word} is not supported"
         try:
-            referred(schema, one.get("$ref", "#"))
+            referred(schema, subschema.get("$ref", "#"))
         except UnsupportedSchemaError as nowhere:
             return f"json_schema, at {place}/$ref: {nowhere}"
-        patterns = {"pattern": one.get("pattern", "")}
-        patterns |= {f"patternProperties/{pattern}": pattern for pattern in one.get("patternProperties", {})}
+        patterns = {"pattern": subschema.get("pattern", "")}
+        patterns |= {
+            f"patternProperties/{pattern}": pattern for pattern in subschema.get("patternProperties", {})
+        }
         for word, pattern in patterns.items():
             if pattern and "regex" in error and pattern in error:
                 return f"json_schema, at {place}/{word}: {_in_one_line(error)}"
@@ -142,12 +144,12 @@ def _without_idle_words(schema: Schema) -> Schema:
     """Without formats that nobody checks, and without a uniqueItems that every list meets."""
     if isinstance(schema, bool):
         return schema
-    made = with_subschemas(schema, _without_idle_words)
-    if "format" in made and not _is_known_format(str(made["format"])):
-        del made["format"]
-    if "uniqueItems" in made and (not made["uniqueItems"] or made.get("maxItems", 2) < 2):
-        del made["uniqueItems"]
-    return made
+    rewritten = with_subschemas(schema, _without_idle_words)
+    if "format" in rewritten and not _is_known_format(str(rewritten["format"])):
+        del rewritten["format"]
+    if "uniqueItems" in rewritten and (not rewritten["uniqueItems"] or rewritten.get("maxItems", 2) < 2):
+        del rewritten["uniqueItems"]
+    return rewritten
 
 
 @lru_cache(maxsize=256)

@@ -62,9 +62,9 @@ def checked_schema(schema: Schema) -> Schema:
         if isinstance(value, dict):
             if not all(isinstance(key, str) for key in value):
                 raise UsageError("json_schema: its keys must be strings")
-            todo += [(one, depth + 1) for one in value.values()]
+            todo += [(inner, depth + 1) for inner in value.values()]
         elif isinstance(value, list):
-            todo += [(one, depth + 1) for one in value]
+            todo += [(inner, depth + 1) for inner in value]
         elif value is not None and not isinstance(value, str | int | float):
             raise UsageError(f"json_schema: JSON's types are wanted, got {type(value).__name__}")
     return schema
@@ -72,29 +72,30 @@ def checked_schema(schema: Schema) -> Schema:
 
 def with_subschemas(schema: Mapping[str, Any], change: Callable[[Schema], Schema]) -> dict[str, Any]:
     """A copy in which each schema directly inside is replaced by what `change` makes of it."""
-    made = dict(schema)
+    rewritten = dict(schema)
     for word in MAPS:
-        if isinstance(made.get(word), dict):
-            made[word] = {
-                name: change(one) if isinstance(one, dict | bool) else one for name, one in made[word].items()
+        if isinstance(rewritten.get(word), dict):
+            rewritten[word] = {
+                name: change(subschema) if isinstance(subschema, dict | bool) else subschema
+                for name, subschema in rewritten[word].items()
             }
     for word in LISTS:
-        if isinstance(made.get(word), list):
-            made[word] = [change(one) for one in made[word]]
+        if isinstance(rewritten.get(word), list):
+            rewritten[word] = [change(subschema) for subschema in rewritten[word]]
     for word in SINGLE:
-        if isinstance(made.get(word), dict | bool):
-            made[word] = change(made[word])
-    return made
+        if isinstance(rewritten.get(word), dict | bool):
+            rewritten[word] = change(rewritten[word])
+    return rewritten
 
 
 def every_schema(schema: Schema) -> Iterator[dict[str, Any]]:
     """The schema and all inside it, true and false left out."""
     todo = [schema]
     while todo:
-        one = todo.pop()
-        if isinstance(one, dict):
-            yield one
-            with_subschemas(one, lambda inner: todo.append(inner) or inner)  # type: ignore[func-returns-value]
+        subschema = todo.pop()
+        if isinstance(subschema, dict):
+            yield subschema
+            with_subschemas(subschema, lambda inner: todo.append(inner) or inner)  # type: ignore[func-returns-value]
 
 
 def referred(root: Schema, reference: str) -> Schema:
@@ -107,9 +108,11 @@ def referred(root: Schema, reference: str) -> Schema:
     place: Any = root
     path = unquote(reference.removeprefix("#"))
     if path and not path.startswith("/"):
-        for one in every_schema(root):
-            if one.get("$anchor") == path or path == str(one.get("$id", one.get("id", ""))).lstrip("#"):
-                return one
+        for subschema in every_schema(root):
+            if subschema.get("$anchor") == path or path == str(
+                subschema.get("$id", subschema.get("id", ""))
+            ).lstrip("#"):
+                return subschema
         raise UnsupportedSchemaError(f"$ref {reference!r:.80} leads nowhere")
     for part in path.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")

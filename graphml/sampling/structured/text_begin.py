@@ -33,15 +33,15 @@ class TextBegin:
 
     def mask(self, at: int) -> Bools:
         """[n] the tokens that may come where so many bytes are spelled."""
-        found = self._masks.get(at)
-        if found is None:
+        mask = self._masks.get(at)
+        if mask is None:
             rest, pieces = self.text[at:], self.vocabulary.pieces
             near = np.flatnonzero(self._first == rest[0])
             fits = [pieces[i].startswith(rest) or rest.startswith(pieces[i]) for i in near.tolist()]
-            found = np.zeros(self.vocabulary.n, bool)
-            found[near[np.array(fits, bool)]] = True
-            self._masks[at] = found
-        return found
+            mask = np.zeros(self.vocabulary.n, bool)
+            mask[near[np.array(fits, bool)]] = True
+            self._masks[at] = mask
+        return mask
 
     def bits(self, at: int) -> Bits:
         """The same, a bit each."""

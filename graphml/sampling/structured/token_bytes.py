@@ -57,21 +57,21 @@ class TokenBytes:
         borders = [len(wanted), *(len(wanted) + n for n in accumulate(map(len, before[:0:-1])))]
         for line in ("", "\n"):  # the line keeps away the space that some tokenizers put before a text
             ids = self.encode(line + text)
-            ends = list(accumulate(len(self.pieces[one]) for one in reversed(ids)))
+            ends = list(accumulate(len(self.pieces[token]) for token in reversed(ids)))
             if set(borders) <= set(ends):
                 own = ids[len(ids) - ends.index(len(wanted)) - 1 :]
-                if b"".join(self.pieces[one] for one in own) == wanted:
+                if b"".join(self.pieces[token] for token in own) == wanted:
                     return own
         return []
 
     @cached_property
     def of_byte(self) -> list[int | None]:
         """The lowest id whose token is this one byte; None for a byte that no token has alone."""
-        found: list[int | None] = [None] * 256
+        tokens: list[int | None] = [None] * 256
         for token, piece in enumerate(self.pieces):
-            if len(piece) == 1 and found[piece[0]] is None:
-                found[piece[0]] = token
-        return found
+            if len(piece) == 1 and tokens[piece[0]] is None:
+                tokens[piece[0]] = token
+        return tokens
 
     @cached_property
     def trie(self) -> TokenTrie:
@@ -81,7 +81,7 @@ class TokenBytes:
     @cached_property
     def whole(self) -> Bools:
         """[n] tokens with at least one whole code point of UTF-8, no invalid byte and no zero byte."""
-        return np.fromiter((0 not in one and _has_code_point(one) for one in self.pieces), bool, self.n)
+        return np.fromiter((0 not in piece and _has_code_point(piece) for piece in self.pieces), bool, self.n)
 
 
 class TokenTrie:
@@ -129,8 +129,8 @@ class TokenTrie:
         counts = self.n_children[nodes]
         of = np.repeat(np.arange(len(nodes), dtype=np.int32), counts)
         before = np.cumsum(counts) - counts
-        found = np.arange(len(of), dtype=np.int32) + (self.first_child[nodes] - before)[of]
-        return found.astype(np.int32), of
+        children = np.arange(len(of), dtype=np.int32) + (self.first_child[nodes] - before)[of]
+        return children.astype(np.int32), of
 
 
 def _has_code_point(piece: bytes) -> bool:

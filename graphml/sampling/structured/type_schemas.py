@@ -50,25 +50,30 @@ def _schema(kind: Any, place: str, level: int) -> dict[str, Any]:
         raise UsageError(f"{place}: {_ENDLESS}")
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:  # before others: it has the attributes of its type
-        told = next((one for one in parts[1:] if isinstance(one, str)), "")
-        return {**_schema(parts[0], place, level + 1), **({"description": told} if told else {})}
+        description = next((part for part in parts[1:] if isinstance(part, str)), "")
+        return {
+            **_schema(parts[0], place, level + 1),
+            **({"description": description} if description else {}),
+        }
     if states_schema(kind):
-        found = _stated(kind, place)
-        inlined: dict[str, Any] = _inlined(found, found.get("$defs", {}), place, ())
+        schema = _stated(kind, place)
+        inlined: dict[str, Any] = _inlined(schema, schema.get("$defs", {}), place, ())
         return inlined
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _of_dataclass(kind, place, level)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return _enum(kind, [one.value for one in kind], place)
+        return _enum(kind, [member.value for member in kind], place)
     if origin is typing.Literal:
-        return _enum(kind, [one.value if isinstance(one, enum.Enum) else one for one in parts], place)
+        return _enum(
+            kind, [member.value if isinstance(member, enum.Enum) else member for member in parts], place
+        )
     if origin in (typing.Union, types.UnionType):
-        return {"anyOf": [_schema(one, place, level + 1) for one in parts]}
+        return {"anyOf": [_schema(part, place, level + 1) for part in parts]}
     if origin in (list, set, frozenset, Sequence) or (origin is tuple and parts[-1:] == (...,)):
         unique = {"uniqueItems": True} if origin in (set, frozenset) else {}
         return {"type": "array", "items": _schema(parts[0], place, level + 1), **unique}
     if origin is tuple:
-        items = [_schema(one, place, level + 1) for one in parts]
+        items = [_schema(part, place, level + 1) for part in parts]
         return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
     if origin in (dict, Mapping) and parts[0] is str:
         return {"type": "object", "additionalProperties": _schema(parts[1], place, level + 1)}
@@ -79,7 +84,7 @@ def _schema(kind: Any, place: str, level: int) -> dict[str, Any]:
 
 
 def _enum(kind: Any, values: list[Any], place: str) -> dict[str, Any]:
-    if not values or not all(one is None or isinstance(one, str | int | float) for one in values):
+    if not values or not all(value is None or isinstance(value, str | int | float) for value in values):
         raise UsageError(f"{place}: {kind!r:.80} has no schema; wanted texts, numbers or None")
     return {"enum": values}
 
@@ -89,35 +94,37 @@ def _of_dataclass(kind: type, place: str, level: int) -> dict[str, Any]:
         hints = typing.get_type_hints(kind, include_extras=True)
     except Exception as error:  # an annotation as text is any expression
         raise UsageError(f"{place}: its types cannot be read: {error}") from None
-    fields = [one for one in dataclasses.fields(kind) if one.init]
+    fields = [field for field in dataclasses.fields(kind) if field.init]
     nothing = dataclasses.MISSING
     return {
         "type": "object",
         "properties": {
-            one.name: _schema(hints[one.name], f"{place}.{one.name}", level + 1) for one in fields
+            field.name: _schema(hints[field.name], f"{place}.{field.name}", level + 1) for field in fields
         },
-        "required": [one.name for one in fields if one.default is nothing and one.default_factory is nothing],
+        "required": [
+            field.name for field in fields if field.default is nothing and field.default_factory is nothing
+        ],
         "additionalProperties": False,
     }
 
 
 def _stated(kind: Any, place: str) -> dict[str, Any]:
-    found = kind.model_json_schema()
-    if not isinstance(found, dict):
+    schema = kind.model_json_schema()
+    if not isinstance(schema, dict):
         raise UsageError(f"{place}: {kind!r:.80} states no schema")
-    return found
+    return schema
 
 
 def _inlined(value: Any, defined: Mapping[str, Any], place: str, within: tuple[str, ...]) -> Any:
     """A part of a schema with what it refers to in its place: references count from the root of a schema."""
     if isinstance(value, list):
-        return [_inlined(one, defined, place, within) for one in value]
+        return [_inlined(inner, defined, place, within) for inner in value]
     if not isinstance(value, dict):
         return value
     to = value.get("$ref")
     rest = {
-        name: _inlined(one, defined, place, within)
-        for name, one in value.items()
+        name: _inlined(inner, defined, place, within)
+        for name, inner in value.items()
         if name not in ("$ref", "$defs")
     }
     if not isinstance(to, str):

@@ -186,8 +186,8 @@ def _load_iq4_nl(builder: ir.IRBuilder, block: ir.Value, first: int, lanes: int)
         else builder.lshr(packed, build.constant(half, 4))
     )
     table = ir.Constant(half, [_I8(int(level)) for level in LEVELS])
-    found = emit_lookup16(builder, table, index)
-    numbers = build.shuffle(builder, found, None, range(first % 16, first % 16 + lanes))
+    looked_up = emit_lookup16(builder, table, index)
+    numbers = build.shuffle(builder, looked_up, None, range(first % 16, first % 16 + lanes))
     return _scaled(builder, builder.sext(numbers, ir.VectorType(build.I32, lanes)), block)
 
 

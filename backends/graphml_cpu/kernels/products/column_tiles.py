@@ -48,17 +48,17 @@ def _make_add_column(pairs: bool) -> Any:
             for half in range(2):
                 at = builder.add(panel_at, build.I64(half * VECTOR_BYTES))
                 weights.append(builder.load(build.pointer(builder, at, kind.llvm_type), align=4))
-            found = [builder.extract_value(totals, index) for index in range(2 * count)]
+            totals_now = [builder.extract_value(totals, index) for index in range(2 * count)]
             for token in range(count):
                 at = builder.add(builder.extract_value(xs_at, token), offset_at)
-                one = builder.load(build.pointer(builder, at, kind.llvm_element), align=4)
-                x = splat_value(builder, one, kind)
+                element = builder.load(build.pointer(builder, at, kind.llvm_element), align=4)
+                x = splat_value(builder, element, kind)
                 for half, place in enumerate((token, count + token)):
                     if pairs:
-                        found[place] = emit_dot2(builder, found[place], weights[half], x)
+                        totals_now[place] = emit_dot2(builder, totals_now[place], weights[half], x)
                     else:
-                        found[place] = build.multiply_add(builder, weights[half], x, found[place])
-            return context.make_tuple(builder, signature.return_type, found)
+                        totals_now[place] = build.multiply_add(builder, weights[half], x, totals_now[place])
+            return context.make_tuple(builder, signature.return_type, totals_now)
 
         return sums(types.int64, xs, types.int64, sums), codegen
 
@@ -74,14 +74,14 @@ def _make_row_addresses(tokens: int) -> Any:
     def row_addresses(typingctx: Any, records: Any, left: Any, offset: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
             last = builder.sub(args[1], build.I64(1))
-            found = []
+            addresses = []
             for token in range(tokens):
                 index = build.I64(token)
                 bounded = builder.select(builder.icmp_signed("<", index, last), index, last)
                 at = builder.add(args[0], builder.mul(bounded, build.I64(RECORD_BYTES)))
                 row = builder.load(build.pointer(builder, at, build.I64), align=8)
-                found.append(builder.add(row, args[2]))
-            return context.make_tuple(builder, signature.return_type, found)
+                addresses.append(builder.add(row, args[2]))
+            return context.make_tuple(builder, signature.return_type, addresses)
 
         return types.UniTuple(types.int64, tokens)(types.int64, types.int64, types.int64), codegen
 

@@ -50,11 +50,11 @@ def _in_quarters(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
         ]
         return build.shuffle(builder, a, b, [lane for four in lanes for lane in four])
 
-    found = []
+    quarters = []
     for first in (0, 2):
         left, right = pairs(rows[0], rows[1], first), pairs(rows[2], rows[3], first)
-        found += [doubles(left, right, 0), doubles(left, right, 2)]
-    return found
+        quarters += [doubles(left, right, 0), doubles(left, right, 2)]
+    return quarters
 
 
 def _quarters(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
@@ -97,7 +97,7 @@ def _make_transposed_vectors(row_bytes: int, count: int) -> Callable[..., Any]:
             else:
                 # Quarter q of the joined rows i, 4 + i, ... is row 4q + i.
                 result = _in_quarters(builder, [join(builder, rows[i::4]) for i in range(4)])
-            result = [builder.bitcast(one, U8.llvm_type) for one in result]
+            result = [builder.bitcast(vector, U8.llvm_type) for vector in result]
             return context.make_tuple(builder, signature.return_type, result)
 
         return types.UniTuple(U8, count)(types.int64), codegen

@@ -50,17 +50,17 @@ def _vectors_at(
     builder: ir.IRBuilder, address: ir.Value, first: int, count: int, kind: Any
 ) -> list[ir.Value]:
     """IR: vectors `first` to `first + count` of a panel's block."""
-    found = []
+    vectors = []
     for index in range(first, first + count):
         where = build.pointer(builder, address, kind.llvm_type, index * VECTOR_BYTES)
-        found.append(builder.load(where, align=VECTOR_BYTES))
-    return found
+        vectors.append(builder.load(where, align=VECTOR_BYTES))
+    return vectors
 
 
 def _everywhere(builder: ir.IRBuilder, address: ir.Value, offset: int, kind: Any) -> ir.Value:
     """IR: the number at an address, in every lane."""
-    one = builder.load(build.pointer(builder, address, kind.llvm_element, offset), align=4)
-    return splat_value(builder, one, kind)
+    element = builder.load(build.pointer(builder, address, kind.llvm_element, offset), align=4)
+    return splat_value(builder, element, kind)
 
 
 def _dots(
@@ -81,15 +81,15 @@ def _dots(
         seed = packed.SEEDS + 4 * (2 if len(halves) == 2 else halves[0])
         seeds = [_everywhere(builder, x, seed, I32) for x in xs]
         if operand.shift:
-            seeds = [builder.ashr(one, build.constant(I32.llvm_type, operand.shift)) for one in seeds]
-    found = {(panel, token): seeds[token] for panel, token in pairs}
+            seeds = [builder.ashr(vector, build.constant(I32.llvm_type, operand.shift)) for vector in seeds]
+    sums = {(panel, token): seeds[token] for panel, token in pairs}
     for half in halves:
         fours = [emit_fours(builder, x, half * packed.HIGH_HALF, 4, WIDTH) for x in xs]
         for i in range(4):
             for panel, token in pairs:
                 four = builder.bitcast(fours[token][i], U8.llvm_type)
-                found[panel, token] = dot(builder, found[panel, token], panels[panel][4 * half + i], four)
-    return {pair: builder.sitofp(one, F32.llvm_type) for pair, one in found.items()}
+                sums[panel, token] = dot(builder, sums[panel, token], panels[panel][4 * half + i], four)
+    return {pair: builder.sitofp(total, F32.llvm_type) for pair, total in sums.items()}
 
 
 def make_add_block(reader: Reader) -> Callable[..., Any]:
@@ -107,17 +107,17 @@ def make_add_block(reader: Reader) -> Callable[..., Any]:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
             panel_at, next_at, xs_at, group_at, place_at, totals = args
             starts = [builder.add(panel_at, builder.mul(next_at, build.I64(i))) for i in range(PANELS)]
-            weights = [_vectors_at(builder, one, 0, 8, U8) for one in starts]
-            scales = [_vectors_at(builder, one, 8, reader.scales, F32) for one in starts]
-            minima = [_vectors_at(builder, one, 8 + reader.scales, reader.minima, F32) for one in starts]
+            weights = [_vectors_at(builder, start, 0, 8, U8) for start in starts]
+            scales = [_vectors_at(builder, start, 8, reader.scales, F32) for start in starts]
+            minima = [_vectors_at(builder, start, 8 + reader.scales, reader.minima, F32) for start in starts]
             rows = [builder.add(builder.extract_value(xs_at, i), group_at) for i in range(len(xs))]
             values = [builder.add(row, builder.mul(place_at, build.I64(16))) for row in rows]
             floats = [builder.add(row, builder.mul(place_at, build.I64(4))) for row in rows]
             result = [builder.extract_value(totals, i) for i in range(len(sums))]
-            found = [_dots(builder, operand, weights, values, halves) for halves in halves_of]
+            by_half = [_dots(builder, operand, weights, values, halves) for halves in halves_of]
             for token, i in itertools.product(range(len(xs)), range(PANELS)):
                 number, at = _everywhere(builder, floats[token], packed.SCALE, F32), token * PANELS + i
-                products = [one[i, token] for one in found]
+                products = [half[i, token] for half in by_half]
                 # What is scaled last waits for the sums, and holds no register before.
                 if len(products) == 1:
                     scaled, last = builder.fmul(products[0], number), scales[i][0]

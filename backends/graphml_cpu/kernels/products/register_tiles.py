@@ -20,12 +20,12 @@ VECTOR_BYTES = WIDTH * 4
 
 def row_addresses(builder: ir.IRBuilder, at: ir.Value, row_bytes: ir.Value, last: ir.Value) -> list[ir.Value]:
     """IR: addresses of W rows, `row_bytes` apart, but none further than `last` bytes behind the first."""
-    found = []
+    addresses = []
     for row in range(WIDTH):
         offset = builder.mul(row_bytes, build.I64(row))
         bounded = builder.select(builder.icmp_signed("<", offset, last), offset, last)
-        found.append(builder.add(at, bounded))
-    return found
+        addresses.append(builder.add(at, bounded))
+    return addresses
 
 
 def join(builder: ir.IRBuilder, parts: list[ir.Value]) -> ir.Value:
@@ -54,11 +54,11 @@ def make_load_tuple(count: int) -> Callable[..., Any]:
 
     def load_tuple(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-            found = []
+            vectors = []
             for index in range(count):
                 at = builder.add(args[0], build.I64(index * VECTOR_BYTES))
-                found.append(builder.load(build.pointer(builder, at, F32.llvm_type), align=4))
-            return context.make_tuple(builder, signature.return_type, found)
+                vectors.append(builder.load(build.pointer(builder, at, F32.llvm_type), align=4))
+            return context.make_tuple(builder, signature.return_type, vectors)
 
         return types.UniTuple(F32, count)(types.int64), codegen
 
@@ -121,10 +121,10 @@ def transpose(typingctx: Any, source: Any, row_bytes: Any, destination: Any, dis
     """
 
     def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        found = []
+        vectors = []
         for row in range(WIDTH):
             at = builder.add(args[0], builder.mul(args[1], build.I64(row)))
-            found.append(builder.load(build.pointer(builder, at, F32.llvm_type), align=4))
+            vectors.append(builder.load(build.pointer(builder, at, F32.llvm_type), align=4))
         step = 1
         while step < WIDTH:
             # Swap the off-diagonal halves of every square of 2 * step rows and lanes.
@@ -132,11 +132,11 @@ def transpose(typingctx: Any, source: Any, row_bytes: Any, destination: Any, dis
             lower = [WIDTH + lane if lane & step else lane + step for lane in range(WIDTH)]
             for row in range(WIDTH):
                 if not row & step:
-                    a, b = found[row], found[row + step]
-                    found[row] = build.shuffle(builder, a, b, upper)
-                    found[row + step] = build.shuffle(builder, a, b, lower)
+                    a, b = vectors[row], vectors[row + step]
+                    vectors[row] = build.shuffle(builder, a, b, upper)
+                    vectors[row + step] = build.shuffle(builder, a, b, lower)
             step *= 2
-        for column, value in enumerate(found):
+        for column, value in enumerate(vectors):
             at = builder.add(args[2], builder.mul(args[3], build.I64(column)))
             builder.store(value, build.pointer(builder, at, value.type), align=4)
         return context.get_dummy_value()

@@ -42,8 +42,8 @@ class _Rows:
         return [self.builder.load(place, align=4) for place in places]
 
     def splat(self, value: ir.Value, kind: ir.VectorType) -> ir.Value:
-        one = self.builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
-        return build.shuffle(self.builder, one, None, [0] * kind.count)
+        lane = self.builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
+        return build.shuffle(self.builder, lane, None, [0] * kind.count)
 
     def times(self, rows: list[Vector], factors: Vector) -> list[Vector]:
         """Rows times a vector, element by element."""

@@ -29,11 +29,11 @@ MERGE_BYTES = 8192
 
 def doublings(first: int, end: int) -> tuple[int, ...]:
     """first, 2 * first, ... below end."""
-    found = []
+    strides = []
     while first < end:
-        found.append(first)
+        strides.append(first)
         first *= 2
-    return tuple(found)
+    return tuple(strides)
 
 
 def merged_at_once(heads: int, planes: int, width: int) -> int:

@@ -241,8 +241,8 @@ def reglu(gate: f32, up: f32) -> f32:
 
 
 def _by_op(*functions: object, **others: object) -> dict[str, Function]:
-    found = {f.name: f for f in functions if isinstance(f, Function)}
-    return found | {name: f for name, f in others.items() if isinstance(f, Function)}
+    by_name = {f.name: f for f in functions if isinstance(f, Function)}
+    return by_name | {name: f for name, f in others.items() if isinstance(f, Function)}
 
 
 UNARY = _by_op(

@@ -28,5 +28,5 @@ def reader(format: str) -> Reader:
     """The reader of a format ("q4_k"); `BackendError` listing the known formats if there is none."""
     if format not in names():
         raise BackendError(f"kernels cannot read the format {format!r}; known are {', '.join(names())}")
-    found = vars(importlib.import_module(f"{__name__}.{format}")).values()
-    return next(value for value in found if isinstance(value, Reader))
+    values = vars(importlib.import_module(f"{__name__}.{format}")).values()
+    return next(value for value in values if isinstance(value, Reader))

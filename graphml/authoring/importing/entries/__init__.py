@@ -12,5 +12,5 @@ from graphml.authoring.importing.entry import Entry
 @functools.cache
 def entries() -> tuple[Entry, ...]:
     """All entries, by the names of their files."""
-    names = sorted(one.name for one in pkgutil.iter_modules(__path__))
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     return tuple(importlib.import_module(f"{__name__}.{name}").ENTRY for name in names)

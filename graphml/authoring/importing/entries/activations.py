@@ -55,7 +55,7 @@ def looks(region: Region) -> bool:
         and region.ops <= SCALAR
         and not region.ops <= set(SAME)
         and region.shape == region.shape_last
-        and not region.others(lambda one: not region.dependence.is_constant(one))
+        and not region.others(lambda name: not region.dependence.is_constant(name))
     )
 
 

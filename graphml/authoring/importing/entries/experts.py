@@ -29,9 +29,9 @@ def looks(region: Region) -> bool:
         {"topk", "index"} <= region.ops
         and isinstance(region.shape[-1], int)
         and region.shape[-1:] == region.shape_last[-1:]
-        and sum(isinstance(one, str) for one in region.shape_last) == 1
-        and "s" not in "".join(one for one in region.shape_last if isinstance(one, str) and "*" in one)
-        and not region.others(lambda one: not region.dependence.kinds[one] <= {"parameters", "positions"})
+        and sum(isinstance(size, str) for size in region.shape_last) == 1
+        and "s" not in "".join(size for size in region.shape_last if isinstance(size, str) and "*" in size)
+        and not region.others(lambda name: not region.dependence.kinds[name] <= {"parameters", "positions"})
     )
 
 
@@ -46,7 +46,7 @@ def matches(region: Region) -> Recognised | None:
     biases = [name for name, shape in shapes.items() if np.prod(shape) == max(shape) == count]
     if len(routers) != 1 or len(three) != 2 or len(biases) > 1 or len(names) != 3 + len(biases):
         return None
-    if any(np.prod(shapes[one]) > LARGEST for one in three):
+    if any(np.prod(shapes[name]) > LARGEST for name in three):
         raise ArchitectureError(
             f"{region.nodes[-1].told}: experts of more than {LARGEST} numbers a layer: import a smaller "
             "checkpoint of the class, whose file runs larger ones"
@@ -108,7 +108,7 @@ def _routings(region: Region) -> list[_Routing]:
     elif len(tops) != 1:
         return []
     used = int(tops[-1].args["k"])
-    return [_Routing(used, *one, groups) for one in product((False, True), (True, False))]
+    return [_Routing(used, *choices, groups) for choices in product((False, True), (True, False))]
 
 
 def _shape(region: Region, name: str) -> tuple[int, ...]:
@@ -120,8 +120,8 @@ def _mixed(x: Array, ids: Array, weights: Array, activation: str, inner: Array, 
     both = np.einsum("tufd,td->tuf", inner[ids], x)
     half = both.shape[-1] // 2
     hidden = KNOWN[activation](both[..., :half]) * both[..., half:]
-    found: Array = np.einsum("tudf,tuf,tu->td", outer[ids], hidden, weights)
-    return found
+    mixed: Array = np.einsum("tudf,tuf,tu->td", outer[ids], hidden, weights)
+    return mixed
 
 
 ENTRY = Entry("experts", looks, matches)

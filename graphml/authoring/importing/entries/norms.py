@@ -66,8 +66,8 @@ def _centred(x: Array, centred: bool) -> Array:
 
 
 def _mean_square(x: Array, centred: bool) -> Array:
-    found: Array = (_centred(x, centred) ** 2).mean(-1, keepdims=True)
-    return found
+    mean_square: Array = (_centred(x, centred) ** 2).mean(-1, keepdims=True)
+    return mean_square
 
 
 def _is_vector(values: Array) -> bool:
@@ -79,10 +79,8 @@ def _is_vector(values: Array) -> bool:
 def _eps(region: Region, weight: Array, bias: Array, centred: bool) -> float | None:
     x = region.random(T, 2, 1e-3)
     ratio = (region.run(x, T) - bias) / (_centred(x, centred) * weight)
-    found = float(np.median(1 / ratio**2 - _mean_square(x, centred)))
-    return (
-        float(f"{found:.6g}") if np.isfinite(found) and found > 1e-14 else 0.0 if abs(found) < 1e-12 else None
-    )
+    eps = float(np.median(1 / ratio**2 - _mean_square(x, centred)))
+    return float(f"{eps:.6g}") if np.isfinite(eps) and eps > 1e-14 else 0.0 if abs(eps) < 1e-12 else None
 
 
 def _agrees(region: Region, weight: Array, bias: Array, eps: float, centred: bool) -> bool:
@@ -97,8 +95,8 @@ def _agrees(region: Region, weight: Array, bias: Array, eps: float, centred: boo
 def _parameter(region: Region, values: Array) -> str | None:
     """The operand, or what is computed from parameters alone inside the region, that has these values."""
     for name in region.others(region.dependence.is_parameters):
-        found = run(region.dependence, {}, name, T)
-        if found.size == values.size and same(found.reshape(-1), values, 1e-6):
+        parameter = run(region.dependence, {}, name, T)
+        if parameter.size == values.size and same(parameter.reshape(-1), values, 1e-6):
             return name
     return None
 

@@ -20,7 +20,7 @@ CLOSE = 1e-6  # the function's result is float32
 
 def looks(region: Region) -> bool:
     """One value comes in, and some op has the region's shapes."""
-    has_others = region.others(lambda one: not region.dependence.is_constant(one))
+    has_others = region.others(lambda name: not region.dependence.is_constant(name))
     return bool(own_ops()) and not has_others and any(True for _ in _candidates(region))
 
 
@@ -32,10 +32,10 @@ def _candidates(region: Region) -> Iterator[OwnOp]:
         if not isinstance(op, OwnOp) or not fits or None in op.attributes.values():
             continue
         try:
-            made = op.infer([x], _defaults(op))
+            inferred = op.infer([x], _defaults(op))
         except GraphError:
             continue
-        if made == Type(F32, concrete(region.shape_last, N_TOKENS)):
+        if inferred == Type(F32, concrete(region.shape_last, N_TOKENS)):
             yield op
 
 
@@ -50,10 +50,10 @@ def matches(region: Region) -> Recognised | None:
     for op in _candidates(region):
         assert op.reference is not None
         try:
-            found = [op.reference([x], _defaults(op)) for x in values]
+            outputs = [op.reference([x], _defaults(op)) for x in values]
         except GraphError:  # an op of something else, which these values are nothing for
             continue
-        if all(same(y, mine.astype(np.float64), CLOSE) for y, mine in zip(results, found, strict=True)):
+        if all(same(y, mine.astype(np.float64), CLOSE) for y, mine in zip(results, outputs, strict=True)):
             return Recognised(op.name, region.last, {"x": region.entry})
     return None
 

@@ -22,21 +22,21 @@ def looks(region: Region) -> bool:
         len(region.nodes) <= 40
         and region.shape == region.shape_last
         and len(region.shape) >= 3
-        and region.shape.count(next((one for one in region.shape if isinstance(one, str)), "")) == 1
+        and region.shape.count(next((size for size in region.shape if isinstance(size, str)), "")) == 1
         and isinstance(region.shape[-1], int)
         and not region.ops & PRODUCTS
         and region.has_positions()
-        and not region.others(lambda one: not region.dependence.kinds[one] <= {"positions"})
+        and not region.others(lambda name: not region.dependence.kinds[name] <= {"positions"})
     )
 
 
 def matches(region: Region) -> Recognised | None:
     """Order of pairs, rotating dimensions, frequencies and magnitude."""
     n = min(MOST_POSITIONS, max(64, region.dependence.description.length))
-    axis = next(i for i, one in enumerate(region.shape) if isinstance(one, str))
+    axis = next(i for i, size in enumerate(region.shape) if isinstance(size, str))
     pairs = [(x, region.run(x, n)) for x in (region.random(n, seed) for seed in (0, 1))]
     rows = [
-        tuple(np.moveaxis(one, axis, 0).reshape(n, -1, int(region.shape[-1])) for one in pair)
+        tuple(np.moveaxis(values, axis, 0).reshape(n, -1, int(region.shape[-1])) for values in pair)
         for pair in pairs
     ]
     x, y = rows[0]
@@ -46,9 +46,9 @@ def matches(region: Region) -> Recognised | None:
     if n_rot < 2:
         return None
     for mode in ("neox", "norm"):
-        found = _frequencies(rows, mode, n_rot)
-        if found is not None and _holds_far(region, mode, found):
-            frequencies, magnitude = found
+        rotation = _frequencies(rows, mode, n_rot)
+        if rotation is not None and _holds_far(region, mode, rotation):
+            frequencies, magnitude = rotation
             numbers = {"mode": mode, "n_rot": n_rot, "frequencies": frequencies, "magnitude": magnitude}
             return Recognised("rope", region.last, {"x": region.entry}, numbers=numbers)
     return None
@@ -64,11 +64,11 @@ def _halves(x: Array, mode: str, n_rot: int) -> tuple[Array, Array]:
 def _frequencies(
     rows: list[tuple[Array, ...]], mode: str, n_rot: int
 ) -> tuple[tuple[float, ...], float] | None:
-    (a, b), (p, q) = (_halves(one, mode, n_rot) for one in rows[0])
+    (a, b), (p, q) = (_halves(values, mode, n_rot) for values in rows[0])
     square = a**2 + b**2
     cos, sin = ((p * a + q * b) / square)[:, :1], ((q * a - p * b) / square)[:, :1]
     for x, y in rows:
-        (a, b), (p, q) = (_halves(one, mode, n_rot) for one in (x, y))
+        (a, b), (p, q) = (_halves(values, mode, n_rot) for values in (x, y))
         if not (same(p, cos * a - sin * b, 1e-7) and same(q, cos * b + sin * a, 1e-7)):
             return None
         if not np.array_equal(x[..., n_rot:], y[..., n_rot:]):
@@ -79,30 +79,32 @@ def _frequencies(
     if not same(size, np.full(size.shape, magnitude), 1e-6):
         return None
     angles = np.arctan2(sin, cos)
-    found = _steps(angles)
-    if np.max(np.abs(_wrapped(angles - np.arange(len(angles))[:, None] * found))) > 1e-6 * len(angles):
+    frequencies = _steps(angles)
+    if np.max(np.abs(_wrapped(angles - np.arange(len(angles))[:, None] * frequencies))) > 1e-6 * len(angles):
         return None
-    if np.any(found <= 0):
+    if np.any(frequencies <= 0):
         return None
-    return tuple(map(float, found)), float(f"{magnitude:.7g}")
+    return tuple(map(float, frequencies)), float(f"{magnitude:.7g}")
 
 
-def _holds_far(region: Region, mode: str, found: tuple[tuple[float, ...], float]) -> bool:
+def _holds_far(region: Region, mode: str, rotation: tuple[tuple[float, ...], float]) -> bool:
     """Whether the same frequencies turn tokens far behind the traced ones, as far as there are tables."""
-    (frequencies, magnitude), nodes = found, region.dependence.description.nodes
-    names = region.others(lambda one: region.dependence.is_positions(one) and bool(nodes[one].shape))
+    (frequencies, magnitude), nodes = rotation, region.dependence.description.nodes
+    names = region.others(lambda name: region.dependence.is_positions(name) and bool(nodes[name].shape))
     for count in FAR:
         at = np.array([*range(8), *(1 << i for i in range(3, 20) if 1 << i < count), count - 1])
         try:
-            given = {name: _chosen(region, name, count, at) for name in names}
+            positions = {name: _chosen(region, name, count, at) for name in names}
         except ArchitectureError:
             continue  # a table of fewer positions
         x = region.random(len(at), 2)
-        y = run(region.dependence, {region.entry: x, **given}, region.last, len(at))
-        axis = next(i for i, one in enumerate(region.shape) if isinstance(one, str))
+        y = run(region.dependence, {region.entry: x, **positions}, region.last, len(at))
+        axis = next(i for i, size in enumerate(region.shape) if isinstance(size, str))
         (a, b), (p, q) = (
-            _halves(np.moveaxis(one, axis, 0).reshape(len(at), -1, x.shape[-1]), mode, 2 * len(frequencies))
-            for one in (x, y)
+            _halves(
+                np.moveaxis(values, axis, 0).reshape(len(at), -1, x.shape[-1]), mode, 2 * len(frequencies)
+            )
+            for values in (x, y)
         )
         angles = at[:, None, None] * np.array(frequencies)
         cos, sin = magnitude * np.cos(angles), magnitude * np.sin(angles)
@@ -112,25 +114,25 @@ def _holds_far(region: Region, mode: str, found: tuple[tuple[float, ...], float]
 
 def _chosen(region: Region, name: str, count: int, at: Array) -> Array:
     """The values of some of `count` positions; of a node without positions as they are."""
-    found = run(region.dependence, {}, name, count)
+    values = run(region.dependence, {}, name, count)
     shape = region.dependence.description.nodes[name].shape or ()
-    axes = [i for i, one in enumerate(shape) if isinstance(one, str)]
-    return np.take(found, at, axes[0]) if axes else found
+    axes = [i for i, size in enumerate(shape) if isinstance(size, str)]
+    return np.take(values, at, axes[0]) if axes else values
 
 
 def _wrapped(angle: Array) -> Array:
-    found: Array = np.mod(angle + np.pi, 2 * np.pi) - np.pi
-    return found
+    wrapped: Array = np.mod(angle + np.pi, 2 * np.pi) - np.pi
+    return wrapped
 
 
 def _steps(angles: Array) -> Array:
     """Angle of each pair by position, made exact over longer and longer distances."""
-    found: Array = angles[1].copy()
+    steps: Array = angles[1].copy()
     at = 2
     while at < len(angles):
-        found += _wrapped(angles[at] - at * found) / at
+        steps += _wrapped(angles[at] - at * steps) / at
         at *= 2
-    return found
+    return steps
 
 
 ENTRY = Entry("rope", looks, matches)
