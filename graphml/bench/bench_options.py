@@ -25,15 +25,15 @@ MOST = 4096
 LARGEST = 1 << 31
 
 
-def whole_numbers(option: str, given: Sequence[str], least: int = 0) -> list[int]:
+def whole_numbers(option: str, texts: Sequence[str], least: int = 0) -> list[int]:
     """The numbers of all the texts, in order; UsageError that names the option for another spelling."""
-    found: list[int] = []
-    for text in given:
+    numbers: list[int] = []
+    for text in texts:
         for part in text.split(","):
-            found += _range(option, part.strip(), least)
-    if len(found) > MOST:
-        raise UsageError(f"{option}: wanted at most {MOST} values; got {len(found)}")
-    return found
+            numbers += _range(option, part.strip(), least)
+    if len(numbers) > MOST:
+        raise UsageError(f"{option}: wanted at most {MOST} values; got {len(numbers)}")
+    return numbers
 
 
 def _range(option: str, text: str, least: int) -> list[int]:
@@ -49,32 +49,32 @@ def _range(option: str, text: str, least: int) -> list[int]:
         raise UsageError(f"{option}: wanted {least} or more, rising; got {text!r}")
     if first < last and (step == 0 or (multiply and (step == 1 or first == 0))):
         raise UsageError(f"{option}: the range {text!r} never ends")
-    found: list[int] = []
-    while first <= last and len(found) <= MOST:
-        found.append(first)
+    numbers: list[int] = []
+    while first <= last and len(numbers) <= MOST:
+        numbers.append(first)
         first = first * step if multiply else first + step
         if step == 0 or (multiply and first == 0):
             break
-    return found
+    return numbers
 
 
-def words(option: str, given: Sequence[str]) -> list[str]:
+def words(option: str, texts: Sequence[str]) -> list[str]:
     """The words of all the texts, in order; UsageError that names the option for texts without any."""
-    found = [part.strip() for text in given for part in text.split(",") if part.strip()]
-    if given and not found:
-        raise UsageError(f"{option}: wanted at least one name; got {given[0]!r}")
-    return found
+    names = [part.strip() for text in texts for part in text.split(",") if part.strip()]
+    if texts and not names:
+        raise UsageError(f"{option}: wanted at least one name; got {texts[0]!r}")
+    return names
 
 
-def pairs(option: str, given: Sequence[str]) -> list[tuple[int, int]]:
+def pairs(option: str, texts: Sequence[str]) -> list[tuple[int, int]]:
     """Pairs `pp,tg`, one of each text."""
-    found = []
-    for text in given:
+    pairs = []
+    for text in texts:
         numbers = whole_numbers(option, [text], 1)
         if len(numbers) != 2:
             raise UsageError(f"{option}: wanted tokens of the prompt and after it, as 512,128; got {text!r}")
-        found.append((numbers[0], numbers[1]))
-    return found
+        pairs.append((numbers[0], numbers[1]))
+    return pairs
 
 
 _LOADING = options_of(LoadOptions)
@@ -96,8 +96,8 @@ def _names(
     """A field of names, given with commas; among: the range of each."""
 
     def parse(texts: list[str]) -> tuple[str, ...]:
-        found = words(flags[-1], texts)
-        return tuple(found if among is None else (among.read(flags[-1], one) for one in found))
+        names = words(flags[-1], texts)
+        return tuple(names if among is None else (among.read(flags[-1], name) for name in names))
 
     return option(
         default, summary, *flags, metavar=metavar, on_command_line=str, repeated=True,
@@ -188,8 +188,8 @@ class SettingOptions:
         """Pairs of types; where one option is left out, the other's."""
         keys, values = self.cache_type_k, self.cache_type_v
         if keys and values:
-            return [(one, other) for one in keys for other in values]
-        return [(one, one) for one in keys or values or (plan.Setting.type_k,)]
+            return [(key, value) for key in keys for value in values]
+        return [(kind, kind) for kind in keys or values or (plan.Setting.type_k,)]
 
     def combined(self, models: list[str], threads: list[int]) -> list[plan.Setting]:
         """All combinations, of these models and numbers of threads."""

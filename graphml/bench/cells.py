@@ -51,7 +51,7 @@ def logits(row: Row) -> str:
 def steps(row: Row) -> str:
     """Percentiles of a decode step in ms; "" of a test without."""
     three = (row.step_p50_ms, row.step_p90_ms, row.step_p99_ms)
-    return " / ".join(f"{one:.2f}" for one in three) if row.step_p50_ms else ""
+    return " / ".join(f"{percentile:.2f}" for percentile in three) if row.step_p50_ms else ""
 
 
 def of_side(row: Row) -> str:
@@ -79,35 +79,35 @@ def _software(row: Row) -> str:
     return re.split(r"[ ,]*\d", row.driver, maxsplit=1)[0] or row.device
 
 
-def notes(found: Sequence[Row]) -> Iterator[str]:
+def notes(rows: Sequence[Row]) -> Iterator[str]:
     """Explanations of the marks that a table of these rows has, and what may have disturbed it."""
-    if not found:
+    if not rows:
         return
-    if any(row.noisy for row in found):
+    if any(row.noisy for row in rows):
         yield "noisy: the quartiles of rows marked * lie more than 10 % of the median apart\n"
-    if any(row.refused for row in found):
+    if any(row.refused for row in rows):
         yield f"{TOO_NOISY}: {WHAT_TO_DO}\n"
-    if any(of_bandwidth(row).endswith("?") for row in found):
+    if any(of_bandwidth(row).endswith("?") for row in rows):
         yield (
             "?: more than the bandwidth that was measured cannot be: caches hold a part of what is read, or "
             "the machine was busy while it was measured\n"
         )
-    yield from _disturbances(found)
-    if any(row.correct == WRONG for row in found):
+    yield from _disturbances(rows)
+    if any(row.correct == WRONG for row in rows):
         yield f"{WRONG}: the logits are not those of the reference, so no ratio counts\n"
-    for why in dict.fromkeys(row.why_unchecked for row in found if row.why_unchecked):
+    for why in dict.fromkeys(row.why_unchecked for row in rows if row.why_unchecked):
         yield f"logits: not compared with the reference's: {printable(why)}\n"
 
 
-def _disturbances(found: Sequence[Row]) -> Iterator[str]:
+def _disturbances(rows: Sequence[Row]) -> Iterator[str]:
     """Warnings of other work on the machine, before the run and during it."""
-    first = found[0]
+    first = rows[0]
     if first.load_average > BUSY_SHARE * first.cpu_cores:
         yield (
             f"busy: before the first run the load average was {first.load_average:.2f} on "
             f"{first.cpu_cores} processors\n"
         )
-    worst = max(found, key=lambda row: row.others_busy)
+    worst = max(rows, key=lambda row: row.others_busy)
     if worst.others_busy > BUSY_SHARE * worst.cpu_cores:
         yield (
             f"busy: other processes kept {worst.others_busy:.1f} of {worst.cpu_cores} processors busy during "
@@ -115,11 +115,11 @@ def _disturbances(found: Sequence[Row]) -> Iterator[str]:
         )
 
 
-def sides(found: Sequence[Row]) -> Iterator[str]:
+def sides(rows: Sequence[Row]) -> Iterator[str]:
     """A line for each side, of its last row: what it cost besides its time; and why energy is missing."""
-    for row in {row.backends: row for row in found}.values():
+    for row in {row.backends: row for row in rows}.values():
         yield f"{of_side(row)}\n"
-    why = found[-1].why_no_energy
+    why = rows[-1].why_no_energy
     if why:
         yield f"energy: not known: {printable(why)}\n"
 

@@ -82,29 +82,29 @@ def read(path: Path) -> list[Record]:
         raise UsageError(f"{path}: wanted results of a benchmark; it has more than {LARGEST_BYTES >> 20} MiB")
     try:
         if text.lstrip().startswith("["):
-            found = json.loads(text)
+            rows = json.loads(text)
         else:
-            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: wanted the JSON of a benchmark: {error}") from None
-    for number, one in enumerate(found):
-        _check(path, number, one)
-    return list(found)
+    for number, row in enumerate(rows):
+        _check(path, number, row)
+    return list(rows)
 
 
-def _check(path: Path, number: int, one: Any) -> None:
+def _check(path: Path, number: int, row: Any) -> None:
     """Raise a UsageError that names the field for a row that cannot be compared."""
-    if not isinstance(one, dict):
-        raise UsageError(f"{path}: row {number}: wanted an object; got {type(one).__name__}")
+    if not isinstance(row, dict):
+        raise UsageError(f"{path}: row {number}: wanted an object; got {type(row).__name__}")
     wanted = {"n_prompt": 0.0, "n_gen": 0.0, "n_threads": 1.0, "avg_ts": 0.0, "stddev_ts": 0.0}
-    if one.get("peer"):
+    if row.get("peer"):
         wanted |= {"ratio": 0.0, "ratio_q1": 0.0, "ratio_q3": 0.0}
     for name, least in wanted.items():
-        if not _is_number(one.get(name), least):
+        if not _is_number(row.get(name), least):
             raise UsageError(
-                f"{path}: row {number}: {name}: wanted a number of at least {least:g}; got {one.get(name)!r}"
+                f"{path}: row {number}: {name}: wanted a number of at least {least:g}; got {row.get(name)!r}"
             )
-    samples = one.get("samples_ts", [])
+    samples = row.get("samples_ts", [])
     if not (isinstance(samples, list) and all(_is_number(value, 0.0) for value in samples)):
         raise UsageError(f"{path}: row {number}: samples_ts: wanted a list of numbers of at least 0")
 
@@ -124,20 +124,20 @@ def compare(a: Sequence[Record], b: Sequence[Record], by: str = "t/s") -> list[C
     figure = _FIGURES.get(by)
     if figure is None:
         raise UsageError(f"--by: wanted {' or '.join(_FIGURES)}; got {by!r}")
-    found = []
-    for one, other in _pairs(a, b)[0]:
-        before, after = figure(one), figure(other)
+    changes = []
+    for row, other in _pairs(a, b)[0]:
+        before, after = figure(row), figure(other)
         if before is not None and after is not None:
-            found.append(_change(one, other, before, after))
-    if not found:
+            changes.append(_change(row, other, before, after))
+    if not changes:
         raise UsageError("the two files have no row in common: same model, threads, types and test")
-    return found
+    return changes
 
 
 def left_over(a: Sequence[Record], b: Sequence[Record]) -> tuple[list[str], list[str]]:
     """The names of the rows that only a has, and of those that only b has."""
     _, only_a, only_b = _pairs(a, b)
-    return [_name(one) for one in only_a], [_name(one) for one in only_b]
+    return [_name(row) for row in only_a], [_name(row) for row in only_b]
 
 
 def _pairs(
@@ -146,25 +146,25 @@ def _pairs(
     """Pairs of rows, in the order of a, and the rows of each file without a counterpart."""
     for more in _MORE_KEYS:
         theirs: dict[tuple[str, ...], Record] = {}
-        for one in b:
-            theirs.setdefault(_key(one, more), one)
-        keys = [_key(one, more) for one in a]
-        found = [(one, theirs[key]) for one, key in zip(a, keys, strict=True) if key in theirs]
-        if found:
-            only_a = [one for one, key in zip(a, keys, strict=True) if key not in theirs]
-            return found, only_a, [one for one in b if _key(one, more) not in keys]
+        for row in b:
+            theirs.setdefault(_key(row, more), row)
+        keys = [_key(row, more) for row in a]
+        pairs = [(row, theirs[key]) for row, key in zip(a, keys, strict=True) if key in theirs]
+        if pairs:
+            only_a = [row for row, key in zip(a, keys, strict=True) if key not in theirs]
+            return pairs, only_a, [row for row in b if _key(row, more) not in keys]
     return [], list(a), list(b)
 
 
-def _name(one: Record) -> str:
+def _name(row: Record) -> str:
     """As "llama 1.1B Q4_0, cpu, 2 threads, tg64"."""
-    threads = f"{int(one['n_threads'])} thread{'s' * (one['n_threads'] > 1)}"
-    parts = (one.get("model_type", ""), one.get("backends", ""), threads, _test_of(one))
+    threads = f"{int(row['n_threads'])} thread{'s' * (row['n_threads'] > 1)}"
+    parts = (row.get("model_type", ""), row.get("backends", ""), threads, _test_of(row))
     return printable(", ".join(str(part) for part in parts if part))
 
 
-def _key(one: Record, more: Sequence[str]) -> tuple[str, ...]:
-    key = [one.get(name, _DEFAULTS.get(name)) for name in (*_KEY, *more)]
+def _key(row: Record, more: Sequence[str]) -> tuple[str, ...]:
+    key = [row.get(name, _DEFAULTS.get(name)) for name in (*_KEY, *more)]
     key[0] = str(key[0]).replace("\\", "/").rpartition("/")[2]
     return tuple(map(str, key))
 
@@ -172,70 +172,71 @@ def _key(one: Record, more: Sequence[str]) -> tuple[str, ...]:
 _Figure = tuple[float, tuple[float, float]]
 
 
-def _rate(one: Record) -> _Figure | None:
-    samples = one.get("samples_ts")
+def _rate(row: Record) -> _Figure | None:
+    samples = row.get("samples_ts")
     if samples:
         q1, median, q3 = quartiles([float(value) for value in samples])
         return median, (q1, q3)
-    mean, deviation = float(one["avg_ts"]), float(one["stddev_ts"])
+    mean, deviation = float(row["avg_ts"]), float(row["stddev_ts"])
     return mean, (mean - deviation, mean + deviation)
 
 
-def _ratio(one: Record) -> _Figure | None:
-    former = bool(one.get("side")) and "judge" not in one  # the inverse of the first side's
-    if not one.get("peer") or former:
+def _ratio(row: Record) -> _Figure | None:
+    former = bool(row.get("side")) and "judge" not in row  # the inverse of the first side's
+    if not row.get("peer") or former:
         return None
-    return float(one["ratio"]), (float(one["ratio_q1"]), float(one["ratio_q3"]))
+    return float(row["ratio"]), (float(row["ratio_q1"]), float(row["ratio_q3"]))
 
 
 _FIGURES: Mapping[str, Callable[[Record], _Figure | None]] = {"t/s": _rate, "ratio": _ratio}
 
 
-def _change(one: Record, other: Record, a: Any, b: Any) -> Change:
+def _change(row: Record, other: Record, a: Any, b: Any) -> Change:
     return Change(
-        str(one.get("model_type", "")), str(one.get("backends", "")), int(one["n_threads"]), _test_of(one),
+        str(row.get("model_type", "")), str(row.get("backends", "")), int(row["n_threads"]), _test_of(row),
         a[0], b[0], a[1], b[1], other.get("correct") == WRONG,
     )  # fmt: skip
 
 
-def _test_of(one: Record) -> str:
+def _test_of(row: Record) -> str:
     """As "tg64", or of a case of a suite "16k context: tg16 @ d16384"."""
-    case = f"{one['suite_case']}: " if one.get("suite_case") else ""
-    return case + str(one.get("test") or _test_name(one))
+    case = f"{row['suite_case']}: " if row.get("suite_case") else ""
+    return case + str(row.get("test") or _test_name(row))
 
 
-def _test_name(one: Record) -> str:
-    parts = [f"{kind}{one[name]}" for kind, name in (("pp", "n_prompt"), ("tg", "n_gen")) if one[name]]
-    return "+".join(parts) + (f" @ d{one['n_depth']}" if one.get("n_depth") else "")
+def _test_name(row: Record) -> str:
+    parts = [f"{kind}{row[name]}" for kind, name in (("pp", "n_prompt"), ("tg", "n_gen")) if row[name]]
+    return "+".join(parts) + (f" @ d{row['n_depth']}" if row.get("n_depth") else "")
 
 
 def markdown(changes: Sequence[Change], tolerance: float) -> str:
     """A table with a verdict for each row."""
     lines = ["| model | backend | threads | test | a | b | change | verdict |",
              "| ----- | ------- | ------: | ---: | -: | -: | -----: | ------- |"]  # fmt: skip
-    for one in changes:
-        name = printable(one.model).replace("|", "\\|")
+    for change in changes:
+        name = printable(change.model).replace("|", "\\|")
         figures = " | ".join(
             f"{value:.2f} ({low:.2f} to {high:.2f})"
-            for value, (low, high) in ((one.a, one.spread_a), (one.b, one.spread_b))
+            for value, (low, high) in ((change.a, change.spread_a), (change.b, change.spread_b))
         )
         lines.append(
-            f"| {name} | {printable(one.backend)} | {one.threads} | {printable(one.test)} | {figures} "
-            f"| {'' if one.refused else f'{one.change:+.1%}'} | {verdict(one, tolerance)} |"
+            f"| {name} | {printable(change.backend)} | {change.threads} | {printable(change.test)} "
+            f"| {figures} | {'' if change.refused else f'{change.change:+.1%}'} "
+            f"| {verdict(change, tolerance)} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def verdict(one: Change, tolerance: float) -> str:
+def verdict(change: Change, tolerance: float) -> str:
     """One word or a few."""
-    if one.wrong:
+    if change.wrong:
         return WRONG
-    if one.refused:
+    if change.refused:
         return "too noisy"
-    if one.slower(tolerance):
+    if change.slower(tolerance):
         return "SLOWER"
-    if abs(one.change) <= tolerance:
+    if abs(change.change) <= tolerance:
         return "the same"
-    if not one.beyond_spread:
+    if not change.beyond_spread:
         return "within the spread"
-    return "faster" if one.change > 0 else "slower, allowed"
+    return "faster" if change.change > 0 else "slower, allowed"

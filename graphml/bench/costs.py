@@ -31,12 +31,12 @@ def cost(executor: Executor, test: Test) -> Work:
 def _prompt(executor: Executor, test: Test) -> Work:
     """The cost of prompts; several sequences share steps, which read weights once."""
     graph = executor.programs.compiled_for(executor.n_batch, test.n_parallel).graph
-    found = []
+    steps = []
     for start in range(0, test.n_prompt, executor.n_batch):
         count = min(executor.n_batch, test.n_prompt - start)
-        found.append(_step(graph, count, test.n_depth + start))
-    one, n_steps = total(found), -(-test.n_parallel * test.n_prompt // executor.n_batch)
-    return Work(one.n_bytes * n_steps // len(found), one.flops * test.n_parallel)
+        steps.append(_step(graph, count, test.n_depth + start))
+    work, n_steps = total(steps), -(-test.n_parallel * test.n_prompt // executor.n_batch)
+    return Work(work.n_bytes * n_steps // len(steps), work.flops * test.n_parallel)
 
 
 def _generation(executor: Executor, test: Test) -> Work:
@@ -68,7 +68,7 @@ def shares(
     taken: of every step its dims and the times of its kernel calls, for a run that took `whole` seconds and
     usually takes `usual`: the kernels' rates are scaled to the usual time. Time outside of calls is overhead.
     """
-    found = dict.fromkeys(("memory", "compute", "overhead"), 0.0)
+    parts = dict.fromkeys(("memory", "compute", "overhead"), 0.0)
     kinds: dict[str, _Kind] = {}
     past = test.n_depth
     for dims, times in taken:
@@ -78,16 +78,16 @@ def shares(
             kind = kinds.setdefault(f"{node.op.name} {node.name.rpartition('.')[2]}", _Kind())
             kind.calls += 1
             kind.seconds += sum(step.work_s) / len(step.work_s)
-            found["overhead"] += sum(step.wait_s) / len(step.wait_s)
+            parts["overhead"] += sum(step.wait_s) / len(step.wait_s)
             if node.name not in seen:  # a node may take several calls, which share its bytes
                 seen.add(node.name)
                 kind.n_bytes += work(node, sizes).n_bytes
         past += dims.get("T", 1) // test.n_parallel
     for kind in kinds.values():
         speed = kind.n_bytes / kind.seconds * whole / usual if kind.seconds > 0 and usual > 0 else 0.0
-        found[BOUNDS[bound_by(kind.calls, kind.seconds, 0.0, speed, bandwidth)]] += kind.seconds
-    found["overhead"] += max(whole - sum(found.values()), 0.0)
-    return {name: seconds / whole for name, seconds in found.items()} if whole > 0 else {}
+        parts[BOUNDS[bound_by(kind.calls, kind.seconds, 0.0, speed, bandwidth)]] += kind.seconds
+    parts["overhead"] += max(whole - sum(parts.values()), 0.0)
+    return {name: seconds / whole for name, seconds in parts.items()} if whole > 0 else {}
 
 
 @dataclass

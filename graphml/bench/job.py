@@ -84,15 +84,15 @@ class Job:
                     known[key] = judge.logits(ids, N_PROMPT)
         except GraphmlError as error:
             return [], f"{error}"
-        found, why = list[Checked](), ""
-        for one in sides:
+        checks, why = list[Checked](), ""
+        for side in sides:
             try:
-                judged = Checked(JUDGE, 0.0) if one.name == JUDGE else None
-                found.append(judged or checked(one.logits(ids, N_PROMPT), known[key]))
+                judged = Checked(JUDGE, 0.0) if side.name == JUDGE else None
+                checks.append(judged or checked(side.logits(ids, N_PROMPT), known[key]))
             except GraphmlError as error:
-                found.append(Checked())
+                checks.append(Checked())
                 why = f"{error}"
-        return found, why
+        return checks, why
 
     def _setting(
         self, setting: Setting, digest: str, known: dict[Setting, Logits], progress: Progress
@@ -112,8 +112,8 @@ class Job:
                 why_no_energy=energy.reason,
             )  # fmt: skip
             probe = None if self.bandwidth is None else partial(self.bandwidth, setting.threads)
-            for found in measure(
+            for measured in measure(
                 sides, self.tests, self.repetitions, probe, self.warm, delay_s=self.delay_s,
                 progress=progress, energy=energy,
             ):  # fmt: skip
-                yield from rows(found, shared)
+                yield from rows(measured, shared)

@@ -32,22 +32,22 @@ class Answer:
 
 def ttft_ms(answers: Iterable[Answer]) -> dict[str, float]:
     """Percentiles over the answers, by name."""
-    return percentiles([one.ttft_s for one in answers])
+    return percentiles([answer.ttft_s for answer in answers])
 
 
 def itl_ms(answers: Iterable[Answer]) -> dict[str, float]:
     """Percentiles over all gaps between tokens, by name."""
-    return percentiles([gap for one in answers for gap in one.itl_s])
+    return percentiles([gap for answer in answers for gap in answer.itl_s])
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:
     """As milliseconds, by name; none of nothing."""
     if not seconds:
         return {}
-    found = np.percentile(seconds, PERCENTILES)
-    return {f"p{which}": 1e3 * float(value) for which, value in zip(PERCENTILES, found, strict=True)}
+    values = np.percentile(seconds, PERCENTILES)
+    return {f"p{which}": 1e3 * float(value) for which, value in zip(PERCENTILES, values, strict=True)}
 
 
-def three(found: dict[str, float]) -> str:
+def three(values: dict[str, float]) -> str:
     """The percentiles as a cell of a table."""
-    return " / ".join(f"{value:.1f}" for value in found.values())
+    return " / ".join(f"{value:.1f}" for value in values.values())

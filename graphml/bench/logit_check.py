@@ -31,8 +31,8 @@ class Checked:
 
 def tokens(n_vocab: int) -> list[int]:
     """The ids that every side evaluates: a prompt of `N_PROMPT`, then one after the other."""
-    found: list[int] = np.random.default_rng(0).integers(0, n_vocab, N_PROMPT + N_DECODED).tolist()
-    return found
+    ids: list[int] = np.random.default_rng(0).integers(0, n_vocab, N_PROMPT + N_DECODED).tolist()
+    return ids
 
 
 def checked(got: Logits, wanted: Logits) -> Checked:

@@ -108,8 +108,8 @@ def measure(
                 if energy is not None and counted:
                     joules[index].append(energy.since(counted))
         others = busy.others()
-        cost = max(costs, key=lambda one: one.n_bytes)
-        found = tuple(
+        cost = max(costs, key=lambda work: work.n_bytes)
+        measured = tuple(
             Measured(
                 side,
                 test,
@@ -124,7 +124,7 @@ def measure(
             )
             for side, ns, memory, of_steps, used in zip(sides, taken, best, steps, joules, strict=True)
         )
-        yield Round(test, found)
+        yield Round(test, measured)
     progress(WORKING, len(tests) * repetitions, len(tests) * repetitions)
 
 

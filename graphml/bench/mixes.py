@@ -70,10 +70,10 @@ _MORE_OUTPUT = (
 
 def file_type(name: str) -> FileType:
     """The file type of a name as llama-quantize spells it, in any case; UsageError for another."""
-    found = FILE_TYPES.get(_ALIASES.get(name.upper(), name.upper()))
-    if found is None:
+    kind = FILE_TYPES.get(_ALIASES.get(name.upper(), name.upper()))
+    if kind is None:
         raise UsageError(f"--type: wanted one of {', '.join([*FILE_TYPES, *_ALIASES])}; got {name!r}")
-    return found
+    return kind
 
 
 def tensor_format(kind: FileType, name: str, shape: tuple[int, ...], facts: ModelFacts) -> str:
@@ -98,10 +98,10 @@ def _chosen(kind: FileType, name: str, shape: tuple[int, ...], facts: ModelFacts
         return "mxfp4" if len(shape) > 2 else "q8_0"
     if name == "token_embd.weight":
         return _embedding(kind)
-    found = re.match(r"blk\.(\d+)\.(\w+)\.weight$", name)
-    if found is None:
+    match = re.match(r"blk\.(\d+)\.(\w+)\.weight$", name)
+    if match is None:
         return kind.format
-    layer, part = int(found[1]), found[2].removesuffix("_exps")
+    layer, part = int(match[1]), match[2].removesuffix("_exps")
     if kind.name in _TINY:
         return _tiny(kind, part, layer, facts)
     rule = _RULES.get(part)

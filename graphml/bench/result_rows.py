@@ -158,9 +158,9 @@ class Context:
         return bool(self.correct) and self.correct[side].verdict == WRONG
 
 
-def rows(found: Round, context: Context) -> list[Row]:
+def rows(test_round: Round, context: Context) -> list[Row]:
     """The rows of a test: one per side."""
-    return [_row(found, index, one, context) for index, one in enumerate(found.sides)]
+    return [_row(test_round, index, side, context) for index, side in enumerate(test_round.sides)]
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
@@ -180,57 +180,57 @@ def _judge(about: Sequence[dict[str, Any]]) -> int | None:
     """The side that others are compared with: the first other engine, or else the second side."""
     if len(about) < 2:
         return None
-    others = (i for i, one in enumerate(about) if one["engine_version"] != about[0]["engine_version"])
+    others = (i for i, side in enumerate(about) if side["engine_version"] != about[0]["engine_version"])
     return next(others, 1)
 
 
-def _row(found: Round, index: int, one: Measured, context: Context) -> Row:
+def _row(test_round: Round, index: int, measured: Measured, context: Context) -> Row:
     setting, env, model = context.setting, context.environment, context.about[0]
-    rates, test = one.rates, one.test
+    rates, test = measured.rates, measured.test
     q1, median, q3 = quartiles(rates)
     seconds = test.n_tokens / median
-    bandwidth, speed = one.bandwidth, one.cost.n_bytes / seconds
+    bandwidth, speed = measured.bandwidth, measured.cost.n_bytes / seconds
     judge = _judge(context.about)
     excluded = judge is None or index == judge or context.is_wrong(index) or context.is_wrong(judge)
     peer = None if excluded else judge
     correct = context.correct[index] if context.correct else Checked()
-    p50, p90, p99 = np.percentile(one.steps, (50, 90, 99)) / 1e6 if one.steps else (0.0, 0.0, 0.0)
-    joules = statistics.median(one.joules) / test.n_tokens if one.joules else 0.0
-    ratios = [] if peer is None else found.ratios(peer, index)
+    p50, p90, p99 = np.percentile(measured.steps, (50, 90, 99)) / 1e6 if measured.steps else (0.0, 0.0, 0.0)
+    joules = statistics.median(measured.joules) / test.n_tokens if measured.joules else 0.0
+    ratios = [] if peer is None else test_round.ratios(peer, index)
     ratio_q1, ratio, ratio_q3 = quartiles(ratios) if ratios else (0.0, 0.0, 0.0)
     noise = {"t/s": (q1, median, q3), "ratio": (ratio_q1, ratio, ratio_q3)}
     device = context.about[index].get("device") or {"name": env.cpu_info, "kind": "processor", "driver": ""}
     return Row(
-        build_commit=env.build_commit, cpu_info=env.cpu_info, backends=one.side.name,
+        build_commit=env.build_commit, cpu_info=env.cpu_info, backends=measured.side.name,
         model_filename=Path(setting.model).name, model_type=model["model_type"],
         model_size=model["model_size"], model_n_params=model["model_n_params"], n_batch=setting.n_batch,
         n_ubatch=setting.n_ubatch, n_threads=setting.threads, type_k=setting.type_k, type_v=setting.type_v,
         n_prompt=test.n_prompt, n_gen=test.n_gen, n_depth=test.n_depth, n_parallel=test.n_parallel,
-        test=test.name, test_time=context.test_time, avg_ns=round(statistics.fmean(one.ns)),
-        stddev_ns=round(_deviation(one.ns)), avg_ts=statistics.fmean(rates), stddev_ts=_deviation(rates),
+        test=test.name, test_time=context.test_time, avg_ns=round(statistics.fmean(measured.ns)),
+        stddev_ns=round(_deviation(measured.ns)), avg_ts=statistics.fmean(rates), stddev_ts=_deviation(rates),
         median_ts=median, q1_ts=q1, q3_ts=q3, min_ts=min(rates), max_ts=max(rates),
-        noisy=q3 - q1 > NOISY * median, n_bytes=one.cost.n_bytes, flops=one.cost.flops, gb_s=speed / 1e9,
-        gflop_s=one.cost.flops / seconds / 1e9, bandwidth_gb_s=bandwidth / 1e9,
+        noisy=q3 - q1 > NOISY * median, n_bytes=measured.cost.n_bytes, flops=measured.cost.flops,
+        gb_s=speed / 1e9, gflop_s=measured.cost.flops / seconds / 1e9, bandwidth_gb_s=bandwidth / 1e9,
         of_bandwidth=speed / bandwidth if bandwidth else 0.0,
-        bound=max(one.bound, key=lambda name: one.bound[name]) if one.bound else "",
-        share_memory=one.bound.get("memory", 0.0), share_compute=one.bound.get("compute", 0.0),
-        share_overhead=one.bound.get("overhead", 0.0),
-        peer="" if peer is None else found.sides[peer].side.name,
+        bound=max(measured.bound, key=lambda name: measured.bound[name]) if measured.bound else "",
+        share_memory=measured.bound.get("memory", 0.0), share_compute=measured.bound.get("compute", 0.0),
+        share_overhead=measured.bound.get("overhead", 0.0),
+        peer="" if peer is None else test_round.sides[peer].side.name,
         ratio=ratio, ratio_q1=ratio_q1, ratio_q3=ratio_q3, quant=setting.quant,
-        resident_bytes=one.usage.resident,
+        resident_bytes=measured.usage.resident,
         engine_version=context.about[index]["engine_version"], level=context.about[index]["level"],
         model_sha256=context.model_sha256, cpu_cores=env.cpu_cores, cpu_governor=env.cpu_governor, os=env.os,
         python=env.python, numpy=env.numpy, llvmlite=env.llvmlite,
         load_average=env.load_average, side=index, device=device["name"], device_kind=device["kind"],
         driver=device["driver"], refused=", ".join(name for name, of in noise.items() if too_noisy(*of)),
         place=setting.place, gpu_layers=setting.gpu_layers, correct=correct.verdict,
-        judge="" if judge is None else found.sides[judge].side.name,
+        judge="" if judge is None else test_round.sides[judge].side.name,
         logits_nmse=correct.nmse, why_unchecked=context.why_unchecked,
-        load_ms=context.about[index].get("load_ms", 0.0), compile_ms=1e3 * one.usage.compile_s,
-        step_p50_ms=float(p50), step_p90_ms=float(p90), step_p99_ms=float(p99), peak_bytes=one.usage.peak,
-        device_bytes=one.usage.device, joules_per_token=joules, why_no_energy=context.why_no_energy,
-        others_busy=one.others_busy,
-        samples_ns=one.ns, samples_ts=tuple(rates),
+        load_ms=context.about[index].get("load_ms", 0.0), compile_ms=1e3 * measured.usage.compile_s,
+        step_p50_ms=float(p50), step_p90_ms=float(p90), step_p99_ms=float(p99),
+        peak_bytes=measured.usage.peak, device_bytes=measured.usage.device, joules_per_token=joules,
+        why_no_energy=context.why_no_energy, others_busy=measured.others_busy,
+        samples_ns=measured.ns, samples_ts=tuple(rates),
         samples_ratio=tuple(ratios),
     )  # fmt: skip
 

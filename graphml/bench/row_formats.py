@@ -44,12 +44,12 @@ _COMPARED = ("ms a step p50 / p90 / p99", "logits", "ratio")  # of several sides
 _LAST = ("test", "t/s", "GB/s", "of bandwidth", "GFLOP/s", "bound by")
 
 
-def markdown(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+def markdown(rows: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
     """A table; its t/s is the median and half the distance of the quartiles. shown: more columns."""
     columns: tuple[str, ...] = ()
     bandwidths: dict[str, float] = {}
     kept, head, compared = list[Row](), "", "ratio" in shown
-    for row in found:
+    for row in rows:
         if not columns:
             columns = (*_FIRST, *(name for name in shown if name != "ratio"), *_LAST)
             columns += (*_COMPARED * compared, "device")
@@ -115,9 +115,9 @@ def _cells(row: Row) -> dict[str, str]:
     }
 
 
-def comma_separated(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+def comma_separated(rows: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
     """CSV with every field but the samples."""
-    for number, row in enumerate(found):
+    for number, row in enumerate(rows):
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
         if not number:
@@ -128,11 +128,11 @@ def comma_separated(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator
         yield out.getvalue()
 
 
-def json_array(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+def json_array(rows: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
     """One JSON array of objects, like llama-bench's; complete even if measuring ends with an error."""
     before = "["
     try:
-        for row in found:
+        for row in rows:
             text = json.dumps(dataclasses.asdict(row), indent=2, ensure_ascii=False, allow_nan=False)
             yield before + "\n" + "\n".join("  " + line for line in text.splitlines())
             before = ","
@@ -143,19 +143,19 @@ def json_array(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]
     yield "[]\n" if before == "[" else "\n]\n"
 
 
-def json_lines(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+def json_lines(rows: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
     """An object a line."""
-    for row in found:
+    for row in rows:
         yield json.dumps(dataclasses.asdict(row), ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def sql(found: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+def sql(rows: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
     """A table and a statement for each row, for sqlite and similar, with every field but the samples."""
     types = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER", "float": "REAL"}
     kinds = {field.name: types[str(field.type)] for field in dataclasses.fields(Row) if field.name in SCALARS}
     columns = ",\n".join(f"  {name} {kind}" for name, kind in kinds.items())
     head = f"CREATE TABLE IF NOT EXISTS {TABLE} (\n{columns}\n);\n\n"
-    for row in found:
+    for row in rows:
         values = ", ".join(_literal(value) for value in _scalars(row).values())
         yield f"{head}INSERT INTO {TABLE} ({', '.join(SCALARS)}) VALUES ({values});\n"
         head = ""

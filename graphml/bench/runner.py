@@ -156,7 +156,7 @@ class Runner:
         self._compile(Test(n_prompt, len(ids) - n_prompt))
         with self.model.batch(1, len(ids), seed=0) as batch:
             (session,) = batch.sessions
-            rows = [session.eval(ids[:n_prompt]), *(session.eval([one]) for one in ids[n_prompt:])]
+            rows = [session.eval(ids[:n_prompt]), *(session.eval([token]) for token in ids[n_prompt:])]
         return base64.b64encode(np.stack(rows).astype("<f4").tobytes()).decode()
 
     def usage(self) -> Usage:
@@ -236,7 +236,7 @@ class Runner:
 
     def _end(self) -> None:
         """End what the test before was run on."""
-        for one in (self._batch, self._engine):
-            if one is not None:
-                one.close()
+        for opened in (self._batch, self._engine):
+            if opened is not None:
+                opened.close()
         self._batch = self._engine = None

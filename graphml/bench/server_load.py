@@ -104,22 +104,22 @@ def http_client(load: ServerLoad) -> Any:
 
 
 async def _all(address: str, load: ServerLoad) -> Outcome:
-    found, run = Outcome(), _Run(address, load)
+    outcome, run = Outcome(), _Run(address, load)
     async with idle_connections(address, load.n_idle):
         begin = time.perf_counter()
         beside = asyncio.ensure_future(run.long()) if load.n_long else None
         await asyncio.gather(*(run.client(which) for which in range(load.clients)))
-        found.seconds = time.perf_counter() - begin
+        outcome.seconds = time.perf_counter() - begin
         if beside is not None:
             await beside
-    found.errors = run.errors
-    for one in run.ended:  # nothing is read before, which would take time from the servers
-        if (answer := _read(one, found)) is not None:
-            found.answers.append(answer[0])
-            found.tokens += answer[1]
-    for one in run.long_ended:
-        found.long = (_read(one, found) or (None, 0))[0]
-    return found
+    outcome.errors = run.errors
+    for timed in run.ended:  # nothing is read before, which would take time from the servers
+        if (answer := _read(timed, outcome)) is not None:
+            outcome.answers.append(answer[0])
+            outcome.tokens += answer[1]
+    for timed in run.long_ended:
+        outcome.long = (_read(timed, outcome) or (None, 0))[0]
+    return outcome
 
 
 class _Run:
@@ -166,9 +166,9 @@ class _Run:
             self.errors[type(error).__name__] += 1
 
 
-def _waits(one: TimedResponse) -> bool:
+def _waits(response: TimedResponse) -> bool:
     """Whether its tokens do not come yet."""
-    return len(one.parts) < BEGUN and not one.ended.done()
+    return len(response.parts) < BEGUN and not response.ended.done()
 
 
 @contextlib.asynccontextmanager
@@ -182,16 +182,16 @@ async def idle_connections(address: str, count: int) -> AsyncIterator[None]:
             opened.append((await asyncio.open_connection(parts.hostname, port, ssl=secure or None))[1])
         yield
     finally:
-        for one in opened:
-            one.close()
+        for connection in opened:
+            connection.close()
 
 
-def _read(one: tuple[float, TimedResponse], found: Outcome) -> tuple[Answer, int] | None:
+def _read(timed: tuple[float, TimedResponse], outcome: Outcome) -> tuple[Answer, int] | None:
     """An answer and its tokens; None, and an error more, where it is none."""
     try:
-        return _answer(*one)
+        return _answer(*timed)
     except (FailedRequestError, BrokenResponseError) as error:
-        found.errors[str(error)] += 1
+        outcome.errors[str(error)] += 1
         return None
 
 

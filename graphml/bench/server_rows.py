@@ -66,38 +66,38 @@ def measure_servers(
         if warm:
             for server in servers:
                 send(server, replace(load, clients=1, requests=1, n_gen=4, seed=load.seed - 1))
-        found: dict[str, list[Outcome]] = {server: [] for server in servers}
+        by_server: dict[str, list[Outcome]] = {server: [] for server in servers}
         for done in range(rounds):
             progress(WORKING, done, rounds)
-            for server, outcomes in found.items():  # of every round the prompts are new to each server
+            for server, outcomes in by_server.items():  # of every round the prompts are new to each server
                 outcomes.append(send(server, replace(load, seed=load.seed + done)))
         progress(WORKING, rounds, rounds)
-        first = found[servers[0]]
-        for server, outcomes in found.items():
+        first = by_server[servers[0]]
+        for server, outcomes in by_server.items():
             yield _row(server, load, now, outcomes, first)
 
 
 def _row(
     server: str, load: ServerLoad, now: str, outcomes: Sequence[Outcome], first: Sequence[Outcome]
 ) -> ServerRow:
-    rates = [one.tokens_per_s for one in outcomes]
+    rates = [outcome.tokens_per_s for outcome in outcomes]
     q1, middle, q3 = quartiles(rates)
     ratios = [
-        one.tokens_per_s / base.tokens_per_s
-        for one, base in zip(outcomes, first, strict=True)
+        outcome.tokens_per_s / base.tokens_per_s
+        for outcome, base in zip(outcomes, first, strict=True)
         if base.tokens_per_s
     ]
-    answers = [one for outcome in outcomes for one in outcome.answers]
-    long = [one.long.ttft_s * 1e3 for one in outcomes if one.long is not None]
+    answers = [answer for outcome in outcomes for answer in outcome.answers]
+    long = [outcome.long.ttft_s * 1e3 for outcome in outcomes if outcome.long is not None]
     return ServerRow(
         server=server, load={**dataclasses.asdict(load), "api_key": ""}, test_time=now,
         n_requests=len(outcomes) * load.clients * load.requests, n_answers=len(answers),
-        n_tokens=sum(one.tokens for one in outcomes), median_ts=middle, q1_ts=q1, q3_ts=q3,
+        n_tokens=sum(outcome.tokens for outcome in outcomes), median_ts=middle, q1_ts=q1, q3_ts=q3,
         noisy=q3 - q1 > NOISY * middle, ratio=median(ratios) if ratios else 0.0, ttft_ms=ttft_ms(answers),
-        itl_ms=itl_ms(answers), n_prompt=sum(one.n_prompt for one in answers),
-        n_cached=sum(one.n_cached for one in answers),
+        itl_ms=itl_ms(answers), n_prompt=sum(answer.n_prompt for answer in answers),
+        n_cached=sum(answer.n_cached for answer in answers),
         long_ms=median(long) if long else 0.0,
-        errors=dict(sum((one.errors for one in outcomes), Counter())), samples_ts=tuple(rates),
+        errors=dict(sum((outcome.errors for outcome in outcomes), Counter())), samples_ts=tuple(rates),
     )  # fmt: skip
 
 
@@ -125,10 +125,10 @@ _COLUMNS: tuple[tuple[str, int, Callable[[ServerRow], str]], ...] = (
 )  # fmt: skip
 
 
-def markdown(found: Iterable[ServerRow]) -> Iterator[str]:
+def markdown(rows: Iterable[ServerRow]) -> Iterator[str]:
     """One line for each row once it is measured."""
     head, noisy = heads(_COLUMNS), False
-    for row in found:
+    for row in rows:
         yield head + aligned(_COLUMNS, [cell(row) for _, _, cell in _COLUMNS])
         head, noisy = "", noisy or row.noisy
     if noisy:

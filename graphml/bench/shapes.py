@@ -146,16 +146,16 @@ def metadata(shape: Shape) -> dict[str, Value]:
 
 def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
     """Name -> shape of all tensors, in NumPy order (a matrix is [out, in]), in file order."""
-    found: dict[str, tuple[int, ...]] = {"token_embd.weight": (shape.n_vocab, shape.n_embd)}
+    shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (shape.n_vocab, shape.n_embd)}
     if shape.rope_factors:
-        found["rope_freqs.weight"] = (shape.head_width // 2,)
+        shapes["rope_freqs.weight"] = (shape.head_width // 2,)
     for layer in range(shape.n_layer):
         parts = _mamba2(shape) if shape.d_state else _transformer(shape, layer)
-        found |= {f"blk.{layer}.{name}": size for name, size in parts.items()}
-    found |= _norm("output_norm", shape.n_embd, shape.biased)
+        shapes |= {f"blk.{layer}.{name}": size for name, size in parts.items()}
+    shapes |= _norm("output_norm", shape.n_embd, shape.biased)
     if not shape.tied:
-        found |= _linear("output", shape.n_vocab, shape.n_embd, shape.biased)
-    return found
+        shapes |= _linear("output", shape.n_vocab, shape.n_embd, shape.biased)
+    return shapes
 
 
 def _transformer(shape: Shape, layer: int) -> dict[str, tuple[int, ...]]:
@@ -214,7 +214,7 @@ def _norm(name: str, width: int, biased: bool) -> dict[str, tuple[int, ...]]:
 def _attention(shape: Shape) -> dict[str, tuple[int, ...]]:
     width, biased = shape.n_embd, shape.biased
     q, kv = shape.n_head * shape.head_width, shape.n_head_kv * shape.head_width
-    found = {
+    shapes = {
         **_norm("attn_norm", width, biased),
         **_linear("attn_q", q, width, biased),
         **_linear("attn_k", kv, width, biased),
@@ -222,8 +222,8 @@ def _attention(shape: Shape) -> dict[str, tuple[int, ...]]:
         **_linear("attn_output", width, q, biased),
     }
     if shape.head_norms:
-        found |= {"attn_q_norm.weight": (shape.head_width,), "attn_k_norm.weight": (shape.head_width,)}
-    return found
+        shapes |= {"attn_q_norm.weight": (shape.head_width,), "attn_k_norm.weight": (shape.head_width,)}
+    return shapes
 
 
 def _ffn(shape: Shape) -> dict[str, tuple[int, ...]]:

@@ -120,14 +120,14 @@ class ProcessSide:
 
     def run(self) -> int:
         """See `Side`."""
-        found = self._ask({"do": "run"}, "ns")
-        self.steps = [int(one) for one in found.get("steps", ())]
-        return int(found["ns"])
+        reply = self._ask({"do": "run"}, "ns")
+        self.steps = [int(step) for step in reply.get("steps", ())]
+        return int(reply["ns"])
 
     def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
         """See `Side`."""
-        found = self._ask({"do": "bound", "bandwidth": bandwidth, "usual_s": usual_s})
-        return {name: float(part) for name, part in found.items()}
+        reply = self._ask({"do": "bound", "bandwidth": bandwidth, "usual_s": usual_s})
+        return {name: float(part) for name, part in reply.items()}
 
     def usage(self) -> Usage:
         """See `Side`."""
@@ -135,8 +135,8 @@ class ProcessSide:
 
     def logits(self, ids: Sequence[int], n_prompt: int) -> Logits:
         """Of a prompt of the first ids and of each further one: float32 [1 + others, n_vocab]."""
-        found = self._ask({"do": "logits", "ids": list(ids), "n_prompt": n_prompt}, "logits")
-        rows = np.frombuffer(base64.b64decode(found["logits"]), "<f4")
+        reply = self._ask({"do": "logits", "ids": list(ids), "n_prompt": n_prompt}, "logits")
+        rows = np.frombuffer(base64.b64decode(reply["logits"]), "<f4")
         return rows.reshape(1 + len(ids) - n_prompt, -1)
 
     def close(self) -> None:

@@ -89,8 +89,8 @@ def tests(
 ) -> list[Test]:
     """The tests that llama-bench makes of its options, in its order: for each depth pp, then tg, then pg."""
     kinds = [(n, 0) for n in prompts if n] + [(0, n) for n in generated if n] + list(both)
-    found = (Test(*kind, depth, count) for count, depth, kind in product(parallel, depths, kinds))
-    return list(dict.fromkeys(found))
+    every = (Test(*kind, depth, count) for count, depth, kind in product(parallel, depths, kinds))
+    return list(dict.fromkeys(every))
 
 
 def settings(

@@ -65,13 +65,13 @@ class TimedResponse(asyncio.Protocol):
         try:
             for when, data in [*self.parts, (math.inf, b"")]:
                 http.receive_data(data)
-                while (found := http.next_event()) is not h11.NEED_DATA:
-                    if isinstance(found, h11.Response):
+                while (event := http.next_event()) is not h11.NEED_DATA:
+                    if isinstance(event, h11.Response):
                         missing = "its end"
-                        yield when, found.status_code
-                    elif isinstance(found, h11.Data):
-                        yield when, bytes(found.data)
-                    elif isinstance(found, h11.EndOfMessage):
+                        yield when, event.status_code
+                    elif isinstance(event, h11.Data):
+                        yield when, bytes(event.data)
+                    elif isinstance(event, h11.EndOfMessage):
                         return
         except h11.RemoteProtocolError:
             raise BrokenResponseError(f"a response without {missing}") from None
@@ -81,8 +81,8 @@ def _lines(pieces: Iterator[tuple[float, bytes]]) -> Iterator[tuple[float, str]]
     rest = b""
     for when, piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
-        for one in whole:
-            yield when, one.rstrip(b"\r").decode("utf-8", "replace")
+        for line in whole:
+            yield when, line.rstrip(b"\r").decode("utf-8", "replace")
 
 
 async def timed_post(
@@ -104,7 +104,7 @@ async def timed_post(
         "Host": host if parts.port is None else f"{host}:{parts.port}", "Content-Type": "application/json",
         "Content-Length": str(len(body)), "Connection": "close", **headers,
     }  # fmt: skip
-    head = "".join(f"{one}: {value}\r\n" for one, value in every.items())
+    head = "".join(f"{name}: {value}\r\n" for name, value in every.items())
     request = f"POST {parts.path or '/'} HTTP/1.1\r\n{head}\r\n".encode() + body
     secure = parts.scheme == "https"
     begin = time.perf_counter()

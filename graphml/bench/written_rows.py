@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 
-def as_json(found: Iterable[Any]) -> Iterator[str]:
+def as_json(rows: Iterable[Any]) -> Iterator[str]:
     """A list of all rows, each written once it is measured."""
     separator = "["
-    for row in found:
+    for row in rows:
         yield f"{separator}\n  {json.dumps(dataclasses.asdict(row), allow_nan=False)}"
         separator = ","
     yield "\n]\n" if separator == "," else "[]\n"

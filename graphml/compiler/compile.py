@@ -129,8 +129,8 @@ def prepare(graph: Graph, backend: Backend, device: Device, options: CompileOpti
 
 def _built(graph: Graph, options: CompileOptions) -> Graph:
     """The graph with what the caller adds to it: adapters, control vectors, patches, outputs."""
-    made = adapted(controlled(graph, options.control), options.adapters)
-    return keep_values(patch(made, options.patch), options.keep)
+    adapted_graph = adapted(controlled(graph, options.control), options.adapters)
+    return keep_values(patch(adapted_graph, options.patch), options.keep)
 
 
 def _prepare_parts(graph: Graph, device: PartsDevice, options: CompileOptions, record: _Record) -> Prepared:
@@ -150,7 +150,7 @@ def _prepare_parts(graph: Graph, device: PartsDevice, options: CompileOptions, r
     homes = device.homes(options.place)
     placement = record.timed("place", lambda: place(graph, device.backends, rules, passed, homes))
     if options.strict:
-        refuse_fallbacks([(one.name, one.refused or "") for one in placement.fallbacks])
+        refuse_fallbacks([(fallback.name, fallback.refused or "") for fallback in placement.fallbacks])
     parts = placement.cut.parts
     nodes: list[dict[Node, Node]] = []
 
@@ -201,10 +201,10 @@ def _stage(
 ) -> _Stage:
     """The part after the pass of this number and those before, worked out unless it is known."""
     stages = known.setdefault((graph, backend.name), [])
-    for one in PASSES[len(stages) : number + 1]:
+    for graph_pass in PASSES[len(stages) : number + 1]:
         start = time.perf_counter()
-        made, log = one.apply(stages[-1].graph if stages else graph, backend, names)
-        stages.append(_Stage(made, log, time.perf_counter() - start))
+        after, log = graph_pass.apply(stages[-1].graph if stages else graph, backend, names)
+        stages.append(_Stage(after, log, time.perf_counter() - start))
     return stages[number]
 
 
@@ -222,12 +222,12 @@ def _apply_passes(
     names, log = options.fusions(), FusionLog()
     graphs = [graph for graph, _ in parts]
     with record.verified():
-        for number, one in enumerate(PASSES):
+        for number, graph_pass in enumerate(PASSES):
             stages = [_stage(graph, backend, names, known, number) for graph, backend in parts]
-            record.seconds[one.name] = sum(stage.seconds for stage in stages)
+            record.seconds[graph_pass.name] = sum(stage.seconds for stage in stages)
             log = sum((stage.log for stage in stages), log)
             graphs = [stage.graph for stage in stages]
-            record.keep(one.name, whole(graphs))
+            record.keep(graph_pass.name, whole(graphs))
     return graphs, log
 
 
@@ -263,4 +263,6 @@ def compile_graph(
     else:
         program = device.lower(prepared.graph, prepared.plan, weights, progress)
     prepared = prepared.with_seconds(build=build_seconds, lower=time.perf_counter() - start)
-    return Compiled(**{one.name: getattr(prepared, one.name) for one in fields(Prepared)}, program=program)
+    return Compiled(
+        **{field.name: getattr(prepared, field.name) for field in fields(Prepared)}, program=program
+    )

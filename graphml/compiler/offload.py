@@ -55,9 +55,9 @@ def layer_bytes(tensors: Mapping[str, Tensor]) -> tuple[list[int], int]:
     sizes: Counter[int] = Counter()
     others = 0
     for name, tensor in tensors.items():
-        found = _LAYER.match(name)
-        if found:
-            sizes[int(found[1])] += tensor.n_bytes
+        match = _LAYER.match(name)
+        if match:
+            sizes[int(match[1])] += tensor.n_bytes
         else:
             others += tensor.n_bytes
     return [sizes[i] for i in range(max(sizes, default=-1) + 1)], others

@@ -55,10 +55,10 @@ class CompileOptions:
 
     def arrays(self) -> dict[str, Array]:
         """Name -> array of the weights of adapters and control vectors."""
-        found = {} if self.control is None else self.control.arrays()
-        for one in self.adapters:
-            found |= one.arrays()
-        return found
+        arrays = {} if self.control is None else self.control.arrays()
+        for adapter in self.adapters:
+            arrays |= adapter.arrays()
+        return arrays
 
     def computes_as(self, other: CompileOptions) -> bool:
         """Whether the values of a step are the same: those of one program, fed with the same factors."""
@@ -68,8 +68,8 @@ class CompileOptions:
     def added(self) -> list[str]:
         """What is added to the model's own computation, as text: keys and values depend on it."""
         named = zip(self.adapters, self.factors, strict=True)
-        found = [f"adapter {one.fingerprint} times {factor!r}" for one, factor in named]
-        return found if self.control is None else [*found, f"control vectors {self.control.fingerprint}"]
+        added = [f"adapter {adapter.fingerprint} times {factor!r}" for adapter, factor in named]
+        return added if self.control is None else [*added, f"control vectors {self.control.fingerprint}"]
 
 
 DEFAULT = CompileOptions()

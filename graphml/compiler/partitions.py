@@ -25,11 +25,11 @@ class ReadyPart:
 
 def arenas(parts: Sequence[ReadyPart]) -> dict[str, tuple[int, int]]:
     """Backend -> (peak, lower bound) in bytes of the arena shared by its parts, which never run at once."""
-    found: dict[str, tuple[int, int]] = {}
+    sizes: dict[str, tuple[int, int]] = {}
     for part in parts:
-        peak, bound = found.get(part.backend, (0, 0))
-        found[part.backend] = max(peak, part.plan.peak), max(bound, part.plan.lower_bound)
-    return found
+        peak, bound = sizes.get(part.backend, (0, 0))
+        sizes[part.backend] = max(peak, part.plan.peak), max(bound, part.plan.lower_bound)
+    return sizes
 
 
 def whole_plan(parts: Sequence[ReadyPart], nodes: Sequence[Mapping[Node, Node]]) -> Plan:
@@ -45,12 +45,12 @@ def whole_plan(parts: Sequence[ReadyPart], nodes: Sequence[Mapping[Node, Node]])
 
 def backends_of(parts: Sequence[ReadyPart], nodes: Sequence[Mapping[Node, Node]]) -> dict[Node, str]:
     """Computed node or state of the joined graph -> its backend."""
-    found: dict[Node, str] = {}
+    backends: dict[Node, str] = {}
     for part, new in zip(parts, nodes, strict=True):
         for node in part.graph.nodes:
             if node.op.name not in ("input", "weight"):
-                found.setdefault(new[node], part.backend)
-    return found
+                backends.setdefault(new[node], part.backend)
+    return backends
 
 
 def share_arenas(parts: Sequence[ReadyPart]) -> tuple[ReadyPart, ...]:
@@ -65,7 +65,7 @@ def join(graphs: Sequence[Graph], outputs: Sequence[str]) -> tuple[Graph, list[d
     crossed: dict[str, Node] = {}
     written: dict[str, Node] = {}
     order: list[Node] = []
-    found: dict[str, Node] = {}
+    output_nodes: dict[str, Node] = {}
     maps: list[dict[Node, Node]] = []
     for i, graph in enumerate(graphs):
         new: dict[Node, Node] = {}
@@ -86,9 +86,9 @@ def join(graphs: Sequence[Graph], outputs: Sequence[str]) -> tuple[Graph, list[d
             if node.op.is_write:
                 written[_leaf(node).name] = new[node]
         crossed |= {name.removeprefix(COPY): new[node] for name, node in graph.outputs.items()}
-        found |= {name: new[node] for name, node in graph.outputs.items() if not name.startswith(COPY)}
+        output_nodes |= {name: new[node] for name, node in graph.outputs.items() if not name.startswith(COPY)}
         maps.append(new)
-    return make_graph(order, {name: found[name] for name in outputs}), maps
+    return make_graph(order, {name: output_nodes[name] for name in outputs}), maps
 
 
 def _leaf(node: Node) -> Node:

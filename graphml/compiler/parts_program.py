@@ -121,8 +121,8 @@ class PartsProgram:
             for name, array in program.inputs.items():
                 values = (self._crossing.get(name) or self._given[name]).window(dims)
                 array[tuple(map(slice, values.shape))] = values
-            made = program.run(dims, state.states.get(part.backend, _NO_STATE))
-            for name, value in made.items():
+            results = program.run(dims, state.states.get(part.backend, _NO_STATE))
+            for name, value in results.items():
                 if name.startswith(COPY):
                     self._crossing[name.removeprefix(COPY)].window(dims)[...] = value
                 else:  # a copy, since a later part of the same device may overwrite the array

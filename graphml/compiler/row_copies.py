@@ -26,7 +26,9 @@ class _HostCopies:
     def __init__(self, state: State, names: Sequence[str], count: int) -> None:
         self._state = state
         arrays = {name: state.array(name) for name in names}
-        self._copies = {name: np.empty((count, *one.shape[1:]), one.dtype) for name, one in arrays.items()}
+        self._copies = {
+            name: np.empty((count, *array.shape[1:]), array.dtype) for name, array in arrays.items()
+        }
 
     def keep(self, row: int, at: int) -> None:
         for name, copies in self._copies.items():

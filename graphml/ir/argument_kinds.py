@@ -146,16 +146,16 @@ def kind_of(annotation: Any) -> ArgumentKind:
 
 
 def _either(several: list[ArgumentKind]) -> ArgumentKind:
-    words = " or ".join(one.words for one in several)
-    all_quick = all(one.quick for one in several)
-    quick = " or ".join(f"({one.quick})" for one in reversed(several)) if all_quick else ""
-    return ArgumentKind(words, lambda value, nodes: any(one.holds(value, nodes) for one in several), quick)
+    words = " or ".join(kind.words for kind in several)
+    all_quick = all(kind.quick for kind in several)
+    quick = " or ".join(f"({kind.quick})" for kind in reversed(several)) if all_quick else ""
+    return ArgumentKind(words, lambda value, nodes: any(kind.holds(value, nodes) for kind in several), quick)
 
 
-def _each(words: str, kind: type[Any] | tuple[type[Any], ...], one: ArgumentKind) -> ArgumentKind:
+def _each(words: str, kind: type[Any] | tuple[type[Any], ...], inner: ArgumentKind) -> ArgumentKind:
     return ArgumentKind(
-        f"{words} with {one.words} in each place",
-        lambda value, nodes: isinstance(value, kind) and all(one.holds(item, nodes) for item in value),
+        f"{words} with {inner.words} in each place",
+        lambda value, nodes: isinstance(value, kind) and all(inner.holds(item, nodes) for item in value),
     )
 
 
@@ -168,19 +168,19 @@ def quick_check(parameters: Sequence[Parameter], kinds: Mapping[str, ArgumentKin
     names: dict[str, Any] = {
         "_type": type, "_int": int, "_float": float, "_bool": bool, "_str": str, "_inf": _INFINITE,
     }  # fmt: skip
-    given, tests = ["_nodes"], []
-    for i, one in enumerate(parameters):
-        name, test = one.name, kinds[one.name].quick or f"_holds_{i}({{v}}, _nodes)"
-        names[f"_holds_{i}"], names[f"_default_{i}"] = kinds[name].holds, one.default
-        if one.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
-            is_named = one.kind is Parameter.VAR_KEYWORD
-            given.append(f"**{name}" if is_named else f"*{name}")
+    texts, tests = ["_nodes"], []
+    for i, parameter in enumerate(parameters):
+        name, test = parameter.name, kinds[parameter.name].quick or f"_holds_{i}({{v}}, _nodes)"
+        names[f"_holds_{i}"], names[f"_default_{i}"] = kinds[name].holds, parameter.default
+        if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+            is_named = parameter.kind is Parameter.VAR_KEYWORD
+            texts.append(f"**{name}" if is_named else f"*{name}")
             values = f"{name}.values()" if is_named else name
             tests.append(f"(not {name} or all([{test.format(v='_one')} for _one in {values}]))")
             continue
-        if one.kind is Parameter.KEYWORD_ONLY and not any(part.startswith("*") for part in given):
-            given.append("*")
-        given.append(name if one.default is Parameter.empty else f"{name}=_default_{i}")
+        if parameter.kind is Parameter.KEYWORD_ONLY and not any(part.startswith("*") for part in texts):
+            texts.append("*")
+        texts.append(name if parameter.default is Parameter.empty else f"{name}=_default_{i}")
         tests.append(f"({test.format(v=name)})")
-    quick: Callable[..., bool] = eval(f"lambda {', '.join(given)}: {' and '.join(tests) or True}", names)
+    quick: Callable[..., bool] = eval(f"lambda {', '.join(texts)}: {' and '.join(tests) or True}", names)
     return quick

@@ -47,10 +47,10 @@ class _Parameters:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.signature = inspect.signature(function)
         _, *parameters = self.signature.parameters.values()
-        self.kinds = {one.name: _declared(function, one.annotation) for one in parameters}
+        self.kinds = {parameter.name: _declared(function, parameter.annotation) for parameter in parameters}
         kinds: defaultdict[object, list[str]] = defaultdict(list)
-        for one in parameters:
-            kinds[one.kind].append(one.name)
+        for parameter in parameters:
+            kinds[parameter.kind].append(parameter.name)
         self.names = [*kinds[Parameter.POSITIONAL_OR_KEYWORD], *kinds[Parameter.KEYWORD_ONLY]]
         self.rest, self.more = kinds[Parameter.VAR_POSITIONAL], kinds[Parameter.VAR_KEYWORD]
         self.in_order = tuple(self._test(name) for name in kinds[Parameter.POSITIONAL_OR_KEYWORD])
@@ -63,13 +63,13 @@ class _Parameters:
         wanted = self.kinds[name]
         return None if wanted is NODE else wanted.holds
 
-    def fit(self, given: tuple[Any, ...], named: dict[str, Any], nodes: Nodes) -> bool:
+    def fit(self, positional: tuple[Any, ...], named: dict[str, Any], nodes: Nodes) -> bool:
         """Whether every argument passes its test."""
         tests = self.in_order
-        if len(given) > len(tests):
-            tests += (self.rest_test,) * (len(given) - len(tests))
+        if len(positional) > len(tests):
+            tests += (self.rest_test,) * (len(positional) - len(tests))
         try:
-            for test, value in zip(tests, given, strict=False):
+            for test, value in zip(tests, positional, strict=False):
                 if value not in nodes if test is None else not test(value, nodes):
                     return False
             for name, value in named.items():
@@ -80,10 +80,10 @@ class _Parameters:
             return False
         return True
 
-    def refusal(self, given: tuple[Any, ...], named: dict[str, Any], nodes: Nodes) -> str:
+    def refusal(self, positional: tuple[Any, ...], named: dict[str, Any], nodes: Nodes) -> str:
         """The error text for the first argument that does not pass."""
-        names = [*self.names[: len(self.in_order)], *self.rest * len(given)]
-        for name, value in [*zip(names, given, strict=False), *named.items()]:
+        names = [*self.names[: len(self.in_order)], *self.rest * len(positional)]
+        for name, value in [*zip(names, positional, strict=False), *named.items()]:
             known = name if name in self.kinds else next(iter(self.more), "")
             if not known:
                 near = meant(name, self.names)
@@ -94,7 +94,7 @@ class _Parameters:
                 stranger = " of another graph" if isinstance(value, Node) and value not in nodes else ""
                 got = f"got {_described(value)}{stranger}{_advice(wanted, value)}"
                 return f"argument {name!r}: wanted {wanted.words}; {got}"
-        return f"takes {len(self.in_order)} arguments ({', '.join(self.names)}); got {len(given)}"
+        return f"takes {len(self.in_order)} arguments ({', '.join(self.names)}); got {len(positional)}"
 
 
 _known: dict[tuple[str, str], ArgumentKind] = {}
@@ -124,25 +124,29 @@ def checked(spoken: str, owner: Callable[[Any], Owner] | None = None) -> Callabl
         known: _Parameters | None = None
 
         @functools.wraps(function)
-        def call(self: Any, *given: Any, **named: Any) -> Any:
+        def call(self: Any, *positional: Any, **named: Any) -> Any:
             nonlocal known
             if known is None:  # not before: an annotation may name a class that is defined later in its file
                 known = _Parameters(function)
             g: Owner = self if owner is None else owner(self)
             try:
-                fits = known.quick(g.nodes, *given, **named)
+                fits = known.quick(g.nodes, *positional, **named)
             except TypeError:  # an unhashable value, or arguments too many or too few
                 fits = False
-            if not fits and not known.fit(given, named, g.nodes):
-                raise located(GraphError(f"{called} {known.refusal(given, named, g.nodes)}"), g)
+            if not fits and not known.fit(positional, named, g.nodes):
+                raise located(GraphError(f"{called} {known.refusal(positional, named, g.nodes)}"), g)
             try:
-                return function(self, *given, **named)
+                return function(self, *positional, **named)
             except (GraphError, ArchitectureError) as error:
                 raise located(error, g) from None
             except TypeError as error:
-                raise _misfit(error, called, known, given, named, g) from None
+                raise _misfit(error, called, known, positional, named, g) from None
             except (IndexError, ValueError, ZeroDivisionError):  # dimensions that do not exist
-                kinds = [repr(one.type) for one in (*given, *named.values()) if isinstance(one, Node)]
+                kinds = [
+                    repr(argument.type)
+                    for argument in (*positional, *named.values())
+                    if isinstance(argument, Node)
+                ]
                 text = f"{called} takes operands of another number or rank; got {', '.join(kinds)}"
                 raise located(ShapeError(text), g) from None
 
@@ -160,22 +164,22 @@ def located(error: Located, g: Owner) -> Located:
     if error.located:
         return error
     scope = f" in {g.scope_name}" if g.scope_name else ""
-    told = type(error)(f"{error}{scope}{called_from()}")
-    told.located = True
-    return told
+    located_error = type(error)(f"{error}{scope}{called_from()}")
+    located_error.located = True
+    return located_error
 
 
 def _misfit(
     error: TypeError,
     called: str,
     known: _Parameters,
-    given: tuple[Any, ...],
+    positional: tuple[Any, ...],
     named: dict[str, Any],
     g: Owner,
 ) -> Exception:
     """The error for a missing or repeated argument; for any other `TypeError` the error itself."""
     try:
-        known.signature.bind(g, *given, **named)
+        known.signature.bind(g, *positional, **named)
     except TypeError as reason:
         return located(GraphError(f"{called} {reason}; it takes {', '.join(known.kinds)}"), g)
     return error
@@ -187,7 +191,7 @@ def _described(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"a NumPy array {value.dtype}{list(value.shape)}"
     if isinstance(value, tuple | list):
-        kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in value))
+        kinds = ", ".join(dict.fromkeys(type(element).__name__ for element in value))
         return f"a {type(value).__name__} of {len(value)} ({kinds})"
     if value is None or isinstance(value, str | int | float | np.generic):
         return repr(value)[:100]

@@ -31,17 +31,17 @@ _NONE: Attributes = MappingProxyType({})
 _type_of = operator.attrgetter("type")
 
 
-def complete(op: Op, given: Mapping[str, Attribute]) -> Attributes:
+def complete(op: Op, attributes: Mapping[str, Attribute]) -> Attributes:
     """The attributes of an op, defaults filled in; unknown or missing ones are a `GraphError`."""
-    if not op.attributes and not given:
+    if not op.attributes and not attributes:
         return _NONE
-    full: dict[str, Any] = {**op.attributes, **given}
+    full: dict[str, Any] = {**op.attributes, **attributes}
     if len(full) > len(op.attributes):
         unknown = next(name for name in full if name not in op.attributes)
         raise GraphError(f"[{op.name}] has no attribute {unknown!r}; it has {sorted(op.attributes)}")
     for name, value in full.items():
         if value is None:
-            raise GraphError(f"[{op.name}] wanted attribute {name!r}; got {sorted(given)}")
+            raise GraphError(f"[{op.name}] wanted attribute {name!r}; got {sorted(attributes)}")
     if isinstance(op, OwnOp):
         try:
             full = dict(op.fitted(full))
@@ -50,9 +50,9 @@ def complete(op: Op, given: Mapping[str, Attribute]) -> Attributes:
     return MappingProxyType(full)
 
 
-def check_operands(op: Op, nodes: Sequence[Node], made: Type) -> None:
+def check_operands(op: Op, nodes: Sequence[Node], result_type: Type) -> None:
     """Refuse operands and a result that fit each other, and still have no one meaning: symbols and states."""
-    check_symbols(op, made)
+    check_symbols(op, result_type)
     check_lengths(op, nodes)
     if op.decompose is None:  # of a fused op the plain ops tell
         for i, node in enumerate(nodes):
@@ -64,9 +64,9 @@ def infer_type(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Type:
     try:
         return op.infer(inputs, attributes)
     except GraphError as error:
-        told = type(error)(f"[{op.name}] {error}")
-        told.located = error.located
-        raise told from None
+        prefixed = type(error)(f"[{op.name}] {error}")
+        prefixed.located = error.located
+        raise prefixed from None
     except (ValueError, IndexError):  # a shape rule unpacks its operands and their dimensions
         raise ShapeError(
             f"[{op.name}] takes operands of another number or rank; got {list(inputs)}"
@@ -91,11 +91,11 @@ def _misfit(op: Op, nodes: Sequence[Node], attributes: Attributes) -> GraphError
     try:
         infer_type(op, [node.type for node in nodes], attributes)
     except GraphError as error:
-        found = told_weights(nodes)
+        weights = told_weights(nodes)
         order = other_order(op, nodes, attributes)
-        told = type(error)(f"{error}{order}{f'; from {found}' if found else ''}")
-        told.located = error.located
-        return told
+        refusal = type(error)(f"{error}{order}{f'; from {weights}' if weights else ''}")
+        refusal.located = error.located
+        return refusal
     raise AssertionError(f"{op.name} refuses operands and then takes them")
 
 
@@ -103,18 +103,18 @@ def nearest_weights(node: Node) -> list[Node]:
     """The weights nearest to a value: those that it is computed from in the fewest steps."""
     front, seen = [node], {node}
     while front:
-        found = [one for one in front if one.op is weight_leaf]
-        if found:
-            return found
-        front = [source for one in front for source in one.inputs if source not in seen]
+        weights = [node for node in front if node.op is weight_leaf]
+        if weights:
+            return weights
+        front = [source for node in front for source in node.inputs if source not in seen]
         seen.update(front)
     return []
 
 
 def told_weights(nodes: Sequence[Node]) -> str:
     """For an error: the tensors of the model file whose shapes may be to blame."""
-    found = {weight.name: weight for node in nodes for weight in nearest_weights(node)}
-    return ", ".join(f"{one.name} {one.type}" for one in found.values())
+    weights = {weight.name: weight for node in nodes for weight in nearest_weights(node)}
+    return ", ".join(f"{weight.name} {weight.type}" for weight in weights.values())
 
 
 class BaseBuilder:
@@ -168,11 +168,11 @@ class BaseBuilder:
         """Like `call`, for methods, which have checked their arguments."""
         full = complete(op, attributes)
         try:
-            made = op.infer(list(map(_type_of, inputs)), full)
+            result_type = op.infer(list(map(_type_of, inputs)), full)
         except (GraphError, ValueError, IndexError):
             raise _misfit(op, inputs, full) from None
-        check_operands(op, inputs, made)
-        node = Node(op, inputs, made, self._unique(self._prefix + (name or op.name)), full, caller())
+        check_operands(op, inputs, result_type)
+        node = Node(op, inputs, result_type, self._unique(self._prefix + (name or op.name)), full, caller())
         self._states.add(node)
         self.nodes[node] = None
         return node

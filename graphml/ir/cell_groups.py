@@ -49,18 +49,18 @@ class CellGroup:
 
 def groups_among(inputs: Iterable[str]) -> tuple[CellGroup, ...]:
     """The groups whose inputs are among those of a graph, in their order."""
-    found = []
+    groups = []
     for name in inputs:
         if name.startswith(f"{_TABLE}."):
             kind, _, size = name.removeprefix(f"{_TABLE}.").partition("_")
-            found.append(CellGroup(**{kind: int(size)}))
-    return tuple(found)
+            groups.append(CellGroup(**{kind: int(size)}))
+    return tuple(groups)
 
 
-def share_cells(inputs: Iterable[str], given: dict[str, Array], dims: dict[str, int]) -> None:
+def share_cells(inputs: Iterable[str], arrays: dict[str, Array], dims: dict[str, int]) -> None:
     """Have all groups of a graph use the cells of `cells`: adds their inputs and sizes to those of a step."""
     for group in groups_among(inputs):
-        given |= {group.input(name): given[name] for name in ("cells", _TABLE)}
+        arrays |= {group.input(name): arrays[name] for name in ("cells", _TABLE)}
         dims[group.symbol] = dims["C"]
 
 

@@ -68,62 +68,62 @@ class Reached:
 
 def reached(function: Callable[..., Any], is_covered: Callable[[str], bool] | None = None) -> Reached:
     """The function, what it calls and what it reads."""
-    found = Reached(is_covered) if is_covered else Reached()
-    _add_value(found, function)
-    return found
+    reached = Reached(is_covered) if is_covered else Reached()
+    _add_value(reached, function)
+    return reached
 
 
-def _add_value(found: Reached, value: Any) -> None:
+def _add_value(reached: Reached, value: Any) -> None:
     if isinstance(value, enum.Enum):
-        _add_items(found, [type(value), value.name, value.value])
+        _add_items(reached, [type(value), value.name, value.value])
         return
     if isinstance(value, _SCALARS):
-        found.add(f"{type(value).__name__} {value!r}")
+        reached.add(f"{type(value).__name__} {value!r}")
         return
-    found.add(type(value).__name__)
+    reached.add(type(value).__name__)
     if isinstance(value, tuple | frozenset):  # a constant may be one object or two equal ones
-        _add_items(found, value if isinstance(value, tuple) else _sorted(value))
+        _add_items(reached, value if isinstance(value, tuple) else _sorted(value))
         return
-    number = found.seen.setdefault(id(value), len(found.seen))
-    if number < len(found.kept):
-        found.add(f"seen {number}")
+    number = reached.seen.setdefault(id(value), len(reached.seen))
+    if number < len(reached.kept):
+        reached.add(f"seen {number}")
         return
-    found.kept.append(value)
+    reached.kept.append(value)
     if isinstance(value, FunctionType):
-        _add_function(found, value)
+        _add_function(reached, value)
     elif isinstance(value, ModuleType):
-        found.add(value.__name__)
+        reached.add(value.__name__)
     elif isinstance(value, type):
-        _add_class(found, value)
+        _add_class(reached, value)
     else:
-        _add_content(found, value)
+        _add_content(reached, value)
 
 
-def _add_content(found: Reached, value: Any) -> None:
+def _add_content(reached: Reached, value: Any) -> None:
     """What a container holds; of any other object what it is made of."""
     if isinstance(value, np.ndarray):
-        found.add(f"{value.dtype}{value.shape}")
+        reached.add(f"{value.dtype}{value.shape}")
         if value.dtype.hasobject:
-            _add_items(found, value.ravel().tolist())
+            _add_items(reached, value.ravel().tolist())
         else:
-            found.parts.append(value.tobytes())
+            reached.parts.append(value.tobytes())
     elif isinstance(value, bytearray | memoryview):
-        found.parts.append(bytes(value))
+        reached.parts.append(bytes(value))
     elif isinstance(value, dict | MappingProxyType):
-        _add_items(found, [part for item in value.items() for part in item])
+        _add_items(reached, [part for item in value.items() for part in item])
     elif isinstance(value, list | deque):
-        _add_items(found, value)
+        _add_items(reached, value)
     elif isinstance(value, set):
-        _add_items(found, _sorted(value))
+        _add_items(reached, _sorted(value))
     else:
-        _add_object(found, value)
+        _add_object(reached, value)
 
 
-def _add_items(found: Reached, values: Iterable[Any]) -> None:
+def _add_items(reached: Reached, values: Iterable[Any]) -> None:
     values = list(values)
-    found.add(len(values))
+    reached.add(len(values))
     for item in values:
-        _add_value(found, item)
+        _add_value(reached, item)
 
 
 def _sorted(values: Iterable[Any]) -> list[Any]:
@@ -140,25 +140,25 @@ def _name_of(value: Any) -> str:
     return f"{getattr(value, '__module__', '')}.{name}"
 
 
-def _add_object(found: Reached, value: Any) -> None:
+def _add_object(reached: Reached, value: Any) -> None:
     """Any other object: by the functions in it, or by its class and its attributes."""
-    inner = _functions_in(found, value)
+    inner = _functions_in(reached, value)
     if inner:
         options = getattr(value, "targetoptions", None)  # numba's
-        _add_items(found, [*inner, options if isinstance(options, dict) else None])
+        _add_items(reached, [*inner, options if isinstance(options, dict) else None])
         return
     kind = type(value)
-    if found.is_named(kind.__module__) and kind is not SimpleNamespace:
-        found.add(_name_of(value) if callable(value) else "")
-        found.add(_without_address(value))
+    if reached.is_named(kind.__module__) and kind is not SimpleNamespace:
+        reached.add(_name_of(value) if callable(value) else "")
+        reached.add(_without_address(value))
         return
-    _add_value(found, kind)
+    _add_value(reached, kind)
     slots = [name for base in kind.__mro__ for name in getattr(base, "__slots__", ()) if hasattr(value, name)]
     attributes = {**getattr(value, "__dict__", {}), **{name: getattr(value, name) for name in slots}}
-    _add_items(found, sorted(attributes.items()))
+    _add_items(reached, sorted(attributes.items()))
 
 
-def _functions_in(found: Reached, value: Any) -> list[Any]:
+def _functions_in(reached: Reached, value: Any) -> list[Any]:
     """What an object calls: numba's functions, ops, methods, properties, partial functions."""
     if isinstance(value, MethodType):
         return [value.__func__, value.__self__]
@@ -166,7 +166,7 @@ def _functions_in(found: Reached, value: Any) -> list[Any]:
         return [value.func, value.args, value.keywords]
     if isinstance(value, property):
         return [value.fget, value.fset, value.fdel]
-    if not found.is_named(type(value).__module__):
+    if not reached.is_named(type(value).__module__):
         return []
     written = getattr(value, "written", None)  # of an op
     if isinstance(written, tuple):
@@ -174,26 +174,26 @@ def _functions_in(found: Reached, value: Any) -> list[Any]:
     stencil = getattr(getattr(value, "kernel_ir", None), "func_id", value)
     names = ("py_func", "_defn", "__wrapped__", "__func__", "func", "pyfunc")
     inner = [getattr(stencil, name, None) for name in names]
-    return [one for one in inner if isinstance(one, FunctionType)][:1]
+    return [function for function in inner if isinstance(function, FunctionType)][:1]
 
 
-def _add_class(found: Reached, kind: type) -> None:
-    found.add(_name_of(kind))
-    if found.is_named(kind.__module__):
+def _add_class(reached: Reached, kind: type) -> None:
+    reached.add(_name_of(kind))
+    if reached.is_named(kind.__module__):
         return
-    _add_items(found, kind.__bases__)
+    _add_items(reached, kind.__bases__)
     if issubclass(kind, enum.Enum):
-        _add_items(found, [(name, one.value) for name, one in kind.__members__.items()])
+        _add_items(reached, [(name, member.value) for name, member in kind.__members__.items()])
     compiled = getattr(kind, "class_type", None)  # numba's jitclass
     methods = getattr(compiled, "jit_methods", None)
     if isinstance(methods, dict):
-        _add_items(found, [methods, str(getattr(compiled, "struct", ""))])
+        _add_items(reached, [methods, str(getattr(compiled, "struct", ""))])
         return
-    called = len(found.functions)
+    called = len(reached.functions)
     hidden = _UNUSED if not issubclass(kind, enum.Enum) else {*_UNUSED, *kind.__members__}
-    _add_items(found, [item for item in sorted(vars(kind).items()) if item[0] not in hidden])
-    found.methods += found.functions[called:]
-    del found.functions[called:]
+    _add_items(reached, [item for item in sorted(vars(kind).items()) if item[0] not in hidden])
+    reached.methods += reached.functions[called:]
+    del reached.functions[called:]
 
 
 def is_library(module: str | None) -> bool:
@@ -201,64 +201,64 @@ def is_library(module: str | None) -> bool:
     return (module or "").partition(".")[0] in _LIBRARIES
 
 
-def _add_function(found: Reached, function: FunctionType) -> None:
+def _add_function(reached: Reached, function: FunctionType) -> None:
     if is_library(function.__module__):
-        found.add(_name_of(function))
+        reached.add(_name_of(function))
         return
     attributes = dict.fromkeys(name for code in codes_of(function.__code__) for name in code.co_names)
     modules: set[str] = set()
-    if found.is_covered(function.__module__ or ""):
-        found.add(_name_of(function))
-        _add_made_with(found, function, attributes, modules)
+    if reached.is_covered(function.__module__ or ""):
+        reached.add(_name_of(function))
+        _add_made_with(reached, function, attributes, modules)
         return
-    found.functions.append(function)
+    reached.functions.append(function)
     for code in codes_of(function.__code__):
-        found.parts += [code.co_code, code.co_exceptiontable]
-        found.add([code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags])
-        found.add([code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount])
-        _add_items(found, [one for one in code.co_consts if not isinstance(one, CodeType)])
-    _add_made_with(found, function, attributes, modules)
+        reached.parts += [code.co_code, code.co_exceptiontable]
+        reached.add([code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags])
+        reached.add([code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount])
+        _add_items(reached, [constant for constant in code.co_consts if not isinstance(constant, CodeType)])
+    _add_made_with(reached, function, attributes, modules)
     for name in global_names(function):
         if name in function.__globals__:
-            found.add(name)
-            _add_read(found, function.__globals__[name], attributes, modules)
+            reached.add(name)
+            _add_read(reached, function.__globals__[name], attributes, modules)
 
 
 def _add_made_with(
-    found: Reached, function: FunctionType, attributes: Iterable[str], modules: set[str]
+    reached: Reached, function: FunctionType, attributes: Iterable[str], modules: set[str]
 ) -> None:
     """Defaults of parameters, and what the functions around it have left in it."""
-    _add_value(found, function.__defaults__)
-    _add_value(found, function.__kwdefaults__)
+    _add_value(reached, function.__defaults__)
+    _add_value(reached, function.__kwdefaults__)
     for cell in function.__closure__ or ():
         try:
             content = cell.cell_contents
         except ValueError:
-            found.add("empty")
+            reached.add("empty")
         else:
-            _add_read(found, content, attributes, modules)
+            _add_read(reached, content, attributes, modules)
 
 
-def _add_read(found: Reached, value: Any, attributes: Iterable[str], modules: set[str]) -> None:
+def _add_read(reached: Reached, value: Any, attributes: Iterable[str], modules: set[str]) -> None:
     """A value that a function reads; of a module the attributes that it uses, in modules within it too."""
-    _add_value(found, value)
+    _add_value(reached, value)
     if not isinstance(value, ModuleType) or is_library(value.__name__) or value.__name__ in modules:
         return
     modules.add(value.__name__)
     for name in attributes:
         if hasattr(value, name):
-            found.add(name)
-            _add_read(found, getattr(value, name), attributes, modules)
+            reached.add(name)
+            _add_read(reached, getattr(value, name), attributes, modules)
 
 
 def global_names(function: FunctionType) -> list[str]:
     """The global names that a function reads, once each."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for code in codes_of(function.__code__):
         for instruction in dis.get_instructions(code):
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                found[instruction.argval] = None
-    return list(found)
+                names[instruction.argval] = None
+    return list(names)
 
 
 def codes_of(code: CodeType) -> Iterator[CodeType]:

@@ -32,25 +32,27 @@ def decomposition(op: Op, inputs: Sequence[Type], attributes: Attributes) -> Gra
         raise GraphError(f"[{op.name}] is a plain op")
     global _latest
     types = tuple(inputs)
-    of, kinds, given, graph = _latest
-    if graph is not None and of is op and given is attributes and kinds == types:
+    of, kinds, latest_attributes, graph = _latest
+    if graph is not None and of is op and latest_attributes is attributes and kinds == types:
         return graph
     known = _decompositions.setdefault(op, {})
     key = types, repr(sorted(attributes.items()))  # as text: 1, 1.0 and True are equal
-    found = known.get(key)
-    if found is None:
+    decomposed = known.get(key)
+    if decomposed is None:
         if len(known) >= _KEPT:
             known.clear()
-        found = known[key] = _decomposed(op.decompose, inputs, attributes)
-    _latest = op, types, attributes, found
-    return found
+        decomposed = known[key] = _decomposed(op.decompose, inputs, attributes)
+    _latest = op, types, attributes, decomposed
+    return decomposed
 
 
 def _decomposed(decompose: Callable[..., Any], inputs: Sequence[Type], attributes: Attributes) -> Graph:
     g = Builder()
     operands = [g.input(f"operand_{i}", kind.dtype, kind.shape) for i, kind in enumerate(inputs)]
-    made: Node | tuple[Node, ...] = decompose(g, *operands, **attributes)
-    return g.finish(**as_outputs(made if isinstance(made, tuple) else (made,), isinstance(made, tuple)))
+    result: Node | tuple[Node, ...] = decompose(g, *operands, **attributes)
+    return g.finish(
+        **as_outputs(result if isinstance(result, tuple) else (result,), isinstance(result, tuple))
+    )
 
 
 def as_outputs(results: Sequence[Node], several: bool) -> dict[str, Node]:

@@ -33,12 +33,12 @@ class Graph:
 
     def symbols(self) -> dict[str, Symbol]:
         """Name -> symbol of every symbolic dimension."""
-        found = {}
+        symbols = {}
         for node in self.nodes:
             for dim in node.shape:
                 if isinstance(dim, Symbol):
-                    found[dim.name] = dim
-        return found
+                    symbols[dim.name] = dim
+        return symbols
 
     def node(self, name: str) -> Node:
         """The node called `name`; `KeyError` if there is none."""

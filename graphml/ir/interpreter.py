@@ -25,8 +25,8 @@ def evaluate(node: Node, values: Mapping[Node, Array]) -> Array:
         return _referred(node, [values[source] for source in node.inputs])
     arrays = [values[source] for source in node.inputs]
     plain = decomposition(node.op, [source.type for source in node.inputs], node.attributes)
-    found = list(interpret(plain, {f"operand_{i}": array for i, array in enumerate(arrays)}).values())
-    return together(found) if node.type.parts else found[0]
+    results = list(interpret(plain, {f"operand_{i}": array for i, array in enumerate(arrays)}).values())
+    return together(results) if node.type.parts else results[0]
 
 
 def _referred(node: Node, arrays: list[Array]) -> Array:
@@ -51,11 +51,11 @@ def depends_on(node: Node) -> Node | None:
     """An input or a state that a value depends on; None where weights and constants alone decide it."""
     todo, seen = [node], {node}
     while todo:
-        one = todo.pop()
-        if one.op.family == "leaf" and one.op is not weight_leaf:
-            return one
-        todo += (source for source in one.inputs if source not in seen)
-        seen.update(one.inputs)
+        current = todo.pop()
+        if current.op.family == "leaf" and current.op is not weight_leaf:
+            return current
+        todo += (source for source in current.inputs if source not in seen)
+        seen.update(current.inputs)
     return None
 
 

@@ -112,7 +112,7 @@ class Builder(StepBuilder):
             if isinstance(own, OwnOp):
                 return own_method(self, own)
             known = [*dir(type(self)), *op_table.own_ops()]
-            near = meant(name, [one for one in known if not one.startswith("_")])
+            near = meant(name, [name for name in known if not name.startswith("_")])
             raise AttributeError(f"g has no {name!r}" + (f": did you mean g.{near}?" if near else ""))
 
 
@@ -123,9 +123,9 @@ def own_method(g: Any, op: OwnOp) -> Callable[..., Node]:
     """The op bound to a builder: called with its operands in order or by name, and attributes by name."""
     signature = op.declared.with_names()
 
-    def call(*given: Any, **named: Any) -> Node:
+    def call(*arguments: Any, **named: Any) -> Node:
         try:
-            bound = signature.bind(*given, **named).arguments
+            bound = signature.bind(*arguments, **named).arguments
         except TypeError as reason:
             raise located(GraphError(f"[g.{op.name}] {reason}; it takes {signature}"), g) from None
         operands = [bound.pop(name) for name in op.declared.operands]

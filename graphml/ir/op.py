@@ -45,12 +45,12 @@ def integers(attributes: Attributes, name: str) -> tuple[int, ...]:
     value = attributes[name]
     if not isinstance(value, tuple):
         raise GraphError(f"attribute {name!r}: wanted whole numbers; got {value!r}")
-    found: list[int] = []
+    numbers: list[int] = []
     for item in value:
         if not isinstance(item, int):
             raise GraphError(f"attribute {name!r}: wanted whole numbers; got {value!r}")
-        found.append(int(item))
-    return tuple(found)
+        numbers.append(int(item))
+    return tuple(numbers)
 
 
 def text(attributes: Attributes, name: str) -> str:

@@ -26,8 +26,8 @@ def own_ops() -> Mapping[str, Op]:
 
 def own_op(name: str) -> Op | None:
     """The declared op of a name."""
-    found = _own.get(name)
-    return found[0] if found else None
+    entry = _own.get(name)
+    return entry[0] if entry else None
 
 
 def reserve(names: Iterable[str]) -> None:

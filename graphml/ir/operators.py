@@ -72,10 +72,10 @@ def _missing(self: object, name: str) -> NoReturn:
     raise AttributeError(f"a node has no {name!r}: {instead}")
 
 
-def without_operators(one: Class) -> Class:
+def without_operators(cls: Class) -> Class:
     """Make operators and unknown names on instances of a class errors with advice; returns the class."""
     methods: dict[str, Any] = {name: _refusing(*what) for name, what in _REFUSED.items()}
     methods |= {"__bool__": lambda self: True, "__getattr__": _missing}
     for name, refuse in methods.items():
-        setattr(one, name, refuse)
-    return one
+        setattr(cls, name, refuse)
+    return cls

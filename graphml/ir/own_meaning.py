@@ -25,45 +25,49 @@ class OwnMeaning:
             declared.fail(f"shape: wanted a function of the operands' types, def or lambda; got {shape!r}")
         self._dtypes = self._dtypes_of(dtypes)
         rule = inspect.signature(shape).parameters.values()
-        self._asked = [one.name for one in rule if one.kind is inspect.Parameter.KEYWORD_ONLY]
-        unknown = [one for one in self._asked if one not in declared.kinds]
+        self._asked = [
+            parameter.name for parameter in rule if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        ]
+        unknown = [name for name in self._asked if name not in declared.kinds]
         if unknown:
             declared.fail(f"its shape rule asks for {unknown[0]!r}; its attributes: {list(declared.kinds)}")
 
-    def _dtypes_of(self, given: Any) -> tuple[DType, ...]:
+    def _dtypes_of(self, dtypes: Any) -> tuple[DType, ...]:
         declared = self._declared
-        if not isinstance(given, Mapping) or not all(isinstance(one, DType) for one in given.values()):
-            declared.fail(f'dtypes: wanted operand -> dtype, such as {{"ids": I32}}; got {given!r}')
-        declared.numbers_of("dtypes", list(given))
-        found = tuple(given.get(one, F32) for one in declared.operands)
-        for one, kind in zip(declared.operands, found, strict=True):
+        if not isinstance(dtypes, Mapping) or not all(isinstance(dtype, DType) for dtype in dtypes.values()):
+            declared.fail(f'dtypes: wanted operand -> dtype, such as {{"ids": I32}}; got {dtypes!r}')
+        declared.numbers_of("dtypes", list(dtypes))
+        ordered = tuple(dtypes.get(operand, F32) for operand in declared.operands)
+        for operand, kind in zip(declared.operands, ordered, strict=True):
             if kind.is_format:
-                declared.fail(f"operand {one!r}: wanted plain numbers; got {kind.name} (see g.dequantize)")
-        return found
+                declared.fail(
+                    f"operand {operand!r}: wanted plain numbers; got {kind.name} (see g.dequantize)"
+                )
+        return ordered
 
     def infer(self, inputs: Sequence[Type], attributes: Attributes) -> Type:
         """See `Op.infer`."""
         names = self._declared.operands
         if len(inputs) != len(names):
             raise ShapeError(f"wanted {len(names)} operands ({', '.join(names)}); got {len(inputs)}")
-        for one, wanted, given in zip(names, self._dtypes, inputs, strict=True):
-            if given.dtype is not wanted:
-                raise ShapeError(f"operand {one!r}: wanted {wanted.name}; got {given}")
-        for one, value in attributes.items():
-            fitted(one, self._declared.kinds[one], value)
+        for operand, wanted, operand_type in zip(names, self._dtypes, inputs, strict=True):
+            if operand_type.dtype is not wanted:
+                raise ShapeError(f"operand {operand!r}: wanted {wanted.name}; got {operand_type}")
+        for name, value in attributes.items():
+            fitted(name, self._declared.kinds[name], value)
         rule = f"its shape rule ({place_of(self._shape)})"
         try:
-            found = self._shape(*inputs, **{one: attributes[one] for one in self._asked})
+            result = self._shape(*inputs, **{name: attributes[name] for name in self._asked})
         except GraphError:
             raise
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise ShapeError(f"{rule} raised {reason}; of {list(inputs)}") from error
         least = 0 if any(0 in kind.shape for kind in inputs) else 1  # a step may have no rows
-        kinds = [_plain(kind, rule, least) for kind in (found if isinstance(found, tuple) else (found,))]
+        kinds = [_plain(kind, rule, least) for kind in (result if isinstance(result, tuple) else (result,))]
         if not kinds:
             raise ShapeError(f"{rule}: wanted at least one type; got ()")
-        return Type.of_parts(kinds) if isinstance(found, tuple) else kinds[0]
+        return Type.of_parts(kinds) if isinstance(result, tuple) else kinds[0]
 
     def reference(self, inputs: Sequence[Array], attributes: Attributes) -> Array:
         """See `Op.reference`. The function gets arrays that it cannot change, its result is copied."""
@@ -73,30 +77,30 @@ class OwnMeaning:
         shown = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
         try:
             with np.errstate(all="ignore"):
-                found = self._function(*arrays, **attributes)
+                result = self._function(*arrays, **attributes)
         except Exception as error:
             self._declared.fail(f"its function raised {type(error).__name__}: {error}; of {shown}")
         kind = self.infer(
-            [Type(one, a.shape) for one, a in zip(self._dtypes, arrays, strict=True)], attributes
+            [Type(dtype, a.shape) for dtype, a in zip(self._dtypes, arrays, strict=True)], attributes
         )
         if not kind.parts:
-            return self._as(found, kind, "")
-        if not isinstance(found, tuple) or len(found) != len(kind.parts):
-            many = len(found) if isinstance(found, tuple) else type(found).__name__
+            return self._as(result, kind, "")
+        if not isinstance(result, tuple) or len(result) != len(kind.parts):
+            many = len(result) if isinstance(result, tuple) else type(result).__name__
             self._declared.fail(f"its shape rule says {len(kind.parts)} results; its function returns {many}")
         results: Array = np.empty(len(kind.parts), object)
-        for i, (one, part) in enumerate(zip(found, kind.parts, strict=True)):
-            results[i] = self._as(one, part, f" {i}")
+        for i, (array, part) in enumerate(zip(result, kind.parts, strict=True)):
+            results[i] = self._as(array, part, f" {i}")
         return results
 
-    def _as(self, found: Any, kind: Type, which: str) -> Array:
+    def _as(self, result: Any, kind: Type, which: str) -> Array:
         """A result in its dtype: functions may compute in double precision, and use an array again."""
         wanted = kind.dtype.numpy
         assert wanted is not None
         try:
-            array = np.asarray(found)
+            array = np.asarray(result)
         except ValueError as error:
-            self._fail(kind, which, f"{type(found).__name__}, which is no array: {error}")
+            self._fail(kind, which, f"{type(result).__name__}, which is no array: {error}")
         if array.shape != kind.shape or array.dtype.kind != wanted.kind:
             self._fail(kind, which, f"{array.dtype}{list(array.shape)}")
         with np.errstate(over="ignore"):

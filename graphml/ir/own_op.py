@@ -81,14 +81,14 @@ class OwnOp(Op):
     @cached_property
     def definition(self) -> str:
         """A hash of its functions and all that they call: what was computed with another is not reused."""
-        found = [repr(sorted(self.attributes.items())), str(self.inplace)]
-        found.append(repr([kind.dtype.name for kind in self.samples()[0].inputs]))
+        parts = [repr(sorted(self.attributes.items())), str(self.inplace)]
+        parts.append(repr([kind.dtype.name for kind in self.samples()[0].inputs]))
         ops = [self]
         for op in ops:
             for each in map(reached, op.written):
-                found.append(each.hash)
+                parts.append(each.hash)
                 ops += [other for other in _called_by_name(each) if self.decompose and other not in ops]
-        return hashlib.sha256("\n".join(found).encode()).hexdigest()
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def is_like(self, other: Op) -> bool:
         """Whether another op has the same definition."""
@@ -139,14 +139,14 @@ def op(
         declared = read_signature(function, name)
         meaning = OwnMeaning(function, declared, shape, {} if dtypes is None else dtypes)
         kept = samples_of(declared, samples)
-        made = OwnOp(
+        op = OwnOp(
             declared.name, OWN_FAMILY, meaning.infer, meaning.reference, lambda: list(kept),
             dict(declared.defaults), inplace=declared.numbers_of("inplace", inplace), commutative=commutative,
             rowwise=declared.numbers_of("rowwise", rowwise), declared=declared,
             written=(function, shape), help=inspect.getdoc(function) or "", paper=paper,
         )  # fmt: skip
-        check_samples(made, declared)
-        op_table.register(made, declared.source, made.is_like)
-        return made
+        check_samples(op, declared)
+        op_table.register(op, declared.source, op.is_like)
+        return op
 
     return declare

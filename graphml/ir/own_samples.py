@@ -22,16 +22,16 @@ def check_samples(op: Op, declared: OwnSignature) -> None:
     generator = np.random.default_rng(0)
     said = {f"rowwise={declared.operands[i]!r}" for i in op.rowwise}
     said |= {"commutative=True"} if op.commutative else set()
-    for number, one in enumerate(op.samples()):
+    for number, sample in enumerate(op.samples()):
         try:
-            attributes = _attributes(op, declared, one)
-            _check_types(one.inputs)
-            for kind in (*one.inputs, op.infer(one.inputs, attributes)):
+            attributes = _attributes(op, declared, sample)
+            _check_types(sample.inputs)
+            for kind in (*sample.inputs, op.infer(sample.inputs, attributes)):
                 check_symbols(op, kind)
             if op.reference is not None:
-                arrays = [_filled(one, i, generator) for i in range(len(one.inputs))]
+                arrays = [_filled(sample, i, generator) for i in range(len(sample.inputs))]
                 op.reference(arrays, attributes)
-                said -= _checked_claims(op, declared, one.inputs, arrays, attributes)
+                said -= _checked_claims(op, declared, sample.inputs, arrays, attributes)
         except GraphError as error:
             if str(error).startswith(f"op {op.name!r}"):
                 raise
@@ -43,36 +43,37 @@ def check_samples(op: Op, declared: OwnSignature) -> None:
         )
 
 
-def samples_of(declared: OwnSignature, given: Any) -> list[Sample]:
+def samples_of(declared: OwnSignature, samples: Any) -> list[Sample]:
     """The samples of a declaration; an error for anything but a list of what `sample` returns."""
     wanted = "what graphml.ops.sample returns"
-    if not isinstance(given, list | tuple):
-        declared.fail(f"samples: wanted a list of {wanted}; got {given!r:.100}")
-    if not given:
+    if not isinstance(samples, list | tuple):
+        declared.fail(f"samples: wanted a list of {wanted}; got {samples!r:.100}")
+    if not samples:
         declared.fail("samples: wanted at least one, to test it with")
-    for number, one in enumerate(given):
-        if not isinstance(one, Sample):
-            declared.fail(f"sample {number}: wanted {wanted}; got {one!r:.100}")
-        is_filled = isinstance(one.fill, Mapping) and all(
-            type(i) is int and 0 <= i < len(one.inputs) and callable(make) for i, make in one.fill.items()
+    for number, sample in enumerate(samples):
+        if not isinstance(sample, Sample):
+            declared.fail(f"sample {number}: wanted {wanted}; got {sample!r:.100}")
+        is_filled = isinstance(sample.fill, Mapping) and all(
+            type(i) is int and 0 <= i < len(sample.inputs) and callable(make)
+            for i, make in sample.fill.items()
         )
         if not is_filled:
             declared.fail(
                 f"sample {number}: fill: wanted the number of an operand -> a function of a generator and a "
-                f"shape; got {one.fill!r:.100}"
+                f"shape; got {sample.fill!r:.100}"
             )
-    return list(given)
+    return list(samples)
 
 
-def _attributes(op: Op, declared: OwnSignature, one: Sample) -> Attributes:
-    unknown = [name for name in one.attributes if name not in op.attributes]
+def _attributes(op: Op, declared: OwnSignature, sample: Sample) -> Attributes:
+    unknown = [name for name in sample.attributes if name not in op.attributes]
     if unknown:
         raise GraphError(f"no attribute is called {unknown[0]!r}; it has {list(op.attributes)}")
-    given = {**op.attributes, **one.attributes}
-    missing = [name for name, value in given.items() if value is None]
+    attributes = {**op.attributes, **sample.attributes}
+    missing = [name for name, value in attributes.items() if value is None]
     if missing:
         raise GraphError(f"wanted a value for the attribute {missing[0]!r}")
-    return declared.fitted({name: value for name, value in given.items() if value is not None})
+    return declared.fitted({name: value for name, value in attributes.items() if value is not None})
 
 
 def _check_types(inputs: Sequence[Any]) -> None:
@@ -103,29 +104,29 @@ def _checked_claims(
     return checked
 
 
-def _filled(one: Sample, i: int, generator: np.random.Generator) -> Array:
-    kind, shape = one.inputs[i], bounds(one.inputs[i].shape)
-    make = one.fill.get(i)
+def _filled(sample: Sample, i: int, generator: np.random.Generator) -> Array:
+    kind, shape = sample.inputs[i], bounds(sample.inputs[i].shape)
+    make = sample.fill.get(i)
     if make is None:
         is_whole = kind.dtype.numpy is not None and kind.dtype.numpy.kind == "i"
         values: Array = np.zeros(shape) if is_whole else generator.standard_normal(shape)
         return values.astype(kind.dtype.numpy or np.float32)
     try:
-        made: Array = np.asarray(make(generator, shape), kind.dtype.numpy)
+        array: Array = np.asarray(make(generator, shape), kind.dtype.numpy)
     except Exception as error:
         raise GraphError(f"fill of operand {i} raised {type(error).__name__}: {error}") from error
-    if made.shape != shape:
-        raise GraphError(f"fill of operand {i}: wanted an array of {list(shape)}; got {list(made.shape)}")
-    return made
+    if array.shape != shape:
+        raise GraphError(f"fill of operand {i}: wanted an array of {list(shape)}; got {list(array.shape)}")
+    return array
 
 
 def by_row(op: Op, inputs: Sequence[Type], attributes: Attributes) -> list[int]:
     """The operands of these types whose rows make those of the op's result, one by one."""
-    made = op.infer(inputs, attributes)
-    if not made.shape or not isinstance(made.shape[0], Symbol):
+    result_type = op.infer(inputs, attributes)
+    if not result_type.shape or not isinstance(result_type.shape[0], Symbol):
         return []
     every = [i for i in op.rowwise if i < len(inputs) and inputs[i].shape]
-    return [i for i in every if inputs[i].shape[0] == made.shape[0]]
+    return [i for i in every if inputs[i].shape[0] == result_type.shape[0]]
 
 
 def not_by_row(op: Op, rows: Sequence[int], arrays: Sequence[Array], attributes: Attributes) -> str:
@@ -137,8 +138,8 @@ def not_by_row(op: Op, rows: Sequence[int], arrays: Sequence[Array], attributes:
     whole = op.reference([array.copy() for array in arrays], attributes)
     chosen = [len(whole) - 1, 0] if len(whole) > 1 else [0]
     picked = [np.ascontiguousarray(a[chosen]) if i in rows else a for i, a in enumerate(arrays)]
-    found = op.reference(picked, attributes)
-    if found.shape[0] == len(chosen) and _close(found, whole[chosen]):
+    result = op.reference(picked, attributes)
+    if result.shape[0] == len(chosen) and _close(result, whole[chosen]):
         return ""
     return f"rows {chosen} of its operands alone make other rows than they do among all {len(whole)}"
 

@@ -66,11 +66,11 @@ class OwnSignature:
     def with_names(self) -> inspect.Signature:
         """Of the builder's method: operands, attributes by name, and the node's name."""
         kind = inspect.Parameter
-        given = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self.operands]
+        parameters = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self.operands]
         for name, annotation in self.kinds.items():
             default = kind.empty if self.defaults[name] is None else self.defaults[name]
-            given.append(kind(name, kind.KEYWORD_ONLY, default=default, annotation=annotation))
-        return inspect.Signature([*given, kind("name", kind.KEYWORD_ONLY, default=None)])
+            parameters.append(kind(name, kind.KEYWORD_ONLY, default=default, annotation=annotation))
+        return inspect.Signature([*parameters, kind("name", kind.KEYWORD_ONLY, default=None)])
 
 
 def fitted(name: str, kind: Any, value: Any) -> Attribute:
@@ -127,26 +127,33 @@ def read_signature(function: Callable[..., Any], name: str | None = None, skippe
     operands: list[str] = []
     types: dict[str, Any] = {}
     defaults: dict[str, Attribute | None] = {}
-    for one in list(inspect.signature(function).parameters.values())[skipped:]:
-        is_attribute = one.kind is kinds.KEYWORD_ONLY
-        if one.name in _RESERVED or (is_attribute and one.name in _RESERVED_ATTRIBUTES):
-            empty.fail(f"parameter {one.name!r}: the name has a meaning of its own; wanted another")
+    for parameter in list(inspect.signature(function).parameters.values())[skipped:]:
+        is_attribute = parameter.kind is kinds.KEYWORD_ONLY
+        if parameter.name in _RESERVED or (is_attribute and parameter.name in _RESERVED_ATTRIBUTES):
+            empty.fail(f"parameter {parameter.name!r}: the name has a meaning of its own; wanted another")
         if is_attribute:
-            types[one.name] = _type_of(one, python, empty)
-            if types[one.name] not in KINDS:
+            types[parameter.name] = _type_of(parameter, python, empty)
+            if types[parameter.name] not in KINDS:
                 empty.fail(
-                    f"attribute {one.name!r}: wanted a type: int, float, bool, str, tuple[int, ...] or "
-                    f"tuple[float, ...]; got {types[one.name]}"
+                    f"attribute {parameter.name!r}: wanted a type: int, float, bool, str, tuple[int, ...] or "
+                    f"tuple[float, ...]; got {types[parameter.name]}"
                 )
-            has_none = one.default is kinds.empty
+            has_none = parameter.default is kinds.empty
             try:
-                defaults[one.name] = None if has_none else fitted(one.name, types[one.name], one.default)
+                defaults[parameter.name] = (
+                    None if has_none else fitted(parameter.name, types[parameter.name], parameter.default)
+                )
             except GraphError as error:
                 empty.fail(str(error))
-        elif one.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD) or one.default is not kinds.empty:
-            empty.fail(f"parameter {one.name!r}: wanted operands without defaults, then `*`, then attributes")
+        elif (
+            parameter.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
+            or parameter.default is not kinds.empty
+        ):
+            empty.fail(
+                f"parameter {parameter.name!r}: wanted operands without defaults, then `*`, then attributes"
+            )
         else:
-            operands.append(one.name)
+            operands.append(parameter.name)
     if not operands:
         empty.fail("wanted at least one operand before `*`")
     return OwnSignature(name, tuple(operands), types, defaults, empty.source)

@@ -40,11 +40,11 @@ def is_unchanged(node: Node) -> bool:
 
 def plain_states(graph: Graph) -> dict[Node, Node]:
     """States of sequences that an op other than a recurrent one reads or writes -> the first such node."""
-    found: dict[Node, Node] = {}
+    states: dict[Node, Node] = {}
     for node, state in _uses(graph):
         if is_of_sequences(state) and not node.op.recurrent:
-            found.setdefault(state, node)
-    return found
+            states.setdefault(state, node)
+    return states
 
 
 def check_plain_states(graph: Graph) -> None:

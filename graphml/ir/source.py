@@ -70,8 +70,8 @@ def _lines_of(code: CodeType) -> dict[int, Source] | None:
 
 def _line_at(frame: FrameType, lines: dict[int, Source]) -> Source:
     line = frame.f_code.co_filename, frame.f_lineno
-    found = lines[frame.f_lasti] = _known.setdefault(line, Source(*line))
-    return found
+    source = lines[frame.f_lasti] = _known.setdefault(line, Source(*line))
+    return source
 
 
 def callers(lines: Iterator[tuple[str, int]]) -> str:
@@ -86,7 +86,7 @@ def callers(lines: Iterator[tuple[str, int]]) -> str:
             outside.append(Source(file, line))
         elif outside:  # graphml itself: it called the outermost of these
             folder = Path(outside[0].file).parent
-            other = next((one for one in outside if Path(one.file).parent != folder), None)
+            other = next((source for source in outside if Path(source.file).parent != folder), None)
             return f" (at {outside[0]}, called from {other})" if other else f" (at {outside[0]})"
     return f" (at {outside[0]})" if outside else ""
 

@@ -23,9 +23,9 @@ _ADVICE = (
 )
 
 
-def check_symbols(op: Op, made: Type) -> None:
+def check_symbols(op: Op, result_type: Type) -> None:
     """Refuse a result with a symbol that is not its first dimension."""
-    for kind in made.parts or (made,):
+    for kind in result_type.parts or (result_type,):
         for dim in kind.shape[1:]:
             if type(dim) is Symbol:
                 raise ShapeError(f"[{op.name}] {kind}: dimension {dim} is known only at run time; {_ADVICE}")

@@ -118,13 +118,13 @@ def _rows(node: Node, sizes: Dims) -> int:
 
 def _part_read(operand: Node, users: Mapping[Node, list[Node]], sizes: Dims) -> float:
     """The share of an operand that the parts of a fused op read: the largest of theirs."""
-    found = [0.0]
+    shares = [0.0]
     for user in users[operand]:
         if user.op.view or user.op.name == "dequantize":
-            found.append(_part_read(user, users, sizes))
+            shares.append(_part_read(user, users, sizes))
         else:
-            found.append(_part(user, user.inputs.index(operand), sizes))
-    return max(found)
+            shares.append(_part(user, user.inputs.index(operand), sizes))
+    return max(shares)
 
 
 def _flops(node: Node, sizes: Dims) -> int:

@@ -38,14 +38,14 @@ def read_adapter(path: Path, model: ModelFile) -> Adapter:
 
 
 def read_control_vectors(
-    given: Sequence[tuple[Path, float]], layers: tuple[int, int], n_embd: int
+    files: Sequence[tuple[Path, float]], layers: tuple[int, int], n_embd: int
 ) -> ControlVectors | None:
     """The sum of control vectors, each times its scale, for the layers from the first to the last one.
 
     n_embd: of the model. WeightsError for a file that holds no directions of that length. None without any.
     """
-    found: dict[int, Array] = {}
-    for path, scale in given:
+    directions: dict[int, Array] = {}
+    for path, scale in files:
         with open_model(path) as file:
             _check_says(file, "general.architecture", "controlvector")
             for name, tensor in file.tensors.items():
@@ -59,13 +59,13 @@ def read_control_vectors(
                     )
                 if layers[0] <= int(number) <= layers[1]:
                     array = _float32(tensor).reshape(-1) * np.float32(scale)
-                    found[int(number)] = found.get(int(number), 0) + array
-    if not found:
+                    directions[int(number)] = directions.get(int(number), 0) + array
+    if not directions:
         return None
-    told = hashlib.sha256()
-    for layer in sorted(found):
-        told.update(repr(layer).encode() + found[layer].tobytes())
-    return ControlVectors(told.hexdigest(), found)
+    digest = hashlib.sha256()
+    for layer in sorted(directions):
+        digest.update(repr(layer).encode() + directions[layer].tobytes())
+    return ControlVectors(digest.hexdigest(), directions)
 
 
 def _check_says(file: ModelFile, key: str, wanted: str) -> None:
@@ -82,7 +82,7 @@ def _hash(path: Path) -> str:
 
 def _targets(file: ModelFile) -> list[str]:
     """The tensors that have a pair, in order."""
-    found = []
+    targets = []
     for name in file.tensors:
         if not name.endswith((A, B)):
             if name.endswith("_norm.weight"):
@@ -92,11 +92,11 @@ def _targets(file: ModelFile) -> list[str]:
         for other in (target + A, target + B):
             if other not in file.tensors:
                 raise WeightsError(f"{file.path}: {name} has no partner: wanted {other}, too")
-        if target not in found:
-            found.append(target)
-    if not found:
+        if target not in targets:
+            targets.append(target)
+    if not targets:
         raise WeightsError(f"{file.path}: wanted pairs of tensors that end in {A} and {B}; there are none")
-    return found
+    return targets
 
 
 def _pair(file: ModelFile, name: str, known: Mapping[str, Tensor]) -> tuple[Array, Array]:

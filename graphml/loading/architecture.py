@@ -45,7 +45,7 @@ EMBEDDING = "token_embd.weight"  # GGUF's name for the table with a row for each
 def described(error: Exception) -> str:
     """The error of an architecture's own code, with its line."""
     text = f"{type(error).__name__}: {error}"
-    frames = [(one.filename, one.lineno or 0) for one in traceback.extract_tb(error.__traceback__)]
+    frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) or not frames:  # that names the line itself
         return text
     file, line = frames[-1]

@@ -63,8 +63,8 @@ class Keys:
     def unsupported(self, key: str, wanted: str) -> ArchitectureError:
         """The error for an unsupported value; it names file, key, wanted and found."""
         name = f"{self._prefix}.{key}"
-        found = repr(self.metadata[name]) if self.metadata.has(name) else "nothing"
-        return ArchitectureError(f"{self.metadata.path}: key {name}: wanted {wanted}; got {found}")
+        got = repr(self.metadata[name]) if self.metadata.has(name) else "nothing"
+        return ArchitectureError(f"{self.metadata.path}: key {name}: wanted {wanted}; got {got}")
 
     def n_vocab(self) -> int:
         """`vocab_size`, else the length of the token list."""

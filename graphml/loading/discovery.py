@@ -47,12 +47,12 @@ def backend(name: str) -> Backend:
         if entry.name != name:
             continue
         try:
-            found = entry.load()
+            loaded = entry.load()
         except (ImportError, OSError) as error:  # a dependency is not installed or cannot be loaded
             raise BackendError(f"backend {name!r} cannot be imported: {error}") from error
-        if not isinstance(found, Backend):
-            raise BackendError(f"entry point {entry.value!r} of backend {name!r} is no Backend: {found!r}")
-        return found
+        if not isinstance(loaded, Backend):
+            raise BackendError(f"entry point {entry.value!r} of backend {name!r} is no Backend: {loaded!r}")
+        return loaded
     raise BackendError(f"no backend {name!r} is installed; installed: {', '.join(backend_names())}")
 
 
@@ -108,25 +108,29 @@ def _run(path: Path, content: bytes, error: type[GraphmlError]) -> ModuleType:
 def backend_from_file(path: Path) -> Backend:
     """The `BACKEND` of a Python file; the file is run, so it must be trusted."""
     module = run_file(path, "file of a backend", BackendError)
-    found = getattr(module, "BACKEND", None)
-    if not isinstance(found, Backend):
-        raise BackendError(f"{path}: wanted BACKEND, a graphml.backend.Backend; got {found!r}")
-    return found
+    backend = getattr(module, "BACKEND", None)
+    if not isinstance(backend, Backend):
+        raise BackendError(f"{path}: wanted BACKEND, a graphml.backend.Backend; got {backend!r}")
+    return backend
 
 
 def function_from_file(path: Path, name: str) -> Callable[..., Any]:
     """The function of this name of a Python file; the file is run, so it must be trusted."""
-    found = getattr(run_file(path, "file of a function", UsageError), name, None)
-    if not callable(found):
-        raise UsageError(f"{path}: wanted a function {name!r}, got {found!r}")
-    return cast("Callable[..., Any]", found)
+    function = getattr(run_file(path, "file of a function", UsageError), name, None)
+    if not callable(function):
+        raise UsageError(f"{path}: wanted a function {name!r}, got {function!r}")
+    return cast("Callable[..., Any]", function)
 
 
 def functions_from_file(path: Path) -> tuple[Callable[..., Any], ...]:
     """The public functions that a Python file defines, in their order; the file is run, as above."""
     module = run_file(path, "file of functions", UsageError)
-    found = [one for name, one in vars(module).items() if isfunction(one) and not name.startswith("_")]
-    own = tuple(one for one in found if one.__module__ == module.__name__)
+    functions = [
+        function
+        for name, function in vars(module).items()
+        if isfunction(function) and not name.startswith("_")
+    ]
+    own = tuple(function for function in functions if function.__module__ == module.__name__)
     if not own:
         raise UsageError(f"{path}: wanted functions whose names do not begin with _, got none")
     return own
@@ -135,7 +139,7 @@ def functions_from_file(path: Path) -> tuple[Callable[..., Any], ...]:
 @functools.cache
 def _architecture_modules() -> Mapping[str, str]:
     """GGUF's architecture name -> module path; modules that begin with `_` are shared parts."""
-    found = {}
+    modules = {}
     for entry in installed("graphml.architectures"):
         spec = importlib.util.find_spec(entry.value)
         if spec is None:
@@ -143,12 +147,12 @@ def _architecture_modules() -> Mapping[str, str]:
                 f"entry point {entry.name!r} names {entry.value!r}, which cannot be imported"
             )
         if spec.submodule_search_locations is None:
-            found[entry.name] = entry.value
+            modules[entry.name] = entry.value
             continue
         for module in pkgutil.iter_modules(spec.submodule_search_locations):
             if not module.name.startswith("_") and not module.ispkg:
-                found[module.name.replace("_", "-")] = f"{entry.value}.{module.name}"
-    return found
+                modules[module.name.replace("_", "-")] = f"{entry.value}.{module.name}"
+    return modules
 
 
 @functools.cache
@@ -157,19 +161,19 @@ def families() -> Mapping[str, Family]:
 
     They are in the package `huggingface` of a package of architectures, one module each.
     """
-    found: dict[str, Family] = {}
+    by_model_type: dict[str, Family] = {}
     for entry in installed("graphml.architectures"):
         package = importlib.util.find_spec(entry.value)
         if package is None or package.submodule_search_locations is None:
             continue
         inner = importlib.util.find_spec(f"{entry.value}.huggingface")
-        for one in pkgutil.iter_modules(inner.submodule_search_locations or [] if inner else []):
-            if not one.name.startswith("_"):
-                family = _family_of(importlib.import_module(f"{entry.value}.huggingface.{one.name}"))
+        for info in pkgutil.iter_modules(inner.submodule_search_locations or [] if inner else []):
+            if not info.name.startswith("_"):
+                family = _family_of(importlib.import_module(f"{entry.value}.huggingface.{info.name}"))
                 if family is None:
-                    raise ArchitectureError(f"{entry.value}.huggingface.{one.name} has no FAMILY")
-                found |= dict.fromkeys(family.model_types, family)
-    return found
+                    raise ArchitectureError(f"{entry.value}.huggingface.{info.name} has no FAMILY")
+                by_model_type |= dict.fromkeys(family.model_types, family)
+    return by_model_type
 
 
 def family_from_file(path: Path) -> Family | None:
@@ -178,12 +182,12 @@ def family_from_file(path: Path) -> Family | None:
 
 
 def _family_of(module: ModuleType) -> Family | None:
-    found = getattr(module, "FAMILY", None)
-    if found is not None and not isinstance(found, Family):
+    family = getattr(module, "FAMILY", None)
+    if family is not None and not isinstance(family, Family):
         raise ArchitectureError(
-            f"{module.__file__}: FAMILY: wanted a graphml.loading.huggingface.family.Family; got {found!r}"
+            f"{module.__file__}: FAMILY: wanted a graphml.loading.huggingface.family.Family; got {family!r}"
         )
-    return found
+    return family
 
 
 def architecture_names() -> list[str]:

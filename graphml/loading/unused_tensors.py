@@ -18,9 +18,9 @@ _TOLD: set[tuple[object, ...]] = set()
 
 def tell_unused(path: Path, built_by: str, names: Sequence[str]) -> None:
     """Warn of unused tensors: the file may need another computation than the one built."""
-    told = (path, built_by, *names)
-    if names and told not in _TOLD:
-        _TOLD.add(told)
+    key = (path, built_by, *names)
+    if names and key not in _TOLD:
+        _TOLD.add(key)
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
         LOG.warning("%s: %s does not use %s%s", path, built_by, ", ".join(map(_shown, names[:8])), more)
 

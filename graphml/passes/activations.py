@@ -29,7 +29,7 @@ def quantize_activations(graph: Graph, backend: Backend) -> Graph:
     rounds = any(
         node.op in (linear, linear_id) and backend.activation(node.inputs[0].dtype) for node in graph.nodes
     )
-    made: dict[tuple[Node, str], Node] = {}
+    quantized: dict[tuple[Node, str], Node] = {}
 
     def change(node: Node) -> Node | tuple[Node, ...]:
         if node.op is attention and rounds:
@@ -40,7 +40,7 @@ def quantize_activations(graph: Graph, backend: Backend) -> Graph:
         wanted = backend.activation(weight.dtype)
         if wanted is None or x.dtype is wanted or bound(x.shape[-1]) % wanted.block_elements:
             return node
-        known = made.get((x, wanted.name))
+        known = quantized.get((x, wanted.name))
         converted = known or _quantized(x, wanted.name)
         rest = node.inputs[2:]
         product = Node(
@@ -54,7 +54,7 @@ def quantize_activations(graph: Graph, backend: Backend) -> Graph:
         )
         if backend.refuses(product) is not None:
             return node
-        made[x, wanted.name] = converted
+        quantized[x, wanted.name] = converted
         return product if known else (converted, product)
 
     return rebuild(graph, change)

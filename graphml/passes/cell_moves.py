@@ -82,12 +82,12 @@ def cell_moves(
     rotates: keys are rotated; else all rows move as they are. only: names of the states; None: all. cells:
     the input that says where they are written.
     """
-    made, raw, n_rows = BaseBuilder(), [], Symbol("T", max_rows)
+    builder, raw, n_rows = BaseBuilder(), [], Symbol("T", max_rows)
     read: list[tuple[Node, Node, Node]] = []  # states, rows, targets, which are not written yet
 
     def write() -> None:
         for kept, rows, target in read:
-            made.record(set_rows, kept, rows, target, to_dtype=kept.dtype.name, distinct=True)
+            builder.record(set_rows, kept, rows, target, to_dtype=kept.dtype.name, distinct=True)
         read.clear()
 
     for node in written_cells(graph, cells):
@@ -98,16 +98,16 @@ def cell_moves(
         if rotated is None and state.dtype.is_format:
             raw.append(state.name)
             continue
-        source, target = (made.leaf(input_leaf, name, Type(I32, (n_rows,))) for name in (SOURCES, TARGETS))
-        kept = made.leaf(state.op, state.name, state.type)
-        rows = made.record(get_rows, kept, source, from_dtype=state.dtype.name)
+        source, target = (builder.leaf(input_leaf, name, Type(I32, (n_rows,))) for name in (SOURCES, TARGETS))
+        kept = builder.leaf(state.op, state.name, state.type)
+        rows = builder.record(get_rows, kept, source, from_dtype=state.dtype.name)
         if rotated is not None:
-            rows = _rotate(made, rows, rotated)
+            rows = _rotate(builder, rows, rotated)
         read.append((kept, rows, target))
         if len(read) == READ_AHEAD:
             write()
     write()
-    return CellMoves(made.finish(), tuple(raw))
+    return CellMoves(builder.finish(), tuple(raw))
 
 
 def _rotated(x: Node, known: dict[Node, Rotated | None] | None = None) -> Rotated | None:
@@ -121,51 +121,55 @@ def _rotated(x: Node, known: dict[Node, Rotated | None] | None = None) -> Rotate
 def _rotated_before(x: Node, known: dict[Node, Rotated | None]) -> Rotated | None:
     if x.op is rope:
         return Rotated(x, 0)
-    found = [(i, one) for i, one in enumerate(_rotated(one, known) for one in x.inputs) if one is not None]
-    if not found:
+    origins = [
+        (i, origin)
+        for i, origin in enumerate(_rotated(source, known) for source in x.inputs)
+        if origin is not None
+    ]
+    if not origins:
         return None
-    i, one = found[0]
-    if x.op is concat and len(found) == 1:
-        return Rotated(one.rope, one.first + sum(fixed(left.shape[-1]) for left in x.inputs[:i]))
-    if x.op.name not in _THROUGH or len(found) > 1:
+    i, origin = origins[0]
+    if x.op is concat and len(origins) == 1:
+        return Rotated(origin.rope, origin.first + sum(fixed(left.shape[-1]) for left in x.inputs[:i]))
+    if x.op.name not in _THROUGH or len(origins) > 1:
         raise GraphError(f"{x.name} is computed from rotated values by {x.op.name}")
-    return one
+    return origin
 
 
-def _rotate(made: BaseBuilder, rows: Node, rotated: Rotated) -> Node:
+def _rotate(builder: BaseBuilder, rows: Node, rotated: Rotated) -> Node:
     """The rows, of which the rotated columns are rotated by the differences."""
-    table = _table(made, rotated.rope.inputs[1], rows.shape[0])
+    table = _table(builder, rotated.rope.inputs[1], rows.shape[0])
     mode, width = rotated.rope.attributes["mode"], fixed(rows.shape[-1])
     first, end = rotated.first, rotated.first + fixed(rotated.rope.shape[-1])
-    middle = rows if end - first == width else made.record(columns, rows, start=first, stop=end)
-    middle = made.record(rope, middle, table, mode=mode)
+    middle = rows if end - first == width else builder.record(columns, rows, start=first, stop=end)
+    middle = builder.record(rope, middle, table, mode=mode)
     if first:
-        middle = made.record(concat, made.record(columns, rows, start=0, stop=first), middle)
+        middle = builder.record(concat, builder.record(columns, rows, start=0, stop=first), middle)
     if end < width:
-        middle = made.record(concat, middle, made.record(columns, rows, start=end, stop=width))
+        middle = builder.record(concat, middle, builder.record(columns, rows, start=end, stop=width))
     return middle
 
 
-def _table(made: BaseBuilder, table: Node, n_rows: object) -> Node:
+def _table(builder: BaseBuilder, table: Node, n_rows: object) -> Node:
     """A table of cosines and sines, of the differences and without its magnitude; one for all layers."""
     assert isinstance(n_rows, Symbol)
     if table.op is not rope_table:
         raise GraphError(f"{table.name} is no table of positions")
-    for node in made.nodes:
+    for node in builder.nodes:
         if node.op is rope_table and node.name == table.name:
             return node
-    differences = made.leaf(input_leaf, DIFFERENCES, Type(I32, (n_rows,)))
-    factors = [_constant(made, one) for one in table.inputs[1:]]
+    differences = builder.leaf(input_leaf, DIFFERENCES, Type(I32, (n_rows,)))
+    factors = [_constant(builder, factor) for factor in table.inputs[1:]]
     attributes = dict(table.attributes)
     attributes["attn_factor"] = number(attributes, "attn_factor") / magnitude(table.attributes)
-    return made.record(rope_table, differences, *factors, name=table.name, **attributes)
+    return builder.record(rope_table, differences, *factors, name=table.name, **attributes)
 
 
-def _constant(made: BaseBuilder, node: Node) -> Node:
+def _constant(builder: BaseBuilder, node: Node) -> Node:
     """A value that depends on weights alone, once more."""
     if node.op is weight_leaf:
-        return made.leaf(node.op, node.name, node.type)
+        return builder.leaf(node.op, node.name, node.type)
     if node.op.family == "leaf":
         raise GraphError(f"the factors of the positions depend on {node.name}")
-    inputs = [_constant(made, one) for one in node.inputs]
-    return made.record(node.op, *inputs, name=node.name, **node.attributes)
+    inputs = [_constant(builder, source) for source in node.inputs]
+    return builder.record(node.op, *inputs, name=node.name, **node.attributes)

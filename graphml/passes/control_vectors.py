@@ -46,16 +46,16 @@ def controlled(graph: Graph, control: ControlVectors | None) -> Graph:
     order: list[Node] = []
     new: dict[Node, Node] = {}
     for node in graph.nodes:
-        made = replace(node, inputs=tuple(new[source] for source in node.inputs)) if node.inputs else node
+        new_node = replace(node, inputs=tuple(new[source] for source in node.inputs)) if node.inputs else node
         layer = results.get(node)
         if layer is not None:
-            made = replace(made, name=node.name + WITHOUT)
+            new_node = replace(new_node, name=node.name + WITHOUT)
             kind = Type(F32, (len(control.directions[layer]),))
             leaf = Node(weight_leaf, (), kind, control.weight_name(layer))
-            order += [made, leaf]
-            made = Node(add, (made, leaf), infer_type(add, [made.type, kind], {}), node.name)
-        order.append(made)
-        new[node] = made
+            order += [new_node, leaf]
+            new_node = Node(add, (new_node, leaf), infer_type(add, [new_node.type, kind], {}), node.name)
+        order.append(new_node)
+        new[node] = new_node
     return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
 
 
@@ -67,12 +67,12 @@ def _result(users: Mapping[Node, Sequence[Node]], layer: int, n_embd: int) -> No
         for node, readers in users.items()
         if node.name.startswith(prefix)
         and not node.op.is_write
-        and any(not one.name.startswith(prefix) for one in readers)
+        and any(not reader.name.startswith(prefix) for reader in readers)
     ]
-    found = [node for node in outside if len(node.shape) == 2 and node.shape[1] == n_embd]
-    if len(found) != 1 or len(outside) != 1:
+    candidates = [node for node in outside if len(node.shape) == 2 and node.shape[1] == n_embd]
+    if len(candidates) != 1 or len(outside) != 1:
         raise UsageError(
             f"control_vectors: wanted a layer {layer} that gives one value of {n_embd} numbers a token to "
             f"the next; it gives {', '.join(f'{node.name} {node.type}' for node in outside) or 'none'}"
         )
-    return found[0]
+    return candidates[0]

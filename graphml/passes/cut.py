@@ -89,11 +89,11 @@ def cut_graph(graph: Graph, backend_of: Mapping[Node, str]) -> Cut:
     crossing = _crossing(computed, home)
     for i, run in enumerate(runs):
         taken = [node for node, targets in crossing.items() if i in targets]
-        given = [node for node in run if node in crossing]
+        copied = [node for node in run if node in crossing]
         outputs = {name: node for name, node in graph.outputs.items() if home.get(node) == i}
         if i == len(runs) - 1:  # leaves and constants may be outputs too
             outputs |= {name: node for name, node in graph.outputs.items() if node not in home}
-        outputs |= {COPY + node.name: node for node in given}
+        outputs |= {COPY + node.name: node for node in copied}
         parts.append(Part(i, backend_of[run[0]], _part(run, taken, outputs)))
         copies += [
             Copy(node.name, home[node], i, _bytes(node, for_token=True), _bytes(node, for_token=False))
@@ -148,12 +148,12 @@ def _order(
 
 def _crossing(computed: list[Node], home: Mapping[Node, int]) -> dict[Node, set[int]]:
     """Value -> the parts other than its own that read it."""
-    found: dict[Node, set[int]] = {}
+    readers: dict[Node, set[int]] = {}
     for node in computed:
         for source in node.inputs:
             if source in home and home[source] != home[node] and state_of(source) is None:
-                found.setdefault(source, set()).add(home[node])
-    return dict(sorted(found.items(), key=lambda item: home[item[0]]))
+                readers.setdefault(source, set()).add(home[node])
+    return dict(sorted(readers.items(), key=lambda item: home[item[0]]))
 
 
 def _part(run: list[Node], taken: list[Node], outputs: Mapping[str, Node]) -> Graph:

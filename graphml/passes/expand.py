@@ -19,7 +19,7 @@ def expand(graph: Graph, only: Callable[[Node], bool] = lambda node: True) -> Gr
     the names of the others begin with the fused node's name.
     """
     new: dict[Node, Node] = {}
-    made: dict[Node, tuple[Node, ...]] = {}  # the plain results of a fused node with several
+    plain_results: dict[Node, tuple[Node, ...]] = {}  # the plain results of a fused node with several
     order: dict[Node, None] = {}
     names = {
         (node.inputs[0], integer(node.attributes, "index")): node.name
@@ -28,16 +28,16 @@ def expand(graph: Graph, only: Callable[[Node], bool] = lambda node: True) -> Gr
     }
     for node in graph.nodes:
         inputs = tuple(new.get(source, source) for source in node.inputs)
-        if node.op is part and node.inputs[0] in made:
-            new[node] = made[node.inputs[0]][integer(node.attributes, "index")]
+        if node.op is part and node.inputs[0] in plain_results:
+            new[node] = plain_results[node.inputs[0]][integer(node.attributes, "index")]
         elif node.op.decompose is not None and only(node):
             called = {i: name for (fused, i), name in names.items() if fused is node}
-            plain, found = _plain_nodes(node, inputs, called)
+            plain, inner_results = _plain_nodes(node, inputs, called)
             order.update(dict.fromkeys(plain))
             if node.type.parts:
-                made[node] = found
+                plain_results[node] = inner_results
             else:
-                new[node] = found[0]
+                new[node] = inner_results[0]
         else:
             new[node] = node.on(inputs)
             order.setdefault(new[node])
@@ -54,12 +54,12 @@ def _plain_nodes(
     }
     single = {} if node.type.parts else {0: node.name}
     names = {result: {**single, **called}.get(i) for i, result in enumerate(results(plain))}
-    made = []
+    nodes = []
     for inner in plain.nodes:
         if inner in new:
             continue
         name = names.get(inner) or f"{node.name}.{inner.name}"
         operands = tuple(new[source] for source in inner.inputs)
         new[inner] = replace(inner, inputs=operands, name=name, source=node.source, origin=(node.name,))
-        made.append(new[inner])
-    return made, tuple(new[result] for result in results(plain))
+        nodes.append(new[inner])
+    return nodes, tuple(new[result] for result in results(plain))

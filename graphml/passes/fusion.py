@@ -109,13 +109,13 @@ class _Rules:
     def tried_at(self, node: Node) -> Sequence[tuple[Rule, bool]]:
         """The patterns that can match at a node, True, or only nearly match, False."""
         key = (node.op, *[source.op for source in node.inputs])
-        found = self._tried.get(key)
-        if found is None:
+        tried = self._tried.get(key)
+        if tried is None:
             rules = [(rule, may_match(rule[1], key[1:])) for rule in self.by_root[node.op]]
-            found = self._tried[key] = [
+            tried = self._tried[key] = [
                 (rule, can) for rule, can in rules if can or may_nearly_match(rule[1], key[1:])
             ]
-        return found
+        return tried
 
 
 @functools.lru_cache(maxsize=64)  # of each part of a placed graph, for each sweep
@@ -133,7 +133,7 @@ _own: dict[str, Fusion] = {}
 
 def fusions() -> Mapping[str, Fusion]:
     """Name -> fusion, in the order of file names in `graphml/passes/fusions/`, then those that were added."""
-    return _with(tuple(one for name, one in _own.items() if own_op(name) is one.replace))
+    return _with(tuple(fusion for name, fusion in _own.items() if own_op(name) is fusion.replace))
 
 
 @functools.lru_cache(maxsize=4)
@@ -214,18 +214,18 @@ class _Accepted:
     def make(self, new: Mapping[Node, Node]) -> tuple[Node, Mapping[Node, Node]]:
         """The fused node on the replaced operands, and the replacement of each result."""
         fused = self.fused.on(tuple(new[source] for source in self.fused.inputs))
-        made = parts(fused, self.match) if fused.type.parts else (fused,)
-        return fused, dict(zip(self.match.results, made, strict=True))
+        results = parts(fused, self.match) if fused.type.parts else (fused,)
+        return fused, dict(zip(self.match.results, results, strict=True))
 
 
 _Miss: TypeAlias = tuple[Fusion, Pattern, Node, Refusal | None]
 """A pattern that was tried at a node in vain: with the refusal of its match, None where there was none."""
 
 
-def _refused(found: tuple[Users, Sequence[_Miss]]) -> Iterator[Refused]:
-    users, misses = found
-    for fusion, pattern, node, told in misses:
-        refusal = told or almost(pattern, node, users)
+def _refused(tried: tuple[Users, Sequence[_Miss]]) -> Iterator[Refused]:
+    users, misses = tried
+    for fusion, pattern, node, reason in misses:
+        refusal = reason or almost(pattern, node, users)
         if refusal is not None:
             yield Refused(fusion.name, node.name, refusal.reason, refusal.at.name)
 
@@ -235,22 +235,22 @@ def _replaced(graph: Graph, finds: Sequence[_Accepted], applied: list[Applied]) 
     claimed: set[Node] = set()
     chosen: dict[Node, _Accepted] = {}
     position = {node: i for i, node in enumerate(graph.nodes)}
-    for found in sorted(finds, key=_savings, reverse=True):
-        if claimed.isdisjoint(found.match.covered):
-            claimed.update(found.match.covered)
-            chosen[min(found.match.results, key=position.__getitem__)] = found
-    inner = {node for found in chosen.values() for node in found.match.covered} - {
-        node for found in chosen.values() for node in found.match.results
+    for accepted in sorted(finds, key=_savings, reverse=True):
+        if claimed.isdisjoint(accepted.match.covered):
+            claimed.update(accepted.match.covered)
+            chosen[min(accepted.match.results, key=position.__getitem__)] = accepted
+    inner = {node for accepted in chosen.values() for node in accepted.match.covered} - {
+        node for accepted in chosen.values() for node in accepted.match.results
     }
-    after = substitute(graph, {first: found.make for first, found in chosen.items()}, inner)
-    for found in (chosen[node] for node in graph.nodes if node in chosen):
-        applied.append(Applied(found.fusion.name, found.fused.name, found.fused.origin))
+    after = substitute(graph, {first: accepted.make for first, accepted in chosen.items()}, inner)
+    for accepted in (chosen[node] for node in graph.nodes if node in chosen):
+        applied.append(Applied(accepted.fusion.name, accepted.fused.name, accepted.fused.origin))
     return after
 
 
-def _savings(found: _Accepted) -> tuple[int, int]:
+def _savings(accepted: _Accepted) -> tuple[int, int]:
     """How many values are no longer computed, then how many nodes become one."""
-    return len(found.match.covered) - len(found.match.results), len(found.match.covered)
+    return len(accepted.match.covered) - len(accepted.match.results), len(accepted.match.covered)
 
 
 def _accepted_matches(

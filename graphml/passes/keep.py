@@ -16,13 +16,13 @@ def keep_values(graph: Graph, patterns: Iterable[str]) -> Graph:
     Leaves are not computed and never match. A pattern that matches nothing is a `UsageError`.
     """
     names = {node.name: node for node in graph.nodes if node.op.family != "leaf" and not node.op.is_write}
-    found: dict[str, Node] = {}
+    kept: dict[str, Node] = {}
     for pattern in patterns:
         hits = [pattern] if pattern in names else fnmatch.filter(names, pattern)
         if not hits:
             raise UsageError(f"keep: no value of the graph is called {pattern!r}.{_instead(pattern, names)}")
-        found |= {f"value:{name}": names[name] for name in hits}
-    return Graph(graph.nodes, {**graph.outputs, **found})
+        kept |= {f"value:{name}": names[name] for name in hits}
+    return Graph(graph.nodes, {**graph.outputs, **kept})
 
 
 def _instead(name: str, names: Collection[str]) -> str:

@@ -81,9 +81,9 @@ class _Adapting:
             if node in self._new:
                 continue  # a leaf that was needed earlier
             inputs = tuple(self._new[source] for source in node.inputs)
-            made = node.on(inputs)
+            new_node = node.on(inputs)
             product = self._sums.get(node)
-            self._new[node] = self._put(made) if product is None else self._sum(made, product)
+            self._new[node] = self._put(new_node) if product is None else self._sum(new_node, product)
         return make_graph(self._order, {name: self._new[node] for name, node in self._graph.outputs.items()})
 
     def _tensor(self, node: Node) -> str | None:
@@ -91,7 +91,7 @@ class _Adapting:
         if node.op not in (mul_mat, mul_mat_id, get_rows):
             return None
         leaf = _undecoded(node.inputs[0])
-        if leaf.op is not weight_leaf or not any(leaf.name in one.pairs for one in self._adapters):
+        if leaf.op is not weight_leaf or not any(leaf.name in adapter.pairs for adapter in self._adapters):
             return None
         return leaf.name if (node.op is get_rows) == (leaf.name == EMBEDDING) else None
 
@@ -99,7 +99,11 @@ class _Adapting:
         for source in node.inputs:
             leaf = _undecoded(source)
             known = leaf.op is weight_leaf and node.op.name != "dequantize"
-            who = next((one for one in self._adapters if leaf.name in one.pairs), None) if known else None
+            who = (
+                next((adapter for adapter in self._adapters if leaf.name in adapter.pairs), None)
+                if known
+                else None
+            )
             tied = leaf.name == EMBEDDING and node.op is mul_mat  # the pair is the table's, not the output's
             if who is not None and not tied and (self._tensor(node) is None or source is not node.inputs[0]):
                 raise UsageError(
@@ -111,7 +115,7 @@ class _Adapting:
         """The node that the sum is made of; llama.cpp's `build_ffn` alone scales products after the sum."""
         users, tensor = self._users[product], _undecoded(product.inputs[0]).name
         if len(users) == 1 and users[0].op is mul and not re.search(r"\.ffn_(gate|up|down)\.", tensor):
-            (other,) = [one for one in users[0].inputs if one is not product] or [product]
+            (other,) = [operand for operand in users[0].inputs if operand is not product] or [product]
             if _looked_up(other).name == tensor.removesuffix(".weight") + ".scale":
                 return users[0]
         return product
@@ -120,7 +124,7 @@ class _Adapting:
         tensor = self._tensor(product)
         assert tensor is not None
         total = self._put(replace(node, name=node.name + WITHOUT))
-        chosen = [(i, one) for i, one in enumerate(self._adapters) if tensor in one.pairs]
+        chosen = [(i, adapter) for i, adapter in enumerate(self._adapters) if tensor in adapter.pairs]
         for count, (i, adapter) in enumerate(chosen, 1):
             name = f"{node.name}.adapter_{i}"
             delta = self._delta(product, adapter, i, name)
@@ -152,11 +156,11 @@ class _Adapting:
             chosen = self._leaf("output_rows", input_leaf, None)
             factors = self._once(f"{FACTORS}.outputs", get_rows, factors, chosen, from_dtype="f32")
         start = "outputs." if rows != tokens else ""
-        one = self._once(f"{FACTORS}.{start}{number}", columns, factors, start=number, stop=number + 1)
+        factor = self._once(f"{FACTORS}.{start}{number}", columns, factors, start=number, stop=number + 1)
         if len(low.shape) > 2:
             tail = (1,) * (len(low.shape) - 1)
-            one = self._once(f"{FACTORS}.{start}{number}.{len(tail)}", reshape, one, tail=tail, keep=1)
-        return one
+            factor = self._once(f"{FACTORS}.{start}{number}.{len(tail)}", reshape, factor, tail=tail, keep=1)
+        return factor
 
     def _weight(self, name: str, array: Array) -> Node:
         return self._leaf(name, weight_leaf, Type(F32, array.shape))
@@ -181,8 +185,8 @@ class _Adapting:
 
     def _make(self, op: Op, name: str, *inputs: Node, **attributes: Attribute) -> Node:
         full = complete(op, attributes)
-        made = infer_type(op, [node.type for node in inputs], full)
-        return self._put(Node(op, tuple(inputs), made, name, full))
+        kind = infer_type(op, [node.type for node in inputs], full)
+        return self._put(Node(op, tuple(inputs), kind, name, full))
 
     def _put(self, node: Node) -> Node:
         self._order.append(node)

@@ -89,7 +89,7 @@ def _attributes_in(pattern: Pattern, plain: Graph) -> _Covered:
     for node in reversed(plain.nodes):
         match = find(pattern, node, users) if node.op is root_of(pattern).op else None
         if match is not None:
-            return [one.attributes for one in match.covered]
+            return [node.attributes for node in match.covered]
     return None
 
 

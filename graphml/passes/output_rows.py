@@ -44,17 +44,17 @@ def with_outputs(graph: Graph, more: Graph) -> Graph:
     other, in both: so that the first one's values keep their bits.
     """
     order, taken = dict.fromkeys(graph.nodes), {node.name for node in graph.nodes}
-    made: dict[Node, Node] = {}
+    new: dict[Node, Node] = {}
     for node in more.nodes:
-        inputs = tuple(made[source] for source in node.inputs)
+        inputs = tuple(new[source] for source in node.inputs)
         if node not in order:
             name = f"{node.name}.every" if node.name in taken else node.name
             node_made = replace(node, inputs=inputs, name=name)
             order[node_made] = None
-            made[node] = node_made
+            new[node] = node_made
         else:
-            made[node] = node
-    return make_graph(order, {**graph.outputs, **{name: made[node] for name, node in more.outputs.items()}})
+            new[node] = node
+    return make_graph(order, {**graph.outputs, **{name: new[node] for name, node in more.outputs.items()}})
 
 
 def _moved(graph: Graph, chosen: Collection[Node], n_rows: Dim) -> set[Node]:
@@ -67,14 +67,14 @@ def _moved(graph: Graph, chosen: Collection[Node], n_rows: Dim) -> set[Node]:
             and node not in outputs
             and _read_by_row(node, users[node], chosen, by_row)
         ):
-            found = _by_row(node, n_rows)
-            if found:
-                by_row[node] = found
+            sources = _by_row(node, n_rows)
+            if sources:
+                by_row[node] = sources
     while True:
         stay = [
             node
-            for node, found in by_row.items()
-            if not all(source in by_row or _can_be_chosen(source) for source in found)
+            for node, sources in by_row.items()
+            if not all(source in by_row or _can_be_chosen(source) for source in sources)
             or not _read_by_row(node, users[node], chosen, by_row)
         ]
         if not stay:
@@ -87,17 +87,19 @@ def _read_by_row(
     node: Node, readers: Sequence[Node], chosen: Collection[Node], by_row: Mapping[Node, Sequence[Node]]
 ) -> bool:
     """Whether only the chosen rows of a node are read: by the choice itself, or by nodes that are moved."""
-    return all(node is one.inputs[0] if one in chosen else node in by_row.get(one, ()) for one in readers)
+    return all(
+        node is reader.inputs[0] if reader in chosen else node in by_row.get(reader, ()) for reader in readers
+    )
 
 
 def _by_row(node: Node, n_rows: Dim) -> list[Node]:
     """The inputs whose rows each determine the same row of the node; none if the node is not row-wise."""
     if not _has_rows(node, n_rows):
         return []
-    found = [node.inputs[i] for i in node.op.rowwise if i < len(node.inputs)]
-    found = [source for source in found if _has_rows(source, n_rows)]
+    sources = [node.inputs[i] for i in node.op.rowwise if i < len(node.inputs)]
+    sources = [source for source in sources if _has_rows(source, n_rows)]
     whole = [source for i, source in enumerate(node.inputs) if i not in node.op.rowwise]
-    return [] if set(found) & set(whole) else found
+    return [] if set(sources) & set(whole) else sources
 
 
 def _has_rows(node: Node, n_rows: Dim) -> bool:
@@ -143,8 +145,8 @@ class _Rewriting:
         inputs = tuple(
             self._rows_of(source, node) if source in by_row else self._whole[source] for source in node.inputs
         )
-        made = infer_type(node.op, [source.type for source in inputs], node.attributes)
-        return self._put(replace(node, inputs=inputs, type=made))
+        kind = infer_type(node.op, [source.type for source in inputs], node.attributes)
+        return self._put(replace(node, inputs=inputs, type=kind))
 
     def _rows_of(self, node: Node, reader: Node) -> Node:
         """The chosen rows of a value, by a `get_rows` in the reader's layer if it was not moved itself."""
@@ -152,16 +154,16 @@ class _Rewriting:
             rows = self._put(self._rows)
             inputs = self._whole[node], rows
             attributes = complete(get_rows, {"from_dtype": node.dtype.name})
-            made = infer_type(get_rows, [source.type for source in inputs], attributes)
+            kind = infer_type(get_rows, [source.type for source in inputs], attributes)
             scope, dot, _ = reader.name.rpartition(".")
             name = self._unique(f"{scope}{dot}{get_rows.name}")
-            self._picked[node] = self._put(Node(get_rows, inputs, made, name, attributes, node.source))
+            self._picked[node] = self._put(Node(get_rows, inputs, kind, name, attributes, node.source))
         return self._picked[node]
 
     def _unique(self, name: str) -> str:
-        found, count = name, 0
-        while found in self._taken:
+        candidate, count = name, 0
+        while candidate in self._taken:
             count += 1
-            found = f"{name}_{count}"
-        self._taken.add(found)
-        return found
+            candidate = f"{name}_{count}"
+        self._taken.add(candidate)
+        return candidate

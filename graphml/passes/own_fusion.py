@@ -47,40 +47,40 @@ def fused(
         kept = samples_of(declared, samples)
         numbers = declared.numbers_of("inplace", inplace)
         plain = fused_op(declared.name, decompose, lambda: list(kept), declared.defaults, numbers)
-        made = OwnOp(
+        op = OwnOp(
             plain.name, plain.family, plain.infer, None, plain.samples, plain.attributes, plain.inplace,
             decompose=decompose, declared=declared, written=(decompose,),
             help=inspect.getdoc(decompose) or "", paper=paper,
         )  # fmt: skip
-        check_samples(made, declared)
-        fusion = Fusion(made.name, find, made, when)
-        _check_pattern(fusion, made, declared)
-        op_table.register(made, declared.source, made.is_like)
+        check_samples(op, declared)
+        fusion = Fusion(op.name, find, op, when)
+        _check_pattern(fusion, op, declared)
+        op_table.register(op, declared.source, op.is_like)
         add_fusion(fusion)
-        return made
+        return op
 
     return declare
 
 
-def _check_pattern(fusion: Fusion, made: OwnOp, declared: OwnSignature) -> None:
+def _check_pattern(fusion: Fusion, op: OwnOp, declared: OwnSignature) -> None:
     """A pattern that does not find the decomposition of a sample, or finds other operands, is an error."""
     for _, names in fusion.patterns():
         if names != declared.operands:
             declared.fail(f"its pattern has the variables {', '.join(names)}; wanted its operands, in order")
-    for number, one in enumerate(made.samples()):
+    for number, sample in enumerate(op.samples()):
         g = Builder()
-        operands = [g.input(f"operand_{i}", kind.dtype, kind.shape) for i, kind in enumerate(one.inputs)]
-        found = made.decompose(g, *operands, **{**made.attributes, **one.attributes})  # type: ignore[misc]
-        outputs = found if isinstance(found, tuple) else (found,)
+        operands = [g.input(f"operand_{i}", kind.dtype, kind.shape) for i, kind in enumerate(sample.inputs)]
+        result = op.decompose(g, *operands, **{**op.attributes, **sample.attributes})  # type: ignore[misc]
+        outputs = result if isinstance(result, tuple) else (result,)
         graph = make_graph(g.nodes, {f"result_{i}": node for i, node in enumerate(outputs)})
-        after, log = fuse(graph, {made}, known=[fusion])
-        nodes = [node for node in after.nodes if node.op is made]
+        after, log = fuse(graph, {op}, known=[fusion])
+        nodes = [node for node in after.nodes if node.op is op]
         if len(nodes) != 1:
             reasons = "; ".join([f"sample {number}", *(miss.reason for miss in log.refused)])
             declared.fail(f"its pattern does not find its own decomposition: {reasons}")
         if nodes[0].inputs != tuple(operands):
             declared.fail(f"its pattern finds the operands of sample {number} in another order")
-        wanted = {**made.attributes, **one.attributes}
+        wanted = {**op.attributes, **sample.attributes}
         if dict(nodes[0].attributes) != wanted:
             declared.fail(f"its fusion makes the attributes {dict(nodes[0].attributes)}; wanted {wanted}")
 

@@ -43,19 +43,19 @@ def patch(graph: Graph, patches: Sequence[Patch]) -> Graph:
     if not patches:
         return graph
     names = [node.name for node in values(graph)]
-    found = {one: _hits(one.pattern, names) for one in patches}
+    hits = {patch: _hits(patch.pattern, names) for patch in patches}
     new: dict[Node, Node] = {}
     order: list[Node] = []
     for node in graph.nodes:
         inputs = tuple(new[source] for source in node.inputs)
         moved = node.on(inputs)
-        wanted = [one for one in patches if node.name in found[one]]
+        wanted = [patch for patch in patches if node.name in hits[patch]]
         if wanted:
             moved = replace(moved, name=node.name + UNPATCHED)
             order.append(moved)
-            for i, one in enumerate(wanted, 1):
+            for i, patch in enumerate(wanted, 1):
                 name = node.name if i == len(wanted) else f"{node.name}.patch_{i}"
-                moved = Node(_patch_op(one, node.name), (moved,), node.type, name, source=node.source)
+                moved = Node(_patch_op(patch, node.name), (moved,), node.type, name, source=node.source)
                 order.append(moved)
         else:
             order.append(moved)
@@ -69,12 +69,12 @@ def values(graph: Graph) -> list[Node]:
     No leaves, changed states, blocks of quantised activations, or values that depend on weights alone.
     """
     fixed = constants(graph)
-    found = []
+    nodes = []
     for node in graph.nodes:
         skipped = node in fixed or node.op.family == "leaf" or node.op.is_write
         if not skipped and node.dtype.numpy is not None:
-            found.append(node)
-    return found
+            nodes.append(node)
+    return nodes
 
 
 def _hits(pattern: str, names: Sequence[str]) -> set[str]:
@@ -84,23 +84,23 @@ def _hits(pattern: str, names: Sequence[str]) -> set[str]:
     return hits
 
 
-def _patch_op(one: Patch, name: str) -> Op:
+def _patch_op(patch: Patch, name: str) -> Op:
     """A separate op for each patched node; its reference is the function."""
 
     def same(inputs: Sequence[Type], attributes: Attributes) -> Type:
         return inputs[0]
 
     def call(arrays: Sequence[Array], attributes: Attributes) -> Array:
-        given = arrays[0]
-        made = one.function(given.copy())
-        if made is None:
-            return given
-        result = np.asarray(made)
-        if result.shape != given.shape or not np.can_cast(result.dtype, given.dtype, "same_kind"):
+        array = arrays[0]
+        returned = patch.function(array.copy())
+        if returned is None:
+            return array
+        result = np.asarray(returned)
+        if result.shape != array.shape or not np.can_cast(result.dtype, array.dtype, "same_kind"):
             raise UsageError(
-                f"patch {one.pattern!r} at {name}: wanted an array {given.dtype}{list(given.shape)} back; "
+                f"patch {patch.pattern!r} at {name}: wanted an array {array.dtype}{list(array.shape)} back; "
                 f"got {result.dtype}{list(result.shape)}"
             )
-        return result.astype(given.dtype, copy=False)
+        return result.astype(array.dtype, copy=False)
 
     return Op("patch", "patch", same, call, samples=list)

@@ -61,6 +61,6 @@ PASSES: tuple[Pass, ...] = (
 
 def apply_passes(graph: Graph, backend: Backend, names: Collection[str]) -> Graph:
     """The graph after all passes. names: the fusions that are on."""
-    for one in PASSES:
-        graph, _ = one.apply(graph, backend, names)
+    for graph_pass in PASSES:
+        graph, _ = graph_pass.apply(graph, backend, names)
     return graph

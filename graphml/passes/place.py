@@ -126,11 +126,11 @@ class _Placer:
                 node: [i for i, rule in enumerate(self.rules) if rule.matches(node, self._names(node))]
                 for node in unit.nodes
             }
-            used |= {i for found in named.values() for i in found}
-            best = max((i for found in named.values() for i in found), default=None)
+            used |= {i for numbers in named.values() for i in numbers}
+            best = max((i for numbers in named.values() for i in numbers), default=None)
             if best is not None:
                 unit.backend, unit.reason = self.rules[best].backend, f"rule {self.rules[best]}"
-                unit.ruled, unit.selected = True, {node for node, found in named.items() if best in found}
+                unit.ruled, unit.selected = True, {node for node, numbers in named.items() if best in numbers}
             for node in unit.nodes:
                 home = self.homes.get(node.name) if node.op.name == "state" else None
                 if home not in (None, unit.backend):
@@ -168,7 +168,7 @@ class _Placer:
 
     def _refused(self) -> list[tuple[_Unit, str, str, str]]:
         """Refusals of the current cut: unit, backend, node, reason."""
-        found = []
+        refused = []
         for part in self._cut().parts:
             ready = self.shaped(part.graph, self.backends[part.backend])
             users: dict[Node, list[Node]] | None = None
@@ -182,8 +182,8 @@ class _Placer:
                         for name in user.origin or (user.name,)
                         if name in self.named
                     ]
-                found += [(self.unit[self.named[name]], part.backend, node.name, reason) for name in plain]
-        return found
+                refused += [(self.unit[self.named[name]], part.backend, node.name, reason) for name in plain]
+        return refused
 
     def _fall_back(self) -> bool:
         """Move refused units to the next backend; returns whether anything moved."""

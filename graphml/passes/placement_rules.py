@@ -50,8 +50,8 @@ class Rule:
 
 def layer_of(node: Node) -> int | None:
     """The layer whose scope the node was built in; None outside of all."""
-    found = _LAYER.match(node.name)
-    return int(found[1]) if found else None
+    match = _LAYER.match(node.name)
+    return int(match[1]) if match else None
 
 
 def named_backends(text: str) -> list[str]:

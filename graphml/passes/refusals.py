@@ -20,13 +20,13 @@ def refusals(graph: Graph, backend: Backend) -> list[tuple[Node, str]]:
     Values that depend on weights alone are ignored: they are computed once, before anything runs.
     """
     known = constants(graph)
-    found = []
+    refusals = []
     for node in graph.nodes:
         if node.op.family != "leaf" and not node.op.view and node not in known:
             reason = backend.refuses(node)
             if reason is not None:
-                found.append((node, reason))
-    return found
+                refusals.append((node, reason))
+    return refusals
 
 
 def refuse_fallbacks(fallbacks: Sequence[tuple[str, str]]) -> None:

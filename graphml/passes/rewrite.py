@@ -78,19 +78,19 @@ def _match_several(pattern: Several, root: Node, users: Users) -> Match | None:
     if not _match(pattern.term, root, variables, []):
         return None
     shared = variables[pattern.sharing]
-    found: list[tuple[dict[str, Node], list[tuple[Term, Node]]]] = []
+    matches: list[tuple[dict[str, Node], list[tuple[Term, Node]]]] = []
     for node in dict.fromkeys(users[shared]):
         bound, covered = {pattern.sharing: shared}, list[tuple[Term, Node]]()
         if _match(pattern.term, node, bound, covered):
-            found.append((bound, covered))
-    heads = tuple(covered[0][1] for _, covered in found)
-    if len(found) < 2 or heads[0] is not root:
+            matches.append((bound, covered))
+    heads = tuple(covered[0][1] for _, covered in matches)
+    if len(matches) < 2 or heads[0] is not root:
         return None
-    nodes = dict.fromkeys(node for _, covered in found for _, node in covered)
-    if any(value in nodes for bound, _ in found for value in bound.values()):
+    nodes = dict.fromkeys(node for _, covered in matches for _, node in covered)
+    if any(value in nodes for bound, _ in matches for value in bound.values()):
         return None
     repeated = {
-        name: tuple(bound[name] for bound, _ in found) for name in variables if name != pattern.sharing
+        name: tuple(bound[name] for bound, _ in matches) for name in variables if name != pattern.sharing
     }
     return Match({pattern.sharing: shared}, tuple(nodes), heads, repeated)
 
@@ -139,8 +139,8 @@ def _differing(term: Term, ops: Sequence[Op]) -> int:
         return 2
     orders = [ops, [ops[1], ops[0], *ops[2:]]] if term.op.commutative else [ops]
     return min(
-        sum(op is not None and op is not other for op, other in zip(term.heads, found, strict=True))
-        for found in orders
+        sum(op is not None and op is not other for op, other in zip(term.heads, order, strict=True))
+        for order in orders
     )
 
 
@@ -176,11 +176,11 @@ def _misses(term: Term | str, node: Node) -> list[tuple[Term, Node]]:
     orders: list[Sequence[Node]] = [node.inputs]
     if term.op.commutative:
         orders.append((node.inputs[1], node.inputs[0], *node.inputs[2:]))
-    found = [
+    misses = [
         [miss for t, n in zip(term.arguments, inputs, strict=True) for miss in _misses(t, n)]
         for inputs in orders
     ]
-    return here + min(found, key=len)
+    return here + min(misses, key=len)
 
 
 def _fits(term: Term, node: Node) -> bool:
@@ -283,16 +283,16 @@ def substitute(graph: Graph, chosen: Mapping[Node, Make], gone: Collection[Node]
             continue
         make = chosen.get(node)
         if make is None:
-            made = node.on(tuple([new[source] for source in node.inputs])) if node.inputs else node
-            new[node] = made
-            order[made] = None
+            replacement = node.on(tuple([new[source] for source in node.inputs])) if node.inputs else node
+            new[node] = replacement
+            order[replacement] = None
             continue
         fused, became = make(new)
         order.update(dict.fromkeys(leaf for leaf in fused.inputs if leaf.op.family == "leaf"))
         order[fused] = None
-        for result, made in became.items():
-            new[result] = made
-            order[made] = None
+        for result, replacement in became.items():
+            new[result] = replacement
+            order[replacement] = None
             before.add(result)
     return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
 
@@ -313,5 +313,5 @@ def rebuild(graph: Graph, change: Callable[[Node], Node | tuple[Node, ...]]) -> 
         else:
             order[result] = None
             new[node] = result
-    made = make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
-    return graph if (made.nodes, made.outputs) == (graph.nodes, graph.outputs) else made
+    rebuilt = make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
+    return graph if (rebuilt.nodes, rebuilt.outputs) == (graph.nodes, graph.outputs) else rebuilt

@@ -67,11 +67,11 @@ def _with_ingredients(names: set[str]) -> set[str]:
 def _possible(names: set[str]) -> set[str]:
     """The fusions with at least one pattern whose ops are all plain or made by the others."""
     while True:
-        made = {op for f in fusions().values() for op in [f.replace] if _makers(op) & names}
+        made_ops = {op for f in fusions().values() for op in [f.replace] if _makers(op) & names}
         left = {
             name
             for name in names
-            if any(all(op.decompose is None or op in made for op in ops) for ops in fusions()[name].ops())
+            if any(all(op.decompose is None or op in made_ops for op in ops) for ops in fusions()[name].ops())
         }
         if left == names:
             return names

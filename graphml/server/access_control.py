@@ -79,11 +79,11 @@ class AccessControl:
         if not self._keys or path in PUBLIC or path in PAGE or path.startswith("/page/"):
             return None
         kind, _, token = headers.get("authorization", "").partition(" ")
-        given = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
-        found = self._keys.owner_of(given)
-        if found is None:
+        key = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
+        owner = self._keys.owner_of(key)
+        if owner is None:
             raise ApiError(401, "Invalid API Key")
-        return found
+        return owner
 
     def _cors(self, headers: Headers) -> list[tuple[bytes, bytes]]:
         """Headers for pages of other origins. Without keys there are none, as any page could then ask."""

@@ -40,9 +40,9 @@ class PlainReader:
 
     def push(self, token: Token) -> list[Event]:
         """The token's piece of text."""
-        found: list[Event] = [ContentDelta(token.piece)] if token.piece else []
-        self.answer.add(found)
-        return found
+        events: list[Event] = [ContentDelta(token.piece)] if token.piece else []
+        self.answer.add(events)
+        return events
 
     def finish(self) -> list[Event]:
         """Nothing is held back."""
@@ -54,12 +54,12 @@ class Answering:
     """A conversation that is answered: the engine's part, and a reader of each sequence."""
 
     prompt: ChatPrompt
-    one: Generation
+    generation: Generation
     readers: list[Reader] = field(default_factory=list)
 
     async def events(self) -> AsyncIterator[tuple[int, Token | None, list[Event]]]:
         """Number of the sequence, its token and what that means; without a token at the end."""
-        async for index, token in merged([self.one]):
+        async for index, token in merged([self.generation]):
             yield index, token, self.readers[index].push(token)
         for index, reader in enumerate(self.readers):
             yield index, None, reader.finish()
@@ -72,7 +72,7 @@ class Answering:
     @property
     def results(self) -> list[Result]:
         """What the sequences became; they have ended."""
-        return self.one.results()
+        return self.generation.results()
 
     def reason(self, index: int) -> str:
         """Why a sequence ended, as OpenAI says it."""
@@ -82,20 +82,22 @@ class Answering:
 
     def cancel(self) -> None:
         """Nobody wants it any more."""
-        self.one.cancel()
+        self.generation.cancel()
 
 
-async def answering(service: Service, request: object, given: ChatCompletion) -> Answering:
+async def answering(service: Service, request: object, chat: ChatCompletion) -> Answering:
     """Have the engine answer a conversation."""
-    found: list[ChatPrompt] = []
+    chat_prompts: list[ChatPrompt] = []
 
     def prompts() -> tuple[list[list[int]], Settings]:
-        settings = service.settings(given)
-        found.append(conversation_of(service, given, settings.params))
-        return [found[0].ids], replace(settings, params=found[0].params)
+        settings = service.settings(chat)
+        chat_prompts.append(conversation_of(service, chat, settings.params))
+        return [chat_prompts[0].ids], replace(settings, params=chat_prompts[0].params)
 
-    (one,) = await service.begin(request, given, prompts)  # type: ignore[arg-type]
-    return Answering(found[0], one, [_reader(found[0]) for _ in range(one.settings.n)])
+    (generation,) = await service.begin(request, chat, prompts)  # type: ignore[arg-type]
+    return Answering(
+        chat_prompts[0], generation, [_reader(chat_prompts[0]) for _ in range(generation.settings.n)]
+    )
 
 
 def _reader(prompt: ChatPrompt) -> Reader:

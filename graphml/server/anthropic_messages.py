@@ -56,61 +56,61 @@ class Messages(Struct, kw_only=True):
 
 async def messages(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/messages`."""
-    given = await body_of(service, request, Messages)
-    made = await answering(service, request, as_chat(given))
+    body = await body_of(service, request, Messages)
+    reply = await answering(service, request, as_chat(body))
     shown = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": service.name}
-    if given.stream:
-        events = _events(service, made, shown)
-        return service.stream(request, events, made.cancel, anthropic=True)
-    if not await ended(request, made.finished(), made.cancel):
+    if body.stream:
+        events = _events(service, reply, shown)
+        return service.stream(request, events, reply.cancel, anthropic=True)
+    if not await ended(request, reply.finished(), reply.cancel):
         return gone()
-    found, result = made.readers[0].answer, made.results[0]
+    answer, result = reply.readers[0].answer, reply.results[0]
     content: list[dict[str, Any]] = []
-    if found.reasoning:
-        content.append({"type": "thinking", "thinking": found.reasoning, "signature": ""})
-    if found.content or not (found.reasoning or found.tool_calls):
-        content.append({"type": "text", "text": found.content})
-    for one in found.tool_calls:
-        content.append({"type": "tool_use", "id": one.id, "name": one.name, "input": one.values()})
-    counts = {**_read(made), "output_tokens": result.n_gen}
-    return json_response({**shown, "content": content, **_end(service, made), "usage": counts})
+    if answer.reasoning:
+        content.append({"type": "thinking", "thinking": answer.reasoning, "signature": ""})
+    if answer.content or not (answer.reasoning or answer.tool_calls):
+        content.append({"type": "text", "text": answer.content})
+    for call in answer.tool_calls:
+        content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": call.values()})
+    counts = {**_read(reply), "output_tokens": result.n_gen}
+    return json_response({**shown, "content": content, **_end(service, reply), "usage": counts})
 
 
 async def count_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/messages/count_tokens`."""
-    given = as_chat(await body_of(service, request, Messages))
-    found = await service.access.in_thread(conversation_of, service, given)
-    return json_response({"input_tokens": len(found.ids)})
+    chat = as_chat(await body_of(service, request, Messages))
+    prompt = await service.access.in_thread(conversation_of, service, chat)
+    return json_response({"input_tokens": len(prompt.ids)})
 
 
-def _read(made: Answering) -> dict[str, int]:
-    cached = max(0, made.one.sequences[0].n_cached)
-    return {"input_tokens": len(made.one.ids) - cached, "cache_read_input_tokens": cached}
+def _read(reply: Answering) -> dict[str, int]:
+    cached = max(0, reply.generation.sequences[0].n_cached)
+    return {"input_tokens": len(reply.generation.ids) - cached, "cache_read_input_tokens": cached}
 
 
-def _end(service: Service, made: Answering) -> dict[str, Any]:
-    word = stopping_word(service, made.results[0], made.one.settings)
+def _end(service: Service, reply: Answering) -> dict[str, Any]:
+    word = stopping_word(service, reply.results[0], reply.generation.settings)
     reasons = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
-    reason = "stop_sequence" if word else reasons[made.reason(0)]
+    reason = "stop_sequence" if word else reasons[reply.reason(0)]
     return {"stop_reason": reason, "stop_sequence": word or None}
 
 
-async def _events(service: Service, made: Answering, shown: dict[str, Any]) -> AsyncGenerator[bytes, None]:
+async def _events(service: Service, reply: Answering, shown: dict[str, Any]) -> AsyncGenerator[bytes, None]:
     def send(kind: str, **data: Any) -> bytes:
         return event({"type": kind, **data}, kind)
 
     blocks, kind, begun = -1, "", False
-    async for _, _, found in made.events():
+    async for _, _, events in reply.events():
         if not begun:
             begun = True
             first: dict[str, Any] = {**shown, "content": [], "stop_reason": None, "stop_sequence": None}
-            yield send("message_start", message={**first, "usage": {**_read(made), "output_tokens": 0}})
-        for one in found:
-            started, delta = _block(one)
+            yield send("message_start", message={**first, "usage": {**_read(reply), "output_tokens": 0}})
+        for part in events:
+            started, delta = _block(part)
             if delta is None and started is None:
                 continue
             wanted = started["type"] if started else kind
-            if wanted != kind or isinstance(one, ToolCallBegin):
+            if wanted != kind or isinstance(part, ToolCallBegin):
                 if kind:
                     yield send("content_block_stop", index=blocks)
                 blocks, kind = blocks + 1, wanted
@@ -123,49 +123,49 @@ async def _events(service: Service, made: Answering, shown: dict[str, Any]) -> A
     if kind == "thinking":
         yield send("content_block_delta", index=blocks, delta={"type": "signature_delta", "signature": ""})
     yield send("content_block_stop", index=blocks)
-    counts = {**_read(made), "output_tokens": made.results[0].n_gen}
-    yield send("message_delta", delta=_end(service, made), usage=counts)
+    counts = {**_read(reply), "output_tokens": reply.results[0].n_gen}
+    yield send("message_delta", delta=_end(service, reply), usage=counts)
     yield send("message_stop")
 
 
-def _block(one: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+def _block(part: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """The block that an event belongs to, and what it adds to it."""
-    if isinstance(one, ContentDelta):
-        return {"type": "text", "text": ""}, {"type": "text_delta", "text": one.text}
-    if isinstance(one, ReasoningDelta):
+    if isinstance(part, ContentDelta):
+        return {"type": "text", "text": ""}, {"type": "text_delta", "text": part.text}
+    if isinstance(part, ReasoningDelta):
         begin = {"type": "thinking", "thinking": "", "signature": ""}
-        return begin, {"type": "thinking_delta", "thinking": one.text}
-    if isinstance(one, ToolCallBegin):
-        return {"type": "tool_use", "id": one.id, "name": one.name, "input": {}}, None
-    if isinstance(one, ToolCallDelta):
-        return None, {"type": "input_json_delta", "partial_json": one.text}
+        return begin, {"type": "thinking_delta", "thinking": part.text}
+    if isinstance(part, ToolCallBegin):
+        return {"type": "tool_use", "id": part.id, "name": part.name, "input": {}}, None
+    if isinstance(part, ToolCallDelta):
+        return None, {"type": "input_json_delta", "partial_json": part.text}
     return None, None
 
 
-def as_chat(given: Messages) -> ChatCompletion:
+def as_chat(body: Messages) -> ChatCompletion:
     """The request as one of OpenAI's protocol."""
-    found: list[dict[str, Any]] = []
-    system = _system(given.system)
+    messages: list[dict[str, Any]] = []
+    system = _system(body.system)
     if system:
-        found.append({"role": "system", "content": system})
-    for index, one in enumerate(given.messages):
-        found += _turned(index, one)
-    tools = given.tools and [_tool(one) for one in given.tools]
+        messages.append({"role": "system", "content": system})
+    for index, message in enumerate(body.messages):
+        messages += _turned(index, message)
+    tools = body.tools and [_tool(tool) for tool in body.tools]
     return ChatCompletion(
-        messages=found, max_tokens=given.max_tokens, stream=given.stream, stop=given.stop_sequences,
-        temperature=given.temperature, top_p=given.top_p, top_k=given.top_k, tools=tools,
-        tool_choice=_tool_choice(given.tool_choice), chat_template_kwargs=_thinking(given.thinking),
-        parallel_tool_calls=not (given.tool_choice or {}).get("disable_parallel_tool_use", False),
-        **_output(given.output_config or {}),
+        messages=messages, max_tokens=body.max_tokens, stream=body.stream, stop=body.stop_sequences,
+        temperature=body.temperature, top_p=body.top_p, top_k=body.top_k, tools=tools,
+        tool_choice=_tool_choice(body.tool_choice), chat_template_kwargs=_thinking(body.thinking),
+        parallel_tool_calls=not (body.tool_choice or {}).get("disable_parallel_tool_use", False),
+        **_output(body.output_config or {}),
     )  # fmt: skip
 
 
-def _system(given: str | list[Any] | None) -> str:
-    parts = [{"type": "text", "text": given}] if isinstance(given, str) else given or []
-    texts = [one.get("text", "") for one in parts if isinstance(one, dict)]
-    if not all(isinstance(one, str) for one in texts):
+def _system(system: str | list[Any] | None) -> str:
+    parts = [{"type": "text", "text": system}] if isinstance(system, str) else system or []
+    texts = [part.get("text", "") for part in parts if isinstance(part, dict)]
+    if not all(isinstance(text, str) for text in texts):
         raise wrong_field("system", "wanted a text, or parts with texts")
-    return "\n".join(one for one in texts if one and not one.lstrip().lower().startswith(BILLING))
+    return "\n".join(text for text in texts if text and not text.lstrip().lower().startswith(BILLING))
 
 
 def _turned(index: int, message: Any) -> list[dict[str, Any]]:
@@ -203,18 +203,18 @@ def _turned(index: int, message: Any) -> list[dict[str, Any]]:
     return [*results, turned] if texts or calls or not results else results
 
 
-def _tool(given: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(given.get("name"), str):
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(tool.get("name"), str):
         raise ApiError(400, "Field 'tools': wanted a name in each", param="tools")
-    function = {"name": given["name"], "description": given.get("description", ""),
-                "parameters": given.get("input_schema", {"type": "object"})}  # fmt: skip
+    function = {"name": tool["name"], "description": tool.get("description", ""),
+                "parameters": tool.get("input_schema", {"type": "object"})}  # fmt: skip
     return {"type": "function", "function": function}
 
 
-def _tool_choice(given: dict[str, Any] | None) -> str | dict[str, Any] | None:
-    kind = (given or {}).get("type")
+def _tool_choice(choice: dict[str, Any] | None) -> str | dict[str, Any] | None:
+    kind = (choice or {}).get("type")
     if kind == "tool":
-        return {"type": "function", "function": {"name": (given or {}).get("name")}}
+        return {"type": "function", "function": {"name": (choice or {}).get("name")}}
     if kind is None:
         return None
     choices = {"any": "required", "none": "none", "auto": "auto"}
@@ -223,21 +223,21 @@ def _tool_choice(given: dict[str, Any] | None) -> str | dict[str, Any] | None:
     return choices[kind]
 
 
-def _output(given: dict[str, Any]) -> dict[str, Any]:
+def _output(config: dict[str, Any]) -> dict[str, Any]:
     """What `output_config` says of the answer's form, and of how long the model thinks."""
-    found: dict[str, Any] = {}
-    form, effort = given.get("format"), given.get("effort")
+    fields: dict[str, Any] = {}
+    form, effort = config.get("format"), config.get("effort")
     if form is not None:
         if not isinstance(form, dict) or form.get("type") != "json_schema":
             raise wrong_field("output_config", "wanted a format of the type json_schema")
-        found["response_format"] = {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
+        fields["response_format"] = {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
     if effort is not None:
         if not isinstance(effort, str):
             raise wrong_field("output_config", "wanted a text as effort")
-        found["reasoning_effort"] = effort
-    return found
+        fields["reasoning_effort"] = effort
+    return fields
 
 
-def _thinking(given: dict[str, Any] | None) -> dict[str, Any] | None:
-    kind = (given or {}).get("type")
+def _thinking(thinking: dict[str, Any] | None) -> dict[str, Any] | None:
+    kind = (thinking or {}).get("type")
     return {"enable_thinking": kind != "disabled"} if kind else None

@@ -18,7 +18,7 @@ from graphml.errors import UsageError
 from graphml.server.key_limits import KeyLimits, KeyUse
 
 LOG = logging.getLogger(__name__)
-SETTINGS = tuple(one.name for one in fields(KeyLimits))
+SETTINGS = tuple(field.name for field in fields(KeyLimits))
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,21 @@ def keys_in(path: Path) -> tuple[FileKey, ...]:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
-    found: dict[str, FileKey] = {}
+    keys: dict[str, FileKey] = {}
     for number, line in enumerate(lines, 1):
         if line and not line.startswith("#"):
             key, *settings = line.split()
-            found.setdefault(key, FileKey(key, number, _limits(settings, f"{path}, line {number}")))
-    if not found:
+            keys.setdefault(key, FileKey(key, number, _limits(settings, f"{path}, line {number}")))
+    if not keys:
         raise UsageError("--api-key-file: the file has no keys")
-    return tuple(found.values())
+    return tuple(keys.values())
 
 
 def _limits(settings: list[str], where: str) -> KeyLimits:
-    given: dict[str, float] = {}
-    for one in settings:
-        name, _, text = one.partition("=")
-        if name not in SETTINGS or name in given:
+    limits: dict[str, float] = {}
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        if name not in SETTINGS or name in limits:
             raise UsageError(f"{where}: wanted {', '.join(SETTINGS)} once, each as NAME=NUMBER; got {name!r}")
         try:
             value = float(text) if name == "weight" else int(text)
@@ -62,17 +62,17 @@ def _limits(settings: list[str], where: str) -> KeyLimits:
         least = 0 if name in ("priority", "admin") else 1e-3 if name == "weight" else 1
         if not least <= value <= 1e9:
             raise UsageError(f"{where}: {name}: wanted a number from {least} to 1e9, got {text!r}")
-        given[name] = value
-    return KeyLimits(**given)  # type: ignore[arg-type]
+        limits[name] = value
+    return KeyLimits(**limits)  # type: ignore[arg-type]
 
 
 class ApiKeys:
     """The keys of a server. given: those that stay; path: a file of more, whose keys are `of_file` now."""
 
     def __init__(
-        self, given: Iterable[str], path: Path | None = None, of_file: Iterable[FileKey] | None = None
+        self, keys: Iterable[str], path: Path | None = None, of_file: Iterable[FileKey] | None = None
     ) -> None:
-        self._given, self._path = tuple(dict.fromkeys(given)), path
+        self._given, self._path = tuple(dict.fromkeys(keys)), path
         self._secret = secrets.token_bytes(32)
         self._places: dict[bytes, str] = {}
         self._uses: dict[str, KeyUse] = {}
@@ -85,10 +85,10 @@ class ApiKeys:
 
     def owner_of(self, key: str) -> str | None:
         """Whose key it is: a name that does not reveal the key; None for nobody's."""
-        digest, found = self._digest(key), False
+        digest, matches = self._digest(key), False
         for known in self._places:  # all of them, whatever is found
-            found |= hmac.compare_digest(known, digest)
-        return _name(digest) if found else None
+            matches |= hmac.compare_digest(known, digest)
+        return _name(digest) if matches else None
 
     def use_of(self, owner: str | None) -> KeyUse | None:
         """What an owner has used and may use; None for requests without a key, and for one that is gone."""
@@ -111,16 +111,16 @@ class ApiKeys:
         if self._path is None:
             return
         try:
-            found = keys_in(self._path)
+            keys = keys_in(self._path)
         except UsageError as error:
             LOG.warning("the keys stay as they were: %s", error)
             return
-        self._read(found)
+        self._read(keys)
 
     def _read(self, of_file: Iterable[FileKey]) -> None:
         """Other keys from now on; those that stay keep what they have used."""
         every = [(f"given {number}", key, KeyLimits(admin=1)) for number, key in enumerate(self._given, 1)]
-        every += [(str(one.line), one.key, one.limits) for one in of_file]
+        every += [(str(entry.line), entry.key, entry.limits) for entry in of_file]
         places: dict[bytes, str] = {}
         uses: dict[str, KeyUse] = {}
         folders: dict[str, str] = {}

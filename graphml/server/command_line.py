@@ -205,13 +205,13 @@ class Parsed:
 
 def parsed(arguments: Sequence[str]) -> Parsed:
     """Read a command line; UsageError for an unknown flag, or a value that is missing or wrong."""
-    found, left = Parsed(), list(arguments)
+    command, left = Parsed(), list(arguments)
     while left:
         name = left.pop(0)
         if not name.startswith("-") or name == "-":
-            if found.model is not None:
-                raise UsageError(f"serve: wanted one MODEL, got {found.model!r} and {name!r}")
-            found.model = name
+            if command.model is not None:
+                raise UsageError(f"serve: wanted one MODEL, got {command.model!r} and {name!r}")
+            command.model = name
             continue
         inline: str | None = None
         if name.startswith("--") and "=" in name:
@@ -223,7 +223,7 @@ def parsed(arguments: Sequence[str]) -> Parsed:
         if inline is not None and (name in ALONE or (name in BY_NAME and BY_NAME[name].read is None)):
             raise UsageError(f"{name}: wanted no value, got {inline!r:.40}")
         if name in WITH_VALUE or name in ALONE:
-            found.ignored.append(name)
+            command.ignored.append(name)
             if name in WITH_VALUE and inline is None:
                 _value(name, left)
             continue
@@ -231,17 +231,17 @@ def parsed(arguments: Sequence[str]) -> Parsed:
         if flag is None:
             raise UsageError(f"{name}: serve has no such option.{did_you_mean(name, BY_NAME)}")
         if flag.read is None:
-            found.values[flag.into] = flag.value
+            command.values[flag.into] = flag.value
             continue
         texts = [_value(name, left) if inline is None else inline]
         texts += [_value(name, left) for _ in range(flag.n_values - 1)]
         values = tuple(_read(name, flag.read, text) for text in texts)
         value = values[0] if flag.n_values == 1 else values
         if flag.repeated:
-            found.values.setdefault(flag.into, []).append(value)
+            command.values.setdefault(flag.into, []).append(value)
         else:
-            found.values[flag.into] = value
-    return found
+            command.values[flag.into] = value
+    return command
 
 
 def _value(name: str, left: list[str]) -> str:
@@ -346,19 +346,19 @@ SAME_MATTER: Final = (
 """Values of which a flag says one, so that no variable says another."""
 
 
-def with_variables(given: Parsed, variables: Mapping[str, str]) -> Parsed:
+def with_variables(command: Parsed, variables: Mapping[str, str]) -> Parsed:
     """A command line with what variables say besides. UsageError for a value that the flag would refuse."""
-    found = Parsed(dict(given.values), given.model, list(given.ignored))
-    said = {*given.values, *(() if given.model is None else ("model",))}
+    merged = Parsed(dict(command.values), command.model, list(command.ignored))
+    said = {*command.values, *(() if command.model is None else ("model",))}
     said |= {name for group in SAME_MATTER if said.intersection(group) for name in group}
     for variable, text in sorted(variables.items()):
         name = NAMED_OTHERWISE.get(variable, "--" + variable.removeprefix(PREFIX).lower().replace("_", "-"))
         flag = BY_NAME.get(name)
         if flag is None:
-            found.ignored.append(variable)
+            merged.ignored.append(variable)
         elif flag.into not in said:
-            found.values[flag.into] = _value_of(variable, name, text)
-    return found
+            merged.values[flag.into] = _value_of(variable, name, text)
+    return merged
 
 
 def _value_of(variable: str, name: str, text: str) -> object:

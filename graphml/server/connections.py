@@ -27,8 +27,8 @@ REFUSED = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length:
 class TimedProtocol(H11Protocol):
     """uvicorn's protocol, with limits on the time from a request's first byte to its last."""
 
-    def __init__(self, *given: Any, limits: Limits, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *arguments: Any, limits: Limits, **named: Any) -> None:
+        super().__init__(*arguments, **named)
         self._limits = limits
         self._part: str | None = None
         self._watch: asyncio.TimerHandle | None = None

@@ -27,25 +27,25 @@ RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
 
 
 def conversation_of(
-    service: Service, given: ChatCompletion, params: SamplingParams | None = None
+    service: Service, chat: ChatCompletion, params: SamplingParams | None = None
 ) -> ChatPrompt:
     """The prompt that messages become; ApiError 400 naming what is wrong.
 
     params: how the answer is sampled; the prompt's own may follow a grammar besides.
     """
-    messages = checked(given.messages, service.options.limits.messages)
-    check_fits([one["content"] for one in messages], service.tokenizer, service.access.n_ctx)
-    _check_begun(given, messages)
-    variables = _variables(service, given)
-    form = given.reasoning_format or service.options.reasoning_format
+    messages = checked(chat.messages, service.options.limits.messages)
+    check_fits([message["content"] for message in messages], service.tokenizer, service.access.n_ctx)
+    _check_begun(chat, messages)
+    variables = _variables(service, chat)
+    form = chat.reasoning_format or service.options.reasoning_format
     form = "deepseek" if form == LEGACY else form
     if form not in REASONING_FORMATS:
         raise wrong_field("reasoning_format", f"wanted one of {', '.join(REASONING_FORMATS)}")
-    tools, choice = _offered(given)
+    tools, choice = _offered(chat)
     try:
         return chat_prompt(
             service.tokenizer, service.templates, messages, params, tools=tools, tool_choice=choice,
-            parallel_tool_calls=given.parallel_tool_calls is not False, variables=variables,
+            parallel_tool_calls=chat.parallel_tool_calls is not False, variables=variables,
             reasoning_format=form,
         )  # fmt: skip
     except UsageError as error:
@@ -55,9 +55,9 @@ def conversation_of(
         ) from None
 
 
-def _offered(given: ChatCompletion) -> tuple[list[dict[str, Any]] | None, Any]:
+def _offered(chat: ChatCompletion) -> tuple[list[dict[str, Any]] | None, Any]:
     """The tools, and what is said of their use; of `allowed_tools` those that may be called."""
-    tools, choice = given.tools or None, given.tool_choice
+    tools, choice = chat.tools or None, chat.tool_choice
     if tools is None or choice is None:
         return tools, "auto"
     if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
@@ -66,13 +66,13 @@ def _offered(given: ChatCompletion) -> tuple[list[dict[str, Any]] | None, Any]:
     mode, listed = (allowed.get("mode"), allowed.get("tools")) if isinstance(allowed, dict) else (None, None)
     if mode not in ("auto", "required") or not isinstance(listed, list):
         raise wrong_field("tool_choice", "wanted allowed_tools with the mode auto or required, and tools")
-    known = {_tool_name(one): one for one in tools}
-    names = [_tool_name(one) for one in listed]
-    if wrong := [one for one in names if one is None or one not in known]:
+    known = {_tool_name(tool): tool for tool in tools}
+    names = [_tool_name(tool) for tool in listed]
+    if wrong := [name for name in names if name is None or name not in known]:
         raise wrong_field(
             "tool_choice", f"wanted tools of the request in allowed_tools; got {wrong[0]!r:.40}"
         )
-    return [known[one] for one in dict.fromkeys(names)] or None, mode
+    return [known[name] for name in dict.fromkeys(names)] or None, mode
 
 
 def _tool_name(tool: Any) -> str | None:
@@ -81,38 +81,38 @@ def _tool_name(tool: Any) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def prompt_text(service: Service, given: ChatCompletion) -> str:
+def prompt_text(service: Service, chat: ChatCompletion) -> str:
     """The text that messages become, without the begin of an answer where that is not wanted."""
-    if given.add_generation_prompt is not False or given.continue_final_message:
-        return conversation_of(service, given).text
-    messages = checked(given.messages, service.options.limits.messages)
+    if chat.add_generation_prompt is not False or chat.continue_final_message:
+        return conversation_of(service, chat).text
+    messages = checked(chat.messages, service.options.limits.messages)
     template = service.templates["default"]
-    offered = tool_variables(template.variables, tools_of(given.tools), template.now())
-    variables = {**offered, **_variables(service, given)}
-    return template.render(messages, tools=given.tools or None, add_generation_prompt=False, **variables)
+    offered = tool_variables(template.variables, tools_of(chat.tools), template.now())
+    variables = {**offered, **_variables(service, chat)}
+    return template.render(messages, tools=chat.tools or None, add_generation_prompt=False, **variables)
 
 
-def _variables(service: Service, given: ChatCompletion) -> dict[str, Any]:
+def _variables(service: Service, chat: ChatCompletion) -> dict[str, Any]:
     """What the template is given besides messages: dates by llama.cpp's names among it."""
     now = datetime.now()
     dates = {"date_string": now.strftime("%d %b %Y"), "datetime": now.strftime("%b %d %Y")}
-    asked = given.chat_template_kwargs or {}
+    asked = chat.chat_template_kwargs or {}
     if wrong := sorted(RESERVED.intersection(asked)):
         raise wrong_field("chat_template_kwargs", f"{wrong[0]} is a field of the request")
-    found = {**dates, **service.options.template_variables, **asked}
+    variables = {**dates, **service.options.template_variables, **asked}
     # "auto" is on, as in llama-server.
-    found.setdefault("enable_thinking", service.options.reasoning != "off")
-    if given.reasoning_effort == "none":
-        found["enable_thinking"] = False
-    elif given.reasoning_effort is not None:
-        found["reasoning_effort"] = given.reasoning_effort
-    return found
+    variables.setdefault("enable_thinking", service.options.reasoning != "off")
+    if chat.reasoning_effort == "none":
+        variables["enable_thinking"] = False
+    elif chat.reasoning_effort is not None:
+        variables["reasoning_effort"] = chat.reasoning_effort
+    return variables
 
 
-def _check_begun(given: ChatCompletion, messages: list[dict[str, Any]]) -> None:
-    if given.continue_final_message and given.add_generation_prompt:
+def _check_begun(chat: ChatCompletion, messages: list[dict[str, Any]]) -> None:
+    if chat.continue_final_message and chat.add_generation_prompt:
         raise wrong_field("continue_final_message", "it excludes add_generation_prompt")
-    if [one["role"] for one in messages[-2:]] == ["assistant", "assistant"]:
+    if [message["role"] for message in messages[-2:]] == ["assistant", "assistant"]:
         raise wrong_field("messages", "wanted one message of the assistant at the end, got several")
 
 
@@ -121,7 +121,7 @@ def checked(messages: list[Any], most: int) -> list[dict[str, Any]]:
     if len(messages) > most:
         raise wrong_field("messages", f"at most {most} are wanted, got {len(messages)}")
     last = len(messages) - 1
-    return [_checked(index, one, index == last) for index, one in enumerate(messages)]
+    return [_checked(index, message, index == last) for index, message in enumerate(messages)]
 
 
 def _checked(index: int, message: Any, last: bool) -> dict[str, Any]:

@@ -33,13 +33,13 @@ def spec_type_of(names: str) -> tuple[str, list[str]]:
     Of several, with commas between, a draft model counts before multi-token prediction, that before n-grams.
     UsageError for an unknown name.
     """
-    given = [one.strip() for one in names.split(",")]
-    for one in given:
-        if one not in KINDS and one not in OTHER_HEADS:
-            raise UsageError(f"--spec-type: wanted {', '.join(KINDS)}; got {one!r:.40}")
-    kinds = {KINDS[one] for one in given if one in KINDS}
-    found = next((one for one in ("draft", "mtp", "ngram", "none") if one in kinds), "auto")
-    return found, [one for one in given if one in OTHER_HEADS]
+    listed = [name.strip() for name in names.split(",")]
+    for name in listed:
+        if name not in KINDS and name not in OTHER_HEADS:
+            raise UsageError(f"--spec-type: wanted {', '.join(KINDS)}; got {name!r:.40}")
+    kinds = {KINDS[name] for name in listed if name in KINDS}
+    spec_type = next((kind for kind in ("draft", "mtp", "ngram", "none") if kind in kinds), "auto")
+    return spec_type, [name for name in listed if name in OTHER_HEADS]
 
 
 def draft_flags(values: dict[str, Any], ignored: list[str]) -> dict[str, Any]:
@@ -47,31 +47,33 @@ def draft_flags(values: dict[str, Any], ignored: list[str]) -> dict[str, Any]:
 
     At most 0 tokens: no drafts.
     """
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: values[name] for name in ("spec_draft_n_max", "spec_draft_n_min") if name in values
     }
-    if found.get("spec_draft_n_max", 0) > MOST:
-        found["spec_draft_n_max"] = MOST
+    if fields.get("spec_draft_n_max", 0) > MOST:
+        fields["spec_draft_n_max"] = MOST
     if "spec_type" in values:
-        found["spec_type"], others = spec_type_of(values["spec_type"])
-        ignored += [f"--spec-type {one}" for one in others]
-    if found.get("spec_draft_n_max") == 0:
-        found |= {"spec_type": "none", "spec_draft_n_max": SamplingParams().spec_draft_n_max}
-    return found
+        fields["spec_type"], others = spec_type_of(values["spec_type"])
+        ignored += [f"--spec-type {other}" for other in others]
+    if fields.get("spec_draft_n_max") == 0:
+        fields |= {"spec_type": "none", "spec_draft_n_max": SamplingParams().spec_draft_n_max}
+    return fields
 
 
-def draft_fields(given: Sampling, base: SamplingParams) -> dict[str, Any]:
+def draft_fields(sampling: Sampling, base: SamplingParams) -> dict[str, Any]:
     """What a request says of drafts, as changes of `SamplingParams`. At most 0 tokens: no drafts."""
-    found: dict[str, Any] = {}
-    if given.spec_type is not None:
-        kind = KINDS.get(given.spec_type)
+    changes: dict[str, Any] = {}
+    if sampling.spec_type is not None:
+        kind = KINDS.get(sampling.spec_type)
         if kind is None:
-            raise wrong_field("speculative.type", f"wanted {', '.join(KINDS)}; got {given.spec_type!r:.40}")
-        found["spec_type"] = base.spec_type if kind == "auto" else kind
-    most = base.spec_draft_n_max if given.spec_n_max is None else min(given.spec_n_max, MOST)
+            raise wrong_field(
+                "speculative.type", f"wanted {', '.join(KINDS)}; got {sampling.spec_type!r:.40}"
+            )
+        changes["spec_type"] = base.spec_type if kind == "auto" else kind
+    most = base.spec_draft_n_max if sampling.spec_n_max is None else min(sampling.spec_n_max, MOST)
     if most == 0:
         return {"spec_type": "none"}
-    least = base.spec_draft_n_min if given.spec_n_min is None else given.spec_n_min
-    if given.spec_n_max is not None or given.spec_n_min is not None:
-        found |= {"spec_draft_n_max": most, "spec_draft_n_min": min(least, most)}
-    return found
+    least = base.spec_draft_n_min if sampling.spec_n_min is None else sampling.spec_n_min
+    if sampling.spec_n_max is not None or sampling.spec_n_min is not None:
+        changes |= {"spec_draft_n_max": most, "spec_draft_n_min": min(least, most)}
+    return changes

@@ -29,20 +29,20 @@ Floats = NDArray[np.float32]
 
 async def embeddings(service: Service, request: Request) -> Response:
     """`POST /v1/embeddings`."""
-    given = await body_of(service, request, Embeddings)
-    if given.encoding_format not in (None, "float", "base64"):
+    body = await body_of(service, request, Embeddings)
+    if body.encoding_format not in (None, "float", "base64"):
         raise wrong_field("encoding_format", "wanted float or base64")
     if _pooling(service) == "none":
         raise ApiError(400, "Pooling type 'none' is not OAI compatible. Please use a different pooling type")
-    every, rows = await _embedded(service, given, request.scope.get("graphml.key"))
-    if given.dimensions is not None:
-        if rows and given.dimensions > rows[0].shape[1]:
-            raise wrong_field("dimensions", f"at most {rows[0].shape[1]} are wanted, got {given.dimensions}")
-        rows = [one[:, : given.dimensions] for one in rows]
-    rows = [_normalized(one, _norm(service, given)) for one in rows]
+    every, rows = await _embedded(service, body, request.scope.get("graphml.key"))
+    if body.dimensions is not None:
+        if rows and body.dimensions > rows[0].shape[1]:
+            raise wrong_field("dimensions", f"at most {rows[0].shape[1]} are wanted, got {body.dimensions}")
+        rows = [row[:, : body.dimensions] for row in rows]
+    rows = [_normalized(row, _norm(service, body)) for row in rows]
     count = sum(map(len, every))
     data = [
-        {"object": "embedding", "index": i, "embedding": _written(row[0], given.encoding_format)}
+        {"object": "embedding", "index": i, "embedding": _written(row[0], body.encoding_format)}
         for i, row in enumerate(rows)
     ]
     counts = {"prompt_tokens": count, "total_tokens": count}
@@ -51,26 +51,26 @@ async def embeddings(service: Service, request: Request) -> Response:
 
 async def llama_embeddings(service: Service, request: Request) -> Response:
     """`POST /embedding` and `/embeddings`: a list of rows for each text."""
-    given = await body_of(service, request, Embeddings)
-    _, rows = await _embedded(service, given, request.scope.get("graphml.key"))
+    body = await body_of(service, request, Embeddings)
+    _, rows = await _embedded(service, body, request.scope.get("graphml.key"))
     if _pooling(service) != "none":
-        rows = [_normalized(one, _norm(service, given)) for one in rows]
-    return json_response([{"index": i, "embedding": one.tolist()} for i, one in enumerate(rows)])
+        rows = [_normalized(row, _norm(service, body)) for row in rows]
+    return json_response([{"index": i, "embedding": row.tolist()} for i, row in enumerate(rows)])
 
 
 def _pooling(service: Service) -> str:
     if service.options.pooling is not None:
         return service.options.pooling
-    found = service.model.executor.pooling
-    if found == "none" and service.model.executor.architecture.output == "logits":
+    pooling = service.model.executor.pooling
+    if pooling == "none" and service.model.executor.architecture.output == "logits":
         return "last"  # as a decoder's text ends
-    return found
+    return pooling
 
 
 async def _embedded(
-    service: Service, given: Embeddings, key: str | None
+    service: Service, body: Embeddings, key: str | None
 ) -> tuple[list[list[int]], list[Floats]]:
-    content = given.content if given.input is None else given.input
+    content = body.content if body.input is None else body.input
     if content is None:
         raise wrong_field("input", "it is missing")
 
@@ -105,8 +105,8 @@ def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats
     return rows
 
 
-def _norm(service: Service, given: Embeddings) -> int:
-    return service.options.embd_normalize if given.embd_normalize is None else given.embd_normalize
+def _norm(service: Service, body: Embeddings) -> int:
+    return service.options.embd_normalize if body.embd_normalize is None else body.embd_normalize
 
 
 def _normalized(rows: Floats, kind: int) -> Floats:
@@ -124,37 +124,37 @@ def _normalized(rows: Floats, kind: int) -> Floats:
 def _written(row: Floats, form: str | None) -> str | list[float]:
     if form == "base64":
         return base64.b64encode(row.astype("<f4").tobytes()).decode()
-    found: list[float] = row.tolist()
-    return found
+    numbers: list[float] = row.tolist()
+    return numbers
 
 
 async def rerank(service: Service, request: Request) -> Response:
     """`POST /v1/rerank`, `/rerank`, `/reranking`."""
     if not service.options.reranking or service.options.pooling not in (None, "rank"):
         raise ApiError(501, "This server does not support reranking. Start it with `--reranking`")
-    given = await body_of(service, request, Rerank)
-    plain = given.documents is None
-    documents = given.texts if plain else given.documents
+    body = await body_of(service, request, Rerank)
+    plain = body.documents is None
+    documents = body.texts if plain else body.documents
     if not documents:
         raise wrong_field("documents", "wanted a list of texts that is not empty")
     if len(documents) > service.options.limits.prompts:
         raise wrong_field("documents", f"at most {service.options.limits.prompts} are wanted")
 
     def work() -> tuple[int, list[float]]:
-        for one in documents:
-            check_fits([given.query, one], service.tokenizer, _most_tokens(service))
-        every = [service.tokenizer.pair(given.query, one) for one in documents]
+        for document in documents:
+            check_fits([body.query, document], service.tokenizer, _most_tokens(service))
+        every = [service.tokenizer.pair(body.query, document) for document in documents]
         service.access.begin_use(request.scope.get("graphml.key"), sum(map(len, every)))
-        return sum(map(len, every)), [float(one[0, 0]) for one in _rows(service, every, "rank")]
+        return sum(map(len, every)), [float(row[0, 0]) for row in _rows(service, every, "rank")]
 
     count, scores = await service.access.in_thread(work)
-    order = sorted(range(len(scores)), key=lambda one: -scores[one])
-    order = order[: len(order) if given.top_n is None else given.top_n]
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    order = order[: len(order) if body.top_n is None else body.top_n]
     if plain:
-        found: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
-        for one in found if given.return_text else ():
-            one["text"] = documents[one["index"]]
-        return json_response(found)
+        ranked: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
+        for entry in ranked if body.return_text else ():
+            entry["text"] = documents[entry["index"]]
+        return json_response(ranked)
     results = [{"index": i, "relevance_score": scores[i]} for i in order]
     counts = {"prompt_tokens": count, "total_tokens": count}
     return json_response({"model": service.name, "object": "list", "usage": counts, "results": results})

@@ -101,14 +101,14 @@ class EngineAccess:
             ids, settings.engine_params, settings.max_tokens, settings.seed, settings.n, key, priority,
             deadline, weight=self.limits_of(key).weight, keep=keep, lora=self.adapters(lora), salt=salt,
         )  # fmt: skip
-        made = Generation(self, handle, ids, settings, arrived, id_slot, key)
-        self.active[made.number] = made
-        return made
+        generation = Generation(self, handle, ids, settings, arrived, id_slot, key)
+        self.active[generation.number] = generation
+        return generation
 
-    def adapters(self, given: list[tuple[str, float]] | None = None) -> list[tuple[str, float]] | None:
+    def adapters(self, adapters: list[tuple[str, float]] | None = None) -> list[tuple[str, float]] | None:
         """The adapters of a request, by default those of the server; None where there are none."""
-        if given is not None:
-            return given
+        if adapters is not None:
+            return adapters
         if not self.options.loras:
             return None
         return [
@@ -132,12 +132,12 @@ class EngineAccess:
                 raise ApiError(429, "too many requests wait; try again later")
             self.begin_use(key, n_tokens, n_answers)
             self._claimed[key] += n_answers
-        made: list[Generation] = []
+        generations: list[Generation] = []
         try:
-            yield made
+            yield generations
         except BaseException:
-            for one in made:
-                one.cancel()
+            for generation in generations:
+                generation.cancel()
             raise
         finally:
             with self._lock:
@@ -145,12 +145,14 @@ class EngineAccess:
 
     def _answers(self) -> int:
         """Answers that are waited for, and those that may be."""
-        return sum(self._claimed.values()) + sum(one.settings.n for one in list(self.active.values()))
+        return sum(self._claimed.values()) + sum(
+            generation.settings.n for generation in list(self.active.values())
+        )
 
     def running_of(self, key: str) -> int:
         """The same of one key."""
         return self._claimed[key] + sum(
-            one.settings.n for one in list(self.active.values()) if one.key == key
+            generation.settings.n for generation in list(self.active.values()) if generation.key == key
         )
 
     def limits_of(self, key: str | None) -> KeyLimits:
@@ -200,8 +202,8 @@ class EngineAccess:
 
     def close(self) -> None:
         """End what runs, and the threads."""
-        for one in list(self.active.values()):
-            one.cancel()
+        for generation in list(self.active.values()):
+            generation.cancel()
         self.pool.shutdown(wait=False, cancel_futures=True)
         if self.engine is not None:
             self.engine.close()

@@ -62,7 +62,7 @@ class EngineView:
             {
                 "now_s": time.monotonic(),
                 "steps": [asdict(step) for step in steps[-MOST_STEPS:]],
-                "sequences": [asdict(one) for one in seen.sequences],
+                "sequences": [asdict(sequence) for sequence in seen.sequences],
                 "blocks": {"count": seen.n_blocks, "size": seen.block_size, "kept": seen.kept},
                 "stats": asdict(stats),
             }

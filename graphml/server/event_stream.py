@@ -60,14 +60,15 @@ class EventStream:
         """Send them all, or as many as the client wants."""
         self._since = time.monotonic()
         running = [
-            asyncio.ensure_future(one) for one in (self._send_all(send), _left(receive), self._watch(send))
+            asyncio.ensure_future(coroutine)
+            for coroutine in (self._send_all(send), _left(receive), self._watch(send))
         ]
         try:
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._cancel()
-            for one in running:
-                one.cancel()
+            for task in running:
+                task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             await self._events.aclose()
 
@@ -123,6 +124,6 @@ async def unless_left(receive: Receive, work: Awaitable[T], cancel: Callable[[],
         return None
     finally:
         cancel()
-        for one in (working, gone):
-            one.cancel()
+        for task in (working, gone):
+            task.cancel()
         await asyncio.gather(working, gone, return_exceptions=True)

@@ -25,7 +25,9 @@ def listening(hosts: Sequence[str], port: int) -> Iterator[list[socket.socket]]:
     UsageError where one cannot be listened at.
     """
     with contextlib.ExitStack() as ends:
-        yield [_unix_socket(Path(one), ends) if is_path(one) else _socket(one, port, ends) for one in hosts]
+        yield [
+            _unix_socket(Path(host), ends) if is_path(host) else _socket(host, port, ends) for host in hosts
+        ]
 
 
 def _socket(host: str, port: int, ends: contextlib.ExitStack) -> socket.socket:
@@ -33,27 +35,27 @@ def _socket(host: str, port: int, ends: contextlib.ExitStack) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        made = ends.enter_context(socket.socket(family, kind, protocol))
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener = ends.enter_context(socket.socket(family, kind, protocol))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(address)
-        made.listen(BACKLOG)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
     except OSError as error:
         raise UsageError(f"--host {host} --port {port}: cannot be listened at: {error.strerror}") from None
-    return made
+    return listener
 
 
 def _unix_socket(path: Path, ends: contextlib.ExitStack) -> socket.socket:
     try:
         _remove_abandoned(path)
-        made = ends.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        made.bind(str(path))
+        listener = ends.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        listener.bind(str(path))
         ends.callback(_remove, path, path.stat())
-        made.listen(BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as error:
         raise UsageError(f"--host {path}: cannot be listened at: {error.strerror or error}") from None
-    return made
+    return listener
 
 
 def _remove_abandoned(path: Path) -> None:
@@ -67,8 +69,8 @@ def _remove_abandoned(path: Path) -> None:
                 path.unlink()
 
 
-def _remove(path: Path, made: os.stat_result) -> None:
+def _remove(path: Path, status: os.stat_result) -> None:
     """Remove a path, unless it is another's by now."""
     with contextlib.suppress(OSError):
-        if os.path.samestat(path.stat(), made):
+        if os.path.samestat(path.stat(), status):
             path.unlink()

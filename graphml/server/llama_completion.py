@@ -27,55 +27,55 @@ from graphml.server.shown_logprobs import entries
 
 async def completion(service: Service, request: Request) -> Response | EventStream:
     """`POST /completion` and `/completions`."""
-    given = await body_of(service, request, Completion)
-    if not given.n_probs and not given.logprobs:
-        given.logprobs = None  # 0 is for none here
+    body = await body_of(service, request, Completion)
+    if not body.n_probs and not body.logprobs:
+        body.logprobs = None  # 0 is for none here
 
     def prompts() -> tuple[list[list[int]], Settings]:
-        found = service.prompts_of(given.prompt)
-        return found, service.settings(given)
+        ids = service.prompts_of(body.prompt)
+        return ids, service.settings(body)
 
-    generations = await service.begin(request, given, prompts)
-    return await answered(service, request, given, generations, given.response_fields)
+    generations = await service.begin(request, body, prompts)
+    return await answered(service, request, body, generations, body.response_fields)
 
 
 async def answered(
     service: Service,
     request: Request,
-    given: Sampling,
+    sampling: Sampling,
     generations: list[Generation],
     fields: list[str] | None = None,
 ) -> Response | EventStream:
     """The response of llama-server's shape, plain or streamed."""
     leave = partial(cancel_all, generations)
-    if given.stream:
-        events = _events(service, given, generations, fields)
-        return service.stream(request, events, leave, given.sse_ping_interval)
+    if sampling.stream:
+        events = _events(service, sampling, generations, fields)
+        return service.stream(request, events, leave, sampling.sse_ping_interval)
 
     await unless_left(request.receive, all_finished(generations), leave)
     if await request.is_disconnected():
         return gone()
     every = [
-        final(service, given, one, number, index)
-        for number, one in enumerate(generations)
-        for index in range(one.settings.n)
+        final(service, sampling, generation, number, index)
+        for number, generation in enumerate(generations)
+        for index in range(generation.settings.n)
     ]
-    every = [_chosen(one, fields) for one in every] if fields else every
+    every = [_chosen(answer, fields) for answer in every] if fields else every
     return json_response(every[0] if len(every) == 1 else every)
 
 
 async def _events(
-    service: Service, given: Sampling, generations: list[Generation], fields: list[str] | None
+    service: Service, sampling: Sampling, generations: list[Generation], fields: list[str] | None
 ) -> AsyncGenerator[bytes, None]:
     held: dict[int, list[Token]] = {}
     counts: dict[int, int] = {}
-    if given.return_progress and len(generations) == 1:
-        async for told in generations[0].prompt_progress():
-            one = generations[0]
+    if sampling.return_progress and len(generations) == 1:
+        async for progress in generations[0].prompt_progress():
+            generation = generations[0]
             yield event({
-                "index": 0, "content": "", "tokens": [], "stop": False, "id_slot": max(0, one.slot),
-                "tokens_predicted": 0, "tokens_evaluated": len(one.ids), "prompt_progress": told,
-                "timings": progress_timings(told),
+                "index": 0, "content": "", "tokens": [], "stop": False, "id_slot": max(0, generation.slot),
+                "tokens_predicted": 0, "tokens_evaluated": len(generation.ids), "prompt_progress": progress,
+                "timings": progress_timings(progress),
             })  # fmt: skip
     begin = time.monotonic()
     async for index, token in merged(generations):
@@ -83,39 +83,40 @@ async def _events(
         held.setdefault(index, []).append(token)
         if not token.piece:
             continue  # until its text is certain
-        made = generations[index // generations[0].settings.n]
+        generation = generations[index // generations[0].settings.n]
         chunk: dict[str, Any] = {
-            "index": index, "content": token.piece, "tokens": [one.id for one in held[index]], "stop": False,
-            "id_slot": made.slot, "tokens_predicted": counts[index], "tokens_evaluated": len(made.ids),
+            "index": index, "content": token.piece, "tokens": [token.id for token in held[index]],
+            "stop": False, "id_slot": generation.slot, "tokens_predicted": counts[index],
+            "tokens_evaluated": len(generation.ids),
         }  # fmt: skip
-        scored = [one.logprobs for one in held.pop(index) if one.logprobs is not None]
+        scored = [token.logprobs for token in held.pop(index) if token.logprobs is not None]
         if scored:
-            chunk["completion_probabilities"] = entries(scored, bool(given.post_sampling_probs))
-        if given.timings_per_token:
-            chunk["timings"] = running_timings(made, counts[index], begin)
+            chunk["completion_probabilities"] = entries(scored, bool(sampling.post_sampling_probs))
+        if sampling.timings_per_token:
+            chunk["timings"] = running_timings(generation, counts[index], begin)
         yield event(chunk)
-    for number, one in enumerate(generations):
-        for index in range(one.settings.n):
-            last = final(service, given, one, number, index)
+    for number, generation in enumerate(generations):
+        for index in range(generation.settings.n):
+            last = final(service, sampling, generation, number, index)
             last |= {"content": "", "tokens": []}
             yield event(_chosen(last, fields) if fields else last)
 
 
-def progress_timings(told: dict[str, Any]) -> dict[str, Any]:
+def progress_timings(progress: dict[str, Any]) -> dict[str, Any]:
     """Times while a prompt is computed."""
-    new, ms = told["processed"] - told["cache"], told["time_ms"]
+    new, ms = progress["processed"] - progress["cache"], progress["time_ms"]
     return {
-        "cache_n": told["cache"], "prompt_n": new, "prompt_ms": ms, "prompt_per_token_ms": ms / max(1, new),
-        "prompt_per_second": 1e3 * new / ms if ms else 0.0, "predicted_n": 0, "predicted_ms": 0.0,
-        "predicted_per_token_ms": 0.0, "predicted_per_second": 0.0,
+        "cache_n": progress["cache"], "prompt_n": new, "prompt_ms": ms,
+        "prompt_per_token_ms": ms / max(1, new), "prompt_per_second": 1e3 * new / ms if ms else 0.0,
+        "predicted_n": 0, "predicted_ms": 0.0, "predicted_per_token_ms": 0.0, "predicted_per_second": 0.0,
     }  # fmt: skip
 
 
-def running_timings(one: Generation, count: int, begin: float) -> dict[str, Any]:
+def running_timings(generation: Generation, count: int, begin: float) -> dict[str, Any]:
     """Times of an answer that is not at its end, as far as they are known."""
-    cached = max(0, one.sequences[0].n_cached)
-    new, now = len(one.ids) - cached, time.monotonic()
-    prompt_ms, predicted_ms = (begin - one.submitted) * 1e3, (now - begin) * 1e3
+    cached = max(0, generation.sequences[0].n_cached)
+    new, now = len(generation.ids) - cached, time.monotonic()
+    prompt_ms, predicted_ms = (begin - generation.submitted) * 1e3, (now - begin) * 1e3
     return {
         "cache_n": cached, "prompt_n": new, "prompt_ms": prompt_ms,
         "prompt_per_token_ms": prompt_ms / max(1, new), "prompt_per_second": 1e3 * new / max(1e-3, prompt_ms),
@@ -125,27 +126,29 @@ def running_timings(one: Generation, count: int, begin: float) -> dict[str, Any]
     }  # fmt: skip
 
 
-def final(service: Service, given: Sampling, one: Generation, number: int, index: int) -> dict[str, Any]:
+def final(
+    service: Service, sampling: Sampling, generation: Generation, number: int, index: int
+) -> dict[str, Any]:
     """All that is known of an answer at its end."""
-    result, settings = one.results()[index], one.settings
+    result, settings = generation.results()[index], generation.settings
     n_predict = -1 if settings.max_tokens is None else settings.max_tokens
-    sequence = one.sequences[index]
-    found = {
+    sequence = generation.sequences[index]
+    answer = {
         "index": number * settings.n + index, "content": result.text,
-        "tokens": result.tokens if given.return_tokens else [], "id_slot": max(0, one.slot), "stop": True,
-        "model": service.name, "tokens_predicted": result.n_gen, "tokens_evaluated": result.n_prompt,
-        "generation_settings": described(settings, given, n_predict),
-        "prompt": service.tokenizer.decode(one.ids), "has_new_line": "\n" in result.text,
+        "tokens": result.tokens if sampling.return_tokens else [], "id_slot": max(0, generation.slot),
+        "stop": True, "model": service.name, "tokens_predicted": result.n_gen,
+        "tokens_evaluated": result.n_prompt, "generation_settings": described(settings, sampling, n_predict),
+        "prompt": service.tokenizer.decode(generation.ids), "has_new_line": "\n" in result.text,
         "truncated": result.stop_reason == "context" or sequence.n_dropped > 0,
         "stop_type": STOP_TYPES.get(result.stop_reason, "none"),
         "stopping_word": stopping_word(service, result, settings),
         "tokens_cached": result.n_prompt + result.n_gen, "timings": timings(result),
     }  # fmt: skip
-    if result.logprobs is not None and not given.stream:
-        found["completion_probabilities"] = entries(
-            result.logprobs[: one.shown(index)], bool(given.post_sampling_probs)
+    if result.logprobs is not None and not sampling.stream:
+        answer["completion_probabilities"] = entries(
+            result.logprobs[: generation.shown(index)], bool(sampling.post_sampling_probs)
         )
-    return found
+    return answer
 
 
 def stopping_word(service: Service, result: Result, settings: Settings) -> str:
@@ -153,17 +156,17 @@ def stopping_word(service: Service, result: Result, settings: Settings) -> str:
     if result.stop_reason != "stop":
         return ""
     text = service.tokenizer.decode(result.tokens, skip_special=True)
-    found = {word: text.find(word) for word in settings.params.stop if word in text}
-    return min(found, key=lambda word: found[word], default="")
+    places = {word: text.find(word) for word in settings.params.stop if word in text}
+    return min(places, key=lambda word: places[word], default="")
 
 
 def _chosen(answer: dict[str, Any], fields: list[str]) -> dict[str, Any]:
     """Those fields of an answer; a slash goes into an object, and names that are not there are left out."""
-    found: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for name in fields:
         value: Any = answer
         for part in name.split("/"):
             value = value.get(part) if isinstance(value, dict) else None
         if value is not None:
-            found[name] = value
-    return found
+            chosen[name] = value
+    return chosen

@@ -22,32 +22,30 @@ from graphml.server.text_limits import check_chars
 
 async def infill(service: Service, request: Request) -> Response | EventStream:
     """`POST /infill`. `prompt` is what the middle begins with."""
-    given = await body_of(service, request, Infill)
-    extra = [_file(one) for one in given.input_extra or []]
+    body = await body_of(service, request, Infill)
+    extra = [_file(file) for file in body.input_extra or []]
 
-    for name, text in (("input_prefix", given.input_prefix), ("input_suffix", given.input_suffix),
-                       ("prompt", given.prompt), *(("input_extra", text) for _, text in extra)):  # fmt: skip
+    for name, text in (("input_prefix", body.input_prefix), ("input_suffix", body.input_suffix),
+                       ("prompt", body.prompt), *(("input_extra", text) for _, text in extra)):  # fmt: skip
         check_chars(text, service.options.limits.tokenized_chars, name)
 
     def prompts() -> tuple[list[list[int]], Settings]:
-        settings, model = service.settings(given), service.model
+        settings, model = service.settings(body), service.model
         ids = model.fill_ids(
-            given.input_prefix, given.input_suffix, extra, max_tokens=settings.max_tokens,
+            body.input_prefix, body.input_suffix, extra, max_tokens=settings.max_tokens,
             n_ctx=service.access.n_ctx,
         )  # fmt: skip
-        if given.prompt:
-            ids = [*ids, *model.encode(given.prompt, add_special=False)]
+        if body.prompt:
+            ids = [*ids, *model.encode(body.prompt, add_special=False)]
         return [ids], settings
 
     return await answered(
-        service, request, given, await service.begin(request, given, prompts), given.response_fields
+        service, request, body, await service.begin(request, body, prompts), body.response_fields
     )
 
 
-def _file(given: Any) -> tuple[str, str]:
-    name, text = (
-        (given.get("filename", "tmp"), given.get("text")) if isinstance(given, dict) else (None, None)
-    )
+def _file(file: Any) -> tuple[str, str]:
+    name, text = (file.get("filename", "tmp"), file.get("text")) if isinstance(file, dict) else (None, None)
     if not isinstance(name, str) or not isinstance(text, str):
         raise wrong_field("input_extra", "wanted objects with a text, and a filename as text")
     return name, text

@@ -45,7 +45,8 @@ async def models(service: Service, request: Request) -> Response:
         "vocab_type": 0 if model.tokenizer is None else VOCAB_TYPES.get(model.tokenizer.kind, 0),
         "n_vocab": model.n_vocab, "n_ctx": service.access.n_ctx, "n_ctx_train": model.n_ctx,
         "n_embd": getattr(model.config, "n_embd", 0),
-        "n_params": sum(_count(one.shape) for one in tensors), "size": sum(one.n_bytes for one in tensors),
+        "n_params": sum(_count(tensor.shape) for tensor in tensors),
+        "size": sum(tensor.n_bytes for tensor in tensors),
     }  # fmt: skip
     data = {
         "id": service.name, "aliases": names, "tags": list(service.options.tags), "object": "model",
@@ -75,8 +76,8 @@ async def one_model(service: Service, request: Request) -> Response:
     """`GET /v1/models/NAME`."""
     if request.path_params["name"] not in {service.name, *service.options.aliases}:
         raise ApiError(404, "there is no model of this name")
-    found: dict[str, Any] = msgspec.json.decode((await models(service, request)).body)
-    return json_response(found["data"][0])
+    listing: dict[str, Any] = msgspec.json.decode((await models(service, request)).body)
+    return json_response(listing["data"][0])
 
 
 async def props(service: Service, request: Request) -> Response:
@@ -86,7 +87,7 @@ async def props(service: Service, request: Request) -> Response:
         {} if tokenizer is None else described(service.settings(Sampling()), Sampling(), options.n_predict)
     )
     ends = (None, None) if tokenizer is None else (tokenizer.bos, tokenizer.eos)
-    bos, eos = ("" if one is None or tokenizer is None else tokenizer.piece(one) for one in ends)
+    bos, eos = ("" if token is None or tokenizer is None else tokenizer.piece(token) for token in ends)
     return json_response({
         "default_generation_settings": {"params": settings, "n_ctx": service.access.n_ctx},
         "total_slots": options.parallel, "model_alias": service.name, "model_path": model.path.name,
@@ -117,25 +118,25 @@ async def slots(service: Service, request: Request) -> Response:
         {"id": number, "n_ctx": access.n_ctx, "speculative": speculates, "is_processing": False}
         for number in range(service.options.parallel)
     ]
-    for one in list(access.active.values()):
-        for sequence in one.sequences:
+    for generation in list(access.active.values()):
+        for sequence in generation.sequences:
             number = sequence.slot
             if 0 <= number < len(shown):
-                own = one.key == key or service.is_admin(key)
-                shown[number] |= _slot(one, sequence) | ({} if own else {"params": {}})
-    if request.query_params.get("fail_on_no_slot") == "1" and all(one["is_processing"] for one in shown):
+                own = generation.key == key or service.is_admin(key)
+                shown[number] |= _slot(generation, sequence) | ({} if own else {"params": {}})
+    if request.query_params.get("fail_on_no_slot") == "1" and all(slot["is_processing"] for slot in shown):
         raise ApiError(503, "no slot is free")
     return json_response(shown)
 
 
-def _slot(one: Generation, sequence: Any) -> dict[str, Any]:
-    settings, n_prompt = one.settings, len(one.ids)
+def _slot(generation: Generation, sequence: Any) -> dict[str, Any]:
+    settings, n_prompt = generation.settings, len(generation.ids)
     generated, cached = sequence.n_generated, max(0, sequence.n_cached)
     most = -1 if settings.max_tokens is None else settings.max_tokens
     left = -1 if most < 0 else most - generated
     state = "GENERATING" if generated else "PROCESSING_PROMPT"
     return {
-        "is_processing": True, "id_task": one.number, "state": state, "n_prompt_tokens": n_prompt,
+        "is_processing": True, "id_task": generation.number, "state": state, "n_prompt_tokens": n_prompt,
         "n_prompt_tokens_processed": min(n_prompt, sequence.n_computed) - cached,
         "n_prompt_tokens_cache": cached,
         "params": described(settings, Sampling(), most),
@@ -174,13 +175,13 @@ async def change_slot(service: Service, request: Request) -> Response:
 async def resumed(service: Service, request: Request) -> EventStream:
     """`GET /v1/stream?conv_id=NAME&from=N`: a stream from event N on, by default behind `Last-Event-ID`."""
     name, last = request.query_params.get("conv_id", ""), request.headers.get("last-event-id")
-    given = request.query_params.get("from", "0" if last is None else last)
-    if not given.isdecimal() or len(given) > 18:
-        raise wrong_field("from", f"wanted the number of an event, got {given!r:.40}")
-    begin = int(given) + ("from" not in request.query_params and last is not None)
-    found, options = service.streams.find((request.scope.get("graphml.key"), name)), service.options
-    events = found.read(begin)
-    return EventStream(events, options.ping, options.timeout, lambda: None, found.anthropic)
+    text = request.query_params.get("from", "0" if last is None else last)
+    if not text.isdecimal() or len(text) > 18:
+        raise wrong_field("from", f"wanted the number of an event, got {text!r:.40}")
+    begin = int(text) + ("from" not in request.query_params and last is not None)
+    recording, options = service.streams.find((request.scope.get("graphml.key"), name)), service.options
+    events = recording.read(begin)
+    return EventStream(events, options.ping, options.timeout, lambda: None, recording.anthropic)
 
 
 async def lora_adapters(service: Service, request: Request) -> Response:
@@ -201,11 +202,11 @@ async def set_lora_adapters(service: Service, request: Request) -> Response:
     """`POST /lora-adapters`: the scales of later requests; adapters that are not named count 0."""
     if not service.is_admin(request.scope.get("graphml.key")):
         raise ApiError(403, "this key may not change what others get; name the adapters in a request")
-    given = await read_body(service, request, _adapters)
+    adapters = await read_body(service, request, _adapters)
     scales = [0.0] * len(service.options.loras)
-    for one in given:
-        number: Any = one.get("id")
-        scale: Any = one.get("scale")
+    for adapter in adapters:
+        number: Any = adapter.get("id")
+        scale: Any = adapter.get("scale")
         known = type(number) is int and 0 <= number < len(scales)
         if not known or type(scale) not in (int, float) or not abs(scale) <= LARGEST_SCALE:
             raise wrong_field("id", "wanted objects with the id of an adapter and a scale")
@@ -218,9 +219,9 @@ async def metrics(service: Service, request: Request) -> Response:
     """`GET /metrics`: counts in Prometheus' text format."""
     if not service.options.metrics:
         raise ApiError(501, "This server does not support metrics endpoint. Start it with `--metrics`")
-    found = service.access.metrics
+    metrics = service.access.metrics
     access = service.access
     shares = [(place, use, access.running_of(owner)) for place, owner, use in service.keys.uses()]
-    text = found.text(access.stats()) + key_metrics(shares) + memory_metric()
-    headers = {"Process-Start-Time-Unix": str(int(found.began))}
+    text = metrics.text(access.stats()) + key_metrics(shares) + memory_metric()
+    headers = {"Process-Start-Time-Unix": str(int(metrics.began))}
     return Response(text, 200, headers, "text/plain; version=0.0.4")

@@ -20,24 +20,24 @@ from graphml.server.service import Service
 
 async def tokenize(service: Service, request: Request) -> Response:
     """`POST /tokenize`."""
-    given = await body_of(service, request, Tokenize)
-    texts = [given.content] if isinstance(given.content, str) else given.content
-    count = sum(len(one) if isinstance(one, str) else 1 for one in texts)
+    body = await body_of(service, request, Tokenize)
+    texts = [body.content] if isinstance(body.content, str) else body.content
+    count = sum(len(part) if isinstance(part, str) else 1 for part in texts)
     if count > (most := service.options.limits.tokenized_chars):
         raise wrong_field("content", f"at most {most} characters are wanted, got {count}")
-    return json_response({"tokens": await service.access.in_thread(_tokens, service, given)})
+    return json_response({"tokens": await service.access.in_thread(_tokens, service, body)})
 
 
-def _tokens(service: Service, given: Tokenize) -> list[Any]:
+def _tokens(service: Service, body: Tokenize) -> list[Any]:
     tokenizer = service.tokenizer
-    if isinstance(given.content, str):
-        ids = tokenizer.encode(given.content, given.add_special, given.parse_special)
+    if isinstance(body.content, str):
+        ids = tokenizer.encode(body.content, body.add_special, body.parse_special)
     else:
         most = service.options.limits.tokenized_chars  # which counts here, whatever the context
-        ids = ids_of(given.content, tokenizer, most, "content", given.parse_special) if given.content else []
-    if not given.with_pieces:
+        ids = ids_of(body.content, tokenizer, most, "content", body.parse_special) if body.content else []
+    if not body.with_pieces:
         return list(ids)
-    return [{"id": one, "piece": _piece(tokenizer.piece_bytes(one))} for one in ids]
+    return [{"id": token, "piece": _piece(tokenizer.piece_bytes(token))} for token in ids]
 
 
 def _piece(raw: bytes) -> str | list[int]:
@@ -50,10 +50,10 @@ def _piece(raw: bytes) -> str | list[int]:
 
 async def detokenize(service: Service, request: Request) -> Response:
     """`POST /detokenize`."""
-    given = await body_of(service, request, Detokenize)
+    body = await body_of(service, request, Detokenize)
     n_vocab, most = service.tokenizer.n_vocab, service.options.limits.detokenized
-    if len(given.tokens) > most:
-        raise wrong_field("tokens", f"at most {most} are wanted, got {len(given.tokens)}")
-    if any(not 0 <= one < n_vocab for one in given.tokens):
+    if len(body.tokens) > most:
+        raise wrong_field("tokens", f"at most {most} are wanted, got {len(body.tokens)}")
+    if any(not 0 <= token < n_vocab for token in body.tokens):
         raise wrong_field("tokens", f"wanted ids from 0 to {n_vocab - 1}")
-    return json_response({"content": await service.access.in_thread(service.tokenizer.decode, given.tokens)})
+    return json_response({"content": await service.access.in_thread(service.tokenizer.decode, body.tokens)})

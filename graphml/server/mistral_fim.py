@@ -36,34 +36,34 @@ class FimCompletion(Sampling, kw_only=True):
 
 async def fim_completions(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/fim/completions`."""
-    given = await body_of(service, request, FimCompletion)
-    if given.min_tokens:
+    body = await body_of(service, request, FimCompletion)
+    if body.min_tokens:
         raise wrong_field("min_tokens", "it is not supported")
-    suffix = given.suffix or ""
-    for name, text in (("prompt", given.prompt), ("suffix", suffix)):
+    suffix = body.suffix or ""
+    for name, text in (("prompt", body.prompt), ("suffix", suffix)):
         check_chars(text, service.options.limits.tokenized_chars, name)
-    if given.seed is None:
-        given.seed = given.random_seed
+    if body.seed is None:
+        body.seed = body.random_seed
 
     def prompts() -> tuple[list[list[int]], Settings]:
-        settings, n_ctx = service.settings(given), service.access.n_ctx
+        settings, n_ctx = service.settings(body), service.access.n_ctx
         return [
-            service.model.fill_ids(given.prompt, suffix, max_tokens=settings.max_tokens, n_ctx=n_ctx)
+            service.model.fill_ids(body.prompt, suffix, max_tokens=settings.max_tokens, n_ctx=n_ctx)
         ], settings
 
-    generations = await service.begin(request, given, prompts)
+    generations = await service.begin(request, body, prompts)
     leave = partial(cancel_all, generations)
     shown = {"id": new_id("cmpl-"), "model": service.name, "created": int(time.time())}
-    if given.stream:
-        return service.stream(request, _events(generations, shown), leave, given.sse_ping_interval)
+    if body.stream:
+        return service.stream(request, _events(generations, shown), leave, body.sse_ping_interval)
     await unless_left(request.receive, all_finished(generations), leave)
     if await request.is_disconnected():
         return gone()
     results = generations[0].results()
     choices = [
-        {"index": index, "finish_reason": reason(one.stop_reason),
-         "message": {"role": "assistant", "content": one.text, "tool_calls": None}}
-        for index, one in enumerate(results)
+        {"index": index, "finish_reason": reason(result.stop_reason),
+         "message": {"role": "assistant", "content": result.text, "tool_calls": None}}
+        for index, result in enumerate(results)
     ]  # fmt: skip
     return json_response({**shown, "object": "chat.completion", "choices": choices, "usage": usage(results)})
 
@@ -81,7 +81,7 @@ async def _events(generations: list[Generation], shown: dict[str, Any]) -> Async
         if token.piece:
             yield event(chunk(index, token.piece))
     results = generations[0].results()
-    for index, one in enumerate(results):
-        last = chunk(index, "", reason(one.stop_reason))
+    for index, result in enumerate(results):
+        last = chunk(index, "", reason(result.stop_reason))
         yield event({**last, "usage": usage(results)} if index == len(results) - 1 else last)
     yield DONE

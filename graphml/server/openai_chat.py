@@ -28,15 +28,15 @@ from graphml.text.answers import ContentDelta, Event, ReasoningDelta, ToolCallBe
 
 async def chat(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/chat/completions`."""
-    given = await body_of(service, request, ChatCompletion)
-    made = await answering(service, request, given)
+    chat = await body_of(service, request, ChatCompletion)
+    reply = await answering(service, request, chat)
     shown = {"id": new_id("chatcmpl-"), **_shown(service)}
-    if given.stream:
-        events = _events(service, given, made, shown)
-        return service.stream(request, events, made.cancel, given.sse_ping_interval)
-    if not await ended(request, made.finished(), made.cancel):
+    if chat.stream:
+        events = _events(service, chat, reply, shown)
+        return service.stream(request, events, reply.cancel, chat.sse_ping_interval)
+    if not await ended(request, reply.finished(), reply.cancel):
         return gone()
-    return json_response(body(service, given, made, shown))
+    return json_response(body(service, chat, reply, shown))
 
 
 def _shown(service: Service) -> dict[str, Any]:
@@ -49,52 +49,54 @@ async def ended(request: Request, work: Awaitable[None], cancel: Callable[[], No
     return not await request.is_disconnected()
 
 
-def body(service: Service, given: ChatCompletion, made: Answering, shown: dict[str, Any]) -> dict[str, Any]:
+def body(service: Service, chat: ChatCompletion, reply: Answering, shown: dict[str, Any]) -> dict[str, Any]:
     """The body of a response that is not streamed."""
-    results = made.results
-    found: dict[str, Any] = {
+    results = reply.results
+    response: dict[str, Any] = {
         **shown,
         "object": "chat.completion",
         "choices": [
             {
                 "index": index,
-                "message": made.readers[index].answer.message(),
-                "logprobs": scores(given, (result.logprobs or ())[: made.one.shown(index)]),
-                "finish_reason": made.reason(index),
+                "message": reply.readers[index].answer.message(),
+                "logprobs": scores(chat, (result.logprobs or ())[: reply.generation.shown(index)]),
+                "finish_reason": reply.reason(index),
             }
             for index, result in enumerate(results)
         ],
         "usage": usage(results),
         "timings": timings(results[0]),
     }
-    if given.verbose or service.options.verbose:
-        found["__verbose"] = final(service, given, made.one, 0, 0)
-    return found
+    if chat.verbose or service.options.verbose:
+        response["__verbose"] = final(service, chat, reply.generation, 0, 0)
+    return response
 
 
-def scores(given: ChatCompletion, found: Sequence[TokenLogprobs | None] | None) -> dict[str, Any] | None:
+def scores(chat: ChatCompletion, logprobs: Sequence[TokenLogprobs | None] | None) -> dict[str, Any] | None:
     """The log-probabilities of an answer, or a part of it; None where nobody asked for them."""
-    if not found or found[0] is None:
+    if not logprobs or logprobs[0] is None:
         return None
-    return {"content": entries(found, bool(given.post_sampling_probs)), "refusal": None}
+    return {"content": entries(logprobs, bool(chat.post_sampling_probs)), "refusal": None}
 
 
-def delta_of(one: Event) -> dict[str, Any] | None:
+def delta_of(event: Event) -> dict[str, Any] | None:
     """An event as a chunk's delta; None for those that have none."""
-    if isinstance(one, ContentDelta):
-        return {"content": one.text} if one.text else None
-    if isinstance(one, ReasoningDelta):
-        return {"reasoning_content": one.text} if one.text else None
-    if isinstance(one, ToolCallBegin):
-        function = {"name": one.name, "arguments": ""}
-        return {"tool_calls": [{"index": one.index, "id": one.id, "type": "function", "function": function}]}
-    if isinstance(one, ToolCallDelta):
-        return {"tool_calls": [{"index": one.index, "function": {"arguments": one.text}}]}
+    if isinstance(event, ContentDelta):
+        return {"content": event.text} if event.text else None
+    if isinstance(event, ReasoningDelta):
+        return {"reasoning_content": event.text} if event.text else None
+    if isinstance(event, ToolCallBegin):
+        function = {"name": event.name, "arguments": ""}
+        return {
+            "tool_calls": [{"index": event.index, "id": event.id, "type": "function", "function": function}]
+        }
+    if isinstance(event, ToolCallDelta):
+        return {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
     return None
 
 
 async def _events(
-    service: Service, given: ChatCompletion, made: Answering, shown: dict[str, Any]
+    service: Service, chat: ChatCompletion, reply: Answering, shown: dict[str, Any]
 ) -> AsyncGenerator[bytes, None]:
     shown = {**shown, "object": "chat.completion.chunk"}
 
@@ -102,31 +104,31 @@ async def _events(
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         return {**shown, "choices": [choice]}
 
-    begin, counts, begun = time.monotonic(), [0] * made.one.settings.n, set[int]()
+    begin, counts, begun = time.monotonic(), [0] * reply.generation.settings.n, set[int]()
     held: list[list[TokenLogprobs | None]] = [[] for _ in counts]
-    if given.return_progress:
-        async for told in made.one.prompt_progress():
+    if chat.return_progress:
+        async for progress in reply.generation.prompt_progress():
             first = chunk(0, {"role": "assistant", "content": None})
-            yield event({**first, "prompt_progress": told, "timings": progress_timings(told)})
+            yield event({**first, "prompt_progress": progress, "timings": progress_timings(progress)})
         begun.add(0)
-    async for index, token, found in made.events():
+    async for index, token, events in reply.events():
         if index not in begun:
             begun.add(index)
             yield event(chunk(index, {"role": "assistant", "content": None}))
         if token is not None:
             counts[index] += 1
             held[index].append(token.logprobs)
-        for delta in filter(None, map(delta_of, found)):
-            one = chunk(index, delta)
-            one["choices"][0]["logprobs"] = scores(given, held[index])
+        for delta in filter(None, map(delta_of, events)):
+            next_chunk = chunk(index, delta)
+            next_chunk["choices"][0]["logprobs"] = scores(chat, held[index])
             held[index] = []
-            if given.timings_per_token:
-                one["timings"] = running_timings(made.one, counts[index], begin)
-            yield event(one)
-    results = made.results
-    counted = given.stream_options is not None and given.stream_options.include_usage
+            if chat.timings_per_token:
+                next_chunk["timings"] = running_timings(reply.generation, counts[index], begin)
+            yield event(next_chunk)
+    results = reply.results
+    counted = chat.stream_options is not None and chat.stream_options.include_usage
     for index, result in enumerate(results):
-        last = chunk(index, {}, made.reason(index))
+        last = chunk(index, {}, reply.reason(index))
         yield event(last if counted else {**last, "timings": timings(result)})
     if counted:
         yield event({**shown, "choices": [], "usage": usage(results), "timings": timings(results[0])})
@@ -135,15 +137,15 @@ async def _events(
 
 async def input_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/chat/completions/input_tokens`: how many tokens a conversation's prompt has."""
-    given = await body_of(service, request, ChatCompletion)
-    found = await service.access.in_thread(conversation_of, service, given)
-    return json_response({"object": "response.input_tokens", "input_tokens": len(found.ids)})
+    chat = await body_of(service, request, ChatCompletion)
+    prompt = await service.access.in_thread(conversation_of, service, chat)
+    return json_response({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
 
 
 async def apply_template(service: Service, request: Request) -> Response:
     """`POST /apply-template`: the text that messages become."""
-    given = await body_of(service, request, ChatCompletion)
-    return json_response({"prompt": await service.access.in_thread(prompt_text, service, given)})
+    chat = await body_of(service, request, ChatCompletion)
+    return json_response({"prompt": await service.access.in_thread(prompt_text, service, chat)})
 
 
 async def predict(service: Service, request: Request) -> Response:
@@ -154,22 +156,22 @@ async def predict(service: Service, request: Request) -> Response:
     every: list[tuple[ChatCompletion, Answering]] = []
 
     def cancel() -> None:
-        for _, made in every:
-            made.cancel()
+        for _, reply in every:
+            reply.cancel()
 
     async def finished() -> None:
-        for _, made in every:
-            await made.finished()
+        for _, reply in every:
+            await reply.finished()
 
     try:
-        for one in instances:
-            given = converted(one if isinstance(one, dict) else {}, ChatCompletion)
-            every.append((given, await answering(service, request, given)))
+        for instance in instances:
+            chat = converted(instance if isinstance(instance, dict) else {}, ChatCompletion)
+            every.append((chat, await answering(service, request, chat)))
     except BaseException:
         cancel()
         raise
     if not await ended(request, finished(), cancel):
         return gone()
     shown = _shown(service)
-    answers = [body(service, given, made, {"id": new_id("chatcmpl-"), **shown}) for given, made in every]
+    answers = [body(service, chat, reply, {"id": new_id("chatcmpl-"), **shown}) for chat, reply in every]
     return json_response({"predictions": answers})

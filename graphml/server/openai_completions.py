@@ -48,8 +48,8 @@ class EchoedPrompt:
     are all shown, control tokens without text.
     """
 
-    def __init__(self, tokenizer: Tokenizer, ids: Sequence[int], given: Any, number: int) -> None:
-        self._begin = int(begins_with_text(given, number) and bool(ids) and ids[0] == tokenizer.bos)
+    def __init__(self, tokenizer: Tokenizer, ids: Sequence[int], prompt: Any, number: int) -> None:
+        self._begin = int(begins_with_text(prompt, number) and bool(ids) and ids[0] == tokenizer.bos)
         shown = ids[self._begin :]
         self.pieces = [b"" if tokenizer.is_special(id) else tokenizer.piece_bytes(id) for id in shown]
         if self.pieces and self.pieces[0]:
@@ -71,109 +71,118 @@ class EchoedPrompt:
 
 async def completions(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/completions`."""
-    given = await body_of(service, request, TextCompletion)
+    completion = await body_of(service, request, TextCompletion)
 
     def prompts() -> tuple[list[list[int]], Settings]:
-        settings = service.settings(given)
-        if given.suffix:
-            return _filling(service, given, given.suffix, settings), settings
-        found = service.prompts_of(given.prompt)
-        return found, settings
+        settings = service.settings(completion)
+        if completion.suffix:
+            return _filling(service, completion, completion.suffix, settings), settings
+        ids = service.prompts_of(completion.prompt)
+        return ids, settings
 
-    generations = await service.begin(request, given, prompts)
+    generations = await service.begin(request, completion, prompts)
     shown = {"id": new_id("cmpl-"), "object": "text_completion", "created": int(time.time()),
              "model": service.name, "system_fingerprint": FINGERPRINT}  # fmt: skip
 
     leave = partial(cancel_all, generations)
-    if given.stream:
-        events = _events(service, given, generations, shown)
-        return service.stream(request, events, leave, given.sse_ping_interval)
+    if completion.stream:
+        events = _events(service, completion, generations, shown)
+        return service.stream(request, events, leave, completion.sse_ping_interval)
 
     await unless_left(request.receive, all_finished(generations), leave)
     if await request.is_disconnected():
         return gone()
-    results = [result for one in generations for result in one.results()]
+    results = [result for generation in generations for result in generation.results()]
     body: dict[str, Any] = {
         **shown,
         "choices": [
             _whole(
-                service, given, number, one, told, number * (one.settings.n_best or one.settings.n) + index
+                service,
+                completion,
+                number,
+                generation,
+                answer,
+                number * (generation.settings.n_best or generation.settings.n) + index,
             )
-            for number, one in enumerate(generations)
-            for index, told in enumerate(_told(one))
+            for number, generation in enumerate(generations)
+            for index, answer in enumerate(_told(generation))
         ],
         "usage": _usage(generations),
         "timings": timings(results[0]),
     }
-    if given.verbose or service.options.verbose:
-        body["__verbose"] = final(service, given, generations[0], 0, 0)
+    if completion.verbose or service.options.verbose:
+        body["__verbose"] = final(service, completion, generations[0], 0, 0)
     return json_response(body)
 
 
-def _filling(service: Service, given: TextCompletion, suffix: str, settings: Settings) -> list[list[int]]:
+def _filling(
+    service: Service, completion: TextCompletion, suffix: str, settings: Settings
+) -> list[list[int]]:
     """Prompts for the text between a prompt and `suffix`; UsageError for a model that fills no gaps."""
-    texts = given.prompt if isinstance(given.prompt, list) else [given.prompt]
-    if not texts or not all(isinstance(one, str) for one in texts):
+    texts = completion.prompt if isinstance(completion.prompt, list) else [completion.prompt]
+    if not texts or not all(isinstance(text, str) for text in texts):
         raise wrong_field("prompt", "wanted a text, or a list of texts, with suffix")
     if len(texts) > service.options.limits.prompts:
         raise wrong_field("prompt", f"at most {service.options.limits.prompts} prompts are wanted")
-    if given.echo:
+    if completion.echo:
         raise wrong_field("echo", "wanted no suffix with it")
     n_ctx, most = service.access.n_ctx, settings.max_tokens
-    for one in (*texts, suffix):
-        check_chars(one, service.options.limits.tokenized_chars, "prompt")
-    return [service.model.fill_ids(one, suffix, max_tokens=most, n_ctx=n_ctx) for one in texts]
+    for text in (*texts, suffix):
+        check_chars(text, service.options.limits.tokenized_chars, "prompt")
+    return [service.model.fill_ids(text, suffix, max_tokens=most, n_ctx=n_ctx) for text in texts]
 
 
-def _told(one: Generation) -> list[tuple[Result, int]]:
+def _told(generation: Generation) -> list[tuple[Result, int]]:
     """The answers of a prompt, all or the best of them first, each with how many of its tokens are shown."""
-    results, n_best = one.results(), one.settings.n_best
-    shown = {id(result): one.shown(index) for index, result in enumerate(results)}
+    results, n_best = generation.results(), generation.settings.n_best
+    shown = {id(result): generation.shown(index) for index, result in enumerate(results)}
     return [(best, shown[id(best)]) for best in (results if n_best is None else ranked(results)[:n_best])]
 
 
 async def _events(
-    service: Service, given: Completion, generations: list[Generation], shown: dict[str, Any]
+    service: Service, completion: Completion, generations: list[Generation], shown: dict[str, Any]
 ) -> AsyncGenerator[bytes, None]:
     begin, each = time.monotonic(), generations[0].settings.n
     counts: dict[int, int] = {}
     held: dict[int, list[Token]] = {}
     told_chars: dict[int, int] = {}
 
-    def part(index: int, text: str, pieces: list[bytes], found: list[TokenLogprobs | None]) -> dict[str, Any]:
+    def part(
+        index: int, text: str, pieces: list[bytes], logprobs: list[TokenLogprobs | None]
+    ) -> dict[str, Any]:
         """The next text of an answer, and the scores of its tokens, if there are any."""
         at = told_chars.get(index, 0)
         told_chars[index] = at + len(text)
-        scores = in_lists(found, pieces, at) if found else None
+        scores = in_lists(logprobs, pieces, at) if logprobs else None
         return {**shown, "choices": [choice(index, text, None, scores)]}
 
     def echo(index: int) -> bytes:
         number = index // each
-        prompt = EchoedPrompt(service.tokenizer, generations[number].ids, given.prompt, number)
+        prompt = EchoedPrompt(service.tokenizer, generations[number].ids, completion.prompt, number)
         scores = prompt.scores(generations[number].sequences[0].prompt_scores or [])
         return event(part(index, prompt.text, prompt.pieces, scores))
 
     async for index, token in merged(generations):
-        if given.echo and index not in counts:
+        if completion.echo and index not in counts:
             yield echo(index)
         counts[index] = counts.get(index, 0) + 1
         held.setdefault(index, []).append(token)
         if not token.piece:
             continue
-        scored = [one for one in held.pop(index) if one.logprobs is not None]
-        pieces = [service.tokenizer.piece_bytes(one.id) for one in scored]
-        chunk = part(index, token.piece, pieces, [one.logprobs for one in scored])
-        if given.timings_per_token:
+        scored = [token for token in held.pop(index) if token.logprobs is not None]
+        pieces = [service.tokenizer.piece_bytes(entry.id) for entry in scored]
+        chunk = part(index, token.piece, pieces, [entry.logprobs for entry in scored])
+        if completion.timings_per_token:
             chunk["timings"] = running_timings(generations[index // each], counts[index], begin)
         yield event(chunk)
-    results = [result for one in generations for result in one.results()]
-    told = given.stream_options is not None and given.stream_options.include_usage
+    results = [result for generation in generations for result in generation.results()]
+    wants_usage = completion.stream_options is not None and completion.stream_options.include_usage
     for index, result in enumerate(results):
-        if given.echo and index not in counts:  # an answer of no tokens
+        if completion.echo and index not in counts:  # an answer of no tokens
             yield echo(index)
         last = {**shown, "choices": [choice(index, "", reason(result.stop_reason))]}
-        yield event(last if told else {**last, "timings": timings(result)})
-    if told:
+        yield event(last if wants_usage else {**last, "timings": timings(result)})
+    if wants_usage:
         yield event({**shown, "choices": [], "usage": _usage(generations), "timings": timings(results[0])})
     yield DONE
 
@@ -192,28 +201,30 @@ def choice(
 
 def _whole(
     service: Service,
-    given: Completion,
+    completion: Completion,
     number: int,
-    one: Generation,
-    told: tuple[Result, int],
+    generation: Generation,
+    answer: tuple[Result, int],
     index: int,
 ) -> dict[str, Any]:
     """An answer at its end, of the prompt of that number."""
-    result, n_shown = told
-    echoed = EchoedPrompt(service.tokenizer, one.ids if given.echo else [], given.prompt, number)
+    result, n_shown = answer
+    echoed = EchoedPrompt(
+        service.tokenizer, generation.ids if completion.echo else [], completion.prompt, number
+    )
     scores = None
-    if result.logprobs is not None and (given.logprobs is not None or given.n_probs):
+    if result.logprobs is not None and (completion.logprobs is not None or completion.n_probs):
         pieces = [service.tokenizer.piece_bytes(id) for id in result.tokens[:n_shown]]
-        found = [*echoed.scores(result.prompt_logprobs or []), *result.logprobs[:n_shown]]
-        scores = in_lists(found, [*echoed.pieces, *pieces], 0)
+        logprobs = [*echoed.scores(result.prompt_logprobs or []), *result.logprobs[:n_shown]]
+        scores = in_lists(logprobs, [*echoed.pieces, *pieces], 0)
     return choice(index, echoed.text + result.text, reason(result.stop_reason), scores)
 
 
 def _usage(generations: list[Generation]) -> dict[str, Any]:
-    every = [usage(one.results()) for one in generations]
+    every = [usage(generation.results()) for generation in generations]
     total = {
-        name: sum(one[name] for one in every)
+        name: sum(counts[name] for counts in every)
         for name in ("completion_tokens", "prompt_tokens", "total_tokens")
     }
-    cached = sum(one["prompt_tokens_details"]["cached_tokens"] for one in every)
+    cached = sum(counts["prompt_tokens_details"]["cached_tokens"] for counts in every)
     return {**total, "prompt_tokens_details": {"cached_tokens": cached}}

@@ -32,32 +32,32 @@ from graphml.text.answers import ContentDelta, Event
 
 async def responses(service: Service, request: Request) -> Response | EventStream:
     """`POST /v1/responses`."""
-    given = await body_of(service, request, Responses)
-    before, listed = _before(service, request, given)
-    chat, messages = as_chat(given, before)
-    made = await answering(service, request, chat)
-    shown = _shown(service, given)
+    body = await body_of(service, request, Responses)
+    before, listed = _before(service, request, body)
+    chat, messages = as_chat(body, before)
+    reply = await answering(service, request, chat)
+    shown = _shown(service, body)
 
     def keep(response: dict[str, Any], writer: ResponseEvents | None = None) -> None:
-        if given.store is not False:
-            after = [*messages, made.readers[0].answer.message()]
-            items = [*listed, *input_items(given.input)]
+        if body.store is not False:
+            after = [*messages, reply.readers[0].answer.message()]
+            items = [*listed, *input_items(body.input)]
             streamed = (None, 0) if writer is None else (writer.pieces, writer.n_progress)
             service.responses.put(request.scope.get("graphml.key"), Stored(response, after, items, *streamed))
 
-    if given.stream:
-        return service.stream(request, _events(given, made, shown, keep), made.cancel)
+    if body.stream:
+        return service.stream(request, _events(body, reply, shown, keep), reply.cancel)
     scores = Entries()
 
     async def finished() -> None:
         scored = _Scored()
-        async for _, token, told in made.events():
-            scores.extend(scored.pushed(None if token is None else token.logprobs, told))
+        async for _, token, events in reply.events():
+            scores.extend(scored.pushed(None if token is None else token.logprobs, events))
 
-    if not await ended(request, finished(), made.cancel):
+    if not await ended(request, finished(), reply.cancel):
         return gone()
-    items = output_items(made.readers[0].answer, scores)
-    response = {**_whole(made, shown, items), "timings": timings(made.results[0])}
+    items = output_items(reply.readers[0].answer, scores)
+    response = {**_whole(reply, shown, items), "timings": timings(reply.results[0])}
     keep(response)
     return json_response(response)
 
@@ -68,27 +68,27 @@ class _Scored:
     def __init__(self) -> None:
         self._held: list[TokenLogprobs | None] = []
 
-    def pushed(self, logprobs: TokenLogprobs | None, told: list[Event]) -> Entries:
+    def pushed(self, logprobs: TokenLogprobs | None, events: list[Event]) -> Entries:
         """The next token's, and what became certain with it: entries of the text that is told now."""
         self._held.append(logprobs)
-        if not any(getattr(one, "text", True) for one in told):
+        if not any(getattr(event, "text", True) for event in events):
             return []
         held, self._held = self._held, []
-        return entries(held) if any(isinstance(one, ContentDelta) for one in told) else []
+        return entries(held) if any(isinstance(event, ContentDelta) for event in events) else []
 
 
 async def stored_response(service: Service, request: Request) -> Response | EventStream:
     """`GET /v1/responses/ID`, as an object, or with `stream=true` as its events."""
-    found, streamed = _stored(service, request), request.query_params.get("stream", "false")
+    stored, streamed = _stored(service, request), request.query_params.get("stream", "false")
     after = _whole_number(request, "starting_after", -1, -1)
     if streamed not in ("true", "false"):
         raise wrong_field("stream", f"wanted true or false, got {streamed!r:.40}")
     if streamed == "false":
-        return json_response(found.response)
+        return json_response(stored.response)
 
     async def events() -> AsyncGenerator[bytes, None]:
-        for one in ResponseEvents().replayed(found.response, found.pieces, found.n_progress, after):
-            yield one
+        for event in ResponseEvents().replayed(stored.response, stored.pieces, stored.n_progress, after):
+            yield event
 
     return service.stream(request, events(), lambda: None)
 
@@ -101,7 +101,7 @@ async def listed_items(service: Service, request: Request) -> Response:
     if order == "desc":
         items.reverse()
     limit, after = _whole_number(request, "limit", 20, 1, 100), request.query_params.get("after")
-    ids = [one["id"] for one in items]
+    ids = [item["id"] for item in items]
     if after is not None:
         if after not in ids:
             raise wrong_field("after", "there is no item of this id")
@@ -122,12 +122,12 @@ def _stored(service: Service, request: Request, id: str | None = None) -> Stored
     return service.responses.get(request.scope.get("graphml.key"), id)
 
 
-def _before(service: Service, request: Request, given: Responses) -> tuple[list[Any], list[dict[str, Any]]]:
+def _before(service: Service, request: Request, body: Responses) -> tuple[list[Any], list[dict[str, Any]]]:
     """The messages, and the items, of the response that a request goes on from."""
-    if not given.previous_response_id:
+    if not body.previous_response_id:
         return [], []
-    found = _stored(service, request, given.previous_response_id)
-    return found.messages, [*found.items, *found.response["output"]]
+    stored = _stored(service, request, body.previous_response_id)
+    return stored.messages, [*stored.items, *stored.response["output"]]
 
 
 def _whole_number(request: Request, name: str, default: int, least: int, most: int = 2**31) -> int:
@@ -148,28 +148,28 @@ async def delete_response(service: Service, request: Request) -> Response:
 
 async def input_tokens(service: Service, request: Request) -> Response:
     """`POST /v1/responses/input_tokens`."""
-    given = await body_of(service, request, Responses)
-    chat, _ = as_chat(given, _before(service, request, given)[0])
-    found = await service.access.in_thread(conversation_of, service, chat)
-    return json_response({"object": "response.input_tokens", "input_tokens": len(found.ids)})
+    body = await body_of(service, request, Responses)
+    chat, _ = as_chat(body, _before(service, request, body)[0])
+    prompt = await service.access.in_thread(conversation_of, service, chat)
+    return json_response({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
 
 
-def _shown(service: Service, given: Responses) -> dict[str, Any]:
+def _shown(service: Service, body: Responses) -> dict[str, Any]:
     return {
         "id": new_id("resp_"), "object": "response", "created_at": int(time.time()), "model": service.name,
-        "error": None, "incomplete_details": None, "instructions": given.instructions,
-        "metadata": given.metadata or {}, "parallel_tool_calls": given.parallel_tool_calls is not False,
-        "temperature": given.temperature, "top_p": given.top_p, "tools": given.tools or [],
-        "tool_choice": given.tool_choice or "auto", "max_output_tokens": given.max_output_tokens,
-        "previous_response_id": given.previous_response_id,
-        "text": given.text or {"format": {"type": "text"}},
+        "error": None, "incomplete_details": None, "instructions": body.instructions,
+        "metadata": body.metadata or {}, "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "temperature": body.temperature, "top_p": body.top_p, "tools": body.tools or [],
+        "tool_choice": body.tool_choice or "auto", "max_output_tokens": body.max_output_tokens,
+        "previous_response_id": body.previous_response_id,
+        "text": body.text or {"format": {"type": "text"}},
         "truncation": "disabled", "status": "in_progress", "output": [],
     }  # fmt: skip
 
 
-def _whole(made: Answering, shown: dict[str, Any], items: list[dict[str, Any]]) -> dict[str, Any]:
+def _whole(reply: Answering, shown: dict[str, Any], items: list[dict[str, Any]]) -> dict[str, Any]:
     """The response at its end."""
-    result, cut = made.results[0], made.reason(0) == "length"
+    result, cut = reply.results[0], reply.reason(0) == "length"
     counts = {
         "input_tokens": result.n_prompt, "output_tokens": result.n_gen,
         "total_tokens": result.n_prompt + result.n_gen,
@@ -183,28 +183,28 @@ def _whole(made: Answering, shown: dict[str, Any], items: list[dict[str, Any]]) 
 
 
 async def _events(
-    given: Responses,
-    made: Answering,
+    body: Responses,
+    reply: Answering,
     shown: dict[str, Any],
     keep: Callable[[dict[str, Any], ResponseEvents], None],
 ) -> AsyncGenerator[bytes, None]:
     begin, count, writer, scored = time.monotonic(), 0, ResponseEvents(), _Scored()
-    for one in writer.begun(shown):
-        yield one
-    if given.return_progress:
-        async for told in made.one.prompt_progress():
-            more = {"prompt_progress": told, "timings": progress_timings(told)}
+    for event in writer.begun(shown):
+        yield event
+    if body.return_progress:
+        async for progress in reply.generation.prompt_progress():
+            more = {"prompt_progress": progress, "timings": progress_timings(progress)}
             yield writer.progress(shown, **more)
-    async for _, token, found in made.events():
+    async for _, token, events in reply.events():
         count += token is not None
-        scores = scored.pushed(None if token is None else token.logprobs, found)
-        timed = {"timings": running_timings(made.one, count, begin)} if given.timings_per_token else {}
-        for part in found:
+        scores = scored.pushed(None if token is None else token.logprobs, events)
+        timed = {"timings": running_timings(reply.generation, count, begin)} if body.timings_per_token else {}
+        for part in events:
             of_part, scores = (scores, []) if isinstance(part, ContentDelta) else ([], scores)
-            for one in writer.written(part, of_part, timed):
-                yield one
-    for one in writer.closed() or ([] if writer.items else writer.empty_message()):
-        yield one
-    whole = _whole(made, shown, writer.items)
+            for event in writer.written(part, of_part, timed):
+                yield event
+    for event in writer.closed() or ([] if writer.items else writer.empty_message()):
+        yield event
+    whole = _whole(reply, shown, writer.items)
     keep(whole, writer)
-    yield writer.send(f"response.{whole['status']}", response=whole, timings=timings(made.results[0]))
+    yield writer.send(f"response.{whole['status']}", response=whole, timings=timings(reply.results[0]))

@@ -32,8 +32,8 @@ def openapi_document(
     template = "#/components/schemas/{name}"
     kinds = list(dict.fromkeys(bodies.values()))
     references, schemas = msgspec.json.schema_components(kinds, ref_template=template)
-    for one in schemas.values():
-        _take_null(one)
+    for schema in schemas.values():
+        _take_null(schema)
     reference_of = dict(zip(kinds, references, strict=True))
     codes = {
         kind: {str(code): {"$ref": f"#/components/responses/{kind}"} for code in STATUSES}
@@ -52,7 +52,7 @@ def openapi_document(
             {"name": name, "in": "query", "required": False, "schema": schema}
             for name, schema in queried.items()
         ]
-        names = [(found[1], found[2]) for found in PARAMETER.finditer(path)]
+        names = [(match[1], match[2]) for match in PARAMETER.finditer(path)]
         if names or asked:
             operation["parameters"] = asked + [
                 {"name": name, "in": "path", "required": True,
@@ -93,11 +93,11 @@ def openapi_document(
 def _take_null(schema: dict[str, Any]) -> None:
     """Let null stand for a field that is not there, as the decoder does."""
     needed = schema.get("required", ())
-    for name, one in schema["properties"].items():
-        kinds = one.get("anyOf", [one])
-        if name not in needed and one and {"type": "null"} not in kinds:
-            kept = {key: one.pop(key) for key in ("default", "description") if key in one}
-            schema["properties"][name] = {"anyOf": [*one.get("anyOf", [one]), {"type": "null"}], **kept}
+    for name, field in schema["properties"].items():
+        kinds = field.get("anyOf", [field])
+        if name not in needed and field and {"type": "null"} not in kinds:
+            kept = {key: field.pop(key) for key in ("default", "description") if key in field}
+            schema["properties"][name] = {"anyOf": [*field.get("anyOf", [field]), {"type": "null"}], **kept}
 
 
 def _wrong(kind: str) -> dict[str, Any]:

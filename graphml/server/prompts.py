@@ -16,34 +16,34 @@ MEDIA = "<__media__>"
 
 
 def prompts_of(
-    given: Any, tokenizer: Tokenizer, most: int, n_ctx: int, name: str = "prompt"
+    prompt: Any, tokenizer: Tokenizer, most: int, n_ctx: int, name: str = "prompt"
 ) -> tuple[list[Ids], bool]:
     """The ids of each prompt, and whether they were given as a list of several.
 
     A list of texts and ids is one prompt where it has ids of its own; ApiError 400 for other values, for more
     than `most` prompts, and for texts that are too long for n_ctx tokens.
     """
-    if isinstance(given, list) and not _is_mixed(given):
-        if not given:
+    if isinstance(prompt, list) and not _is_mixed(prompt):
+        if not prompt:
             raise wrong_field(name, "wanted a text or token ids, got an empty list")
-        if len(given) > most:
-            raise wrong_field(name, f"at most {most} prompts are wanted, got {len(given)}")
-        return [ids_of(one, tokenizer, n_ctx, name) for one in given], True
-    return [ids_of(given, tokenizer, n_ctx, name)], False
+        if len(prompt) > most:
+            raise wrong_field(name, f"at most {most} prompts are wanted, got {len(prompt)}")
+        return [ids_of(element, tokenizer, n_ctx, name) for element in prompt], True
+    return [ids_of(prompt, tokenizer, n_ctx, name)], False
 
 
-def ids_of(given: Any, tokenizer: Tokenizer, n_ctx: int, name: str, parse_special: bool = True) -> Ids:
+def ids_of(prompt: Any, tokenizer: Tokenizer, n_ctx: int, name: str, parse_special: bool = True) -> Ids:
     """The ids of one prompt."""
-    if isinstance(given, dict):
-        given = _text_of(given, name)
-    if isinstance(given, str):
-        check_fits([given], tokenizer, n_ctx)
-        return tokenizer.encode(given, parse_special=parse_special)
-    if not isinstance(given, list) or not given:
-        raise wrong_field(name, f"wanted a text or token ids, got {type(given).__name__}")
-    check_fits([one for one in given if isinstance(one, str)], tokenizer, n_ctx)
+    if isinstance(prompt, dict):
+        prompt = _text_of(prompt, name)
+    if isinstance(prompt, str):
+        check_fits([prompt], tokenizer, n_ctx)
+        return tokenizer.encode(prompt, parse_special=parse_special)
+    if not isinstance(prompt, list) or not prompt:
+        raise wrong_field(name, f"wanted a text or token ids, got {type(prompt).__name__}")
+    check_fits([part for part in prompt if isinstance(part, str)], tokenizer, n_ctx)
     ids: Ids = []
-    for index, part in enumerate(given):
+    for index, part in enumerate(prompt):
         if isinstance(part, str):
             ids += tokenizer.encode(part, add_special=index == 0, parse_special=parse_special)
         elif isinstance(part, int) and not isinstance(part, bool):
@@ -55,24 +55,24 @@ def ids_of(given: Any, tokenizer: Tokenizer, n_ctx: int, name: str, parse_specia
     return ids
 
 
-def begins_with_text(given: Any, number: int) -> bool:
+def begins_with_text(prompt: Any, number: int) -> bool:
     """Whether a prompt, by its number, was given as a text, or as a list that begins with one."""
-    if isinstance(given, list) and not _is_mixed(given):
-        given = given[number]
-    return isinstance(given[0] if isinstance(given, list) else given, str | dict)
+    if isinstance(prompt, list) and not _is_mixed(prompt):
+        prompt = prompt[number]
+    return isinstance(prompt[0] if isinstance(prompt, list) else prompt, str | dict)
 
 
-def _is_mixed(given: list[Any]) -> bool:
-    return any(isinstance(one, int) and not isinstance(one, bool) for one in given)
+def _is_mixed(prompt: list[Any]) -> bool:
+    return any(isinstance(part, int) and not isinstance(part, bool) for part in prompt)
 
 
-def _text_of(given: dict[str, Any], name: str) -> str:
-    if given.get("multimodal_data"):
+def _text_of(prompt: dict[str, Any], name: str) -> str:
+    if prompt.get("multimodal_data"):
         raise ApiError(400, "this model reads no images or sounds")
-    text = given.get("prompt_string")
+    text = prompt.get("prompt_string")
     if isinstance(text, str):
         return text
-    parts = given.get("content")
+    parts = prompt.get("content")
     if isinstance(parts, list):
         return text_of_parts(parts, name)
     raise wrong_field(name, "wanted an object with prompt_string, or with content as a list of parts")

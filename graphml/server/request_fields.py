@@ -199,20 +199,20 @@ def decoded(body: bytes, kind: type[T]) -> T:
 def as_object(body: bytes) -> dict[str, Any]:
     """The body as a JSON object; ApiError 400 for anything else."""
     try:
-        found = msgspec.json.decode(body)
+        decoded = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ApiError(400, f"the body is no JSON: {error}"[:300]) from None
-    if not isinstance(found, dict):
-        raise ApiError(400, f"the body: wanted a JSON object, got {type(found).__name__}")
-    return found
+    if not isinstance(decoded, dict):
+        raise ApiError(400, f"the body: wanted a JSON object, got {type(decoded).__name__}")
+    return decoded
 
 
-def converted(found: dict[str, Any], kind: type[T]) -> T:
+def converted(body: dict[str, Any], kind: type[T]) -> T:
     """An object as a value of that kind; ApiError 400 naming the field."""
     names: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
-    given = {name: value for name in names if (value := found.get(name)) is not None}
+    fields = {name: value for name in names if (value := body.get(name)) is not None}
     try:
-        return msgspec.convert(given, kind)
+        return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         text = str(error)
     if missing := _MISSING.search(text):

@@ -59,12 +59,12 @@ class Record:
     @property
     def n_prompt(self) -> int:
         """Tokens of all prompts."""
-        return sum(len(one.ids) for one in self.made)
+        return sum(len(generation.ids) for generation in self.made)
 
     @property
     def n_generated(self) -> int:
         """Tokens of all answers."""
-        return sum(one.n_generated for one in self.made)
+        return sum(generation.n_generated for generation in self.made)
 
 
 class Ended(Protocol):
@@ -87,8 +87,8 @@ class RequestLog:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        id = given if ID.fullmatch(given) else secrets.token_hex(16)
+        client_id = headers.get("x-request-id", "")
+        id = client_id if ID.fullmatch(client_id) else secrets.token_hex(16)
         record = Record(id, scope["method"], scope["path"], headers, time.monotonic(), time.time_ns())
         scope["graphml.request_id"], scope["graphml.made"] = id, []
 
@@ -104,8 +104,8 @@ class RequestLog:
             await self.app(scope, receive, sending)
         finally:
             record.seconds, record.made = time.monotonic() - record.begin, scope["graphml.made"]
-            for one in () if record.path in QUIET else self.told:
-                one(record)
+            for listener in () if record.path in QUIET else self.told:
+                listener(record)
 
 
 def print_line(record: Record) -> None:

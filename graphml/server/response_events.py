@@ -46,52 +46,52 @@ class ResponseEvents:
 
     def begun(self, shown: dict[str, Any]) -> list[bytes]:
         """The events before any item. shown: the response as it is then."""
-        return [self.send(f"response.{one}", response=shown) for one in ("created", "in_progress")]
+        return [self.send(f"response.{phase}", response=shown) for phase in ("created", "in_progress")]
 
     def progress(self, shown: dict[str, Any], **more: Any) -> bytes:
         """An event before any item that has more than the response."""
         self.n_progress += 1
         return self.send("response.in_progress", response=shown, **more)
 
-    def written(self, one: Event, logprobs: Entries, more: dict[str, Any]) -> list[bytes]:
+    def written(self, event: Event, logprobs: Entries, more: dict[str, Any]) -> list[bytes]:
         """A part of the answer. logprobs: entries of a text's tokens; more: what its event has besides."""
-        found: list[bytes] = []
-        if isinstance(one, ContentDelta | ReasoningDelta):
-            kind = "message" if isinstance(one, ContentDelta) else "reasoning"
+        events: list[bytes] = []
+        if isinstance(event, ContentDelta | ReasoningDelta):
+            kind = "message" if isinstance(event, ContentDelta) else "reasoning"
             if self._open.get("type") != kind:
-                made, prefix = (message_item, "msg_") if kind == "message" else (reasoning_item, "rs_")
-                found += self.closed() + self._item_begun(made(new_id(prefix), None, "in_progress"))
-            found.append(self._delta(one.text, logprobs, more))
-        elif isinstance(one, ToolCallBegin):
-            found += self.closed()
-            found += self._item_begun(call_item(new_id("fc_"), one.id, one.name, "", "in_progress"))
-        elif isinstance(one, ToolCallDelta):
-            found.append(self._delta(one.text, [], {}))
-        elif isinstance(one, ToolCallEnd):
-            found += self.closed(COMPLETED if one.ok else "incomplete")
-        return found
+                make_item, prefix = (message_item, "msg_") if kind == "message" else (reasoning_item, "rs_")
+                events += self.closed() + self._item_begun(make_item(new_id(prefix), None, "in_progress"))
+            events.append(self._delta(event.text, logprobs, more))
+        elif isinstance(event, ToolCallBegin):
+            events += self.closed()
+            events += self._item_begun(call_item(new_id("fc_"), event.id, event.name, "", "in_progress"))
+        elif isinstance(event, ToolCallDelta):
+            events.append(self._delta(event.text, [], {}))
+        elif isinstance(event, ToolCallEnd):
+            events += self.closed(COMPLETED if event.ok else "incomplete")
+        return events
 
     def closed(self, status: str = COMPLETED) -> list[bytes]:
         """End the item that is being written, if there is one. status: of a call, which may break off."""
         if not self._open:
             return []
         item, text, place = self._open, self._text, self._place()
-        found: list[bytes] = []
+        events: list[bytes] = []
         if item["type"] == "message":
             done, at, scores = message_item(item["id"], text, logprobs=self._logprobs), place, self._logprobs
-            found.append(self.send("response.output_text.done", **at, text=text, logprobs=scores))
-            found.append(self.send("response.content_part.done", **at, part=text_part(text, scores)))
+            events.append(self.send("response.output_text.done", **at, text=text, logprobs=scores))
+            events.append(self.send("response.content_part.done", **at, part=text_part(text, scores)))
         elif item["type"] == "reasoning":
             done = reasoning_item(item["id"], text)
-            found.append(self.send("response.reasoning_text.done", **place, text=text))
+            events.append(self.send("response.reasoning_text.done", **place, text=text))
         else:
             done = call_item(item["id"], item["call_id"], item["name"], text, status)
             kind = "response.function_call_arguments.done"
-            found.append(self.send(kind, **place, name=item["name"], arguments=text))
-        found.append(self.send("response.output_item.done", output_index=len(self.items), item=done))
+            events.append(self.send(kind, **place, name=item["name"], arguments=text))
+        events.append(self.send("response.output_item.done", output_index=len(self.items), item=done))
         self.items.append(done)
         self._open = {}
-        return found
+        return events
 
     def empty_message(self) -> list[bytes]:
         """A message without a text, of an answer that has nothing."""
@@ -106,10 +106,10 @@ class ResponseEvents:
         after: those with larger numbers.
         """
         before = {**response, "status": "in_progress", "output": [], "incomplete_details": None}
-        begun = self.begun({name: one for name, one in before.items() if name not in ENDS})
+        begun = self.begun({name: value for name, value in before.items() if name not in ENDS})
         self._number += n_progress
         events = chain(enumerate(begun), enumerate(self._ended(response, pieces), self._number))
-        yield from (one for number, one in events if number > after)
+        yield from (event for number, event in events if number > after)
 
     def _ended(self, response: dict[str, Any], pieces: Pieces | None) -> Iterator[bytes]:
         """The events of the items of a response, and of its end."""
@@ -120,8 +120,8 @@ class ResponseEvents:
                 yield from self._item_begun(begun)
                 text, scores = item["arguments"], Entries()
             else:
-                part, made = item["content"][0], message_item if kind == "message" else reasoning_item
-                yield from self._item_begun(made(id, None, "in_progress"))
+                part, make_item = item["content"][0], message_item if kind == "message" else reasoning_item
+                yield from self._item_begun(make_item(id, None, "in_progress"))
                 text, scores = part["text"], part.get("logprobs", [])
             at = scored = 0
             for n_chars, n_scores in [(len(text), len(scores))] if pieces is None else pieces[number]:
@@ -137,10 +137,10 @@ class ResponseEvents:
     def _item_begun(self, item: dict[str, Any]) -> list[bytes]:
         self._open, self._text, self._logprobs = item, "", Entries()
         self.pieces.append([])
-        found = [self.send("response.output_item.added", output_index=len(self.items), item=item)]
+        events = [self.send("response.output_item.added", output_index=len(self.items), item=item)]
         if item["type"] == "message":
-            found.append(self.send("response.content_part.added", **self._place(), part=text_part("")))
-        return found
+            events.append(self.send("response.content_part.added", **self._place(), part=text_part("")))
+        return events
 
     def _delta(self, text: str, logprobs: Entries, more: dict[str, Any]) -> bytes:
         self._text += text

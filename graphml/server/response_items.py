@@ -42,32 +42,34 @@ def call_item(id: str, call_id: str, name: str, arguments: str, status: str = CO
 
 def output_items(answer: Answer, logprobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The items of an answer. logprobs: entries of its text's tokens."""
-    found = [reasoning_item(new_id("rs_"), answer.reasoning)] if answer.reasoning else []
+    items = [reasoning_item(new_id("rs_"), answer.reasoning)] if answer.reasoning else []
     if answer.content or not answer.tool_calls:
-        found.append(message_item(new_id("msg_"), answer.content, logprobs=logprobs))
-    return found + [call_item(new_id("fc_"), one.id, one.name, one.arguments) for one in answer.tool_calls]
+        items.append(message_item(new_id("msg_"), answer.content, logprobs=logprobs))
+    return items + [
+        call_item(new_id("fc_"), call.id, call.name, call.arguments) for call in answer.tool_calls
+    ]
 
 
-def input_items(given: str | list[Any]) -> list[dict[str, Any]]:
+def input_items(request_input: str | list[Any]) -> list[dict[str, Any]]:
     """What a request said, each with an id; it was understood before."""
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    return [_listed(one) for one in items]
+    items = [{"role": "user", "content": request_input}] if isinstance(request_input, str) else request_input
+    return [_listed(item) for item in items]
 
 
-def _listed(given: dict[str, Any]) -> dict[str, Any]:
-    kind = given.get("type", "message")
-    id = given.get("id")
+def _listed(item: dict[str, Any]) -> dict[str, Any]:
+    kind = item.get("type", "message")
+    id = item.get("id")
     prefix = {"message": "msg_", "function_call": "fc_", "reasoning": "rs_"}.get(kind, "fco_")
-    found = {
+    listed = {
         "status": COMPLETED,
-        **{name: given[name] for name in KEPT if name in given},
+        **{name: item[name] for name in KEPT if name in item},
         "type": kind,
         "id": id if isinstance(id, str) and id else new_id(prefix),
     }
     if kind == "reasoning":
-        return {"summary": [], **found}
-    if kind != "message" or not isinstance(given.get("content"), str):
-        return found
-    if given.get("role") == "assistant":
-        return found | {"content": [text_part(given["content"])]}
-    return found | {"content": [{"type": "input_text", "text": given["content"]}]}
+        return {"summary": [], **listed}
+    if kind != "message" or not isinstance(item.get("content"), str):
+        return listed
+    if item.get("role") == "assistant":
+        return listed | {"content": [text_part(item["content"])]}
+    return listed | {"content": [{"type": "input_text", "text": item["content"]}]}

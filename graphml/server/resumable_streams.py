@@ -132,8 +132,8 @@ class ResumableStreams:
         except ApiError:
             cancel()
             raise
-        self._kept[name] = found = Recording(events, cancel, anthropic)
-        return found.read(0)
+        self._kept[name] = recording = Recording(events, cancel, anthropic)
+        return recording.read(0)
 
     def find(self, name: Name) -> Recording:
         """A stream; ApiError 404 for a name that is not known."""
@@ -147,18 +147,18 @@ class ResumableStreams:
         self._expire()
         if (older := self._kept.pop(name, None)) is not None:
             older.give_up()
-        ended = [one for one, found in self._kept.items() if found.ended is not None]
-        n_live = sum(one[0] == name[0] for one in self._kept.keys() - set(ended))
+        ended = [other for other, recording in self._kept.items() if recording.ended is not None]
+        n_live = sum(other[0] == name[0] for other in self._kept.keys() - set(ended))
         if name[0] is not None and n_live >= MOST - MOST // 2:
             raise ApiError(429, f"this key has {n_live} streams that can be resumed; try again later")
         if len(self._kept) >= MOST and not ended:
             raise ApiError(429, f"{MOST} streams are kept for resumption; try again later")
         if len(self._kept) >= MOST:
-            count = Counter(one[0] for one in ended)
-            del self._kept[max(ended, key=lambda one: count[one[0]])]  # the oldest of who has most
+            count = Counter(other[0] for other in ended)
+            del self._kept[max(ended, key=lambda other: count[other[0]])]  # the oldest of who has most
 
     def _expire(self) -> None:
         oldest = time.monotonic() - KEPT_S
-        for name, found in list(self._kept.items()):
-            if found.ended is not None and found.ended < oldest:
+        for name, recording in list(self._kept.items()):
+            if recording.ended is not None and recording.ended < oldest:
                 del self._kept[name]

@@ -73,8 +73,8 @@ class Generation:
                 self.n_generated += 1
                 self._silent[token.index] = 0 if token.piece else self._silent.get(token.index, 0) + 1
                 yield self._with_space(token)
-            for one in self.results():
-                metrics.ended(one, self.submitted - self.arrived)
+            for result in self.results():
+                metrics.ended(result, self.submitted - self.arrived)
             slot = self.slot if self._kept_as is None else self._kept_as
             self._access.slots.ended(slot, self.key, [*self.ids, *self._handle.results(0)[0].tokens])
         finally:
@@ -82,21 +82,21 @@ class Generation:
 
     async def prompt_progress(self) -> AsyncIterator[dict[str, Any]]:
         """What `return_progress` reports: how much of the prompt is computed, at first what was cached."""
-        total, told, begin = len(self.ids), -1, time.monotonic()
+        total, reported, begin = len(self.ids), -1, time.monotonic()
 
         def shown(processed: int, seconds: float) -> dict[str, Any]:
             cached = max(0, self.sequences[0].n_cached)
             return {"total": total, "cache": cached, "processed": processed, "time_ms": seconds * 1e3}
 
         async for index, count in self._handle.prompt_progress():
-            if index == 0 and count > told:
-                if told < 0:
+            if index == 0 and count > reported:
+                if reported < 0:
                     yield shown(max(0, self.sequences[0].n_cached), 0.0)
-                told = count
+                reported = count
                 yield shown(count, time.monotonic() - begin)
-        if told < 0:
+        if reported < 0:
             yield shown(max(0, self.sequences[0].n_cached), 0.0)
-        if told < total:
+        if reported < total:
             yield shown(total, time.monotonic() - begin)
 
     async def finished(self) -> list[Result]:
@@ -108,7 +108,10 @@ class Generation:
     def results(self) -> list[Result]:
         """What its sequences became; they have ended."""
         every = self._handle.results(timeout=0)
-        return [replace(one, text=" " + one.text) if self._leads(one.tokens) else one for one in every]
+        return [
+            replace(result, text=" " + result.text) if self._leads(result.tokens) else result
+            for result in every
+        ]
 
     def shown(self, index: int) -> int:
         """How many of an answer's tokens its text has: those of a stop string that was cut off are none."""
@@ -140,5 +143,5 @@ class Generation:
     def cancel(self) -> None:
         """Nobody wants it any more."""
         if self._access.active.pop(self.number, None) is not None:
-            self._access.generated(self.key, sum(one.n_generated for one in self.sequences))
+            self._access.generated(self.key, sum(sequence.n_generated for sequence in self.sequences))
         self._handle.cancel()

@@ -58,89 +58,91 @@ class Settings:
         return replace(self.params, rng="graphml") if structured else self.params
 
 
-def settings_of(given: Sampling, options: ServerOptions, tokenizer: Tokenizer) -> Settings:
+def settings_of(sampling: Sampling, options: ServerOptions, tokenizer: Tokenizer) -> Settings:
     """The settings of a request; ApiError 400 naming the field that is wrong."""
-    changes: dict[str, Any] = {name: value for name in SAME if (value := getattr(given, name)) is not None}
-    if given.top_k is not None:
-        changes["top_k"] = max(0, given.top_k)
-    if given.samplers is not None:
-        changes["samplers"] = given.samplers if isinstance(given.samplers, str) else ";".join(given.samplers)
-    if given.dry_sequence_breakers is not None:
-        changes["dry_sequence_breakers"] = tuple(given.dry_sequence_breakers)
-    if given.stop is not None:
-        changes["stop"] = _stops(given.stop, options.limits)
-    ignore_eos = options.ignore_eos if given.ignore_eos is None else given.ignore_eos
-    biases = _biases(given.logit_bias, options.limits, tokenizer)
+    changes: dict[str, Any] = {name: value for name in SAME if (value := getattr(sampling, name)) is not None}
+    if sampling.top_k is not None:
+        changes["top_k"] = max(0, sampling.top_k)
+    if sampling.samplers is not None:
+        changes["samplers"] = (
+            sampling.samplers if isinstance(sampling.samplers, str) else ";".join(sampling.samplers)
+        )
+    if sampling.dry_sequence_breakers is not None:
+        changes["dry_sequence_breakers"] = tuple(sampling.dry_sequence_breakers)
+    if sampling.stop is not None:
+        changes["stop"] = _stops(sampling.stop, options.limits)
+    ignore_eos = options.ignore_eos if sampling.ignore_eos is None else sampling.ignore_eos
+    biases = _biases(sampling.logit_bias, options.limits, tokenizer)
     if ignore_eos:
         biases |= dict.fromkeys(sorted(tokenizer.end_tokens), FORBIDDEN)
     if biases:
         changes["logit_bias"] = {**options.params.logit_bias, **biases}
-    changes |= draft_fields(given, options.params)
-    changes |= _structure(given, options.limits)
-    changes |= _logprobs(given, options.limits)
+    changes |= draft_fields(sampling, options.params)
+    changes |= _structure(sampling, options.limits)
+    changes |= _logprobs(sampling, options.limits)
     params = _checked(options.params, changes)
-    seed = options.seed if given.seed is None else given.seed
-    limits = (given.n_predict, given.max_completion_tokens, given.max_tokens)
-    most = next((one for one in limits if one is not None), options.n_predict)
-    count, told = _counts(given, options.limits)
+    seed = options.seed if sampling.seed is None else sampling.seed
+    limits = (sampling.n_predict, sampling.max_completion_tokens, sampling.max_tokens)
+    most = next((limit for limit in limits if limit is not None), options.n_predict)
+    count, n_shown = _counts(sampling, options.limits)
     return Settings(params, None if seed == -1 else seed % 2**32, None if most < 0 else most,
-                    count, ignore_eos, told)  # fmt: skip
+                    count, ignore_eos, n_shown)  # fmt: skip
 
 
-def _counts(given: Sampling, limits: Limits) -> tuple[int, int | None]:
+def _counts(sampling: Sampling, limits: Limits) -> tuple[int, int | None]:
     """How many answers are generated, and how many of them are told, None for all."""
-    count = given.n_cmpl or given.n or 1
+    count = sampling.n_cmpl or sampling.n or 1
     if count > limits.n:
         raise wrong_field("n", f"at most {limits.n} are wanted, got {count}")
-    best_of = given.best_of if isinstance(given, TextCompletion) else None
+    best_of = sampling.best_of if isinstance(sampling, TextCompletion) else None
     if best_of is None or best_of == count:
         return count, None
     if best_of < count:
         raise wrong_field("best_of", f"wanted n = {count} or more, got {best_of}")
     if best_of > limits.n:
         raise wrong_field("best_of", f"at most {limits.n} are wanted, got {best_of}")
-    if given.stream:
+    if sampling.stream:
         raise wrong_field("best_of", "wanted no stream with it: which is best is known at the end")
     return best_of, count
 
 
-def _logprobs(given: Sampling, limits: Limits) -> dict[str, Any]:
+def _logprobs(sampling: Sampling, limits: Limits) -> dict[str, Any]:
     """How many of the most likely tokens are told with each: none is for none, 0 for the token alone."""
-    wanted = getattr(given, "logprobs", None)
-    if isinstance(given, ChatCompletion):
-        if given.top_logprobs and not given.logprobs:
+    wanted = getattr(sampling, "logprobs", None)
+    if isinstance(sampling, ChatCompletion):
+        if sampling.top_logprobs and not sampling.logprobs:
             raise wrong_field("top_logprobs", "wanted logprobs: true with it")
-        wanted = (given.top_logprobs or 0) if given.logprobs else None
-    if wanted is None and isinstance(given, TextCompletion) and given.best_of is not None:
+        wanted = (sampling.top_logprobs or 0) if sampling.logprobs else None
+    if wanted is None and isinstance(sampling, TextCompletion) and sampling.best_of is not None:
         wanted = 0  # by which texts are compared
-    count = given.n_probs or wanted
+    count = sampling.n_probs or wanted
     if count is None:
         return {}
     if count > limits.logprobs:
         raise wrong_field("logprobs", f"at most {limits.logprobs} are wanted, got {count}")
-    echoed = isinstance(given, Completion) and given.echo
-    after = bool(given.post_sampling_probs)
+    echoed = isinstance(sampling, Completion) and sampling.echo
+    after = bool(sampling.post_sampling_probs)
     return {"logprobs": count, "post_sampling_probs": after, "prompt_logprobs": count if echoed else None}
 
 
 def _stops(stop: str | list[str], limits: Limits) -> tuple[str, ...]:
     texts = [stop] if isinstance(stop, str) else stop
-    if len(texts) > limits.stops or any(len(one) > limits.stop_chars for one in texts):
+    if len(texts) > limits.stops or any(len(text) > limits.stop_chars for text in texts):
         most = f"at most {limits.stops} texts of at most {limits.stop_chars} characters"
         raise wrong_field("stop", f"{most} are wanted")
-    return tuple(one for one in texts if one)
+    return tuple(text for text in texts if text)
 
 
 def _biases(
-    given: dict[str, float | bool] | list[Any] | None, limits: Limits, tokenizer: Tokenizer
+    biases: dict[str, float | bool] | list[Any] | None, limits: Limits, tokenizer: Tokenizer
 ) -> dict[int, float]:
     """Token id -> what is added to its logit. A token is an id, or a text with all its tokens."""
-    if given is None:
+    if biases is None:
         return {}
-    pairs = list(given.items()) if isinstance(given, Mapping) else given
+    pairs = list(biases.items()) if isinstance(biases, Mapping) else biases
     if len(pairs) > limits.logit_biases:
         raise wrong_field("logit_bias", f"at most {limits.logit_biases} are wanted, got {len(pairs)}")
-    found: dict[int, float] = {}
+    by_token: dict[int, float] = {}
     for pair in pairs:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise wrong_field("logit_bias", "wanted pairs of a token and its bias")
@@ -149,9 +151,9 @@ def _biases(
             bias = FORBIDDEN
         if isinstance(bias, bool) or not isinstance(bias, int | float):
             raise wrong_field("logit_bias", f"wanted a number, or false, as a bias; got {bias!r:.40}")
-        for one in _tokens(token, tokenizer):
-            found[one] = _float_of(bias)
-    return found
+        for token_id in _tokens(token, tokenizer):
+            by_token[token_id] = _float_of(bias)
+    return by_token
 
 
 def _float_of(number: float) -> float:
@@ -173,35 +175,35 @@ def _tokens(token: object, tokenizer: Tokenizer) -> list[int]:
     )  # ids of others are ignored, as llama-server does
 
 
-def _structure(given: Sampling, limits: Limits) -> dict[str, Any]:
+def _structure(sampling: Sampling, limits: Limits) -> dict[str, Any]:
     """The grammar or schema that the text follows; of several the request's own field counts first."""
-    if given.regex:
-        return {"grammar": "", "json_schema": "", "regex": given.regex}
-    if given.json_schema is not None and not given.grammar:
-        schema = given.json_schema
+    if sampling.regex:
+        return {"grammar": "", "json_schema": "", "regex": sampling.regex}
+    if sampling.json_schema is not None and not sampling.grammar:
+        schema = sampling.json_schema
         if schema == {}:
             schema = {"type": "object"}
         return {"json_schema": _schema("json_schema", schema, limits)}
-    if given.grammar:
-        if len(given.grammar) > limits.grammar_chars:
+    if sampling.grammar:
+        if len(sampling.grammar) > limits.grammar_chars:
             raise wrong_field("grammar", f"at most {limits.grammar_chars} characters are wanted")
-        return {"grammar": given.grammar}
-    return {} if given.response_format is None else _response_format(given.response_format, limits)
+        return {"grammar": sampling.grammar}
+    return {} if sampling.response_format is None else _response_format(sampling.response_format, limits)
 
 
-def _response_format(given: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    kind = given.get("type")
+def _response_format(response_format: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    kind = response_format.get("type")
     if kind == "text":
         return {}
     if kind == "json_object":
-        schema = given.get("schema")
+        schema = response_format.get("schema")
         return {
             "json_schema": _schema(
                 "response_format", {"type": "object"} if schema is None else schema, limits
             )
         }
     if kind == "json_schema":
-        stated = given.get("json_schema")
+        stated = response_format.get("json_schema")
         if not isinstance(stated, dict):
             raise wrong_field("response_format", "wanted an object as json_schema")
         return {"json_schema": _schema("response_format", stated.get("schema", {}), limits)}
@@ -231,21 +233,21 @@ def _checked(base: SamplingParams, changes: dict[str, Any]) -> SamplingParams:
         raise wrong_field(name, str(error).partition(": ")[2]) from None
 
 
-def described(settings: Settings, given: Sampling, n_predict: int) -> dict[str, Any]:
+def described(settings: Settings, sampling: Sampling, n_predict: int) -> dict[str, Any]:
     """The settings as llama-server's `generation_settings` writes them."""
     params = settings.params
     same = {name: getattr(params, name) for name in SAME if name not in ("regex", "open_objects")}
     return {
         "seed": 2**32 - 1 if settings.seed is None else settings.seed, **same, "top_k": params.top_k,
         "dry_sequence_breakers": params.dry_sequence_breakers, "stop": params.stop,
-        "max_tokens": n_predict, "n_predict": n_predict, "n_keep": given.n_keep or 0, "n_discard": 0,
-        "ignore_eos": settings.ignore_eos, "stream": bool(given.stream),
+        "max_tokens": n_predict, "n_predict": n_predict, "n_keep": sampling.n_keep or 0, "n_discard": 0,
+        "ignore_eos": settings.ignore_eos, "stream": bool(sampling.stream),
         "logit_bias": [{"bias": bias, "token": token} for token, bias in params.logit_bias.items()],
-        "n_probs": given.n_probs or 0, "grammar": params.grammar, "grammar_lazy": False,
+        "n_probs": sampling.n_probs or 0, "grammar": params.grammar, "grammar_lazy": False,
         "grammar_triggers": [], "preserved_tokens": [], "chat_format": "Content-only",
         "reasoning_format": "none", "reasoning_in_content": False, "generation_prompt": "",
         "samplers": params.samplers.split(";") if params.samplers else [],
-        "speculative.types": SHOWN[params.spec_type], "timings_per_token": bool(given.timings_per_token),
-        "post_sampling_probs": bool(given.post_sampling_probs), "backend_sampling": False,
-        "lora": given.lora or [],
+        "speculative.types": SHOWN[params.spec_type], "timings_per_token": bool(sampling.timings_per_token),
+        "post_sampling_probs": bool(sampling.post_sampling_probs), "backend_sampling": False,
+        "lora": sampling.lora or [],
     }  # fmt: skip

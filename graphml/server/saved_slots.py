@@ -37,16 +37,16 @@ class SavedSlots:
         if self._folder is not None and 0 <= number < self._count:
             self._ids[number] = key, ids
 
-    def path(self, given: SlotFile, of_key: str = "") -> Path:
+    def path(self, file: SlotFile, of_key: str = "") -> Path:
         """A file of the folder; ApiError 400 for a name that could be elsewhere.
 
         of_key: the name of a folder within it, for a key whose files no other one reads or replaces.
         """
         assert self._folder is not None
-        if not NAME.fullmatch(given.filename):
+        if not NAME.fullmatch(file.filename):
             raise wrong_field("filename", "wanted letters, digits and ._+- without a folder, at most 128")
         folder = self._folder / OF_KEYS / of_key if of_key else self._folder
-        return folder / given.filename
+        return folder / file.filename
 
     def change(
         self,
@@ -69,14 +69,14 @@ class SavedSlots:
             if ids:
                 self._ids.pop(number, None)
             return {"id_slot": number, "n_erased": n_erased}
-        found: dict[str, Any] = {"id_slot": number, "filename": path.name}
+        reply: dict[str, Any] = {"id_slot": number, "filename": path.name}
         if action == "save":
             self._make_folder_of(path)
-            found["n_saved"], found["n_written"] = files.save(ids, extra, path)
+            reply["n_saved"], reply["n_written"] = files.save(ids, extra, path)
         else:
-            ids, found["n_read"] = files.restore(path, extra)
-            self._ids[number], found["n_restored"] = (whose, ids), len(ids)
-        return {**found, "timings": {f"{action}_ms": (time.monotonic() - begin) * 1e3}}
+            ids, reply["n_read"] = files.restore(path, extra)
+            self._ids[number], reply["n_restored"] = (whose, ids), len(ids)
+        return {**reply, "timings": {f"{action}_ms": (time.monotonic() - begin) * 1e3}}
 
     def _make_folder_of(self, path: Path) -> None:
         """Make a key's folder, readable for the user of this process alone; UsageError where that fails."""

@@ -94,8 +94,8 @@ class ServedModels:
     def cancel(self) -> None:
         """End all requests."""
         for service in {self.current, *self._users}:
-            for one in list(service.access.active.values()):
-                one.cancel()
+            for generation in list(service.access.active.values()):
+                generation.cancel()
 
 
 def _without(path: Path, error: GraphmlError) -> str:

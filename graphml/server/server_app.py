@@ -172,15 +172,15 @@ class Endpoint:
             return error_response(known, scope["path"].startswith("/v1/messages"))
 
 
-def server_app(models: ServedModels, told: Sequence[Ended] = ()) -> Starlette:
+def server_app(models: ServedModels, listeners: Sequence[Ended] = ()) -> Starlette:
     """The application that serves a model. told: who else wants to know of requests that have ended."""
 
     async def load(service: Service, request: Request) -> Any:
         """`POST /models/load`: another model's file in place of this one."""
-        given = await body_of(service, request, LoadModel)
+        body = await body_of(service, request, LoadModel)
         if not service.is_admin(request.scope.get("graphml.key")):
             raise ApiError(403, "this key may not load models")
-        await models.swap(given.model)
+        await models.swap(body.model)
         return json_response({"success": True})
 
     service = models.current
@@ -198,7 +198,9 @@ def server_app(models: ServedModels, told: Sequence[Ended] = ()) -> Starlette:
     return Starlette(
         routes=routes,
         middleware=[
-            Middleware(RequestLog, told=[*told, *([print_line] if service.options.log_requests else [])]),
+            Middleware(
+                RequestLog, told=[*listeners, *([print_line] if service.options.log_requests else [])]
+            ),
             Middleware(AccessControl, options=service.options, keys=service.keys),
         ],
         exception_handlers={HTTPException: _not_found},
@@ -231,6 +233,6 @@ async def _not_found(request: Request, error: Exception) -> Any:
     texts = {404: "File Not Found", 405: "this path does not answer that method"}
     response = error_response(ApiError(error.status_code, texts.get(error.status_code, error.detail)))
     if error.status_code == 405:
-        matching = [one for one in request.app.routes if one.path_regex.match(request.scope["path"])]
-        response.headers["Allow"] = ", ".join(sorted({name for one in matching for name in one.methods}))
+        matching = [route for route in request.app.routes if route.path_regex.match(request.scope["path"])]
+        response.headers["Allow"] = ", ".join(sorted({name for route in matching for name in route.methods}))
     return response

@@ -135,7 +135,7 @@ class ServerOptions:
             ("--pooling", self.pooling, (None, *POOLINGS)),
         ):
             if text not in names:
-                wanted = ", ".join(one for one in names if one is not None)
+                wanted = ", ".join(name for name in names if name is not None)
                 raise UsageError(f"{flag}: wanted one of {wanted}; got {text!r:.40}")
 
     @property
@@ -146,7 +146,7 @@ class ServerOptions:
     @property
     def loopback(self) -> bool:
         """Whether it listens to this machine alone."""
-        return all(one in ("127.0.0.1", "::1", "localhost") or is_path(one) for one in self.hosts)
+        return all(host in ("127.0.0.1", "::1", "localhost") or is_path(host) for host in self.hosts)
 
 
 def is_path(host: str) -> bool:

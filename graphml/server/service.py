@@ -81,7 +81,9 @@ class Service:
         if self.model.has_template:
             return self.model.templates
         tokenizer = self.tokenizer
-        bos, eos = (None if one is None else tokenizer.piece(one) for one in (tokenizer.bos, tokenizer.eos))
+        bos, eos = (
+            None if token is None else tokenizer.piece(token) for token in (tokenizer.bos, tokenizer.eos)
+        )
         return {DEFAULT_NAME: ChatTemplate(CHATML, bos, eos)}
 
     def without_folders(self, text: str) -> str:
@@ -91,9 +93,9 @@ class Service:
             text = text.replace(f"{folder}/", "")
         return text
 
-    def salt_of(self, request: Request, given: Sampling) -> bytes:
+    def salt_of(self, request: Request, sampling: Sampling) -> bytes:
         """What keeps a request's prefixes apart from those of others."""
-        cached = self.options.cache_prompt if given.cache_prompt is None else given.cache_prompt
+        cached = self.options.cache_prompt if sampling.cache_prompt is None else sampling.cache_prompt
         if not cached:
             return b"request %d" % next(_SALTS)
         key = request.scope.get("graphml.key")
@@ -102,48 +104,48 @@ class Service:
     async def begin(
         self,
         request: Request,
-        given: Sampling,
+        sampling: Sampling,
         prompts: Callable[[], tuple[list[list[int]], Settings]],
     ) -> list[Generation]:
         """Have the engine continue what a request asks for; `prompts` runs in a thread."""
         arrived = request.scope.get("graphml.arrived", time.monotonic())
         if self.access.draining:
             raise ApiError(503, "the server is shutting down")
-        lora = self.lora_of(given)
+        lora = self.lora_of(sampling)
 
         def submit() -> list[Generation]:
             every, settings = prompts()
-            key, salt = request.scope.get("graphml.key"), self.salt_of(request, given)
+            key, salt = request.scope.get("graphml.key"), self.salt_of(request, sampling)
             n_tokens = sum(map(len, every))
-            with self.access.all_or_none(len(every) * settings.n, n_tokens, key) as made:
+            with self.access.all_or_none(len(every) * settings.n, n_tokens, key) as generations:
                 for ids in every:
-                    made.append(
+                    generations.append(
                         self.access.submit(
-                            ids, settings, arrived, salt=salt, key=key, keep=given.n_keep, lora=lora,
-                            priority=self.priority_of(key, given), deadline=given.deadline,
-                            id_slot=given.id_slot,
+                            ids, settings, arrived, salt=salt, key=key, keep=sampling.n_keep, lora=lora,
+                            priority=self.priority_of(key, sampling), deadline=sampling.deadline,
+                            id_slot=sampling.id_slot,
                         )
                     )  # fmt: skip
-            request.scope.setdefault("graphml.made", []).extend(made)
-            return made
+            request.scope.setdefault("graphml.made", []).extend(generations)
+            return generations
 
         return await self.access.in_thread(submit)
 
-    def prompts_of(self, given: Any) -> list[list[int]]:
+    def prompts_of(self, prompt: Any) -> list[list[int]]:
         """The ids of each prompt of a request; ApiError 400 for what is none."""
-        return prompts_of(given, self.tokenizer, self.options.limits.prompts, self.access.n_ctx)[0]
+        return prompts_of(prompt, self.tokenizer, self.options.limits.prompts, self.access.n_ctx)[0]
 
-    def settings(self, given: Sampling) -> Settings:
+    def settings(self, sampling: Sampling) -> Settings:
         """How a request wants its text sampled."""
-        return settings_of(given, self.options, self.tokenizer)
+        return settings_of(sampling, self.options, self.tokenizer)
 
     def is_admin(self, key: str | None) -> bool:
         """Whether a request of this key may change, and see, what others get; any may where no keys are."""
         return key is None or bool(self.access.limits_of(key).admin)
 
-    def priority_of(self, key: str | None, given: Sampling) -> int:
+    def priority_of(self, key: str | None, sampling: Sampling) -> int:
         """The priority of a request: at most that of its key, if that has one."""
-        most, wanted = self.access.limits_of(key).priority, given.priority or 0
+        most, wanted = self.access.limits_of(key).priority, sampling.priority or 0
         return wanted if most is None else min(most, wanted)
 
     def stream(
@@ -165,14 +167,14 @@ class Service:
         ping = self.options.ping if ping is None else ping
         return EventStream(events, ping, self.options.timeout, cancel, anthropic)
 
-    def lora_of(self, given: Sampling) -> list[tuple[str, float]] | None:
+    def lora_of(self, sampling: Sampling) -> list[tuple[str, float]] | None:
         """The adapters that a request names by number, each with its scale; others of the server count 0."""
-        if given.lora is None:
+        if sampling.lora is None:
             return None
         scales = dict.fromkeys(range(len(self.options.loras)), 0.0)
-        for one in given.lora:
-            number: Any = one.get("id")
-            scale: Any = one.get("scale")
+        for adapter in sampling.lora:
+            number: Any = adapter.get("id")
+            scale: Any = adapter.get("scale")
             known = type(number) is int and number in scales
             if not known or type(scale) not in (int, float) or not abs(scale) <= LARGEST_SCALE:
                 raise wrong_field("lora", "wanted objects with the id of an adapter and a scale")
@@ -188,37 +190,37 @@ async def merged(generations: Sequence[Generation]) -> AsyncIterator[tuple[int, 
         return
     queue: asyncio.Queue[tuple[int, Token] | BaseException | None] = asyncio.Queue(maxsize=256)
 
-    async def read(number: int, one: Generation) -> None:
+    async def read(number: int, generation: Generation) -> None:
         try:
-            async for token in one.tokens():
-                await queue.put((number * one.settings.n + token.index, token))
+            async for token in generation.tokens():
+                await queue.put((number * generation.settings.n + token.index, token))
             await queue.put(None)
         except Exception as error:
             await queue.put(error)
 
-    readers = [asyncio.ensure_future(read(i, one)) for i, one in enumerate(generations)]
+    readers = [asyncio.ensure_future(read(i, generation)) for i, generation in enumerate(generations)]
     try:
         left = len(readers)
         while left:
-            found = await queue.get()
-            if isinstance(found, BaseException):
-                raise found
-            if found is None:
+            item = await queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
                 left -= 1
             else:
-                yield found
+                yield item
     finally:
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
-        for one in generations:
-            one.cancel()
+        for generation in generations:
+            generation.cancel()
 
 
 def cancel_all(generations: Sequence[Generation]) -> None:
     """Nobody wants them any more."""
-    for one in generations:
-        one.cancel()
+    for generation in generations:
+        generation.cancel()
 
 
 async def all_finished(generations: Sequence[Generation]) -> None:
@@ -248,7 +250,7 @@ def timings(result: Result) -> dict[str, Any]:
 
 def usage(results: Sequence[Result]) -> dict[str, Any]:
     """Counts of tokens as OpenAI writes them; a prompt of several answers counts once."""
-    prompt, generated = results[0].n_prompt, sum(one.n_gen for one in results)
+    prompt, generated = results[0].n_prompt, sum(result.n_gen for result in results)
     return {
         "completion_tokens": generated,
         "prompt_tokens": prompt,
@@ -257,5 +259,5 @@ def usage(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _ratio(one: float, other: float) -> float:
-    return one / other if one > 0 and other > 0 else 0.0
+def _ratio(numerator: float, denominator: float) -> float:
+    return numerator / denominator if numerator > 0 and denominator > 0 else 0.0

@@ -51,9 +51,9 @@ def serve_until_stopped(model: Model, options: ServerOptions, load: Loader | Non
             traces.close()
 
 
-async def _serve(models: ServedModels, sockets: list[socket.socket], told: Sequence[Ended]) -> None:
+async def _serve(models: ServedModels, sockets: list[socket.socket], listeners: Sequence[Ended]) -> None:
     service, options = models.current, models.current.options
-    config = uvicorn_config(server_app(models, told), options)
+    config = uvicorn_config(server_app(models, listeners), options)
     server = _Server(config)
     running = asyncio.ensure_future(server.serve(sockets))
     loop = asyncio.get_running_loop()
@@ -92,11 +92,11 @@ def _ready_line(service: Service, sockets: list[socket.socket]) -> str:
     options, access = service.options, service.access
     scheme = "http" if options.ssl_certificate is None else "https"
     where = []
-    for one in sockets:
-        if one.family == socket.AF_UNIX:
-            where.append(f"unix://{one.getsockname()}")
+    for sock in sockets:
+        if sock.family == socket.AF_UNIX:
+            where.append(f"unix://{sock.getsockname()}")
             continue
-        host, port = one.getsockname()[:2]
+        host, port = sock.getsockname()[:2]
         where.append(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{options.prefix}")
     what = f"{options.parallel} slots of {access.n_ctx} tokens" if access.engine else "embeddings"
     stats = access.stats()

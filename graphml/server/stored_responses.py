@@ -41,12 +41,12 @@ class StoredResponses:
         self._kept: dict[tuple[str | None, str], bytes] = {}
         self.n_bytes = 0
 
-    def put(self, key: str | None, one: Stored) -> None:
+    def put(self, key: str | None, stored: Stored) -> None:
         """Keep one; one that is too large is not kept."""
-        raw = msgspec.json.encode(one)
+        raw = msgspec.json.encode(stored)
         if len(raw) > self._most_each:
             return
-        self._kept[key, one.response["id"]] = raw
+        self._kept[key, stored.response["id"]] = raw
         self.n_bytes += len(raw)
         while len(self._kept) > self._most or self.n_bytes > self._most_bytes:
             self.n_bytes -= len(self._kept.pop(self._next_to_go()))
@@ -57,14 +57,14 @@ class StoredResponses:
         for (key, _), raw in self._kept.items():
             shares[key] += self._most_bytes + self._most * len(raw)
         ((most, _),) = shares.most_common(1)
-        return next(one for one in self._kept if one[0] == most)
+        return next(pair for pair in self._kept if pair[0] == most)
 
     def get(self, key: str | None, id: str) -> Stored:
         """The one of this id; ApiError 404 where it is not known."""
-        found = self._kept.get((key, id))
-        if found is None:
+        raw = self._kept.get((key, id))
+        if raw is None:
             raise self._unknown()
-        return msgspec.json.decode(found, type=Stored)
+        return msgspec.json.decode(raw, type=Stored)
 
     def delete(self, key: str | None, id: str) -> None:
         """Forget one; ApiError 404 where it is not known."""

@@ -48,11 +48,11 @@ class TraceExport:
 
     def __call__(self, record: Record) -> None:
         """Take the spans of a request that has ended, where its caller wants any."""
-        given = PARENT.fullmatch(record.headers.get("traceparent", ""))
-        if given is not None and not int(given[3], 16) & 1:
+        parent = PARENT.fullmatch(record.headers.get("traceparent", ""))
+        if parent is not None and not int(parent[3], 16) & 1:
             return  # the caller records nothing either
         with contextlib.suppress(queue.Full):
-            self._waiting.put_nowait(list(spans_of(record, given and given[1], given and given[2])))
+            self._waiting.put_nowait(list(spans_of(record, parent and parent[1], parent and parent[2])))
 
     def close(self) -> None:
         """Send what waits, and end."""
@@ -110,19 +110,22 @@ def spans_of(record: Record, trace: str | None, parent: str | None) -> Iterator[
     if record.status >= 500:
         own["status"] = {"code": ERROR}
     yield own
-    for one in record.made:
-        for name, begin, end in _phases(record, one):
-            counts: dict[str, str | int] = {"prompt": len(one.ids), "generated": one.n_generated}
+    for generation in record.made:
+        for name, begin, end in _phases(record, generation):
+            counts: dict[str, str | int] = {
+                "prompt": len(generation.ids),
+                "generated": generation.n_generated,
+            }
             yield _span(trace, own["spanId"], name, record, begin, end, counts, INTERNAL)
 
 
-def _phases(record: Record, one: Generated) -> Iterator[tuple[str, float, float]]:
+def _phases(record: Record, generation: Generated) -> Iterator[tuple[str, float, float]]:
     """Name, begin and end of each phase, in seconds since the request came."""
-    submitted = one.submitted - record.begin
-    first = record.seconds if one.first is None else one.first - record.begin
+    submitted = generation.submitted - record.begin
+    first = record.seconds if generation.first is None else generation.first - record.begin
     yield "make the prompt", 0.0, submitted
     yield "read the prompt", submitted, first
-    if one.first is not None:
+    if generation.first is not None:
         yield "generate", first, record.seconds
 
 

@@ -90,7 +90,7 @@ class ChatTemplate:
                 raise UsageError(
                     f"messages[{index}]: wanted a mapping with role and content, got {message!r:.80}"
                 )
-        given = {
+        variables = {
             **self._special_tokens,
             "messages": messages,
             "tools": tools,
@@ -98,7 +98,7 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
             **kwargs,
         }
-        return self._answer({key: _copy(value, key) for key, value in given.items()})
+        return self._answer({key: _copy(value, key) for key, value in variables.items()})
 
     def _answer(self, variables: dict[str, Any] | None) -> str:
         try:
@@ -114,8 +114,8 @@ def template_names(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     listed = metadata.get(NAMES_KEY, [])
     if not isinstance(listed, Sequence) or isinstance(listed, (str, bytes)):
         raise TemplateError(f"{NAMES_KEY}: wanted a list of names, got {type(listed).__name__}")
-    found = [key[len(KEY) + 1 :] for key in metadata if key.startswith(KEY + ".")]
-    return tuple(dict.fromkeys(names + [name for name in (*listed, *found) if f"{KEY}.{name}" in metadata]))
+    named = [key[len(KEY) + 1 :] for key in metadata if key.startswith(KEY + ".")]
+    return tuple(dict.fromkeys(names + [name for name in (*listed, *named) if f"{KEY}.{name}" in metadata]))
 
 
 def template_source(metadata: Mapping[str, Any], name: str | None = None) -> str:

@@ -22,7 +22,7 @@ TURN_MARKS = (*ALWAYS_SHOWN, "<|end|>")
 def fenced(tokenizer: Tokenizer, content: str) -> str:
     """The text with fences around whatever in it would be read as a control token."""
     content = _FENCES.sub("\ufffd", content)
-    spelled = tokenizer.spelled_controls(content) | {one for one in TURN_MARKS if one in content}
+    spelled = tokenizer.spelled_controls(content) | {mark for mark in TURN_MARKS if mark in content}
     if not spelled:
         return content
     longest_first = sorted(spelled, key=lambda text: (-len(text), text))

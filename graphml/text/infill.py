@@ -68,12 +68,12 @@ def _tokens(tokenizer: Tokenizer) -> dict[str, int]:
 
 def _files(extra: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     wanted = "(name, text) of each file"
-    found = []
-    for one in items_of("extra", extra, wanted):
-        if not isinstance(one, tuple | list) or len(one) != 2:
-            raise UsageError(f"extra: wanted {wanted}; got {one!r:.80}")
-        found.append((text_of("extra", one[0]), text_of("extra", one[1])))
-    return found
+    pairs = []
+    for pair in items_of("extra", extra, wanted):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise UsageError(f"extra: wanted {wanted}; got {pair!r:.80}")
+        pairs.append((text_of("extra", pair[0]), text_of("extra", pair[1])))
+    return pairs
 
 
 def _others(tokenizer: Tokenizer, fill: dict[str, int], files: list[tuple[str, str]]) -> list[int]:
@@ -82,16 +82,16 @@ def _others(tokenizer: Tokenizer, fill: dict[str, int], files: list[tuple[str, s
     def ids(text: str) -> list[int]:
         return tokenizer.encode(text, add_special=False)
 
-    found: list[int] = []
+    tokens: list[int] = []
     separator = fill.get("separator")
     if files and "repository" in fill:
-        found += [fill["repository"], *ids(PROJECT)]
+        tokens += [fill["repository"], *ids(PROJECT)]
     for name, text in files:
-        found += ids(SNIPPET) if separator is None else [separator, *ids(f"{name}\n")]
-        found += ids(text)
+        tokens += ids(SNIPPET) if separator is None else [separator, *ids(f"{name}\n")]
+        tokens += ids(text)
     if files and separator is not None:
-        found += [separator, *ids(CURRENT)]
-    return found
+        tokens += [separator, *ids(CURRENT)]
+    return tokens
 
 
 def _begin(tokenizer: Tokenizer) -> list[int]:

@@ -49,17 +49,17 @@ def _checked(index: int, message: object, system: bool) -> Message:
         raise UsageError(f"{where}.role: wanted {' or '.join(roles)}, got {role!r:.80}{only_first}")
     calls = message.get("tool_calls") if role == "assistant" else None
     without = role == "assistant" and bool(calls or message.get("reasoning_content"))
-    found: Message = {"role": role, "content": _text(f"{where}.content", content, without)}
+    checked: Message = {"role": role, "content": _text(f"{where}.content", content, without)}
     for key in _PLAIN_KEYS:
-        given = message.get(key)
-        if given is None or (key == "name" and role != "tool"):
+        value = message.get(key)
+        if value is None or (key == "name" and role != "tool"):
             continue
-        if not isinstance(given, str):
-            raise UsageError(f"{where}.{key}: wanted text, got {type(given).__name__}")
-        found[key] = given
+        if not isinstance(value, str):
+            raise UsageError(f"{where}.{key}: wanted text, got {type(value).__name__}")
+        checked[key] = value
     if calls:
-        found["tool_calls"] = _calls(f"{where}.tool_calls", calls)
-    return found
+        checked["tool_calls"] = _calls(f"{where}.tool_calls", calls)
+    return checked
 
 
 def _text(where: str, content: object, may_be_none: bool) -> str:

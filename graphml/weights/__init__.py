@@ -51,8 +51,8 @@ def open_model(path: str | PathLike[str]) -> ModelFile:
             return llama2c.open_llama2c(file, opened)
         raise _unknown_kind(file.path, head)
     except BaseException:
-        for one in opened:
-            one.close()
+        for file in opened:
+            file.close()
         raise
 
 

@@ -25,11 +25,11 @@ class DeferredTensor(Tensor):
         cls, name: str, dtype: str, shape: tuple[int, ...], compute: Callable[[], Bytes]
     ) -> DeferredTensor:
         """The tensor of a name; compute: its bytes, uint8 [n_bytes]."""
-        made = object.__new__(cls)
-        vars(made).update(
+        tensor = object.__new__(cls)
+        vars(tensor).update(
             name=name, dtype=dtype, shape=shape, mapped=False, _compute=compute, _own=threading.Lock()
         )
-        return made
+        return tensor
 
     def __getattr__(self, name: str) -> Bytes:
         """`data`, which the instance lacks until it is computed."""
@@ -42,8 +42,8 @@ class DeferredTensor(Tensor):
                 data.flags.writeable = False
                 own["data"] = data
                 own["_compute"] = None  # which holds what it was computed from
-        found: Bytes = own["data"]
-        return found
+        content: Bytes = own["data"]
+        return content
 
     @property
     def is_computed(self) -> bool:
@@ -56,13 +56,17 @@ def computed(file: ModelFile, threads: int = 1, progress: Progress = no_progress
 
     progress: called as progress("converting", done, total) in bytes.
     """
-    todo = [one for one in file.tensors.values() if isinstance(one, DeferredTensor) and not one.is_computed]
+    todo = [
+        tensor
+        for tensor in file.tensors.values()
+        if isinstance(tensor, DeferredTensor) and not tensor.is_computed
+    ]
     if not todo:
         return file
-    total, done = sum(one.n_bytes for one in todo), 0
+    total, done = sum(tensor.n_bytes for tensor in todo), 0
     progress("converting", 0, total)
     with ThreadPoolExecutor(max(threads, 1)) as pool:
-        for data in pool.map(lambda one: one.data, todo):
+        for data in pool.map(lambda tensor: tensor.data, todo):
             done += data.nbytes
             progress("converting", done, total)
     file.forget_pages()  # what was converted would be in memory twice

@@ -62,10 +62,10 @@ class FileMap:
     @classmethod
     def of_header(cls, path: Path, header: bytes, n_bytes: int) -> FileMap:
         """The first bytes of a remote file of `n_bytes`; `path` is its name in errors."""
-        made = cls.__new__(cls)
-        made.path, made.n_bytes, made._map = path, n_bytes, None
-        made._view = np.frombuffer(header, np.uint8)
-        return made
+        file = cls.__new__(cls)
+        file.path, file.n_bytes, file._map = path, n_bytes, None
+        file._view = np.frombuffer(header, np.uint8)
+        return file
 
     @property
     def is_whole(self) -> bool:
@@ -137,8 +137,8 @@ class FileMap:
 
 def _identity(descriptor: int) -> tuple[int, int]:
     """Size and time of change, in nanoseconds, of an open file."""
-    found = os.fstat(descriptor)
-    return found.st_size, found.st_mtime_ns
+    status = os.fstat(descriptor)
+    return status.st_size, status.st_mtime_ns
 
 
 def _time(nanoseconds: int) -> str:

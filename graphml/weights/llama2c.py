@@ -84,15 +84,17 @@ def open_llama2c(file: FileMap, opened: list[FileMap]) -> ModelFile:
     position = HEADER.size
     for name, shape in plan:
         n_bytes = 4 * math.prod(shape)
-        for one, view in _per_layer(name, shape, file.data[position : position + n_bytes]):
-            tensors[one] = Tensor(one, "f32", shape if "{}" not in name else shape[1:], view)
+        for layer_name, view in _per_layer(name, shape, file.data[position : position + n_bytes]):
+            tensors[layer_name] = Tensor(layer_name, "f32", shape if "{}" not in name else shape[1:], view)
         position += n_bytes
     values = _model_metadata(file.path, checkpoint)
     names = [f"tok{checkpoint.vocabulary}.bin", "tokenizer.bin"]
-    found = next((file.path.with_name(name) for name in names if file.path.with_name(name).is_file()), None)
+    tokenizer = next(
+        (file.path.with_name(name) for name in names if file.path.with_name(name).is_file()), None
+    )
     maps = [file]
-    if found is not None:
-        maps.append(FileMap(found))
+    if tokenizer is not None:
+        maps.append(FileMap(tokenizer))
         opened.append(maps[-1])
         values |= _tokenizer_metadata(maps[-1], checkpoint.vocabulary)
     absent = {

@@ -97,8 +97,8 @@ class Metadata(Mapping[str, Any]):
         overrides: Sequence[Override] = (),
     ) -> None:
         self.path = path
-        self._values = dict(values) | {one.key: one.stored() for one in overrides}
-        self._overrides = {one.key: one for one in overrides}
+        self._values = dict(values) | {override.key: override.stored() for override in overrides}
+        self._overrides = {override.key: override for override in overrides}
         self._absent = dict(absent or {})
         self._read: set[str] = set()
 
@@ -135,7 +135,7 @@ class Metadata(Mapping[str, Any]):
 
     def unread_overrides(self) -> list[Override]:
         """The overrides whose value was not read yet."""
-        return [one for key, one in self._overrides.items() if key not in self._read]
+        return [override for key, override in self._overrides.items() if key not in self._read]
 
     def describe(self, key: str) -> Description:
         """Type, count and a short preview of a value; decodes a few elements, is not a read."""
@@ -148,7 +148,9 @@ class Metadata(Mapping[str, Any]):
             text = repr(value[: PREVIEW_CHARACTERS + 1]) if isinstance(value, str) else repr(value)
             preview = _shortened(text)
         else:
-            shown = [_shortened(repr(one[:40] if isinstance(one, str) else one)) for one in value]
+            shown = [
+                _shortened(repr(element[:40] if isinstance(element, str) else element)) for element in value
+            ]
             preview = "[" + ", ".join(shown + ["..."] * (stored.count > len(value))) + "]"
         return Description(key, stored.type, stored.count, preview)
 

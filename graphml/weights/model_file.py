@@ -29,9 +29,9 @@ class ModelFile:
         self.path = path
         self.metadata = metadata
         self.tensors: Mapping[str, Tensor] = MappingProxyType(dict(tensors))
-        self.paths = tuple(one.path for one in maps)
-        self.n_bytes = sum(one.n_bytes for one in maps)
-        self.header_only = not all(one.is_whole for one in maps)
+        self.paths = tuple(file.path for file in maps)
+        self.n_bytes = sum(file.n_bytes for file in maps)
+        self.header_only = not all(file.is_whole for file in maps)
         self._maps = tuple(maps)
 
     @property
@@ -55,24 +55,24 @@ class ModelFile:
 
     def check_unchanged(self) -> None:
         """Raise a WeightsError with its name if a file was written to or truncated since it was opened."""
-        for one in self._maps:
-            one.check_unchanged()
+        for file in self._maps:
+            file.check_unchanged()
 
     def forget_pages(self) -> None:
         """Drop the process's pages of the file; they are read again on access."""
-        for one in self._maps:
-            one.forget_pages()
+        for file in self._maps:
+            file.forget_pages()
 
     def will_need(self, large: bool = False) -> None:
         """Ask the system to read the file ahead into memory, into large pages if it can; returns at once."""
-        for one in self._maps:
-            one.will_need(large)
+        for file in self._maps:
+            file.will_need(large)
 
     def close(self) -> None:
         """Release the map as soon as no array uses it; a second call does nothing."""
         self.tensors = MappingProxyType({})
-        for one in self._maps:
-            one.close()
+        for file in self._maps:
+            file.close()
 
     def __enter__(self) -> ModelFile:
         return self
@@ -97,12 +97,12 @@ def fingerprint_of(metadata: Metadata, tensors: Mapping[str, Tensor]) -> str:
     Two models that differ only in bytes between the samples have the same one. Requantised tensors, and
     metadata that are overridden, count as they are in memory.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for key in sorted(metadata):
-        found.update(repr((key, *metadata.beginning(key, FIRST_ELEMENTS))).encode())
+        digest.update(repr((key, *metadata.beginning(key, FIRST_ELEMENTS))).encode())
     for name, tensor in tensors.items():
-        found.update(repr((name, tensor.dtype, tensor.shape, tensor.n_bytes)).encode())
+        digest.update(repr((name, tensor.dtype, tensor.shape, tensor.n_bytes)).encode())
         last = max(0, tensor.data.nbytes - SAMPLE_BYTES)
         for at in sorted({last * i // (SAMPLES - 1) for i in range(SAMPLES)}):
-            found.update(tensor.data[at : at + SAMPLE_BYTES].tobytes())
-    return found.hexdigest()
+            digest.update(tensor.data[at : at + SAMPLE_BYTES].tobytes())
+    return digest.hexdigest()

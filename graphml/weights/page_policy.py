@@ -68,8 +68,8 @@ def settled(
     with ThreadPoolExecutor(max(threads, 1)) as pool:
         mapped = [tensor for tensor in file.tensors.values() if tensor.mapped]
         try:
-            for one, copy in zip(mapped, pool.map(_copied, mapped), strict=True):
-                tensors[one.name] = copy
+            for tensor, copy in zip(mapped, pool.map(_copied, mapped), strict=True):
+                tensors[tensor.name] = copy
                 done, since = done + copy.n_bytes, since + copy.n_bytes
                 if since > _FORGET_BYTES:  # otherwise the file would be in the process's memory twice
                     file.forget_pages()

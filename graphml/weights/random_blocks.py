@@ -128,13 +128,13 @@ def _with_byte_scales(format: Format, deviation: float) -> _Fill:
     """Blocks that all have the same scale, the byte nearest to the deviation."""
     count = _BYTES[format.name]
     sample = _random(np.random.Generator(np.random.SFC64(0)), format, SAMPLE_BLOCKS)
-    found = []
+    candidates = []
     for byte in range(128):  # the upper half is no smaller, or has another sign
         sample[:, :count] = byte
         spread = _spread(format, sample)
         if np.isfinite(spread) and spread > 0:
-            found.append((abs(np.log(spread / deviation)), byte))
-    nearest = min(found)[1]
+            candidates.append((abs(np.log(spread / deviation)), byte))
+    nearest = min(candidates)[1]
 
     def fill(generator: np.random.Generator, n_blocks: int) -> Bytes:
         blocks = _random(generator, format, n_blocks)

@@ -120,8 +120,10 @@ def _convert(tensor: Tensor, format: Format, data: Bytes, begin: int, end: int) 
     """Decode rows begin to end of a tensor and encode them again into their place in `data`."""
     width = tensor.shape[-1] if tensor.shape else 1
     source = graphml_quant.by_name(tensor.dtype)
-    given, wanted = source.bytes_for(width), format.bytes_for(width)
-    values = graphml_quant.dequantize(source, tensor.data[begin * given : end * given], (end - begin, width))
+    source_bytes, wanted = source.bytes_for(width), format.bytes_for(width)
+    values = graphml_quant.dequantize(
+        source, tensor.data[begin * source_bytes : end * source_bytes], (end - begin, width)
+    )
     data[begin * wanted : end * wanted] = graphml_quant.quantize(format, values).reshape(-1)
 
 

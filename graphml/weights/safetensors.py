@@ -64,11 +64,11 @@ def read_safetensors(file: FileMap) -> dict[str, StoredTensor]:
 
 def _read_json(file: FileMap, text: bytes) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            twice = next(name for i, (name, _) in enumerate(pairs) if name in {one for one, _ in pairs[:i]})
+        fields = dict(pairs)
+        if len(fields) != len(pairs):
+            twice = next(name for i, (name, _) in enumerate(pairs) if name in {key for key, _ in pairs[:i]})
             _refuse(file, "header", f"{quoted(twice)} appears twice")
-        return found
+        return fields
 
     try:
         header = json.loads(text.decode(), object_pairs_hook=unique)
@@ -107,9 +107,9 @@ def _place(file: FileMap, name: str, entry: Any, size: int) -> tuple[str, tuple[
     return dtype, tuple(shape), begin, end
 
 
-def _whole(found: list[Any]) -> bool:
+def _whole(numbers: list[Any]) -> bool:
     """Whether all are numbers from 0 up."""
-    return all(type(one) is int and one >= 0 for one in found)
+    return all(type(number) is int and number >= 0 for number in numbers)
 
 
 def _refuse(file: FileMap, where: str, text: str) -> NoReturn:

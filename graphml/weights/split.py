@@ -71,17 +71,17 @@ def _split(metadata: Metadata) -> tuple[int, int]:
     return number, count
 
 
-def _open_all(given: Part, open_part: Callable[[Path], Part | None]) -> ModelFile:
-    file, metadata, _ = given
+def _open_all(first: Part, open_part: Callable[[Path], Part | None]) -> ModelFile:
+    file, metadata, _ = first
     number, count = _split(metadata)
     maps: list[FileMap] = []
     first_metadata = metadata
     merged: dict[str, Tensor] = {}
     for index, path in enumerate(part_paths(file.path, number, count)):
-        found = given if index == number else open_part(path)
-        if found is None:
+        opened = first if index == number else open_part(path)
+        if opened is None:
             raise WeightsError(f"{file.path}: part {index + 1} of {count} is missing: no file {path}")
-        part, part_metadata, part_tensors = found
+        part, part_metadata, part_tensors = opened
         came = _split(part_metadata)
         if came != (index, count):
             raise WeightsError(

@@ -23,8 +23,8 @@ def heads(g: StepBuilder, x: Node, n_head: Count, name: str | None = None) -> No
     """
     width, rest = divmod(fixed(x.shape[-1]), n_head)
     if rest:
-        found = told_weights([x])
-        of = f"; from {found}" if found else ""
+        weights = told_weights([x])
+        of = f"; from {weights}" if weights else ""
         raise ShapeError(
             f"[g.heads] wanted n_head that divides the last dimension of {x.type}; got {n_head}{of}"
         )

@@ -20,9 +20,9 @@ def ops_of(module: ModuleType) -> list[Op]:
 @functools.cache
 def table() -> Mapping[str, Op]:
     """Name -> op of every plain op."""
-    found: dict[str, Op] = {}
+    by_name: dict[str, Op] = {}
     for entry in pkgutil.iter_modules(__path__, __name__ + "."):
         for op in ops_of(importlib.import_module(entry.name)):
-            if found.setdefault(op.name, op) is not op:
+            if by_name.setdefault(op.name, op) is not op:
                 raise GraphError(f"two ops are called {op.name!r}")
-    return found
+    return by_name

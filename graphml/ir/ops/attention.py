@@ -139,10 +139,10 @@ def cells_of(positions: Array, blocks: Array, block_size: int) -> Array:
 
 def _tokens(sequences: Array) -> dict[int, list[int]]:
     """The tokens of each sequence."""
-    found: dict[int, list[int]] = {}
+    tokens: dict[int, list[int]] = {}
     for t, sequence in enumerate(sequences.tolist()):
-        found.setdefault(sequence, []).append(t)
-    return found
+        tokens.setdefault(sequence, []).append(t)
+    return tokens
 
 
 def _any_of(spans: Iterable[range]) -> Array:
@@ -234,10 +234,12 @@ def _samples() -> list[Sample]:
 
     def astray(d: int, most: int, is_causal: bool) -> Sample:
         """Some tokens of sequences and blocks that there are not, some at positions without a place."""
-        one = call(4, 2, d, causal=is_causal, most=most)
-        count = bound(one.inputs[5].shape[1])
-        fill = {**one.fill, 3: partly_below(most), 4: partly_below(2), 5: partly_below(count)}
-        return Sample(one.inputs, one.attributes, fill if is_causal else {**fill, 6: partly_below(most)})
+        sample = call(4, 2, d, causal=is_causal, most=most)
+        count = bound(sample.inputs[5].shape[1])
+        fill = {**sample.fill, 3: partly_below(most), 4: partly_below(2), 5: partly_below(count)}
+        return Sample(
+            sample.inputs, sample.attributes, fill if is_causal else {**fill, 6: partly_below(most)}
+        )
 
     return [call(4, 4, 32), call(9, 3, 64, most=200), call(8, 1, 20), call(4, 2, 16, window=7),
             call(4, 2, 16, chunk=8), call(4, 2, 16, softcap=5.0), call(6, 2, 16, max_bias=8.0),

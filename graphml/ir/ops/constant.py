@@ -29,7 +29,11 @@ def attributes_of(values: Any) -> Mapping[str, Attribute]:
         of = "of 32 bits" if kind is np.int32 else "that float32 holds"
         raise GraphError(f"[g.constant] wanted numbers {of}; got {array[wrong][0]!s}")
     # The shortest text that gives the same float32, so that graphs are easy to read.
-    flat = [float(one) for one in held.ravel().astype(str)] if kind is np.float32 else held.ravel().tolist()
+    flat = (
+        [float(number) for number in held.ravel().astype(str)]
+        if kind is np.float32
+        else held.ravel().tolist()
+    )
     return {"values": tuple(flat), "shape": held.shape}
 
 
@@ -39,7 +43,7 @@ def _infer(inputs: Sequence[Type], attributes: Attributes) -> Type:
         raise ShapeError(f"wanted 1 to {MOST_ELEMENTS} numbers and no operands; got {str(values)[:60]}")
     if not shape or min(shape) < 1 or prod(shape) != len(values):
         raise ShapeError(f"wanted a shape of {len(values)} elements; got {shape}")
-    if not all(type(one) is int for one in values):
+    if not all(type(value) is int for value in values):
         return Type(F32, shape)
     if not -(2**31) <= min(values) <= max(values) < 2**31:
         raise ShapeError(f"wanted whole numbers of 32 bits; got {min(values)} to {max(values)}")

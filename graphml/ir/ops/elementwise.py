@@ -89,9 +89,9 @@ def _clamp(inputs: Sequence[Array], attributes: Attributes) -> Array:
 
 def _positive(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Numbers of every size from 1e-30 to 1e30, some near 1, and zeros."""
-    made = 10.0 ** generator.uniform(-30, 30, shape)
+    numbers = 10.0 ** generator.uniform(-30, 30, shape)
     near = 1 + generator.uniform(-1e-3, 1e-3, shape)
-    return np.choose(generator.integers(0, 3, shape), [made, near, np.zeros(shape)]).astype(np.float32)
+    return np.choose(generator.integers(0, 3, shape), [numbers, near, np.zeros(shape)]).astype(np.float32)
 
 
 def _halves() -> list[Sample]:
@@ -151,8 +151,8 @@ def _cast(inputs: Sequence[Array], attributes: Attributes) -> Array:
 
 def _whole(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Whole numbers of every size, and the largest."""
-    made = generator.integers(-(2**31), 2**31, shape) >> generator.integers(0, 31, shape)
-    return np.where(generator.random(shape) < 0.2, 2**31 - 1, made).astype(np.int32)
+    numbers = generator.integers(-(2**31), 2**31, shape) >> generator.integers(0, 31, shape)
+    return np.where(generator.random(shape) < 0.2, 2**31 - 1, numbers).astype(np.int32)
 
 
 def _cast_samples() -> list[Sample]:

@@ -45,8 +45,8 @@ def _infer_part(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _part(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    found: Array = inputs[0][integer(attributes, "index")]
-    return found
+    array: Array = inputs[0][integer(attributes, "index")]
+    return array
 
 
 def _infer_concat(inputs: Sequence[Type], attributes: Attributes) -> Type:

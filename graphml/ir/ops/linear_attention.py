@@ -172,7 +172,7 @@ def _linear_samples() -> list[Sample]:
         more = (keys if each else f32(ROWS, n_head, 1), keys, keys)[:gates]
         inputs = (f32(SAMPLE_SEQUENCES, n_head, width, width), keys, keys, keys, i32(ROWS), i32(ROWS), *more)
         full: Fill = {2: _unit, 6: _fraction, 7: _unit, 8: _unit, **fill}
-        return Sample(inputs, attributes, {i: one for i, one in full.items() if i < len(inputs)})
+        return Sample(inputs, attributes, {i: filling for i, filling in full.items() if i < len(inputs)})
 
     return [call(4, 32, 0, going_on, slope=0.7), call(2, 64, 1, beginning, before=True),
             call(2, 64, 1, going_on, each=False), call(3, 64, 3, going_on),

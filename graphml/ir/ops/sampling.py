@@ -44,13 +44,13 @@ def _infer_of_row(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _sample_row(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    found = np.zeros((len(inputs[0]), len(OF_ROW)), np.float32)
-    for told, row, top_logits, settings in zip(found, *inputs, strict=True):
+    results = np.zeros((len(inputs[0]), len(OF_ROW)), np.float32)
+    for result, row, top_logits, settings in zip(results, *inputs, strict=True):
         shift = np.clip(top_logits[0], -3e38, 3e38).astype(np.float32)  # no infinity less infinity
-        told[0] = _log_sum(row, float(shift))
+        result[0] = _log_sum(row, float(shift))
         if _from_row(settings):
-            told[1:] = _of_row(row, shift, settings)
-    return found
+            result[1:] = _of_row(row, shift, settings)
+    return results
 
 
 def _from_row(settings: Array) -> bool:
@@ -73,10 +73,10 @@ def _infer_sample_token(inputs: Sequence[Type], attributes: Attributes) -> Type:
 
 
 def _sample_token(inputs: Sequence[Array], attributes: Attributes) -> Array:
-    found = np.zeros(len(inputs[0]), np.int32)
-    for i, (ids, top_logits, told, settings) in enumerate(zip(*inputs, strict=True)):
-        found[i] = told[1] if _from_row(settings) else ids[_place(top_logits, told[0], settings)]
-    return found
+    tokens = np.zeros(len(inputs[0]), np.int32)
+    for i, (ids, top_logits, row_values, settings) in enumerate(zip(*inputs, strict=True)):
+        tokens[i] = row_values[1] if _from_row(settings) else ids[_place(top_logits, row_values[0], settings)]
+    return tokens
 
 
 def _log_sum(row: Array, shift: float) -> float:

@@ -49,15 +49,15 @@ def _scan(inputs: Sequence[Array], attributes: Attributes) -> Array:
     alike = (n_head, 1, 1) if per_head else (1, 1, head_dim)
     decay = a.astype(np.float64)[:, :, None] if per_head else a.T.astype(np.float64)[None]
     each = n_head * d_state // b.shape[1]  # heads of a group
-    b_now, c_now = (np.repeat(one.reshape(len(x), -1, d_state), each, 1)[..., None] for one in (b, c))
+    b_now, c_now = (np.repeat(matrix.reshape(len(x), -1, d_state), each, 1)[..., None] for matrix in (b, c))
     y = np.zeros(x.shape, np.float32)
     for run in runs(sequences, positions, len(state)):
         now = np.zeros(state.shape[1:]) if run.fresh else state[run.sequence].astype(np.float64)
         for t in range(run.first, run.end):
             x_t, step_t = x[t].reshape(n_head, 1, head_dim).astype(np.float64), step[t].reshape(alike)
             now = now * np.exp(step_t * decay) + x_t * step_t * b_now[t]
-            made = (now * c_now[t]).sum(axis=1, keepdims=True) + x_t * d.reshape(alike)
-            y[t] = made.reshape(-1)
+            y_t = (now * c_now[t]).sum(axis=1, keepdims=True) + x_t * d.reshape(alike)
+            y[t] = y_t.reshape(-1)
         state[run.sequence] = now
     return y
 

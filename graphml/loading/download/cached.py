@@ -55,16 +55,16 @@ def repository(repo: str) -> Path:
 def snapshots(repo: str | None = None) -> list[Snapshot]:
     """The revisions of one repository or of all, the newest first."""
     try:
-        found = huggingface_hub.scan_cache_dir(shared_folder())
+        cache = huggingface_hub.scan_cache_dir(shared_folder())
     except errors.CacheNotFound:
         return []
     listed = [
-        _snapshot(one.repo_id, revision)
-        for one in found.repos
-        if one.repo_type == "model" and repo in (None, one.repo_id)
-        for revision in one.revisions
+        _snapshot(repository.repo_id, revision)
+        for repository in cache.repos
+        if repository.repo_type == "model" and repo in (None, repository.repo_id)
+        for revision in repository.revisions
     ]
-    return sorted(listed, key=lambda one: (-one.modified, one.repo))
+    return sorted(listed, key=lambda snapshot: (-snapshot.modified, snapshot.repo))
 
 
 def _snapshot(repo: str, revision: Any) -> Snapshot:

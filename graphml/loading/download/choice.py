@@ -104,9 +104,9 @@ def _missing(parts: Sequence[str]) -> list[str]:
 
 def _instead(files: Sequence[str]) -> str:
     """The other kinds of files that a repository has, for an error."""
-    found = [what for ending, what in OTHER_FORMATS.items() if any(file.endswith(ending) for file in files)]
-    if found:
-        kinds = " and ".join(dict.fromkeys(found))
+    formats = [what for ending, what in OTHER_FORMATS.items() if any(file.endswith(ending) for file in files)]
+    if formats:
+        kinds = " and ".join(dict.fromkeys(formats))
         return f"it has {kinds}: convert them to GGUF, or look for a repository of this model named ...-GGUF"
     return f"it has {_listed(files)}" if files else "it is empty"
 

@@ -143,7 +143,7 @@ def _listing(wanted: Reference, endpoint: str | None, offline: bool | None) -> P
     commit = str(listed.sha)
     if COMMIT.fullmatch(commit) is None:
         raise DownloadError(f"{wanted.called}: {host} names no revision of it; wanted 40 hexadecimal digits")
-    by_name = {one.rfilename: one for one in listed.siblings or [] if is_safe(one.rfilename)}
+    by_name = {sibling.rfilename: sibling for sibling in listed.siblings or [] if is_safe(sibling.rfilename)}
     return _Listing(wanted, commit, endpoint, by_name)
 
 
@@ -157,16 +157,16 @@ class _Listing:
     listed: Mapping[str, Any]
 
     def file(self, name: str) -> HubFile:
-        one, called = self.listed[name], f"{self.wanted.called}: {name}"
-        if not isinstance(one.size, int) or one.size < 0:
+        sibling, called = self.listed[name], f"{self.wanted.called}: {name}"
+        if not isinstance(sibling.size, int) or sibling.size < 0:
             raise DownloadError(f"{called}: the server does not say how large it is")
-        sha256 = str(one.lfs.sha256).lower() if one.lfs is not None and one.lfs.sha256 else None
-        blob = sha256 or str(one.blob_id)
+        sha256 = str(sibling.lfs.sha256).lower() if sibling.lfs is not None and sibling.lfs.sha256 else None
+        blob = sha256 or str(sibling.blob_id)
         if (SHA256 if sha256 else COMMIT).fullmatch(blob) is None:
             raise DownloadError(f"{called}: the server's sum of it is none")
         repo = self.wanted.repo
         url = huggingface_hub.hf_hub_url(repo, name, revision=self.commit, endpoint=self.endpoint)
-        return HubFile(repo, self.commit, name, url, one.size, sha256, blob)
+        return HubFile(repo, self.commit, name, url, sibling.size, sha256, blob)
 
 
 def _kept(wanted: Reference, error: DownloadError | None) -> Path:

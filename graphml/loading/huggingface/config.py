@@ -45,71 +45,75 @@ class HfConfig:
     def size(self, key: str, default: int | None = None) -> int:
         """A size by its GGUF key, or by a field's own name; without a default it must be there."""
         names = SIZES.get(key, (key,))
-        found = self.get(*names)
-        if found is None and default is not None:
+        value = self.get(*names)
+        if value is None and default is not None:
             return default
-        if type(found) is not int or not 0 <= found <= LARGEST:
-            raise self.error(f"{' or '.join(names)}: wanted a number from 0 up; got {str(found)[:60]!r}")
-        return found
+        if type(value) is not int or not 0 <= value <= LARGEST:
+            raise self.error(f"{' or '.join(names)}: wanted a number from 0 up; got {str(value)[:60]!r}")
+        return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """A number by its GGUF key, or by a field's own name; without a default it must be there."""
         names = NUMBERS.get(key, (key,))
-        found = self.get(*names)
-        if found is None and default is not None:
+        value = self.get(*names)
+        if value is None and default is not None:
             return default
-        return self.checked_number(" or ".join(names), found)
+        return self.checked_number(" or ".join(names), value)
 
-    def checked_number(self, name: str, found: Any) -> float:
+    def checked_number(self, name: str, value: Any) -> float:
         """A finite number; else the error names the field."""
-        if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) < 1e38:
-            raise self.error(f"{name}: wanted a number; got {str(found)[:60]!r}")
-        return float(found)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e38:
+            raise self.error(f"{name}: wanted a number; got {str(value)[:60]!r}")
+        return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
         """A truth value."""
-        found = self.get(name)
-        found = default if found is None else found
-        if not isinstance(found, bool):
-            raise self.error(f"{name}: wanted true or false; got {str(found)[:60]!r}")
-        return found
+        value = self.get(name)
+        value = default if value is None else value
+        if not isinstance(value, bool):
+            raise self.error(f"{name}: wanted true or false; got {str(value)[:60]!r}")
+        return value
 
     def only(self, name: str, *allowed: Any) -> None:
         """Refuse a field that is there with another value than these."""
-        found = self.get(name)
-        if found is not None and found not in allowed:
+        value = self.get(name)
+        if value is not None and value not in allowed:
             wanted = " or ".join(map(repr, allowed)) or "no such field"
-            raise self.error(f"{name} is {str(found)[:60]!r}: this architecture knows {wanted} alone")
+            raise self.error(f"{name} is {str(value)[:60]!r}: this architecture knows {wanted} alone")
 
     def activation(self, *allowed: str) -> str:
         """The activation function by graphml's name, one of these."""
         names = ("hidden_act", "hidden_activation", "activation_function", "activation")
-        told = self.get(*names)
-        found = ACTIVATIONS.get(str(told).lower())
-        if found is None or found not in allowed:
+        stated = self.get(*names)
+        activation = ACTIVATIONS.get(str(stated).lower())
+        if activation is None or activation not in allowed:
             raise self.error(
-                f"{names[0]} is {str(told)[:60]!r}: this architecture knows {' or '.join(allowed)}"
+                f"{names[0]} is {str(stated)[:60]!r}: this architecture knows {' or '.join(allowed)}"
             )
-        return found
+        return activation
 
     def layered(self, name: str, kinds: Mapping[Any, bool], n_layer: int) -> list[bool] | None:
         """A list of words or numbers, one a layer, as truth values; None if the field is not there."""
-        found = self.get(name)
-        if found is None:
+        listed = self.get(name)
+        if listed is None:
             return None
-        if not isinstance(found, Sequence) or len(found) != n_layer or any(one not in kinds for one in found):
+        if (
+            not isinstance(listed, Sequence)
+            or len(listed) != n_layer
+            or any(kind not in kinds for kind in listed)
+        ):
             wanted = " or ".join(map(str, kinds))
-            raise self.error(f"{name}: wanted {n_layer} times {wanted}; got {str(found)[:80]}")
-        return [kinds[one] for one in found]
+            raise self.error(f"{name}: wanted {n_layer} times {wanted}; got {str(listed)[:80]}")
+        return [kinds[kind] for kind in listed]
 
     def check_all_read(self, ignored: Sequence[str] = ()) -> None:
         """Refuse fields that nobody read and that are not known to be harmless."""
         known = self._read | HARMLESS | set(ignored)
         left = {name: value for name, value in self._own.items() if value is not None and name not in known}
         if left:
-            told = ", ".join(f"{name} = {str(value)[:40]}" for name, value in list(left.items())[:8])
+            shown = ", ".join(f"{name} = {str(value)[:40]}" for name, value in list(left.items())[:8])
             raise self.error(
-                f"fields that are not understood and may change what the model computes: {told}. "
+                f"fields that are not understood and may change what the model computes: {shown}. "
                 "graphml refuses what it would have to ignore"
             )
 
@@ -155,11 +159,11 @@ def window_keys(
     n_layer = int(str(keys["block_count"]))
     kinds = {"sliding_attention": True, "full_attention": False}
     windowed = config.layered("layer_types", kinds, n_layer)
-    found = config.get(size)
+    window = config.get(size)
     if windowed is None:
         raise config.error("layer_types: wanted a list, which says what layers have a window")
     if not any(windowed):
         return {}
-    if type(found) is not int or found < 1:
-        raise config.error(f"{size}: wanted a number of tokens; got {str(found)[:60]!r}")
-    return {"attention.sliding_window": found, "attention.sliding_window_pattern": windowed}
+    if type(window) is not int or window < 1:
+        raise config.error(f"{size}: wanted a number of tokens; got {str(window)[:60]!r}")
+    return {"attention.sliding_window": window, "attention.sliding_window_pattern": windowed}

@@ -131,8 +131,8 @@ def after(*changes: Change) -> Change:
     """One change after the other."""
 
     def change(config: HfConfig, name: str, tensor: Tensor) -> Tensor:
-        for one in changes:
-            tensor = one(config, name, tensor)
+        for step in changes:
+            tensor = step(config, name, tensor)
         return tensor
 
     return change

@@ -43,16 +43,17 @@ def has_weights(path: Path) -> bool:
         return False
 
 
-def open_folder(path: Path, families: Mapping[str, Family], given: Family | None = None) -> ModelFile:
+def open_folder(path: Path, families: Mapping[str, Family], stated_family: Family | None = None) -> ModelFile:
     """The model of a folder.
 
-    families: by model_type; given: one that is used whatever the model_type is. Raises ArchitectureError for
-    a model_type or a field that is not known, WeightsError for missing, damaged or pickled files.
+    families: by model_type; stated_family: one that is used whatever the model_type is. Raises
+    ArchitectureError for a model_type or a field that is not known, WeightsError for missing, damaged or
+    pickled files.
     """
     whole = read_json(path / CONFIG)
     fields = _language_model(whole)
     kind = fields.get("model_type")
-    family = given or _family(path / CONFIG, kind, families)
+    family = stated_family or _family(path / CONFIG, kind, families)
     config = HfConfig(path / CONFIG, fields, family.defaults)
     packing = read_packing(config.path, config.get("quantization_config"))
     config.only("is_encoder_decoder", False)
@@ -62,13 +63,13 @@ def open_folder(path: Path, families: Mapping[str, Family], given: Family | None
     files = _weight_files(path)
     opened: list[FileMap] = []
     try:
-        found: dict[str, StoredTensor] = {}
-        for one, wanted in files.items():
-            opened.append(FileMap(path / one))
+        stored_tensors: dict[str, StoredTensor] = {}
+        for shard, wanted in files.items():
+            opened.append(FileMap(path / shard))
             held = read_safetensors(opened[-1])
-            _check_shard(path / one, held, wanted, found)
-            found |= held
-        tensors = our_tensors(config, family, unpacked(path, packing, found), tied)
+            _check_shard(path / shard, held, wanted, stored_tensors)
+            stored_tensors |= held
+        tensors = our_tensors(config, family, unpacked(path, packing, stored_tensors), tied)
         values: dict[str, Stored] = {
             "general.architecture": stored(family.architecture),
             "general.name": stored(_name(path)),
@@ -127,7 +128,7 @@ def _weight_files(path: Path) -> dict[str, set[str] | None]:
         return files
     if (path / WHOLE).is_file():
         return {WHOLE: None}
-    pickled = sorted(one.name for one in path.iterdir() if one.suffix in PICKLED)
+    pickled = sorted(file.name for file in path.iterdir() if file.suffix in PICKLED)
     if pickled:
         raise WeightsError(
             f"{path}: {pickled[0]} is a pickle: reading it runs whatever code is in it, so graphml does not. "
@@ -165,6 +166,6 @@ def _check_shard(
     missing = set() if wanted is None else wanted - held.keys()
     if missing:
         raise WeightsError(f"{path}: tensor {min(missing)[:200]!r} is missing, which {INDEX} expects here")
-    if any(math.prod(one.shape) == 0 for one in held.values()):
-        empty = next(name for name, one in held.items() if math.prod(one.shape) == 0)
+    if any(math.prod(tensor.shape) == 0 for tensor in held.values()):
+        empty = next(name for name, tensor in held.items() if math.prod(tensor.shape) == 0)
         raise WeightsError(f"{path}: tensor {empty[:200]!r} has no elements")

@@ -16,10 +16,10 @@ LARGEST_BYTES = 8 << 20
 
 def read_json(path: Path, largest: int = LARGEST_BYTES) -> dict[str, Any]:
     """The object of a file; WeightsError for any other content, and for more than `largest` bytes."""
-    found = _parsed(path, read_text(path, largest))
-    if not isinstance(found, dict):
-        raise WeightsError(f"{path}: wanted an object; got {type(found).__name__}")
-    return found
+    content = _parsed(path, read_text(path, largest))
+    if not isinstance(content, dict):
+        raise WeightsError(f"{path}: wanted an object; got {type(content).__name__}")
+    return content
 
 
 def read_text(path: Path, largest: int = LARGEST_BYTES) -> str:

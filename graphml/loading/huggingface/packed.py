@@ -43,11 +43,11 @@ class Packing(NamedTuple):
     block: tuple[int, int] = (0, 0)
 
 
-def read_packing(path: Path, told: Any) -> Packing | None:
+def read_packing(path: Path, quantization: Any) -> Packing | None:
     """The packing of a config's `quantization_config`; WeightsError for one that is not known."""
-    if told is None:
+    if quantization is None:
         return None
-    fields = told if isinstance(told, dict) else {}
+    fields = quantization if isinstance(quantization, dict) else {}
     method = str(fields.get("quant_method", ""))[:40]
     if method in ("gptq", "awq"):
         bits, group = fields.get("bits", 4), fields.get("group_size", 128)
@@ -61,7 +61,7 @@ def read_packing(path: Path, told: Any) -> Packing | None:
         second = fields.get("checkpoint_format") == "gptq_v2"
         return Packing(method, group, zero=int(method == "gptq" and not second))
     block = fields.get("weight_block_size") or (0, 0)
-    if method == "fp8" and len(block) == 2 and all(type(one) is int and one >= 0 for one in block):
+    if method == "fp8" and len(block) == 2 and all(type(size) is int and size >= 0 for size in block):
         return Packing(method, 0, block=(block[0], block[1]))
     if method == "mxfp4":
         return Packing(method, BLOCK)
@@ -71,39 +71,39 @@ def read_packing(path: Path, told: Any) -> Packing | None:
     )
 
 
-def unpacked(path: Path, packing: Packing | None, found: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
+def unpacked(path: Path, packing: Packing | None, stored: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
     """All tensors of a checkpoint with packed ones in place of their parts, by the checkpoint's names."""
     done: dict[str, Tensor] = {}
     parts: dict[str, dict[str, StoredTensor]] = {}
-    for name, one in found.items():
+    for name, tensor in stored.items():
         stem, _, last = name.rpartition(".")
         grouped = packing is not None and packing.method in ("gptq", "awq")
         end = last[-len(MXFP4_PARTS[0]) :]
         if packing is not None and packing.method == "mxfp4" and end in MXFP4_PARTS:
-            parts.setdefault(name.removesuffix(end), {})[end] = one
-        elif (grouped and last in PARTS) or (packing and last in FP8_SCALES) or one.dtype.startswith("F8"):
-            parts.setdefault(stem, {})[last] = one
+            parts.setdefault(name.removesuffix(end), {})[end] = tensor
+        elif (grouped and last in PARTS) or (packing and last in FP8_SCALES) or tensor.dtype.startswith("F8"):
+            parts.setdefault(stem, {})[last] = tensor
         else:
-            done[name] = plain(path, one)
+            done[name] = plain(path, tensor)
     for stem, of in parts.items():
-        made = _unpack(path, packing, stem, of)
-        done[made.name] = made
+        unpacked_tensor = _unpack(path, packing, stem, of)
+        done[unpacked_tensor.name] = unpacked_tensor
     return done
 
 
-def plain(path: Path, one: StoredTensor) -> Tensor:
+def plain(path: Path, tensor: StoredTensor) -> Tensor:
     """A tensor of plain numbers, in the map unless its bytes are not aligned to its numbers."""
     kind = {"F32": "f32", "F16": "f16", "BF16": "bf16", "F64": "f64", "I64": "i64", "I32": "i32"}.get(
-        one.dtype
+        tensor.dtype
     )
     if kind is None:
         raise WeightsError(
-            f"{path}: tensor {one.name[:200]!r} holds {one.dtype}, which no architecture reads"
+            f"{path}: tensor {tensor.name[:200]!r} holds {tensor.dtype}, which no architecture reads"
         )
     width = {"f64": 8, "i64": 8, "f32": 4, "i32": 4}.get(kind, 2)
-    if one.data.nbytes and one.data.ctypes.data % width:
-        return DeferredTensor.of(one.name, kind, one.shape, lambda: one.data.copy())
-    return Tensor(one.name, kind, one.shape, one.data)
+    if tensor.data.nbytes and tensor.data.ctypes.data % width:
+        return DeferredTensor.of(tensor.name, kind, tensor.shape, lambda: tensor.data.copy())
+    return Tensor(tensor.name, kind, tensor.shape, tensor.data)
 
 
 def _unpack(path: Path, packing: Packing | None, stem: str, of: Mapping[str, StoredTensor]) -> Tensor:
@@ -122,10 +122,10 @@ def _unpack(path: Path, packing: Packing | None, stem: str, of: Mapping[str, Sto
     return _grouped(path, name, of, packing)
 
 
-def _array(one: StoredTensor) -> NDArray[Any]:
+def _array(part: StoredTensor) -> NDArray[Any]:
     """The numbers of a part; bfloat16 as float32."""
-    found = np.frombuffer(one.data.tobytes(), DTYPES[one.dtype]).reshape(one.shape)
-    return (found.astype(np.uint32) << 16).view(np.float32) if one.dtype == "BF16" else found
+    array = np.frombuffer(part.data.tobytes(), DTYPES[part.dtype]).reshape(part.shape)
+    return (array.astype(np.uint32) << 16).view(np.float32) if part.dtype == "BF16" else array
 
 
 def _nibbles(words: NDArray[np.int32]) -> NDArray[np.int8]:
@@ -180,10 +180,10 @@ def _order(
         raise WeightsError(
             f"{path}: {name[:200]}: wanted g_idx I32 [{n_in}]; got {g_idx.dtype} {g_idx.shape}"
         )
-    found = _array(g_idx).astype(np.intp)
-    if n_in and not 0 <= int(found.min()) <= int(found.max()) < n_group:
+    groups = _array(g_idx).astype(np.intp)
+    if n_in and not 0 <= int(groups.min()) <= int(groups.max()) < n_group:
         raise WeightsError(f"{path}: {name[:200]}: g_idx: wanted groups 0 to {n_group - 1}")
-    return found
+    return groups
 
 
 def _is_half(factors: NDArray[Any]) -> bool:
@@ -257,8 +257,8 @@ def _fp8(path: Path, name: str, of: Mapping[str, StoredTensor], block: tuple[int
 def _scales(path: Path, name: str, scale: StoredTensor) -> NDArray[np.float32]:
     if scale.dtype not in ("F32", "BF16", "F16"):
         raise WeightsError(f"{path}: {name[:200]}: wanted scales of floats; got {scale.dtype}")
-    found: NDArray[np.float32] = _array(scale).astype(np.float32)
-    return found
+    scales: NDArray[np.float32] = _array(scale).astype(np.float32)
+    return scales
 
 
 def _mxfp4(path: Path, name: str, of: Mapping[str, StoredTensor]) -> Tensor:
@@ -266,18 +266,18 @@ def _mxfp4(path: Path, name: str, of: Mapping[str, StoredTensor]) -> Tensor:
 
     There a block is its exponent and 16 bytes whose low nibbles are the first half.
     """
-    found = [of.get(part) for part in MXFP4_PARTS]
-    pairs, exponents = found
+    parts = [of.get(part) for part in MXFP4_PARTS]
+    pairs, exponents = parts
     if (
         pairs is None
         or exponents is None
         or (pairs.dtype, exponents.dtype) != ("U8", "U8")
         or pairs.shape != (*exponents.shape, BLOCK // 2)
     ):
-        told = [f"{one.dtype} {list(one.shape)}" if one else "none" for one in found]
+        got = [f"{part.dtype} {list(part.shape)}" if part else "none" for part in parts]
         raise WeightsError(
             f"{path}: {name[:200]}: wanted blocks U8 [.., in / 32, 16] and scales U8 [.., in / 32]; got "
-            f"{' and '.join(told)}"
+            f"{' and '.join(got)}"
         )
 
     def compute() -> Bytes:

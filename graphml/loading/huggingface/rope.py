@@ -32,69 +32,71 @@ def rope_keys(
     part = full.pop("partial_rotary_factor", None)
     n_rot = head_dim if part is None else int(head_dim * config.checked_number("partial_rotary_factor", part))
     theta = config.checked_number("rope_theta", full.pop("rope_theta", base))
-    found: dict[str, Value] = {"rope.dimension_count": n_rot, "rope.freq_base": theta}
-    found |= _scaling(config, full, n_rot, theta, int(str(keys["context_length"])))
+    rope_values: dict[str, Value] = {"rope.dimension_count": n_rot, "rope.freq_base": theta}
+    rope_values |= _scaling(config, full, n_rot, theta, int(str(keys["context_length"])))
     if local is not None:
-        found["rope.freq_base_swa"] = config.checked_number("rope_theta", local.pop("rope_theta", theta))
+        rope_values["rope.freq_base_swa"] = config.checked_number(
+            "rope_theta", local.pop("rope_theta", theta)
+        )
         if local.pop("rope_type", "default") != "default" or local:
             raise config.error(f"rope of sliding_attention: wanted none but a base; got {str(local)[:80]}")
-    return found
+    return rope_values
 
 
 def _parameters(config: HfConfig, base: float) -> tuple[Fields, Fields | None]:
     """The parameters of layers that see all, and those of layers with a window where they have their own."""
-    told = config.get("rope_parameters", "rope_scaling")
-    found = dict(told) if isinstance(told, dict) else {}
+    stated = config.get("rope_parameters", "rope_scaling")
+    parameters = dict(stated) if isinstance(stated, dict) else {}
     top = {
         "rope_theta": config.get("rope_theta", "rotary_emb_base", "rope_base"),
         "partial_rotary_factor": config.get("partial_rotary_factor", "rotary_pct"),
     }
     top = {name: value for name, value in top.items() if value is not None}
     local_base = config.get("rope_local_base_freq")
-    if any(kind in found for kind in LAYER_KINDS):
-        if set(found) - set(LAYER_KINDS):
-            raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {sorted(found)}")
-        full, local = ({**top, **(found.get(kind) or {})} for kind in LAYER_KINDS)
+    if any(kind in parameters for kind in LAYER_KINDS):
+        if set(parameters) - set(LAYER_KINDS):
+            raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {sorted(parameters)}")
+        full, local = ({**top, **(parameters.get(kind) or {})} for kind in LAYER_KINDS)
         return full, local
-    return {**top, **found}, None if local_base is None else {"rope_theta": local_base}
+    return {**top, **parameters}, None if local_base is None else {"rope_theta": local_base}
 
 
-def _scaling(config: HfConfig, told: Fields, n_rot: int, base: float, n_ctx: int) -> dict[str, Value]:
+def _scaling(config: HfConfig, scaling: Fields, n_rot: int, base: float, n_ctx: int) -> dict[str, Value]:
     """The keys of a scaling; a parameter that is left over is refused."""
-    kind = str(told.pop("rope_type", None) or told.get("type") or "default")
+    kind = str(scaling.pop("rope_type", None) or scaling.get("type") or "default")
     for name in ("type", "mrope_section", "mrope_interleaved"):  # of a text all axes have one position
-        told.pop(name, None)
-    original = told.pop("original_max_position_embeddings", None)
+        scaling.pop(name, None)
+    original = scaling.pop("original_max_position_embeddings", None)
     outer = config.get("original_max_position_embeddings")
     original = original or outer or n_ctx
     original = int(config.checked_number("original_max_position_embeddings", original))
-    found: dict[str, Value] = {}
+    keys: dict[str, Value] = {}
     if kind in ("linear", "llama3", "yarn"):
-        factor = config.checked_number("rope factor", told.pop("factor", None))
+        factor = config.checked_number("rope factor", scaling.pop("factor", None))
         if factor <= 0:
             raise config.error(f"rope factor: wanted a number above 0; got {factor}")
     if kind == "linear":
-        found = {"rope.scaling.type": "linear", "rope.scaling.factor": factor}
+        keys = {"rope.scaling.type": "linear", "rope.scaling.factor": factor}
     elif kind == "llama3":
-        low = config.checked_number("low_freq_factor", told.pop("low_freq_factor", None))
-        high = config.checked_number("high_freq_factor", told.pop("high_freq_factor", None))
+        low = config.checked_number("low_freq_factor", scaling.pop("low_freq_factor", None))
+        high = config.checked_number("high_freq_factor", scaling.pop("high_freq_factor", None))
         config.tensors["rope_freqs.weight"] = _llama3(n_rot, base, factor, low, high, original)
     elif kind == "yarn":
-        exact = not told.pop("truncate", True)
-        found = _yarn(config, told, factor, original)
+        exact = not scaling.pop("truncate", True)
+        keys = _yarn(config, scaling, factor, original)
         if exact:
-            found = _exact_yarn(config, found, n_rot, base)
+            keys = _exact_yarn(config, keys, n_rot, base)
     elif kind in ("longrope", "su"):
-        found = _longrope(config, told, n_rot, n_ctx, original)
+        keys = _longrope(config, scaling, n_rot, n_ctx, original)
     elif kind not in ("default", "mrope"):
         raise config.error(f"rope_type {kind[:40]!r}: known are default, linear, llama3, yarn and longrope")
-    told.pop("factor", None) if kind == "default" else None
-    left = {name: value for name, value in told.items() if value is not None}
+    scaling.pop("factor", None) if kind == "default" else None
+    left = {name: value for name, value in scaling.items() if value is not None}
     if left:
         raise config.error(
             f"rope of type {kind[:40]!r}: parameters that are not understood: {str(left)[:120]}"
         )
-    return found
+    return keys
 
 
 def _llama3(n_rot: int, base: float, factor: float, low: float, high: float, original: int) -> Any:
@@ -105,11 +107,11 @@ def _llama3(n_rot: int, base: float, factor: float, low: float, high: float, ori
     return (1.0 / ((1.0 - smooth) / factor + smooth)).astype(np.float32)
 
 
-def _yarn(config: HfConfig, told: Fields, factor: float, original: int) -> dict[str, Value]:
+def _yarn(config: HfConfig, scaling: Fields, factor: float, original: int) -> dict[str, Value]:
     """GGUF's factor of the rotated heads is beside the one that ggml itself computes."""
     own = 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
     stated, mscale, all_dim = (
-        told.pop(name, None) for name in ("attention_factor", "mscale", "mscale_all_dim")
+        scaling.pop(name, None) for name in ("attention_factor", "mscale", "mscale_all_dim")
     )
     wanted = own
     if stated is not None:
@@ -122,9 +124,11 @@ def _yarn(config: HfConfig, told: Fields, factor: float, original: int) -> dict[
         "rope.scaling.original_context_length": original,
         "rope.scaling.attn_factor": wanted / own,
         "rope.scaling.yarn_beta_fast": config.checked_number(
-            "beta_fast", told.pop("beta_fast", None) or 32.0
+            "beta_fast", scaling.pop("beta_fast", None) or 32.0
         ),
-        "rope.scaling.yarn_beta_slow": config.checked_number("beta_slow", told.pop("beta_slow", None) or 1.0),
+        "rope.scaling.yarn_beta_slow": config.checked_number(
+            "beta_slow", scaling.pop("beta_slow", None) or 1.0
+        ),
     }
 
 
@@ -144,15 +148,15 @@ def _exact_yarn(config: HfConfig, yarn: dict[str, Value], n_rot: int, base: floa
     return {"rope.scaling.attn_factor": own * magnitude}
 
 
-def _longrope(config: HfConfig, told: Fields, n_rot: int, n_ctx: int, original: int) -> dict[str, Value]:
+def _longrope(config: HfConfig, scaling: Fields, n_rot: int, n_ctx: int, original: int) -> dict[str, Value]:
     for name in ("short", "long"):
-        factors = told.pop(f"{name}_factor", None)
+        factors = scaling.pop(f"{name}_factor", None)
         if not isinstance(factors, list) or len(factors) != n_rot // 2:
             raise config.error(f"{name}_factor: wanted {n_rot // 2} numbers; got {str(factors)[:60]}")
-        checked = [config.checked_number(f"{name}_factor", one) for one in factors]
+        checked = [config.checked_number(f"{name}_factor", factor) for factor in factors]
         config.tensors[f"rope_factors_{name}.weight"] = np.array(checked, np.float32)
-    factor = told.pop("factor", None) or n_ctx / original
-    wanted = told.pop("attention_factor", None)
+    factor = scaling.pop("factor", None) or n_ctx / original
+    wanted = scaling.pop("attention_factor", None)
     if wanted is None:
         wanted = 1.0 if factor <= 1.0 else math.sqrt(1 + math.log(factor) / math.log(original))
     return {

@@ -38,7 +38,7 @@ def sentencepiece_metadata(path: Path, settings: Mapping[str, Any], n_vocab: int
     if kind not in (UNIGRAM, BPE):
         raise WeightsError(f"{path}: model_type {kind}: wanted unigram ({UNIGRAM}) or byte pairs ({BPE})")
     _add(path, settings, tokens, scores, types, n_vocab)
-    found = {
+    metadata = {
         "tokenizer.ggml.model": stored("t5" if kind == UNIGRAM else "llama"),
         "tokenizer.ggml.tokens": stored(tokens),
         "tokenizer.ggml.scores": stored(scores),
@@ -50,10 +50,10 @@ def sentencepiece_metadata(path: Path, settings: Mapping[str, Any], n_vocab: int
     }
     charsmap = _last_bytes(normalizer, CHARSMAP)
     if kind == UNIGRAM and charsmap:
-        found["tokenizer.ggml.precompiled_charsmap"] = Stored(
+        metadata["tokenizer.ggml.precompiled_charsmap"] = Stored(
             "u8", len(charsmap), lambda n: list(charsmap[:n])
         )
-    return found
+    return metadata
 
 
 def _pieces(path: Path, pieces: list[Field]) -> tuple[list[str], list[float], list[int]]:
@@ -84,41 +84,41 @@ def _add(
 ) -> None:
     """Append added tokens of tokenizer_config.json, and fill up to the rows of the embedding."""
     added = settings.get("added_tokens_decoder")
-    told: dict[int, tuple[str, bool]] = {}
-    for id, one in added.items() if isinstance(added, dict) else ():
-        if str(id).isdecimal() and isinstance(one, dict) and isinstance(one.get("content"), str):
-            told[int(id)] = one["content"], bool(one.get("special"))
-    count = max(len(tokens), n_vocab, *(id + 1 for id in told)) if told else max(len(tokens), n_vocab)
+    by_id: dict[int, tuple[str, bool]] = {}
+    for id, token in added.items() if isinstance(added, dict) else ():
+        if str(id).isdecimal() and isinstance(token, dict) and isinstance(token.get("content"), str):
+            by_id[int(id)] = token["content"], bool(token.get("special"))
+    count = max(len(tokens), n_vocab, *(id + 1 for id in by_id)) if by_id else max(len(tokens), n_vocab)
     if count > MAX_TOKENS:
         raise WeightsError(f"{path}: {count} tokens; at most {MAX_TOKENS} are allowed")
     for id in range(len(tokens), count):
         tokens.append(f"[PAD{id}]")
         scores.append(-1000.0)
         types.append(UNUSED)
-    for id, (content, special) in told.items():
+    for id, (content, special) in by_id.items():
         if tokens[id] != content or types[id] == UNUSED:
             tokens[id], types[id] = content, CONTROL if special else USER_DEFINED
 
 
 def _last_bytes(fields: Mapping[int, list[Field]], number: int) -> bytes:
-    found = fields.get(number, [b""])[-1]
-    return found if isinstance(found, bytes) else b""
+    value = fields.get(number, [b""])[-1]
+    return value if isinstance(value, bytes) else b""
 
 
 def _last_int(fields: Mapping[int, list[Field]], number: int, default: int) -> int:
-    found = fields.get(number, [default])[-1]
-    return found if isinstance(found, int) else default
+    value = fields.get(number, [default])[-1]
+    return value if isinstance(value, int) else default
 
 
 def _message(path: Path, data: bytes) -> dict[int, list[Field]]:
     """The fields of a protobuf message by number, in order; those of fixed width as bytes."""
-    found: dict[int, list[Field]] = {}
+    fields: dict[int, list[Field]] = {}
     try:
         for number, value in _fields(data):
-            found.setdefault(number, []).append(value)
+            fields.setdefault(number, []).append(value)
     except IndexError:
         raise WeightsError(f"{path}: wanted a model of sentencepiece; truncated or damaged") from None
-    return found
+    return fields
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Field]]:

@@ -34,17 +34,17 @@ _MOST_EXPERTS = 1 << 16
 
 
 def our_tensors(
-    config: HfConfig, family: Family, found: Mapping[str, Tensor], tied: bool
+    config: HfConfig, family: Family, checkpoint: Mapping[str, Tensor], tied: bool
 ) -> dict[str, Tensor]:
     """Our name -> tensor; ArchitectureError for tensors that the family does not know.
 
     tied: logits are products with the embedding.
     """
-    made: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     experts: dict[str, dict[int, Tensor]] = {}
     unknown = []
     n_layer, ahead = config.size("block_count"), config.size("num_nextn_predict_layers", 0)
-    for name, tensor in found.items():
+    for name, tensor in checkpoint.items():
         if LEFT_OUT.fullmatch(name):
             continue
         to, numbers, suffix = _looked_up(family, name)
@@ -53,8 +53,8 @@ def our_tensors(
         if to is None:
             unknown.append(name)
             continue
-        for one in to:
-            place = one.name if isinstance(one, To) else one
+        for target in to:
+            place = target.name if isinstance(target, To) else target
             ours = place.format(*numbers) + suffix
             if tied and ours.startswith(
                 "output."
@@ -63,20 +63,21 @@ def our_tensors(
             if len(numbers) == place.count("{}") + 1:
                 experts.setdefault(ours, {})[numbers[-1]] = tensor
                 continue
-            if ours in made:
+            if ours in tensors:
                 raise WeightsError(f"{config.path.parent}: {name[:200]!r} is a second tensor that is {ours}")
-            made[ours] = _changed(config, one, ours, tensor)
+            tensors[ours] = _changed(config, target, ours, tensor)
     if unknown:
         raise ArchitectureError(
             f"{config.path.parent}: {family.architecture} has no place for {len(unknown)} tensors: "
-            f"{', '.join(repr(one[:100]) for one in unknown[:4])}. What they would compute cannot be left out"
+            f"{', '.join(repr(name[:100]) for name in unknown[:4])}. What they would compute cannot be "
+            "left out"
         )
     for ours, of in experts.items():
-        made[ours] = _stacked(config.path.parent, ours, of)
-    _check_output(config, made, tied)
+        tensors[ours] = _stacked(config.path.parent, ours, of)
+    _check_output(config, tensors, tied)
     for ours, values in config.tensors.items():
-        made[ours] = Tensor(ours, "f32", values.shape, values.reshape(-1).view(np.uint8), mapped=False)
-    return made
+        tensors[ours] = Tensor(ours, "f32", values.shape, values.reshape(-1).view(np.uint8), mapped=False)
+    return tensors
 
 
 Entry = tuple[str | To, ...]
@@ -84,8 +85,8 @@ Entry = tuple[str | To, ...]
 
 def _looked_up(family: Family, name: str) -> tuple[Entry | None, list[int], str]:
     """What becomes of a tensor (None: it is not known), the numbers in its name, and our suffix."""
-    short = next((name.removeprefix(one) for one in PREFIXES if name.startswith(one)), name)
-    numbers = [int(one) for one in _NUMBER.findall(short)]
+    short = next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), name)
+    numbers = [int(digits) for digits in _NUMBER.findall(short)]
     pattern = _NUMBER.sub("{}", short)
     if pattern in family.names:
         return _entry(family.names[pattern]), numbers, ""
@@ -96,8 +97,8 @@ def _looked_up(family: Family, name: str) -> tuple[Entry | None, list[int], str]
     return None, numbers, ""
 
 
-def _entry(found: str | To | tuple[To, ...] | None) -> Entry:
-    return found if isinstance(found, tuple) else () if found is None else (found,)
+def _entry(target: str | To | tuple[To, ...] | None) -> Entry:
+    return target if isinstance(target, tuple) else () if target is None else (target,)
 
 
 def _changed(config: HfConfig, to: str | To, ours: str, tensor: Tensor) -> Tensor:
@@ -118,22 +119,22 @@ def _stacked(path: Path, ours: str, of: Mapping[int, Tensor]) -> Tensor:
         raise WeightsError(f"{path}: {ours}: wanted experts 0 to {len(of) - 1}; got {sorted(of)[:20]}")
     parts: Sequence[Tensor] = [of[index] for index in range(len(of))]
     first = parts[0]
-    for one in parts:
-        if (one.shape, one.dtype) != (first.shape, first.dtype):
+    for part in parts:
+        if (part.shape, part.dtype) != (first.shape, first.dtype):
             raise WeightsError(
-                f"{path}: tensor {one.name!r}: wanted {first.dtype} {list(first.shape)}, as of the first "
-                f"expert; got {one.dtype} {list(one.shape)}"
+                f"{path}: tensor {part.name!r}: wanted {first.dtype} {list(first.shape)}, as of the first "
+                f"expert; got {part.dtype} {list(part.shape)}"
             )
 
     def compute() -> Bytes:
-        return np.concatenate([one.data for one in parts])
+        return np.concatenate([part.data for part in parts])
 
     return DeferredTensor.of(ours, first.dtype, (len(parts), *first.shape), compute)
 
 
-def _check_output(config: HfConfig, made: Mapping[str, Tensor], tied: bool) -> None:
+def _check_output(config: HfConfig, tensors: Mapping[str, Tensor], tied: bool) -> None:
     """Without a matrix of their own, logits would silently be products with the embedding."""
-    if not tied and "token_embd.weight" in made and "output.weight" not in made:
+    if not tied and "token_embd.weight" in tensors and "output.weight" not in tensors:
         raise WeightsError(
             f"{config.path}: tie_word_embeddings is false, and the checkpoint has no output matrix: it is "
             "not of a model with a language-modelling head, or a shard is missing"

@@ -33,15 +33,15 @@ _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 def tokenizer_metadata(path: Path, config: Mapping[str, Any], n_vocab: int) -> dict[str, Stored]:
     """The keys that begin with `tokenizer.`; none of a vocabulary where the folder has none."""
     settings = _object(path / "tokenizer_config.json")
-    found: dict[str, Stored] = {}
+    metadata: dict[str, Stored] = {}
     if (path / "tokenizer.json").is_file():
-        found = _from_json(path / "tokenizer.json", settings, n_vocab)
+        metadata = _from_json(path / "tokenizer.json", settings, n_vocab)
     elif (path / "tokenizer.model").is_file():
-        found = sentencepiece_metadata(path / "tokenizer.model", settings, n_vocab)
-    if found:
-        tokens: list[str] = found["tokenizer.ggml.tokens"].read(None)
-        found |= _roles(path, settings, config, {text: i for i, text in enumerate(tokens)})
-    return found | _templates(path, settings)
+        metadata = sentencepiece_metadata(path / "tokenizer.model", settings, n_vocab)
+    if metadata:
+        tokens: list[str] = metadata["tokenizer.ggml.tokens"].read(None)
+        metadata |= _roles(path, settings, config, {text: i for i, text in enumerate(tokens)})
+    return metadata | _templates(path, settings)
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _from_json(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[st
         whole = json.loads(text)
         model, added = whole["model"], whole.get("added_tokens") or []
         vocabulary = _vocabulary(model)
-        entries = [(one["content"], int(one["id"]), bool(one.get("special"))) for one in added]
+        entries = [(token["content"], int(token["id"]), bool(token.get("special"))) for token in added]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WeightsError(f"{path}: wanted a tokenizer of the `tokenizers` library: {error!r}") from None
     ids = {**vocabulary, **{content: id for content, id, _ in entries}}
@@ -87,10 +87,10 @@ def _from_json(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[st
 
 def _vocabulary(model: Mapping[str, Any]) -> dict[str, int]:
     """Token -> id: an object, or for unigram a list of tokens and scores."""
-    told = model["vocab"]
-    if isinstance(told, list):
-        return {str(entry[0]): id for id, entry in enumerate(told)}
-    return {str(token): int(id) for token, id in told.items()}
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, list):
+        return {str(entry[0]): id for id, entry in enumerate(vocabulary)}
+    return {str(token): int(id) for token, id in vocabulary.items()}
 
 
 def _parts(step: Any) -> Iterator[Mapping[str, Any]]:
@@ -98,30 +98,30 @@ def _parts(step: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(step, dict):
         yield step
         for name in ("decoders", "pretokenizers", "normalizers", "processors"):
-            for one in step.get(name) or []:
-                if isinstance(one, dict):
-                    yield one
+            for part in step.get(name) or []:
+                if isinstance(part, dict):
+                    yield part
 
 
 def _has(step: Any, kind: str) -> bool:
-    return any(one.get("type") == kind for one in _parts(step))
+    return any(part.get("type") == kind for part in _parts(step))
 
 
 def _drops_space(whole: Mapping[str, Any]) -> bool:
     """Whether decoding drops the space that encoding puts before a text."""
-    for one in _parts(whole.get("decoder")):
-        if one.get("type") == "Strip" and one.get("content") == " " and one.get("start"):
+    for part in _parts(whole.get("decoder")):
+        if part.get("type") == "Strip" and part.get("content") == " " and part.get("start"):
             return True
-        if one.get("type") == "Metaspace" and one.get("prepend_scheme", "always") != "never":
-            return bool(one.get("add_prefix_space", True))
+        if part.get("type") == "Metaspace" and part.get("prepend_scheme", "always") != "never":
+            return bool(part.get("add_prefix_space", True))
     return False
 
 
 def _first_special(processor: Any) -> bool:
     """Whether a token is put before a text."""
-    for one in _parts(processor):
-        single = one.get("single")
-        if one.get("type") == "TemplateProcessing" and isinstance(single, list) and single:
+    for part in _parts(processor):
+        single = part.get("single")
+        if part.get("type") == "TemplateProcessing" and isinstance(single, list) and single:
             return isinstance(single[0], dict) and "SpecialToken" in single[0]
     return False
 
@@ -132,26 +132,26 @@ def _roles(
     """Ids of special tokens: by their texts, else by config.json; all ends of generation_config.json."""
     texts = {**_object(path / "special_tokens_map.json"), **settings}
     generation = _object(path / "generation_config.json")
-    found: dict[str, Stored] = {}
+    metadata: dict[str, Stored] = {}
     for role, key in ROLES.items():
         text = texts.get(role)
         text = text.get("content") if isinstance(text, dict) else text
         id = ids.get(text) if isinstance(text, str) else None
-        told = config.get(f"{role}_id")
-        told = told[0] if isinstance(told, list) and told else told
-        id = told if id is None and type(told) is int else id
+        stated = config.get(f"{role}_id")
+        stated = stated[0] if isinstance(stated, list) and stated else stated
+        id = stated if id is None and type(stated) is int else id
         if id is not None and 0 <= id < len(ids):
-            found[f"tokenizer.ggml.{key}"] = stored(id)
-    eos = found.get("tokenizer.ggml.eos_token_id")
+            metadata[f"tokenizer.ggml.{key}"] = stored(id)
+    eos = metadata.get("tokenizer.ggml.eos_token_id")
     ends = generation.get("eos_token_id", config.get("eos_token_id"))
     known = None if eos is None else eos.read(None)
     others = [
-        one for one in (ends if isinstance(ends, list) else [ends]) if type(one) is int and one != known
+        end for end in (ends if isinstance(ends, list) else [ends]) if type(end) is int and end != known
     ]
     for key, id in zip(FURTHER_ENDS, others, strict=False):
         if 0 <= id < len(ids):
-            found[f"tokenizer.ggml.{key}"] = stored(id)
-    return found
+            metadata[f"tokenizer.ggml.{key}"] = stored(id)
+    return metadata
 
 
 def _templates(path: Path, settings: Mapping[str, Any]) -> dict[str, Stored]:
@@ -160,18 +160,18 @@ def _templates(path: Path, settings: Mapping[str, Any]) -> dict[str, Stored]:
     if (path / "chat_template.jinja").is_file():
         named["default"] = read_text(path / "chat_template.jinja")
     else:
-        told = settings.get("chat_template") or _object(path / "chat_template.json").get("chat_template")
-        if isinstance(told, str):
-            named["default"] = told
-        elif isinstance(told, list):
+        template = settings.get("chat_template") or _object(path / "chat_template.json").get("chat_template")
+        if isinstance(template, str):
+            named["default"] = template
+        elif isinstance(template, list):
             named |= {
-                str(one["name"]): str(one["template"])
-                for one in told
-                if isinstance(one, dict) and "name" in one and "template" in one
+                str(entry["name"]): str(entry["template"])
+                for entry in template
+                if isinstance(entry, dict) and "name" in entry and "template" in entry
             }
-    for one in sorted((path / "additional_chat_templates").glob("*.jinja"))[:64]:
-        named[one.stem] = read_text(one)
-    found = {"tokenizer.chat_template": stored(named.pop("default"))} if "default" in named else {}
+    for file in sorted((path / "additional_chat_templates").glob("*.jinja"))[:64]:
+        named[file.stem] = read_text(file)
+    metadata = {"tokenizer.chat_template": stored(named.pop("default"))} if "default" in named else {}
     if named:
-        found["tokenizer.chat_templates"] = stored(sorted(named))
-    return found | {f"tokenizer.chat_template.{name}": stored(text) for name, text in named.items()}
+        metadata["tokenizer.chat_templates"] = stored(sorted(named))
+    return metadata | {f"tokenizer.chat_template.{name}": stored(text) for name, text in named.items()}

@@ -21,7 +21,9 @@ def _decompose(
 
 
 def _samples() -> list[Sample]:
-    return [Sample(one.inputs, {"bias": len(one.inputs) > 5}, one.fill) for one in ssm_conv.samples()]
+    return [
+        Sample(sample.inputs, {"bias": len(sample.inputs) > 5}, sample.fill) for sample in ssm_conv.samples()
+    ]
 
 
 ssm_conv_silu = fused_op(

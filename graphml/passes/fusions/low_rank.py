@@ -88,7 +88,7 @@ def _in_turn(count: int) -> Callable[..., Pattern]:
     triples = [(f"a_{i}", f"factors_{i}", f"b_{i}") for i in range(count)]
     names = ["total", "x", *(name for triple in triples for name in triple)]
 
-    def find(*given: str) -> Pattern:
+    def find(*operands: str) -> Pattern:
         total: Term | str = "total"
         for triple in triples:
             total = low_rank(total, "x", *triple)

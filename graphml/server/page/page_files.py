@@ -58,8 +58,8 @@ def page_routes() -> list[Route]:
         return assets[ROOT[request.scope["path"]]].answer(request)
 
     async def asset(request: Request) -> Response:
-        found = assets.get(request.path_params["name"])
-        return PlainTextResponse("not found", 404) if found is None else found.answer(request)
+        file = assets.get(request.path_params["name"])
+        return PlainTextResponse("not found", 404) if file is None else file.answer(request)
 
     async def version(request: Request) -> Response:
         return JSONResponse({"version": f"graphml {graphml.__version__}"}, headers=_HEADERS)
@@ -69,11 +69,11 @@ def page_routes() -> list[Route]:
 
 
 def _assets() -> dict[str, _File]:
-    found = {}
+    assets = {}
     shared = files("graphml.inspect.viewer").joinpath("assets", "base.css")
     for path in (*files("graphml.server.page").joinpath("assets").iterdir(), shared):
         media_type = TYPES.get(path.name[path.name.rfind(".") :])
         if media_type is not None:
             content = path.read_bytes()
-            found[path.name] = _File(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
-    return found
+            assets[path.name] = _File(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    return assets

@@ -70,9 +70,9 @@ class ToolCall:
 
     def values(self) -> dict[str, Any]:
         """The arguments by name."""
-        found = json.loads(self.arguments)
-        assert isinstance(found, dict)
-        return found
+        values = json.loads(self.arguments)
+        assert isinstance(values, dict)
+        return values
 
 
 @dataclass

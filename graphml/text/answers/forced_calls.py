@@ -44,8 +44,8 @@ def forced_calls(
     assert syntax is not None
     rules = _Rules(spell if response is None else partial(_as_json, spell))
     calls = [rules.call(syntax, name, schema) for name, schema in tools.items()]
-    one = " | ".join(calls)
-    rules.add("call", one)
+    any_call = " | ".join(calls)
+    rules.add("call", any_call)
     count = ("+" if syntax.alone else "*") if several and syntax.several else ""
     more = f" ({spell(syntax.between)} call){count}" if count else ""
     before = _reasoning(format, spell, rules, marks, inside)
@@ -72,7 +72,7 @@ def call_trigger(format: AnswerFormat, marks: ReasoningMarks | None = None, insi
     before = syntax.before.partition("{name}")[0].replace("{{", "{")
     opening = "" if syntax.alone else syntax.begin
     opening += before
-    marker = max((one for one in format.calls if opening.startswith(one)), key=len, default="")
+    marker = max((marker for marker in format.calls if opening.startswith(marker)), key=len, default="")
     bare = not marker and format.bare is not None  # without a marker it is a call at the begin alone
     text = r"\s*" if bare else "(?s:.*?)"
     begin = f"(?:{re.escape(syntax.begin)})?" if syntax.alone else ""
@@ -161,8 +161,8 @@ class _Rules:
 def _value(schema: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
     """A value that is no text: JSON; of strings to choose from, the strings as they are."""
     values = schema.get("enum")
-    if isinstance(values, list) and values and all(isinstance(one, str) for one in values):
-        return " | ".join(json.dumps(one, ensure_ascii=False) for one in values)
+    if isinstance(values, list) and values and all(isinstance(value, str) for value in values):
+        return " | ".join(json.dumps(value, ensure_ascii=False) for value in values)
     return _json({**shared, **schema})
 
 

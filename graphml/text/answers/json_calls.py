@@ -48,17 +48,17 @@ def json_call(reader: TextReader, calls: CallSink, keep_ids: bool = True, only: 
 
     only: no other keys than those of a call, as where no marker says that it is one.
     """
-    found = _Found()
-    yield from _members(reader, calls, found, keep_ids, only)
-    if not found.begun:
-        if not found.name:
+    call = _Found()
+    yield from _members(reader, calls, call, keep_ids, only)
+    if not call.begun:
+        if not call.name:
             fail("a call without a name")
-        calls.begin(found.name, found.id)
-        calls.piece(_object(found.arguments or "{}"))
+        calls.begin(call.name, call.id)
+        calls.piece(_object(call.arguments or "{}"))
     calls.end()
 
 
-def _members(reader: TextReader, calls: CallSink, found: _Found, keep_ids: bool, only: bool) -> Step[None]:
+def _members(reader: TextReader, calls: CallSink, call: _Found, keep_ids: bool, only: bool) -> Step[None]:
     yield from reader.space()
     yield from reader.literal("{")
     if (yield from reader.space()) == "}":
@@ -69,14 +69,14 @@ def _members(reader: TextReader, calls: CallSink, found: _Found, keep_ids: bool,
         yield from reader.literal(":")
         first = yield from reader.space()
         if key == "function" and first == "{":
-            yield from _members(reader, calls, found, keep_ids, only)
+            yield from _members(reader, calls, call, keep_ids, only)
         elif key in NAMES and first == '"':
-            found.name = yield from reader.json_string()
+            call.name = yield from reader.json_string()
         elif key in IDS and first == '"':
             id = yield from reader.json_string()
-            found.id = id if keep_ids else ""
-        elif key in ARGUMENTS and not found.begun:
-            yield from _arguments(reader, calls, found, first)
+            call.id = id if keep_ids else ""
+        elif key in ARGUMENTS and not call.begun:
+            yield from _arguments(reader, calls, call, first)
         elif only and key != "type":
             fail(f"a key {key}")
         else:
@@ -86,13 +86,13 @@ def _members(reader: TextReader, calls: CallSink, found: _Found, keep_ids: bool,
             return
 
 
-def _arguments(reader: TextReader, calls: CallSink, found: _Found, first: str) -> Step[None]:
-    if found.name and first == "{":
-        calls.begin(found.name, found.id)
-        found.begun = True
+def _arguments(reader: TextReader, calls: CallSink, call: _Found, first: str) -> Step[None]:
+    if call.name and first == "{":
+        calls.begin(call.name, call.id)
+        call.begun = True
         yield from reader.json_value(calls.piece)
         return
-    found.arguments = yield from reader.json_value()
+    call.arguments = yield from reader.json_value()
 
 
 def _object(text: str) -> str:

@@ -116,11 +116,11 @@ def json_types(schema: Any, level: int = 0) -> set[str]:
     if isinstance(stated, str):
         return {stated}
     if isinstance(stated, (list, tuple)):
-        return {one for one in stated if isinstance(one, str)}
+        return {kind for kind in stated if isinstance(kind, str)}
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
-        return {_TYPES.get(type(one), "") for one in values}
-    found: set[str] = set()
+        return {_TYPES.get(type(value), "") for value in values}
+    kinds: set[str] = set()
     for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
-        found |= json_types(branch, level + 1)
-    return found
+        kinds |= json_types(branch, level + 1)
+    return kinds

@@ -57,17 +57,17 @@ class TextReader:
         Returns which one, the longest of those that begin there; None where the text ends without one.
         """
         while True:
-            start, found = len(self.text), None
+            start, nearest = len(self.text), None
             for stop in stops:
                 place = self.text.find(stop, self.at)
-                if place >= 0 and (place < start or (place == start and len(stop) > len(found or ""))):
-                    start, found = place, stop
+                if place >= 0 and (place < start or (place == start and len(stop) > len(nearest or ""))):
+                    start, nearest = place, stop
             undecided = len(self.text) if self.ended else self._undecided(stops)
-            if found is not None and start < undecided:
-                before, self.at = self.text[self.at : start], start + len(found)
+            if nearest is not None and start < undecided:
+                before, self.at = self.text[self.at : start], start + len(nearest)
                 if before:
                     emit(before)
-                return found
+                return nearest
             if undecided > self.at:
                 before, self.at = self.text[self.at : undecided], undecided
                 emit(before)
@@ -95,11 +95,11 @@ class TextReader:
     def space(self, emit: Emit = nothing) -> Step[str]:
         """Read over white space, which is emitted; return the next character, "" at the end."""
         while True:
-            found = _SPACE.match(self.text, self.at)
-            assert found is not None
-            self.at = found.end()
-            if found.group():
-                emit(found.group())
+            match = _SPACE.match(self.text, self.at)
+            assert match is not None
+            self.at = match.end()
+            if match.group():
+                emit(match.group())
             if self.at < len(self.text) or self.ended:
                 return self.text[self.at : self.at + 1]
             yield
@@ -114,19 +114,19 @@ class TextReader:
         """Read over the longest of these texts if it comes next, and return it, else ""."""
         while True:
             rest = self.text[self.at : self.at + max(map(len, texts))]
-            if not self.ended and any(len(one) > len(rest) and one.startswith(rest) for one in texts):
+            if not self.ended and any(len(text) > len(rest) and text.startswith(rest) for text in texts):
                 yield
                 continue
-            found = max((one for one in texts if rest.startswith(one)), key=len, default="")
-            self.at += len(found)
-            return found
+            longest = max((text for text in texts if rest.startswith(text)), key=len, default="")
+            self.at += len(longest)
+            return longest
 
     def literal(self, *texts: str) -> Step[str]:
         """Read over one of these texts; MalformedError if none comes next."""
-        found = yield from self.optional(*texts)
-        if not found:
+        text = yield from self.optional(*texts)
+        if not text:
             fail(f"wanted {texts[0]}")
-        return found
+        return text
 
     def closing(self, *texts: str) -> Step[None]:
         """Read over white space and one of these texts, unless the text ends here; else MalformedError."""
@@ -162,18 +162,18 @@ class TextReader:
     def _nested(self, emit: Emit) -> Step[None]:
         depth = 0
         while True:
-            found = _NESTING.search(self.text, self.at)
-            end = len(self.text) if found is None else found.start()
+            match = _NESTING.search(self.text, self.at)
+            end = len(self.text) if match is None else match.start()
             emit(self.text[self.at : end])
             self.at = end
-            if found is None:
+            if match is None:
                 yield from self._more()
-            elif found.group() == '"':
+            elif match.group() == '"':
                 yield from self._string(emit)
             else:
-                emit(found.group())
+                emit(match.group())
                 self.at += 1
-                depth += 1 if found.group() in "{[" else -1
+                depth += 1 if match.group() in "{[" else -1
                 if depth == 0:
                     return
 
@@ -181,13 +181,13 @@ class TextReader:
         emit('"')
         self.at += 1
         while True:
-            found = _STRING_PART.search(self.text, self.at)
-            end = len(self.text) if found is None else found.start()
+            match = _STRING_PART.search(self.text, self.at)
+            end = len(self.text) if match is None else match.start()
             emit(self.text[self.at : end].translate(_ESCAPES))
             self.at = end
-            if found is None:
+            if match is None:
                 yield from self._more()
-            elif found.group() == '"':
+            elif match.group() == '"':
                 emit('"')
                 self.at += 1
                 return
@@ -199,11 +199,11 @@ class TextReader:
 
     def _scalar(self, emit: Emit) -> Step[None]:
         while True:
-            found = _SCALAR.match(self.text, self.at)
-            assert found is not None
-            if found.end() < len(self.text) or self.ended:
-                self.at = found.end()
-                emit(found.group())
+            match = _SCALAR.match(self.text, self.at)
+            assert match is not None
+            if match.end() < len(self.text) or self.ended:
+                self.at = match.end()
+                emit(match.group())
                 return
             yield
 

@@ -80,8 +80,8 @@ class BytePairEncoder:
         """The byte tokens of a character without a token; a byte-level vocabulary has nothing for it."""
         if self._rules.byte_level:
             return []
-        found = (self._ids.get(f"<0x{byte:02X}>") for byte in letter.encode())
-        return [token for token in found if token is not None]
+        tokens = (self._ids.get(f"<0x{byte:02X}>") for byte in letter.encode())
+        return [token for token in tokens if token is not None]
 
 
 def byte_pair_encoder(vocabulary: Vocabulary, metadata: Metadata) -> BytePairEncoder:

@@ -29,13 +29,17 @@ class HuggingFaceTokenizer(Tokenizer):
 
         parse_special: None is the library's own habit, which finds control tokens.
         """
-        made = self._plain if parse_special is False else self._parsing
-        ids: list[int] = made.encode(well_formed(text_of("text", text)), add_special_tokens=add_special).ids
+        tokenizer = self._plain if parse_special is False else self._parsing
+        ids: list[int] = tokenizer.encode(
+            well_formed(text_of("text", text)), add_special_tokens=add_special
+        ).ids
         return ids
 
     def pair(self, query: str, text: str) -> list[int]:
         """As of `Tokenizer.pair`, with what the file's post-processor adds."""
-        first, second = (well_formed(text_of(name, one)) for name, one in (("query", query), ("text", text)))
+        first, second = (
+            well_formed(text_of(name, value)) for name, value in (("query", query), ("text", text))
+        )
         ids: list[int] = self._plain.encode(first, second, add_special_tokens=True).ids
         return ids
 
@@ -52,10 +56,10 @@ class HuggingFaceTokenizer(Tokenizer):
         from tokenizers import Tokenizer as Library  # not needed for other files, and slow to import
 
         try:
-            made = Library.from_str(self._json)
+            tokenizer = Library.from_str(self._json)
         except Exception as error:  # the library raises nothing more special
             raise TokenizerError(f"{KEY}: the `tokenizers` library refuses it: {str(error)[:200]}") from None
-        made.no_truncation()
-        made.no_padding()
-        made.encode_special_tokens = special_as_text
-        return made
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = special_as_text
+        return tokenizer

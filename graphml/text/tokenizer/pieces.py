@@ -33,10 +33,10 @@ class Pieces:
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of a token; TokenizerError for an id that is out of range."""
-        found = self._known.get(token)
-        if found is None:
-            found = self._known[token] = self._spelled(self._checked(token))
-        return found
+        raw = self._known.get(token)
+        if raw is None:
+            raw = self._known[token] = self._spelled(self._checked(token))
+        return raw
 
     def _checked(self, token: int) -> int:
         if not self._marks:
@@ -54,12 +54,12 @@ class Pieces:
                 return _utf8(text.replace("\u2581", " "))
             return _bytes_of_letters(text)
         if marks & int(attributes.BYTE):
-            found = _BYTE_TOKEN.fullmatch(text)
-            if found is None:
+            match = _BYTE_TOKEN.fullmatch(text)
+            if match is None:
                 raise TokenizerError(
                     f"{PREFIX}tokens: byte token {token} must read like <0x0A>, it is {text[:64]!r}"
                 )
-            return bytes.fromhex(found.group(1))
+            return bytes.fromhex(match.group(1))
         return b""
 
 

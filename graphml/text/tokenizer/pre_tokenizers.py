@@ -237,11 +237,11 @@ PRE_TOKENIZERS: Final = _table()
 
 def pre_tokenizer(name: str) -> PreTokenizer:
     """Return the pre-tokenizer of that name; TokenizerError names the nearest known ones if there is none."""
-    found = PRE_TOKENIZERS.get(name)
-    if found is None:
+    entry = PRE_TOKENIZERS.get(name)
+    if entry is None:
         nearest = similar(name[:64], PRE_TOKENIZERS) or sorted(PRE_TOKENIZERS)[:3]
         raise TokenizerError(
             f"tokenizer.ggml.pre = {name[:64]!r} is not a known pre-tokenizer; nearest known: "
             f"{', '.join(nearest)}. Give the argument pre= the name of a known one to use that instead"
         )
-    return found
+    return entry

@@ -126,19 +126,19 @@ def assign_roles(
 
 def _stated(metadata: Metadata, keys: tuple[str, ...], default: int | None, count: int) -> int | None:
     """The last key's id that is in range, else the default if that is."""
-    found = default if default is not None and default < count else None
+    role_id = default if default is not None and default < count else None
     for key in keys:
         stated = metadata.integer(f"tokenizer.ggml.{key}", None)
         if stated is not None and 0 <= stated < count:
-            found = stated
-    return found
+            role_id = stated
+    return role_id
 
 
 def _by_text(
-    found: int | None, texts: tuple[str, ...], ids: Mapping[str, int], marks: npt.NDArray[np.uint16]
+    stated: int | None, texts: tuple[str, ...], ids: Mapping[str, int], marks: npt.NDArray[np.uint16]
 ) -> int | None:
-    if found is not None:
-        return found
+    if stated is not None:
+        return stated
     token = next((ids[text] for text in texts if text in ids), None)
     if token is not None:
         marks[token] |= attributes.CONTROL

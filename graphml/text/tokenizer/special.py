@@ -38,7 +38,7 @@ class SpecialTokens:
         lengths: dict[str, set[int]] = {}
         for text in self._tokens:
             lengths.setdefault(text[0], set()).add(len(text))
-        self._lengths = {first: sorted(found) for first, found in lengths.items()}
+        self._lengths = {first: sorted(sizes) for first, sizes in lengths.items()}
         self._first = re.compile(f"[{re.escape(''.join(lengths))}]") if lengths else None
 
     def split(self, text: str) -> list[Fragment]:
@@ -58,14 +58,14 @@ class SpecialTokens:
         """The tokens that occur anywhere in the text, overlapping ones too, longest first."""
         if self._first is None:
             return []
-        found: dict[int, SpecialToken] = {}
+        by_rank: dict[int, SpecialToken] = {}
         for match in self._first.finditer(text):
             start = match.start()
             for length in self._lengths[text[start]]:
                 entry = self._tokens.get(text[start : start + length])
                 if entry is not None:
-                    found[entry[0]] = entry[1]
-        return [found[rank] for rank in sorted(found)]
+                    by_rank[entry[0]] = entry[1]
+        return [by_rank[rank] for rank in sorted(by_rank)]
 
 
 def _cut_out(text: str, token: SpecialToken, cut: list[Fragment]) -> None:

@@ -100,9 +100,9 @@ def _category_pattern(expression: str) -> re.Pattern[bytes]:
     r"""Compile an expression for reduced texts, each \p{...} replaced by its members."""
     inside = False
 
-    def expand(found: re.Match[str]) -> str:
+    def expand(match: re.Match[str]) -> str:
         nonlocal inside
-        whole, name = found.group(0), found.group(1)
+        whole, name = match.group(0), match.group(1)
         if name is not None:
             members = category_members(name)
             return members if inside else f"[{members}]"

@@ -42,10 +42,10 @@ class ScoredPairEncoder:
 
     def _byte_token(self, byte: int, vocabulary: Vocabulary) -> int | None:
         """The token for a byte of a character without one, else the unknown token if there is any."""
-        found = self._ids.get(f"<0x{byte:02X}>")
-        if found is None and byte < 0x80:
-            found = self._ids.get(chr(byte))
-        return found if found is not None else vocabulary.roles.unknown
+        token = self._ids.get(f"<0x{byte:02X}>")
+        if token is None and byte < 0x80:
+            token = self._ids.get(chr(byte))
+        return token if token is not None else vocabulary.roles.unknown
 
     def _encode_word(self, word: str) -> list[int]:
         ids: list[int] = []

@@ -116,13 +116,13 @@ class Tokenizer:
 
     def spelled_controls(self, text: str) -> set[str]:
         """The control and unknown tokens that a text spells, as texts; nothing is encoded."""
-        found = self._all_special.split(well_formed(text_of("text", text)))
-        return {self.piece(one) for one in found if isinstance(one, int) and self.is_special(one)} - {""}
+        parts = self._all_special.split(well_formed(text_of("text", text)))
+        return {self.piece(part) for part in parts if isinstance(part, int) and self.is_special(part)} - {""}
 
     @cached_property
     def longest_token(self) -> int:
         """Bytes of its longest token."""
-        return max((len(self.piece_bytes(one)) for one in range(self.n_vocab)), default=0)
+        return max((len(self.piece_bytes(token)) for token in range(self.n_vocab)), default=0)
 
     @cached_property
     def _all_special(self) -> SpecialTokens:

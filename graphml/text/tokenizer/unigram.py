@@ -46,7 +46,7 @@ class UnigramEncoder:
         for text in self._tokens:
             lengths.setdefault(text[0], set()).add(len(text))
         # First character -> lengths of the tokens that begin with it, shortest first.
-        self._lengths = {first: sorted(found) for first, found in lengths.items()}
+        self._lengths = {first: sorted(sizes) for first, sizes in lengths.items()}
         texts = (vocabulary.texts[index] for index in defined.nonzero()[0].tolist())
         self._defined = sorted(text.encode("utf-8", "surrogatepass") for text in texts)
         self._defined_first = {text[0] for text in self._defined}
@@ -120,9 +120,9 @@ class UnigramEncoder:
         if end > at:
             return text[at:end], end
         if self._charsmap is not None:
-            found = self._charsmap.longest(text, at)
-            if found is not None:
-                return found
+            replacement = self._charsmap.longest(text, at)
+            if replacement is not None:
+                return replacement
         lead = text[at]
         end = at + (1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4)
         return text[at:end], end
@@ -140,10 +140,10 @@ class UnigramEncoder:
         return end
 
 
-def _shared(one: bytes, other: bytes) -> int:
+def _shared(text: bytes, other: bytes) -> int:
     """How many bytes two texts have in common at their beginning."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(text), len(other)))
 
 
 def unigram_encoder(vocabulary: Vocabulary, metadata: Metadata) -> UnigramEncoder:

@@ -35,7 +35,7 @@ class WordPieceEncoder:
         for text in vocabulary.texts:
             lengths.setdefault(text[0], set()).add(len(text))
         # First character -> lengths of the tokens that begin with it, longest first.
-        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
+        self._lengths = {first: sorted(sizes, reverse=True) for first, sizes in lengths.items()}
         self._characters: dict[str, tuple[bool, str]] = {}
         self._words = WordCache(self._encode_word)
 

@@ -39,22 +39,22 @@ class WordCache:
         ids: list[int] = []
         newer = self._newer
         for word in words:
-            found = newer.get(word)
-            if found is None:
-                found = self._renewed(word)
+            word_ids = newer.get(word)
+            if word_ids is None:
+                word_ids = self._renewed(word)
                 newer = self._newer
-            ids += found
+            ids += word_ids
         return ids
 
     def _renewed(self, word: str) -> list[int]:
         """The ids of a word that is not among the newer ones; it is afterwards, if it is short."""
-        found = self._older.get(word)
-        if found is None:
-            found = self._encode_word(word)
+        ids = self._older.get(word)
+        if ids is None:
+            ids = self._encode_word(word)
         if len(word) <= MAX_CHARACTERS:
-            taken = getsizeof(word) + getsizeof(found) + ID_BYTES * len(found) + ENTRY_BYTES
+            taken = getsizeof(word) + getsizeof(ids) + ID_BYTES * len(ids) + ENTRY_BYTES
             if self._newer_bytes + taken > MAX_BYTES:
                 self._older, self._newer, self._newer_bytes = self._newer, {}, 0
-            self._newer[word] = found
+            self._newer[word] = ids
             self._newer_bytes += taken
-        return found
+        return ids

@@ -27,11 +27,11 @@ MARKS = (
 @cache
 def formats() -> Mapping[str, AnswerFormat]:
     """All formats by name."""
-    found = [PLAIN]
-    for one in iter_modules(__path__):
-        module = import_module(f"{__name__}.{one.name}")
-        found += getattr(module, "FORMATS", None) or [module.FORMAT]
-    return MappingProxyType({one.name: one for one in found})
+    every = [PLAIN]
+    for info in iter_modules(__path__):
+        module = import_module(f"{__name__}.{info.name}")
+        every += getattr(module, "FORMATS", None) or [module.FORMAT]
+    return MappingProxyType({format.name: format for format in every})
 
 
 def format_of(template: str, name: str | None = None) -> AnswerFormat:
@@ -44,8 +44,8 @@ def format_of(template: str, name: str | None = None) -> AnswerFormat:
         if name not in every:
             raise UsageError(f"chat_format: wanted one of {', '.join(sorted(every))}; got {name!r}")
         return every[name]
-    fitting = [one for one in every.values() if _fits(one, template)]
-    return max(fitting, key=lambda one: one.rank, default=PLAIN)
+    fitting = [format for format in every.values() if _fits(format, template)]
+    return max(fitting, key=lambda format: format.rank, default=PLAIN)
 
 
 def format_of_tokens(is_token: Callable[[str], bool]) -> AnswerFormat:
@@ -54,10 +54,13 @@ def format_of_tokens(is_token: Callable[[str], bool]) -> AnswerFormat:
     is_token: whether a text is one token.
     """
     markers = {
-        text for one in formats().values() for group in (*one.found_by, one.not_with) for text in group
+        text
+        for format in formats().values()
+        for group in (*format.found_by, format.not_with)
+        for text in group
     }
-    found = format_of("\n".join(sorted(filter(is_token, markers))))
-    return formats()["generic"] if found.syntax is None else found
+    fitting = format_of("\n".join(sorted(filter(is_token, markers))))
+    return formats()["generic"] if fitting.syntax is None else fitting
 
 
 def marks_of(template: str, format: AnswerFormat) -> ReasoningMarks | None:
@@ -66,7 +69,7 @@ def marks_of(template: str, format: AnswerFormat) -> ReasoningMarks | None:
         return None
     if format.reasoning is not None and format.reasoning.open in template:
         return format.reasoning
-    return next((one for one in MARKS if one.open in template or one.close in template), None)
+    return next((marks for marks in MARKS if marks.open in template or marks.close in template), None)
 
 
 def _fits(format: AnswerFormat, template: str) -> bool:

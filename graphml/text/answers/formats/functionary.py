@@ -20,7 +20,7 @@ def _read(reader: TextReader, calls: CallSink) -> Step[None]:
 def _code(reader: TextReader, calls: CallSink) -> Step[None]:
     parts: list[str] = []
     yield from reader.until((), parts.append)
-    name = next((one for one in PYTHON_TOOLS if one in calls.tools), "")
+    name = next((tool for tool in PYTHON_TOOLS if tool in calls.tools), "")
     calls.whole(name, json.dumps({"code": "".join(parts)}, ensure_ascii=False))
 
 

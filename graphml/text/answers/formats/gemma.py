@@ -45,14 +45,14 @@ def _value(text: str, at: int, quote: str, level: int) -> tuple[Any, int]:
         return _mapping(text, at + 1, quote, level + 1)
     if text.startswith("[", at):
         return _list(text, at + 1, quote, level + 1)
-    found = _PLAIN.match(text, at)
-    if found is None:
+    match = _PLAIN.match(text, at)
+    if match is None:
         fail("a value is missing")
-    return parsed(found.group().strip()), found.end()
+    return parsed(match.group().strip()), match.end()
 
 
 def _mapping(text: str, at: int, quote: str, level: int) -> tuple[dict[str, Any], int]:
-    found: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     while not text.startswith("}", at):
         if text.startswith(quote, at):
             key, at = _value(text, at, quote, level)
@@ -63,18 +63,18 @@ def _mapping(text: str, at: int, quote: str, level: int) -> tuple[dict[str, Any]
             key, at = name[1], name.end()
         if not text.startswith(":", at):
             fail("wanted : after a key")
-        found[key], at = _value(text, at + 1, quote, level)
+        mapping[key], at = _value(text, at + 1, quote, level)
         at = _next(text, at, "}")
-    return found, at + 1
+    return mapping, at + 1
 
 
 def _list(text: str, at: int, quote: str, level: int) -> tuple[list[Any], int]:
-    found: list[Any] = []
+    elements: list[Any] = []
     while not text.startswith("]", at):
-        one, at = _value(text, at, quote, level)
-        found.append(one)
+        element, at = _value(text, at, quote, level)
+        elements.append(element)
         at = _next(text, at, "]")
-    return found, at + 1
+    return elements, at + 1
 
 
 def _next(text: str, at: int, close: str) -> int:

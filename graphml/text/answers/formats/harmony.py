@@ -50,20 +50,20 @@ def _message(parser: Reading, opened: str) -> Step[None]:
     parts = [opened]
     stop = yield from reader.until((MESSAGE, *ENDS), parts.append)
     text = _STRAY.sub("", "".join(parts).removeprefix(START))
-    found = _HEADER.fullmatch(text) if stop == MESSAGE and len(text) < _LONGEST_HEADER else None
-    if found is None:  # no header after all
+    header = _HEADER.fullmatch(text) if stop == MESSAGE and len(text) < _LONGEST_HEADER else None
+    if header is None:  # no header after all
         parser.n_malformed += 1
         parser.content(reader.text[begin : begin + len(opened)])
         reader.at = begin + len(opened)
         reader.set_mark(-1)
         return
-    recipient = (found["to_role"] or found["to"] or "").strip().removeprefix("to=")
+    recipient = (header["to_role"] or header["to"] or "").strip().removeprefix("to=")
     if recipient and recipient != "assistant":
         name = recipient.removeprefix("functions.")
         yield from parser.read_calls(reader.text[begin : reader.at], _call_of(name))
         return
     reader.set_mark(-1)
-    if found["channel"] == "analysis":
+    if header["channel"] == "analysis":
         if parser.split:
             yield from _body(reader, parser.reasoning)
             parser.drop_space()

@@ -17,8 +17,8 @@ MAX_CHARACTERS = 1 << 16  # Python's parser is not made for hostile texts
 def _read(reader: TextReader, calls: CallSink) -> Step[None]:
     parts: list[str] = []
     yield from reader.until((END,), parts.append)
-    found = [_call(node, calls) for node in _nodes("".join(parts).strip())]
-    for name, arguments in found:
+    read_calls = [_call(node, calls) for node in _nodes("".join(parts).strip())]
+    for name, arguments in read_calls:
         calls.whole(name, arguments)
 
 
@@ -35,13 +35,13 @@ def _nodes(text: str) -> list[ast.expr]:
 
 
 def _call(node: ast.expr, calls: CallSink) -> tuple[str, str]:
-    if not isinstance(node, ast.Call) or node.args or any(one.arg is None for one in node.keywords):
+    if not isinstance(node, ast.Call) or node.args or any(keyword.arg is None for keyword in node.keywords):
         fail("no call with named arguments")
     name = ast.unparse(node.func)
     if name not in calls.tools:
         fail(f"no tool {name}")
     try:
-        values = {one.arg: ast.literal_eval(one.value) for one in node.keywords}
+        values = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords}
         return name, json.dumps(values, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
         raise MalformedError(str(error)) from None

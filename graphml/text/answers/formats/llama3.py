@@ -32,24 +32,24 @@ def _python_tag(reader: TextReader, calls: CallSink) -> Step[None]:
     parts: list[str] = []
     yield from reader.until((), parts.append)
     text = "".join(parts)
-    found = _BUILT_IN.fullmatch(text)
-    if found is not None:
-        calls.whole(found[1], json.dumps(_arguments(found[2]), ensure_ascii=False))
+    match = _BUILT_IN.fullmatch(text)
+    if match is not None:
+        calls.whole(match[1], json.dumps(_arguments(match[2]), ensure_ascii=False))
         return
-    name = next((one for one in PYTHON_TOOLS if one in calls.tools), "")
+    name = next((tool for tool in PYTHON_TOOLS if tool in calls.tools), "")
     calls.whole(name, json.dumps({"code": text}, ensure_ascii=False))
 
 
 def _arguments(text: str) -> dict[str, object]:
     """The values of `city="Rome", days=3`."""
-    found: dict[str, object] = {}
+    arguments: dict[str, object] = {}
     at = 0
     while text[at:].strip():
-        one = _ARGUMENT.match(text, at)
-        if one is None:
+        match = _ARGUMENT.match(text, at)
+        if match is None:
             fail("arguments that are no name=value pairs")
-        found[one[1]], at = parsed(one[2]), one.end()
-    return found
+        arguments[match[1]], at = parsed(match[2]), match.end()
+    return arguments
 
 
 FORMAT = AnswerFormat(
