@@ -93,14 +93,15 @@ class Probe:
         if self.captures:
             self._chunks.append({name: outputs[_PREFIX + name].copy() for name in self._symbols})
 
-    def finish(self, all_logits: bool) -> dict[str, Array] | None:
+    def finish(self, of_rows: bool) -> dict[str, Array] | None:
         """What an evaluation that is done gave: its steps joined along the tokens where a value has them.
 
+        of_rows: and along the rows that gave logits, which were many of each step.
         None where nothing is captured.
         """
         if not self._chunks:
             return None
-        joined = ("T", "O") if all_logits else ("T",)
+        joined = ("T", "O") if of_rows else ("T",)
         return {
             name: concatenate([chunk[name] for chunk in self._chunks])
             if symbol in joined and len(self._chunks) > 1

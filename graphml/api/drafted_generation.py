@@ -14,7 +14,7 @@ import numpy as np
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.errors import UsageError
 from graphml.ir.op import Array, Floats
-from graphml.runtime.blocks.drafting import DRAFT_ROWS, MOST_AGAIN, Drafts, StepTimes, draft_lengths
+from graphml.runtime.blocks.drafting import DRAFT_ROWS, MOST_AGAIN, Drafts, StepTimes, n_right, worth_rows
 from graphml.runtime.programs.model_graphs import HIDDEN
 from graphml.runtime.sessions.evaluation import drafted_logits
 from graphml.runtime.steps.draft_steps import draft_program
@@ -44,7 +44,7 @@ class SessionDrafts:
         if session._probe.options.keep:
             raise UsageError("spec_type: wanted none for a session that captures or patches values")
         self._drafts, self._times = drafts, StepTimes()
-        self._rows: Floats = np.empty((0, 0), np.float32)  # behind the draft's ids, first to last
+        self._rows: Floats = np.empty((0, 0), np.float32)  # behind the latest id and each of the draft
         self._draft: list[int] = []
         self._at = 0  # tokens held when the latest was sampled
         self._n_rows = min(DRAFT_ROWS, session._executor.n_batch)
@@ -62,9 +62,9 @@ class SessionDrafts:
         draft, rows, self._draft = self._draft, self._rows, []
         came = held.latest.ids[self._at : len(held)]  # one that was sampled, and forced ones
         self._at = len(held)
-        n = len(came)
-        if 0 < n <= len(draft) and came == draft[:n] and held.has_cells(len(held)):
-            held.evaluated(held.latest, NextLogits(rows[n - 1]))
+        n = n_right(draft, came)
+        if n and n == len(came) and held.has_cells(len(held)):
+            held.evaluated(held.latest, NextLogits(rows[n]))
             session.meter.n_accepted += n
             self._draft, self._rows = draft[n:], rows[n:]
         elif held.latest.next_logits.known or held.latest.n_evaluated != len(held) - 1:
@@ -84,7 +84,7 @@ class SessionDrafts:
             logits = drafted_logits(evaluation.sequence, ids, again, probe.options, probe.take)
             held.evaluated(held.latest, NextLogits(logits[again]))
             session.meter.n_drafted += len(found)
-            self._draft, self._rows = found, logits[again + 1 :]
+            self._draft, self._rows = found, logits[again:]
         chosen = session.sampled_from_known(params)
         assert chosen is not None  # its whole row is known
         if n_rows:
@@ -98,16 +98,12 @@ class SessionDrafts:
         room = min(self._n_rows - again, session.n_ctx - len(session._held)) - 1
         matcher = session._structured.matcher(params, session.generated)
         found = self._drafts.propose(session._held.history(), min(room, most), matcher)
+        n_again = again if executor.recurrent else None
+        (found,) = worth_rows([(self._drafts, found)], self._times, self._n_rows, n_again)
         if not found:
             return []
-        offer = len(found), self._drafts.rate
-        n_again = again if executor.recurrent else None
-        (count,) = draft_lengths(1, [offer], self._times.of, room + again + 1, n_again)
-        self._drafts.used(count)
-        if not count or count < self._drafts.n_min:
-            return []
         with executor.lock:
-            return found[:count] if session.sequence().keep_before_draft() else []
+            return found if session.sequence().keep_before_draft() else []
 
     def _saw(self, outputs: Mapping[str, Array]) -> None:
         rows = outputs[HIDDEN]

@@ -9,15 +9,17 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from graphml.api.draft_choice import drafts_for
 from graphml.api.drafted_generation import SessionDrafts, session_drafts
-from graphml.api.prompt_logprobs import scored_prompt
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.options.argument_checks import count_or_none
 from graphml.runtime.blocks.overflow import Overflow, n_dropped
+from graphml.runtime.plans.prompt_scores import score_of
 from graphml.runtime.sessions.committed import check_room
 from graphml.runtime.sessions.run_ahead import steps_ahead
 from graphml.runtime.steps.cell_mover import check_shifts
@@ -108,7 +110,7 @@ def _generated(
         ids = _decoder_prompt(session, ids)
     if len(ids) and not session._cancelled:
         _make_room(session, limits, len(ids))
-        session._compile(len(ids))
+        session._compile(len(ids), params.prompt_logprobs is not None)
         with meter.prompt(len(ids)):
             _evaluate_prompt(session, ids, params)
     session.prompt, ready, shifts = session._held.ids, False, limits.full.shifts
@@ -157,8 +159,16 @@ def _decoder_prompt(session: EvaluatedSession, ids: Array) -> Array:
 def _evaluate_prompt(session: EvaluatedSession, ids: Array, params: SamplingParams) -> None:
     if params.prompt_logprobs is None:
         session.evaluated(ids, by=params)
-    else:
-        session.prompt_logprobs = scored_prompt(session, ids, params.prompt_logprobs)
+        return
+    sequence, held = session.sequence(), session._held.ids
+    all_ids = np.concatenate([np.array(held, np.int32), ids])
+    sequence.score_prompt(all_ids, params, session._tokenizer, len(held))
+    scores = sequence.prompt_scores or []
+    if held:
+        path = session._executor.file.path
+        scores.append(score_of(session.logits, sequence.request, len(held), path))
+    session.evaluated(ids, by=params, scored=True)
+    session.prompt_logprobs = scores[: len(session._held)]
 
 
 def _decide(

@@ -133,10 +133,13 @@ class EvaluatedSession:
             self._ahead.drop()
         return self._held.begin(self.n_ctx, ids)
 
-    def commit(self, done: Evaluation, next_logits: NextLogits, all_logits: bool = False) -> None:
-        """All tokens and the evaluation's ids are evaluated now, and this is known of what follows."""
+    def commit(self, done: Evaluation, next_logits: NextLogits, of_rows: bool = False) -> None:
+        """All tokens and the evaluation's ids are evaluated now, and this is known of what follows.
+
+        of_rows: its steps gave the logits of many rows.
+        """
         probe = self._probe
-        captured = probe.finish(all_logits) if probe.captures else None
+        captured = probe.finish(of_rows) if probe.captures else None
         self._held.commit(done, next_logits, captured, probe.keeps_history)
 
     def read_source(self, ids: Array) -> None:
@@ -159,10 +162,13 @@ class EvaluatedSession:
         executor = self._executor
         return executor.has_top_k and samples_without_row(params, TOP_K, always=executor.recurrent)
 
-    def evaluated(self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None) -> Floats:
+    def evaluated(
+        self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None, scored: bool = False
+    ) -> Floats:
         """Evaluate the tokens not evaluated yet and `ids`; see `Session.eval` for what comes back.
 
         by: what the next token is sampled by; an empty array where its top k was read, or after a cancel.
+        scored: the sequence's `prompt_scores` are of these ids; WeightsError where logits are no numbers.
         """
         evaluation, probe = self.evaluation(ids), self._probe
         if probe.captures:
@@ -171,24 +177,24 @@ class EvaluatedSession:
         cancelled = (lambda: self._cancelled) if by is not None and len(ids) else None
         sequence = evaluation.sequence
         shared: contextlib.AbstractContextManager[int] = contextlib.nullcontext(0)
-        if sequence.shares and self._finds and not all_logits and len(evaluation.waiting) > 1:
+        of_rows = all_logits or scored
+        if sequence.shares and self._finds and not of_rows and len(evaluation.waiting) > 1:
             shared = sequence.room.prompt(sequence, evaluation.all_ids, cancelled)
         with shared as n_cached:
             self.meter.n_cached += n_cached
             work = [(sequence, evaluation.waiting[n_cached:])]
-            reads_top_k = by is not None and self._executor.has_top_k and self.reads_top_k(by)
+            reads_top_k = by is not None and not scored and self.reads_top_k(by)
             of_all = [(by, self.numbers)] if by is not None and reads_top_k else ()
-            found = evaluate(
-                work, self.n_vocab, probe.options, all_logits, of_all, take, cancelled, self._progress
-            )
+            how = probe.options, all_logits, scored, of_all
+            found = evaluate(work, self.n_vocab, *how, take, cancelled, self._progress)
             if not found:
                 return _NO_LOGITS
             (last,) = found
             if isinstance(last, TopK):
-                self.commit(evaluation, NextLogits(last), all_logits)
+                self.commit(evaluation, NextLogits(last))
                 return _NO_LOGITS
             row = last[-1] if by is not None else last[-1].copy()  # the caller gets its own
-            self.commit(evaluation, NextLogits(row), all_logits)
+            self.commit(evaluation, NextLogits(row), of_rows)
             return last[-len(ids) :] if all_logits else last[0]
 
     @property

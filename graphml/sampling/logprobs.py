@@ -6,7 +6,6 @@ Knows logits and candidates; of a vocabulary the bytes of its tokens. Knows no m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -58,13 +57,6 @@ def log_sums(rows: Floats) -> NDArray[np.float64]:
 def of_row(row: Floats, token: int, n_top: int, vocabulary: Vocabulary | None = None) -> TokenLogprobs:
     """How likely a token is by its row of logits, float32 [n_vocab], without NaN or +inf."""
     return of_candidates(all_candidates(row), token, n_top, vocabulary)
-
-
-def of_rows(
-    rows: Floats, tokens: Iterable[int], n_top: int, vocabulary: Vocabulary | None = None
-) -> list[TokenLogprobs]:
-    """The same for a token of each row, float32 [n, n_vocab]."""
-    return [of_row(row, int(token), n_top, vocabulary) for row, token in zip(rows, tokens, strict=True)]
 
 
 def of_candidates(

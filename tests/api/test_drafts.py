@@ -257,7 +257,7 @@ def test_prompts_of_one_token_may_join_a_step_full_of_drafts(
     model: graphml.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("graphml.api.draft_choice.NgramDrafter", Wrong)
-    monkeypatch.setattr("graphml.runtime.loop.speculation.draft_lengths", lambda *_: [DRAFT_ROWS - 1])
+    monkeypatch.setattr("graphml.runtime.blocks.drafting.draft_lengths", lambda *_: [DRAFT_ROWS - 1])
     with model.engine(max_sequences=4, n_ctx=128) as engine:
         first = engine.submit(ONCE, params({}), 100)
         tokens = iter(first)

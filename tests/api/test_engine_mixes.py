@@ -131,7 +131,7 @@ def test_a_request_is_what_it_is_alone(
     ]
     monkeypatch.setattr("graphml.api.draft_choice.NgramDrafter", lambda: Guesses(texts, r))
     monkeypatch.setattr(
-        "graphml.runtime.loop.speculation.draft_lengths",
+        "graphml.runtime.blocks.drafting.draft_lengths",
         lambda n, offers, of, most, again: lengths([count for count, _ in offers], most - n),
     )
     few: dict[str, Any] = {"kv_memory": FIVE_BLOCKS} if seed % 2 else {}
@@ -171,9 +171,7 @@ def test_forced_text_is_the_same_in_a_session_and_with_drafts(
     """Also more of it than is forced at a time, and up to the end of a context."""
     n_accepted, bias = 0, {tiny_model.END: -100.0}
     params = SamplingParams(temperature=1.0, regex=regex, logit_bias=bias)
-    monkeypatch.setattr(
-        "graphml.runtime.loop.speculation.draft_lengths", lambda n, offers, *_: [offers[0][0]]
-    )
+    monkeypatch.setattr("graphml.runtime.blocks.drafting.draft_lengths", lambda n, offers, *_: [offers[0][0]])
     with model.engine(max_sequences=1, n_ctx=N_CTX) as engine:
         for seed in range(4):
             with model.session(n_ctx=N_CTX, seed=seed) as session:

@@ -16,6 +16,7 @@ from graphml.errors import UsageError, WeightsError
 from graphml.runtime.blocks.request import Request
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.prompt_scores import MOST_ROWS, keep_scores
+from graphml.runtime.sessions.pinned import Room
 from graphml.sampling import sampler_of
 from graphml.sampling.logprobs import TokenLogprobs, of_row
 from tests.api.tiny_models import STORIES, log_softmax, stories_and
@@ -252,6 +253,41 @@ def test_a_prompts_rows_that_are_no_numbers_fail_its_request_alone() -> None:
     assert list(failed) == [scored[1]]
     assert isinstance(failed[scored[1]], WeightsError)
     assert len(scored[0].prompt_scores or ()) == 2
+
+
+def test_a_session_keeps_nothing_of_a_prompt_that_fails_or_is_cancelled(
+    model: graphml.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_rows, run = list[int](), Room.run
+
+    def damaged(outputs: Any, *others: Any) -> Any:
+        return keep_scores({"logits": np.full_like(outputs["logits"], np.nan)}, *others)
+
+    def cancelled(room: Room, rows_of: Any, *others: Any) -> None:
+        n_rows.append(sum(rows.count for rows in rows_of.values()))
+        session.cancel()
+        run(room, rows_of, *others)
+
+    with model.session(n_ctx=128) as session:
+        session.eval(IDS[:3])
+        with monkeypatch.context() as patched:
+            patched.setattr("graphml.runtime.steps.runner.keep_scores", damaged)
+            with pytest.raises(WeightsError, match="logits are no numbers: NaN for token 0"):
+                list(session.generate(IDS[3:], ASKED, 1))
+        assert session.tokens == IDS[:3]
+        assert session.prompt_logprobs == []
+        with monkeypatch.context() as patched:
+            patched.setattr(Room, "run", cancelled)
+            assert list(session.generate(IDS[3:], ASKED, 1)) == []
+        assert len(n_rows) == 1
+        assert n_rows[0] <= MOST_ROWS
+        assert session.tokens == IDS[:3]
+        assert session.prompt_logprobs == [None] * 3
+        list(session.generate(IDS[3:], ASKED, 0))
+        found = session.prompt_logprobs
+    rows = rows_of(model, IDS)
+    for i in range(3, len(IDS)):
+        check(found[i], rows[i - 1], IDS[i], 2)
 
 
 @pytest.mark.parametrize("field", ["logprobs", "prompt_logprobs"])

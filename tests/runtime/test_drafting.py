@@ -8,7 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from graphml.runtime.blocks.drafting import Drafts, Proposal, StepTimes, draft_lengths
+from graphml.runtime.blocks.drafting import (
+    Drafts,
+    Proposal,
+    StepTimes,
+    draft_lengths,
+    n_right,
+    worth_rows,
+)
 from graphml.runtime.blocks.request import Request
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.step_plan import Rows
@@ -64,6 +71,25 @@ def test_no_more_rows_than_there_are() -> None:
     assert draft_lengths(16, [(9, 0.99)], lambda rows: 1.0) == [0]
     assert draft_lengths(10, [(9, 0.99)], lambda rows: 1.0) == [6]
     assert draft_lengths(1, [(9, 0.99)], lambda rows: float(rows)) == [0]  # a row costs what it gives
+
+
+def test_a_draft_is_right_up_to_the_first_id_that_did_not_come() -> None:
+    assert n_right([4, 5, 6], [4, 5]) == 2
+    assert n_right([4, 5], [4, 5, 6]) == 2
+    assert n_right([4, 5, 6], [4, 7, 6]) == 1
+    assert n_right([4], [None]) == n_right([4], []) == n_right([], [4]) == 0
+
+
+def test_a_proposal_with_fewer_ids_worth_their_rows_than_wanted_is_left_out() -> None:
+    times = StepTimes()
+    times.measured(1, 1.0)
+    times.measured(4, 1.01)
+    times.measured(5, 100.0)
+    drafts = [Drafts(Says(), 4, n_min) for n_min in (0, 3, 4)]
+    proposed = [drafted.propose([1], 9) for drafted in drafts]
+    found = [worth_rows([one], times, 16, None) for one in zip(drafts, proposed, strict=True)]
+    assert [list(map(len, one)) for one in found] == [[3], [3], [0]]
+    assert worth_rows([(drafts[0], [])], times, 16, None) == [[]]
 
 
 class Says:

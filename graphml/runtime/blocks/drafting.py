@@ -81,6 +81,15 @@ def greedy_draft(
         logits = step(best)
 
 
+def n_right(draft: Sequence[int], came: Sequence[object]) -> int:
+    """How many of a draft's ids are what came in its place, up to the first that is not.
+
+    A draft goes on being used as long as all that came is right: its next row is of what follows that.
+    """
+    wrong = (i for i, (drafted, id) in enumerate(zip(draft, came, strict=False)) if drafted != id)
+    return next(wrong, min(len(draft), len(came)))
+
+
 class NgramDrafter:
     """Drafts from the sequence's own ids."""
 
@@ -164,11 +173,7 @@ class Drafts:
     def _learn(self, ids: Sequence[int]) -> None:
         """Compare the latest proposal with what came, whether it was drafted or not."""
         came = ids[self._at :]
-        n_same = 0
-        for drafted, id in zip(self._latest.ids, came, strict=False):
-            if drafted != id:
-                break
-            n_same += 1
+        n_same = n_right(self._latest.ids, came)
         if not self._latest.ids or not came:
             return
         failed = n_same < min(len(self._latest.ids), len(came))
@@ -256,3 +261,22 @@ def draft_lengths(
         if tokens / (seconds(rows) + lost) > speed:
             speed, best = tokens / (seconds(rows) + lost), list(lengths)
     return best
+
+
+def worth_rows(
+    proposed: Sequence[tuple[Drafts, list[int]]],
+    times: StepTimes,
+    most: int,
+    n_again: int | None,
+    n_rows: int = 1,
+) -> list[list[int]]:
+    """Of each source's proposal the ids that the next step computes, as of `draft_lengths`."""
+    if not any(ids for _, ids in proposed):
+        return [[] for _ in proposed]
+    offers = [(len(ids), drafts.rate) for drafts, ids in proposed]
+    lengths = draft_lengths(n_rows, offers, times.of, most, n_again)
+    worth = list[list[int]]()
+    for (drafts, ids), count in zip(proposed, lengths, strict=True):
+        drafts.used(count)
+        worth.append(ids[:count] if count >= drafts.n_min else [])
+    return worth

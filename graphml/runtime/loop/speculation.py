@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as ManyOf
 
-from graphml.runtime.blocks.drafting import DRAFT_ROWS, MOST_AGAIN, Drafts, StepTimes, draft_lengths
+from graphml.runtime.blocks.drafting import DRAFT_ROWS, MOST_AGAIN, Drafts, StepTimes, worth_rows
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.steps.computed_plan import Computed
@@ -46,14 +46,11 @@ class Speculation:
                 one.draft = drafts.propose(one.ids, room, one.matcher)
             except Exception as error:  # this sequence's own
                 failed[one] = error
-        if not any(one.draft for one, _ in who):
-            return failed
-        offers = [(len(one.draft), drafts.rate) for one, drafts in who]
         again = n_again if self.recurrent else None
-        lengths = draft_lengths(len(running), offers, self._times.of, self.most, again)
-        for (one, drafts), count in zip(who, lengths, strict=True):
-            drafts.used(count)
-            one.draft = one.draft[:count] if count >= drafts.n_min else []
+        proposed = [(drafts, one.draft) for one, drafts in who]
+        worth = worth_rows(proposed, self._times, self.most, again, len(running))
+        for (one, _), draft in zip(who, worth, strict=True):
+            one.draft = draft
         return failed
 
     def counted(self, plan: StepPlan, computed: Computed) -> None:

@@ -1,7 +1,7 @@
-"""Log-probabilities of an engine's prompts: which rows they take, and what follows from those rows.
+"""Log-probabilities of prompts: which rows they take, and what follows from those rows.
 
-A request that wants them computes its prompt whole: what others have computed of it holds no logits. Its
-blocks are shared as others' are, and its rows are few in a step, since a row of logits is large. Knows
+Who wants them computes the prompt whole: what others have computed of it holds no logits. A request's
+blocks are shared as others' are, and scored rows are few in a step, since a row of logits is large. Knows
 sequences and rows; nothing of blocks or steps.
 """
 
@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from graphml.errors import WeightsError
-from graphml.ir.op import Array
+from graphml.ir.op import Array, Floats
+from graphml.runtime.blocks.request import Request
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.next_token import no_numbers
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.sampling import flaw_of
-from graphml.sampling.logprobs import of_row
+from graphml.sampling.logprobs import TokenLogprobs, of_row
 
 MOST_ROWS = 64
 """Rows of prompts in a step that give logits: 37 MiB for 151,936 words."""
@@ -42,13 +43,22 @@ def keep_scores(outputs: Mapping[str, Array], plan: StepPlan, path: Path) -> dic
     for rows in plan.rows:
         scores, request = rows.sequence.prompt_scores, rows.sequence.request
         for i in range(rows.n_scored):
-            row, position = outputs["logits"][at + i], rows.first_scored + i + 1
-            flaw = flaw_of(row)
-            if flaw is not None:
-                failed[rows.sequence] = WeightsError(no_numbers(path, flaw))
+            position = rows.first_scored + i + 1
+            if scores is None or len(scores) != position:
+                continue
+            try:
+                scores.append(score_of(outputs["logits"][at + i], request, position, path))
+            except WeightsError as error:
+                failed[rows.sequence] = error
                 break
-            if scores is not None and len(scores) == position:
-                n_top = request.params.prompt_logprobs or 0
-                scores.append(of_row(row, int(request.ids[position]), n_top, request.vocabulary))
         at += rows.n_outputs
     return failed
+
+
+def score_of(row: Floats, request: Request, position: int, path: Path) -> TokenLogprobs:
+    """How likely an id of a prompt is by the row before it; WeightsError for a row without numbers."""
+    flaw = flaw_of(row)
+    if flaw is not None:
+        raise WeightsError(no_numbers(path, flaw))
+    n_top = request.params.prompt_logprobs or 0
+    return of_row(row, int(request.ids[position]), n_top, request.vocabulary)

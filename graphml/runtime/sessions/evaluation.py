@@ -16,6 +16,7 @@ from graphml.backend import Progress, no_progress
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.op import Array, Floats
+from graphml.runtime.plans.prompt_scores import MOST_ROWS
 from graphml.runtime.plans.step_plan import Rows
 from graphml.runtime.sessions.pinned import Pinned
 from graphml.runtime.steps.sampled_rows import device_settings_of, top_k_of
@@ -56,6 +57,7 @@ def evaluate(
     n_vocab: int,
     options: CompileOptions,
     all_logits: bool = False,
+    scored: bool = False,
     by: Sequence[tuple[SamplingParams, PeekableRandom]] = (),
     take: Take | None = None,
     cancelled: Callable[[], bool] | None = None,
@@ -63,10 +65,11 @@ def evaluate(
 ) -> list[Floats | TopK]:
     """Append ids (at least one) to each sequence of a room: for each the logits float32 [rows, n_vocab].
 
-    rows: 1, after the last id, or all_logits: after each. by: by what the next token of each is sampled, for
-    an executor that `has_top_k`: then the top k of its last row comes back, and the device samples, too,
-    where it can. take: gets the outputs of every step. An empty list when cancelled. Then, and after an
-    error, sequences may hold more: the caller rolls them back.
+    rows: 1, after the last id, or all_logits: after each. scored: rows of prompts give log-probabilities
+    (`plans.prompt_scores`); WeightsError where they are no numbers. by: by what the next token of each is
+    sampled, for an executor that `has_top_k`: then the top k of its last row comes back, and the device
+    samples, too, where it can. take: gets the outputs of every step. An empty list when cancelled. Then, and
+    after an error, sequences may hold more: the caller rolls them back.
     Where tokens see later ones, all of a text must come at once: a UsageError otherwise.
     """
     lengths, logits, tops = list[int](), list[Floats](), dict[int, TopK]()
@@ -79,22 +82,22 @@ def evaluate(
     for (sequence, _), (params, numbers) in zip(work, by, strict=False):
         sequence.samples_by(params, numbers)
 
-    def keep(step: Step, outputs: Mapping[str, Array]) -> None:
-        row = 0
+    def keep(step: Step, rows_of: Mapping[Pinned, Rows], outputs: Mapping[str, Array]) -> None:
+        row = -1
         for i, first, end in step:
+            sequence = work[i][0]
+            row += rows_of[sequence].n_outputs  # its last
             if all_logits:
-                logits[i][first:end] = outputs["logits"][row : row + end - first]
+                logits[i][first:end] = outputs["logits"][row + 1 - (end - first) : row + 1]
             elif end == lengths[i] and by:
-                sequence = work[i][0]
                 whole = _row_of(sequence, outputs, row)
                 tops[i] = top_k_of(outputs, row, n_vocab, device_settings_of(sequence), whole)
             elif end == lengths[i]:
                 logits[i][0] = outputs["logits"][row]
-            row += end - first if all_logits else 1
         if take is not None:
             take(outputs)
 
-    if not _run(work, options, all_logits, keep, cancelled, progress, lengths):
+    if not _run(work, options, all_logits, scored, keep, cancelled, progress, lengths):
         return []
     return [tops[i] for i in range(len(work))] if by else [*logits]
 
@@ -137,13 +140,16 @@ def _run(
     work: Work,
     options: CompileOptions,
     all_logits: bool,
-    keep: Callable[[Step, Mapping[str, Array]], None],
+    scored: bool,
+    keep: Callable[[Step, Mapping[Pinned, Rows], Mapping[str, Array]], None],
     cancelled: Callable[[], bool] | None,
     progress: Progress,
     lengths: Sequence[int],
 ) -> bool:
     """Take all steps; keep: gets each with its outputs, in the order of their rows. False when cancelled."""
-    room, shares = work[0][0].room, work[0][0].shares and not all_logits and not options.hidden
+    room, one_row = work[0][0].room, not all_logits and not scored
+    shares = work[0][0].shares and one_row and not options.hidden
+    max_chunk = min(room.runner.max_chunk, MOST_ROWS) if scored else room.runner.max_chunk
     executor, total, done = room.executor, sum(lengths), 0
     if not room.is_plain:
         _check(work, total)
@@ -153,7 +159,7 @@ def _run(
             for sequence, _ in work:
                 sequence.restore_states()
         _keep_states(work)  # what a rewind to before this prompt goes back to
-    for step in _steps(lengths, executor.n_batch, room.runner.max_chunk):
+    for step in _steps(lengths, executor.n_batch, max_chunk):
         if cancelled is not None and cancelled():
             return False
         if tell is not None:
@@ -161,9 +167,12 @@ def _run(
         rows_of = dict[Pinned, Rows]()
         for i, first, end in step:
             sequence, ids = work[i]
-            rows_of[sequence] = sequence.rows(ids[first:end], end - first if all_logits else 1)
+            if scored:
+                rows_of[sequence] = sequence.scored_rows(ids[first:end], end == len(ids))
+            else:
+                rows_of[sequence] = sequence.rows(ids[first:end], end - first if all_logits else 1)
             done += end - first
-        read = functools.partial(keep, step)
+        read = functools.partial(keep, step, rows_of)
         if shares:
             room.run_with_others(sequence, rows_of[sequence], read)  # of a session by itself
         else:

@@ -26,6 +26,7 @@ from graphml.ir.shape import fixed
 from graphml.runtime.blocks import sequence
 from graphml.runtime.blocks.request import Request
 from graphml.runtime.blocks.window_ring import WindowRing
+from graphml.runtime.plans.prompt_scores import n_scored
 from graphml.runtime.plans.step_plan import Rows, StepPlan
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.memory_needed import state_bytes
@@ -33,6 +34,7 @@ from graphml.runtime.sessions.kept_states import KeptStates
 from graphml.runtime.steps.cell_mover import CellMove, move_cells
 from graphml.runtime.steps.runner import Read, Runner
 from graphml.sampling import PeekableRandom, SamplingParams
+from graphml.sampling.moment import Vocabulary
 from graphml.system.pages import out_of_memory
 
 MOST_COPIES = 4  # of the states of a recurrent sequence
@@ -81,6 +83,18 @@ class Pinned(sequence.Sequence):
     def rows(self, ids: Array, n_outputs: int) -> Rows:
         """The rows of its next ids, of which the last `n_outputs` give logits."""
         return Rows(self, self.n_computed, len(ids), n_outputs, ids=ids)
+
+    def scored_rows(self, ids: Array, is_last: bool) -> Rows:
+        """The same of its prompt, with logits where `prompt_scores` want them, and behind the last id."""
+        scored = n_scored(self, self.n_computed, len(ids))
+        return replace(self.rows(ids, max(1, scored + is_last)), n_scored=scored)
+
+    def score_prompt(
+        self, ids: Array, params: SamplingParams, vocabulary: Vocabulary | None, n_known: int
+    ) -> None:
+        """All these ids are its prompt, of which those from number `n_known` on are scored, but the first."""
+        self.request = replace(self.request, ids=ids, params=params, vocabulary=vocabulary)
+        self.prompt_scores = [None] * max(1, n_known)
 
     def append(self, count: int) -> bool:
         """`count` more tokens are about to be computed: they are held, and rewound where that fails.
@@ -300,6 +314,7 @@ class Room:
         """Compute rows of sequences, which begin behind what these hold, in one step; they hold them then.
 
         read: gets the outputs; see `Runner.run`. After an error each sequence holds what it held before.
+        WeightsError where scored rows are no numbers.
         """
         with self.executor.lock:
             plan = StepPlan(tuple(rows_of.values()), options=options, inputs=inputs or {})
@@ -307,7 +322,8 @@ class Room:
                 are_right = list[bool]()
                 for sequence, rows in rows_of.items():
                     are_right.append(sequence.append(rows.count))
-                self.runner.run(plan, read)
+                for error in self.runner.run(plan, read).failed.values():
+                    raise error
                 for sequence, is_right in zip(rows_of, are_right, strict=True) if self.copies else ():
                     sequence.was_computed(is_right)
             except BaseException:

@@ -255,13 +255,13 @@ class Runner:
         for rows in plan.rows:
             if rows.keep is not None and self._copies is not None:
                 self._copies.keep(rows.sequence.slot, rows.keep)
+        failed = keep_scores(outputs, plan, executor.file.path)
         if read is not None:
             read(outputs)
-            return Computed([], time.perf_counter() - start, pooled=pooled)
+            return Computed([], time.perf_counter() - start, failed=failed, pooled=pooled)
         if shows:
             show_hidden(outputs, plan)
         tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path, self._top_rows)
-        failed = keep_scores(outputs, plan, executor.file.path)
         first = dict(zip(plan.sampled.values(), tokens, strict=True))
         further = drafted_rows(outputs, plan.drafted, first, self._n_vocab, executor.file.path)
         seconds = time.perf_counter() - start

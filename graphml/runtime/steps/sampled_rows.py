@@ -23,6 +23,7 @@ from graphml.compiler.top_k_outputs import (
     TOP_K_LOGITS,
 )
 from graphml.ir.op import Array, Floats
+from graphml.runtime.blocks.drafting import n_right
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.next_token import next_token
 from graphml.runtime.plans.step_plan import Rows
@@ -120,19 +121,17 @@ def drafted_rows(
     """
     found: dict[Sequence, list[int | Exception]] = {}
     for row, rows in of.items():
-        sequence = rows.sequence
-        token, further, history = first.get(sequence), list[int | Exception](), list(sequence.ids)
-        forced = list[int]()
-        for i, drafted in enumerate(sequence.draft[: rows.n_drafted]):
-            if token != drafted:
-                break
-            history.append(drafted)
+        sequence, further, forced = rows.sequence, list[int | Exception](), list[int]()
+        draft, history = sequence.draft[: rows.n_drafted], list(sequence.ids)
+        while n_right(draft, [first.get(sequence), *further]) == len(further) + 1:
+            history.append(draft[len(further)])
+            token: Sampled
             try:
                 forced = forced or _forced(sequence, history)
                 if forced:
                     token = forced.pop(0)
                 else:
-                    token = _sampled(outputs, row + 1 + i, sequence, n_vocab, path, history)
+                    token = _sampled(outputs, row + 1 + len(further), sequence, n_vocab, path, history)
             except Exception as error:  # a sampler's: this request's own
                 token = error
             if token is None or isinstance(token, Waits):
