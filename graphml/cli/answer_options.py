@@ -22,9 +22,9 @@ MAX_BYTES: Final = 1 << 22
 
 def with_files(params: SamplingParams, grammar: Path | None, schema: Path | None) -> SamplingParams:
     """The parameters with what the files hold; UsageError naming a file that cannot be read."""
-    given = {"grammar": grammar, "json_schema": schema}
-    found: dict[str, Any] = {name: _text_of(file) for name, file in given.items() if file is not None}
-    return dataclasses.replace(params, **found) if found else params
+    files = {"grammar": grammar, "json_schema": schema}
+    texts: dict[str, Any] = {name: _text_of(file) for name, file in files.items() if file is not None}
+    return dataclasses.replace(params, **texts) if texts else params
 
 
 def _text_of(file: Path) -> str:
@@ -43,24 +43,24 @@ def template_variables(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        variables = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        variables = None
+    if not isinstance(variables, dict):
         example = '{"enable_thinking": false}'
         raise UsageError(f"--chat-template-kwargs: wanted a JSON object such as {example}; got {text!r:.80}")
-    return found
+    return variables
 
 
-def with_template(opening: Opening, given: str | None) -> Opening:
+def with_template(opening: Opening, template: str | None) -> Opening:
     """The options with the template that is given by name or as a text; UsageError for two of them."""
-    if given is None:
+    if template is None:
         return opening
-    if not given:
+    if not template:
         raise UsageError("--chat-template: wanted a name or Jinja text, got an empty one")
     if opening.template is not None:
         raise UsageError("--chat-template, --template: wanted one of them; got both")
-    return replace(opening, template=given)
+    return replace(opening, template=template)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class InfillOptions:
                 )
             return None
         try:
-            files = tuple((one.name, one.read_text("utf-8")) for one in extra)
+            files = tuple((file.name, file.read_text("utf-8")) for file in extra)
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--infill-extra: wanted files with texts; {error}") from None
         return Gap(self.suffix, files, "spm" if self.spm_infill else "psm")

@@ -98,22 +98,24 @@ def job_of(which: ModelOptions, lengths: LengthOptions, how: RunOptions, written
     )
 
 
-def models_of(given: ModelOptions, bars: Bars) -> list[str]:
+def models_of(model_options: ModelOptions, bars: Bars) -> list[str]:
     """The paths of all models that are named, fetched or made."""
-    found = [find(name, _source(given), bars) for name in given.model]
-    found += [find(None, _source(given, name), bars) for name in given.hf]
-    found += [bench_model(shape, kind, bars.report) for shape in given.shape for kind in given.type]
-    return [str(path) for path in found]
+    paths = [find(name, _source(model_options), bars) for name in model_options.model]
+    paths += [find(None, _source(model_options, name), bars) for name in model_options.hf]
+    paths += [
+        bench_model(shape, kind, bars.report) for shape in model_options.shape for kind in model_options.type
+    ]
+    return [str(path) for path in paths]
 
 
-def default_model(given: ModelOptions, bars: Bars) -> str:
+def default_model(model_options: ModelOptions, bars: Bars) -> str:
     """The path of the model that commands use where none is named."""
-    return str(find(None, _source(given), bars))
+    return str(find(None, _source(model_options), bars))
 
 
-def _source(given: ModelOptions, hf: str | None = None) -> Source:
+def _source(model_options: ModelOptions, hf: str | None = None) -> Source:
     """How one of the models is looked for."""
-    return Source(hf, given.offline)
+    return Source(hf, model_options.offline)
 
 
 def default_threads() -> int:
@@ -126,7 +128,9 @@ def _shown(wanted: list[plan.Setting], ratio: str) -> list[str]:
     """The settings that become columns: those that have several values, or another than the usual."""
     usual = plan.Setting("", "", "", 0)
     names = ("n_batch", "n_ubatch", "type_k", "type_v", "quant", "place", "gpu_layers")
-    shown = [name for name in names if {getattr(one, name) for one in wanted} != {getattr(usual, name)}]
+    shown = [
+        name for name in names if {getattr(setting, name) for setting in wanted} != {getattr(usual, name)}
+    ]
     return [*shown, *[ratio] * bool(ratio)]
 
 

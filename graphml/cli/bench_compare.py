@@ -39,9 +39,10 @@ def compare(
         write_json({
             "tolerance": tolerance,
             "rows": [
-                {"model": one.model, "backend": one.backend, "threads": one.threads, "test": one.test,
-                 "a": one.a, "b": one.b, "change": one.change, "verdict": comparing.verdict(one, tolerance)}
-                for one in changes
+                {"model": change.model, "backend": change.backend, "threads": change.threads,
+                 "test": change.test, "a": change.a, "b": change.b, "change": change.change,
+                 "verdict": comparing.verdict(change, tolerance)}
+                for change in changes
             ],
             "only_a": only_a,
             "only_b": only_b,
@@ -51,7 +52,7 @@ def compare(
         for path, names in ((a, only_a), (b, only_b)):
             if names:
                 print("\n".join([f"\nonly in {path}:", *(f"- {name}" for name in names)]))
-    if any(one.slower(tolerance) for one in changes):
+    if any(change.slower(tolerance) for change in changes):
         raise typer.Exit(1)
 
 

@@ -64,8 +64,8 @@ def run_servers(
     ]
     rounds = how.repetitions if "-r" in asked else ROUNDS
     with Bars() as bars:
-        found = measure_servers(servers.server, loads, rounds, not how.no_warmup, bars.report)
-        ours, theirs = tee(found)
+        rows = measure_servers(servers.server, loads, rounds, not how.no_warmup, bars.report)
+        ours, theirs = tee(rows)
         other = FORMATS[written.output_err](theirs) if written.output_err else iter(())
         write_both(FORMATS[written.output](ours), other)
 

@@ -34,7 +34,7 @@ class Given(numbers.Given):
 @grouped
 def bisect(
     opening: options.Compared,
-    given: Given,
+    run_options: Given,
     model: options.Model = None,
     saved: Annotated[
         Path | None,
@@ -51,14 +51,14 @@ def bisect(
     ] = None,
 ) -> None:
     """Find the first value that is wrong by itself, not by what it was given. Exit code 1: there is one."""
-    numbers.check_format(given.format)
+    numbers.check_format(run_options.format)
     check_limit(limit)
     check_file("--saved", saved)
     check_folder("--repro", out)
-    if saved is not None and (given.fuse_a or opening.place or given.prompt != numbers.TEXT):
+    if saved is not None and (run_options.fuse_a or opening.place or run_options.prompt != numbers.TEXT):
         raise UsageError("--saved: wanted no --fuse-a, --place and --prompt: the run has its own")
-    judged, judging = given.backends
-    with numbers.opened(model, opening, given, None if saved else judged, judging) as sides:
+    judged, judging = run_options.backends
+    with numbers.opened(model, opening, run_options, None if saved else judged, judging) as sides:
         assert sides.b is not None
         executor = sides.b.executor
         if saved is not None:
@@ -66,22 +66,22 @@ def bisect(
             check_alike(run, executor)
             if len(run.ids) > executor.n_batch:
                 raise UsageError(
-                    f"--saved: wanted --tokens {len(run.ids)}, as the run has; got {given.tokens}"
+                    f"--saved: wanted --tokens {len(run.ids)}, as the run has; got {run_options.tokens}"
                 )
             other = observe(executor, run.ids, sides.options_b, in_use=False)
-            found = bisect_run(run, other, Judge(executor, sides.options_b, limit))
+            bisection = bisect_run(run, other, Judge(executor, sides.options_b, limit))
         else:
             assert sides.a is not None
             judge = Judge(executor, sides.options_b, limit, sides.a.executor.device)
-            run, other, found = examine(sides.a.executor, sides.ids, sides.options_a, judge)
-        files = _write(found.first, run, judging, out, opening.threads)
-    if given.format == "json":
-        write_json({**as_json(found), "a": dict(run.facts), "b": dict(other.facts), "repro": files})
+            run, other, bisection = examine(sides.a.executor, sides.ids, sides.options_a, judge)
+        files = _write(bisection.first, run, judging, out, opening.threads)
+    if run_options.format == "json":
+        write_json({**as_json(bisection), "a": dict(run.facts), "b": dict(other.facts), "repro": files})
     else:
-        print(as_text(found, run, other), end="")
+        print(as_text(bisection, run, other), end="")
         for name in files:
             print(f"wrote {name} ({size(Path(name).stat().st_size)})")
-    if found.findings:
+    if bisection.findings:
         raise typer.Exit(1)
 
 

@@ -48,11 +48,11 @@ class CaptureOptions:
         """Write each value of each evaluation under EVALUATION.NAME; the first evaluation has number 0."""
         if self.captured is None:
             return
-        found: dict[str, Any] = {
-            f"{i}.{name}": array for i, one in enumerate(session.history) for name, array in one.items()
+        arrays: dict[str, Any] = {
+            f"{i}.{name}": array for i, values in enumerate(session.history) for name, array in values.items()
         }
         try:
-            np.savez(self.captured, **found)
+            np.savez(self.captured, **arrays)
         except OSError as error:
             reason = error.strerror or error
             raise UsageError(f"--captured {self.captured}: cannot be written: {reason}") from None

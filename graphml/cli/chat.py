@@ -85,9 +85,9 @@ def chat(
     opening = with_template(opening, chat_template)
     offered = offered_tools(tools, yes)
     limit = None if max_tokens < 0 else max_tokens
-    given = open_input(completions)
+    inputs = open_input(completions)
     with Bars() as bars, ExitStack() as held:
-        with given.while_working():
+        with inputs.while_working():
             if server is not None:
                 fields_of(params)  # a setting that cannot be told is an error at once
                 talk = ServerChat(
@@ -107,8 +107,8 @@ def chat(
                 conversation.check(params)
                 remark(f"{opened.path.name}: {HELP}")
         conversation.tools, conversation.may_call = offered, Permission(bars, yes)
-        converse(conversation, given)
-    if conversation.failed and not given.interactive:
+        converse(conversation, inputs)
+    if conversation.failed and not inputs.interactive:
         raise typer.Exit(1)
 
 
@@ -118,14 +118,14 @@ def check_no_model(flags: Sequence[str]) -> None:
         raise UsageError(f"--server: wanted no {', '.join(flags)}: the model is the server's")
 
 
-def converse(conversation: Conversation, given: LineInput) -> None:
+def converse(conversation: Conversation, inputs: LineInput) -> None:
     """Take inputs until the conversation ends, or there are no more."""
-    for text in given.lines:
+    for text in inputs.lines:
         try:
-            with given.while_working():
+            with inputs.while_working():
                 take(conversation, text)
         except KeyboardInterrupt:
-            if not given.interactive:
+            if not inputs.interactive:
                 raise
         if conversation.ended:
             return

@@ -49,7 +49,7 @@ def check_target(option: str, file: Path | None) -> None:
 def check_folder(option: str, folder: Path | None) -> None:
     """UsageError where a file is in the place of a folder that is to be written to."""
     if folder is not None:
-        there = next((one for one in (folder, *folder.parents) if one.exists()), folder)
+        there = next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
         if not there.is_dir():
             raise UsageError(f"{option}: {folder}: cannot be written: {there} is no folder")
 
@@ -60,17 +60,17 @@ def check_limit(limit: float | None) -> None:
         raise UsageError(f"--limit: wanted a finite number, got {limit}")
 
 
-def check_opening(given: Opening) -> None:
+def check_opening(opening: Opening) -> None:
     """UsageError for an option that names what is not there."""
-    check_backends("--backend", given.backend)
+    check_backends("--backend", opening.backend)
     for name in ("arch", "template"):
-        path = getattr(given, name)
+        path = getattr(opening, name)
         check_file(f"--{name}", None if path is None else Path(path))
-    if given.place and given.gpu_layers is None:  # else the CPU may join them
-        parse_rules(given.place, [name.strip() for name in given.backend.split(",")])
-    given.compiling.fusions()
-    if given.pre is not None:
-        _check_pre(given.pre)
+    if opening.place and opening.gpu_layers is None:  # else the CPU may join them
+        parse_rules(opening.place, [name.strip() for name in opening.backend.split(",")])
+    opening.compiling.fusions()
+    if opening.pre is not None:
+        _check_pre(opening.pre)
 
 
 def _check_pre(name: str) -> None:
@@ -82,11 +82,11 @@ def _check_pre(name: str) -> None:
         raise UsageError(f"--pre: {error}") from None
 
 
-def key_of(given: str) -> str:
+def key_of(key: str) -> str:
     """The key itself, or the one that a file has, which no list of processes shows."""
-    if not given.startswith("@"):
-        return given
+    if not key.startswith("@"):
+        return key
     try:
-        return Path(given[1:]).read_text(encoding="utf-8").strip()
+        return Path(key[1:]).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--api-key: wanted a file that can be read; got {given!r}: {error}") from None
+        raise UsageError(f"--api-key: wanted a file that can be read; got {key!r}: {error}") from None

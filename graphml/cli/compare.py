@@ -24,7 +24,7 @@ from graphml.inspect.dumps.without_weights import describe_model
 @grouped
 def compare(
     opening: options.Compared,
-    given: numbers.Given,
+    run_options: numbers.Given,
     model: options.Model = None,
     worst: Annotated[
         int, typer.Option("--worst", min=0, help="Print the values that differ most, so many; 0: all.")
@@ -39,15 +39,15 @@ def compare(
     ] = None,
 ) -> None:
     """List, value by value in the order of the graph, how far two runs of a model are apart."""
-    numbers.check_format(given.format)
-    if saving is not None and (worst or graph is not None or given.fuse_b):
+    numbers.check_format(run_options.format)
+    if saving is not None and (worst or graph is not None or run_options.fuse_b):
         raise UsageError("--save: wanted no --worst, --graph and --fuse-b: A's run is written, not compared")
     check_target("--save", saving)
     check_target("--graph", graph)
     if saving is not None:
         _npz(saving)
-    judged, judging = given.backends
-    with numbers.opened(model, opening, given, judged, None if saving else judging) as sides:
+    judged, judging = run_options.backends
+    with numbers.opened(model, opening, run_options, judged, None if saving else judging) as sides:
         assert sides.a is not None
         run = observe(sides.a.executor, sides.ids, sides.options_a)
         if saving is not None:
@@ -64,7 +64,7 @@ def compare(
     copies = wrong_copies(rows)
     if worst:
         rows = sorted(rows, key=lambda row: -row.difference.nmse)[:worst]
-    if given.format == "json":
+    if run_options.format == "json":
         write_json(
             {
                 "model": path, "ids": sides.ids, "a": dict(run.facts), "b": dict(other_run.facts),

@@ -81,19 +81,22 @@ class Sides:
 
 @contextmanager
 def opened(
-    model: str | None, opening: options.Opening, given: Given, a: str | None, b: str | None
+    model: str | None, opening: options.Opening, run_options: Given, a: str | None, b: str | None
 ) -> Iterator[Sides]:
     """Open the model once per backend; a or b None: that side is not run.
 
     A is spread over its backend and those that the rules of placement name; B is on one backend.
     """
-    options_a, options_b = CompileOptions(given.fuse_a, place=opening.place), CompileOptions(given.fuse_b)
+    options_a, options_b = (
+        CompileOptions(run_options.fuse_a, place=opening.place),
+        CompileOptions(run_options.fuse_b),
+    )
     if opening.place:
         check_places(opening.place)
-    for one in (options_a, options_b):
-        one.fusions()  # a wrong name is told before anything is opened
+    for side_options in (options_a, options_b):
+        side_options.fusions()  # a wrong name is told before anything is opened
     with Bars() as bars, ExitStack() as held:
-        batch = max(given.tokens, SMALLEST_BATCH)
+        batch = max(run_options.tokens, SMALLEST_BATCH)
         spread = None if a is None else replace(opening, backend=with_named(a, opening.place), n_batch=batch)
         alone = None if b is None else replace(opening, backend=b, place="", n_batch=batch)
         path = find(model, spread or alone or opening, bars)
@@ -105,14 +108,16 @@ def opened(
         other = first if alone == spread else load(alone)
         either = first if first is not None else other
         assert either is not None, "no side is run"
-        yield Sides(first, other, ids_of(either, given.prompt, given.tokens), options_a, options_b)
+        yield Sides(
+            first, other, ids_of(either, run_options.prompt, run_options.tokens), options_a, options_b
+        )
 
 
 def ids_of(model: Model, prompt: str, tokens: int) -> list[int]:
     """So many tokens of the prompt, which begins anew where it ends; random ones without a vocabulary."""
     if model.tokenizer is None:
         generator = np.random.default_rng(0)
-        return [int(one) for one in generator.integers(0, model.n_vocab, tokens)]
+        return [int(token) for token in generator.integers(0, model.n_vocab, tokens)]
     ids = model.encode(prompt)
     if not ids:
         raise UsageError("--prompt: wanted a text of at least one token; got none")

@@ -62,30 +62,30 @@ def diff(
         )
     check_target("--html", html)
     other = a if b is None else b
-    switches = [compiling.fuse if one is None else one for one in (fuse_a, fuse_b)]
+    switches = [compiling.fuse if fuse is None else fuse for fuse in (fuse_a, fuse_b)]
     left = dumps.document_of(a, tokens, replace(compiling, fuse=switches[0]))
     same = other == a and switches[0] == switches[1]
     right = left if same else dumps.document_of(other, tokens, replace(compiling, fuse=switches[1]))
     in_a, in_b = select(left, pass_a, layer), select(right, pass_b, layer)
     titles = _title(left, in_a, switches[0]), _title(right, in_b, switches[1])
     counted = tuple(
-        f"{title} ({len(one.nodes)} nodes)" for title, one in zip(titles, (in_a, in_b), strict=True)
+        f"{title} ({len(graph.nodes)} nodes)" for title, graph in zip(titles, (in_a, in_b), strict=True)
     )
-    found = differences.compare(in_a, in_b, (counted[0], counted[1]))
+    difference = differences.compare(in_a, in_b, (counted[0], counted[1]))
     if html is not None:
         names = _names((a, other), (in_a.name, in_b.name), (switches[0], switches[1]))
         sides = differences.Side(names[0], titles[0]), differences.Side(names[1], titles[1])
-        page = differences.both(right, in_a, in_b, found, sides)
+        page = differences.both(right, in_a, in_b, difference, sides)
         if a != other:
             page["model"] = " and ".join(dict.fromkeys((left["model"], right["model"])))
         if layer is not None:
             page["view"]["layer"] = str(layer)
         write_file(html, render(page), "--html")
     if json:
-        write_json(found.as_dict())
+        write_json(difference.as_dict())
     else:
-        print(differences.text(found), end="")
-    if found:
+        print(differences.text(difference), end="")
+    if difference:
         raise typer.Exit(1)
 
 

@@ -38,7 +38,7 @@ def facts(threads: int | None = None) -> dict[str, Any]:
     backends = {name: _backend(name) for name in discovery.backend_names()}
     default = backends.get("cpu", {}).get("facts", {}).get("threads")
     workers = threads or settings.threads() or (default if isinstance(default, int) else os.cpu_count()) or 1
-    one, all_threads = machine.read_bandwidth(1), machine.read_bandwidth(workers)
+    one_thread, all_threads = machine.read_bandwidth(1), machine.read_bandwidth(workers)
     return {
         "graphml": graphml.__version__,
         "installed": _version(DISTRIBUTION) is not None,
@@ -49,7 +49,7 @@ def facts(threads: int | None = None) -> dict[str, Any]:
         "logical_processors": os.cpu_count(),
         "threads": workers,
         "memory_bytes": main_memory(),
-        "bandwidth_one_thread": round(one),
+        "bandwidth_one_thread": round(one_thread),
         "bandwidth": round(all_threads),
         "cache_folder": str(settings.cache_folder()),
         "models": {name: fetch.is_downloaded(known) for name, known in fetch.MODELS.items()},
@@ -65,7 +65,7 @@ def _packages() -> list[str]:
     except metadata.PackageNotFoundError:
         return [*PACKAGES]
     asked = (re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line) for line in lines)
-    return [*PACKAGES, *(found[1] for found in asked if found and found[2] in discovery.backend_names())]
+    return [*PACKAGES, *(match[1] for match in asked if match and match[2] in discovery.backend_names())]
 
 
 def _backend(name: str) -> dict[str, Any]:
@@ -77,8 +77,8 @@ def _backend(name: str) -> dict[str, Any]:
         bandwidth = _bandwidth(backend) if reason is None and backend.reads_back else None
     except Exception as error:  # a backend is a stranger's code: whatever is wrong with it is the answer
         return {"usable": False, "reason": f"{type(error).__name__}: {error}", "facts": {}}
-    found = {"usable": reason is None, "reason": reason, "facts": facts}
-    return found if bandwidth is None else {**found, "bandwidth": bandwidth}
+    report = {"usable": reason is None, "reason": reason, "facts": facts}
+    return report if bandwidth is None else {**report, "bandwidth": bandwidth}
 
 
 def _bandwidth(backend: Backend) -> int | None:
@@ -117,9 +117,10 @@ def _print(report: dict[str, Any]) -> None:
         f"models        {', '.join(here) or 'none'} in {report['cache_folder']} (`graphml models` lists all)"
     )
     print(f"architectures {', '.join(report['architectures'])}")
-    for name, found in report["backends"].items():
-        print(f"backend {name}: {'usable' if found['usable'] else 'cannot be used: ' + str(found['reason'])}")
-        for key, value in found["facts"].items():
+    for name, backend in report["backends"].items():
+        state = "usable" if backend["usable"] else f"cannot be used: {backend['reason']}"
+        print(f"backend {name}: {state}")
+        for key, value in backend["facts"].items():
             print(f"  {key}: {value}")
-        if "bandwidth" in found:
-            print(f"  memory is read at {found['bandwidth'] / 1e9:.1f} GB/s")
+        if "bandwidth" in backend:
+            print(f"  memory is read at {backend['bandwidth'] / 1e9:.1f} GB/s")

@@ -22,11 +22,11 @@ Output = Annotated[
 ]
 
 
-def document_of(model: str | None, tokens: int, given: Opening) -> Document:
+def document_of(model: str | None, tokens: int, opening: Opening) -> Document:
     """The document of a model's passes, from the header of its file, or of a dump in a file."""
-    if model is not None and given.hf is None and is_dump(Path(model)):
+    if model is not None and opening.hf is None and is_dump(Path(model)):
         return read_dump(Path(model))
-    with Bars() as bars, header(model, given, tokens, bars) as (_, executor):
+    with Bars() as bars, header(model, opening, tokens, bars) as (_, executor):
         return describe_model(executor, tokens)
 
 

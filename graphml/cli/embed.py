@@ -59,12 +59,12 @@ def embed(
             write(" ".join(f"{x:.7g}" for x in row) + "\n")
 
 
-def _texts(given: list[str] | None) -> list[str]:
-    if given:
-        return given
+def _texts(texts: list[str] | None) -> list[str]:
+    if texts:
+        return texts
     if sys.stdin.isatty():
         raise UsageError("texts: wanted -p TEXT, or a text on each line of stdin")
-    found = [line for line in sys.stdin.read().splitlines() if line.strip()]
-    if not found:
+    lines = [line for line in sys.stdin.read().splitlines() if line.strip()]
+    if not lines:
         raise UsageError("texts: wanted -p TEXT, or a text on each line of stdin; got nothing")
-    return found
+    return lines

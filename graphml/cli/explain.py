@@ -27,8 +27,8 @@ def explain(
     MODEL may be a dump. Of a model file the header is read only.
     """
     document = dumps.document_of(model, tokens, compiling)
-    found = explanations.explain(document, node)
+    explanation = explanations.explain(document, node)
     if json:
-        write_json(found)
+        write_json(explanation)
     else:
-        print(explanations.text(found), end="")
+        print(explanations.text(explanation), end="")

@@ -80,8 +80,12 @@ def _readable(document: Document, whole: Selection) -> Selection:
 def _whole(document: Document, pass_name: str | None, layer: int | None, collapse: bool, format: str) -> str:
     """The formats that hold every pass. `--pass` leaves one; the viewer has all and opens that one."""
     page = format == "html"
-    one = select(document, pass_name).name
-    names = [found["name"] for found in document["passes"]] if pass_name is None or page else [pass_name]
+    selected = select(document, pass_name).name
+    names = (
+        [graph_pass["name"] for graph_pass in document["passes"]]
+        if pass_name is None or page
+        else [pass_name]
+    )
     collapse = collapse and not page  # the viewer does so itself, and opens layers again
     selections: dict[str, Selection] = {name: select(document, name, layer, collapse) for name in names}
     if format == "model-explorer":
@@ -89,5 +93,5 @@ def _whole(document: Document, pass_name: str | None, layer: int | None, collaps
     narrowed = dump.narrowed(document, selections)
     if format == "json":
         return json.dumps(narrowed, allow_nan=False) + "\n"
-    view = {"pass": one} if layer is None else {"pass": one, "layer": str(layer)}
+    view = {"pass": selected} if layer is None else {"pass": selected, "layer": str(layer)}
     return render({**narrowed, "view": view})

@@ -69,10 +69,10 @@ def _memory(file: ModelFile, quant: str | None) -> dict[str, int]:
 
 def _as_json(file: ModelFile, quant: str | None) -> dict[str, Any]:
     tensors = list(file.tensors.values())
-    parameters = sum(one.n_elements for one in tensors)
+    parameters = sum(tensor.n_elements for tensor in tensors)
     return {
         "path": str(file.path),
-        "files": [str(one) for one in file.paths],
+        "files": [str(path) for path in file.paths],
         "bytes": file.n_bytes,
         "parameters": parameters,
         "bits_per_weight": _bits(file.n_weight_bytes, parameters),
@@ -80,9 +80,9 @@ def _as_json(file: ModelFile, quant: str | None) -> dict[str, Any]:
         "quantisation": quantisation(tensors),
         "memory": _memory(file, quant),
         "tensors": [
-            {"name": one.name, "dtype": one.dtype, "shape": list(one.shape), "bytes": one.n_bytes}
-            | _becomes(one, quant)
-            for one in tensors
+            {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "bytes": tensor.n_bytes}
+            | _becomes(tensor, quant)
+            for tensor in tensors
         ],
     }
 
@@ -95,15 +95,15 @@ def _value(metadata: Metadata, key: str) -> dict[str, Any]:
             return {"type": described.type, "value": metadata[key]}
         except WeightsError:  # not UTF-8: shown as far as it can be
             return {"type": described.type, "preview": described.preview}
-    found: dict[str, Any] = {"type": f"{described.type}[]", "count": described.count}
+    value: dict[str, Any] = {"type": f"{described.type}[]", "count": described.count}
     if described.count <= LONGEST_WHOLE_ARRAY:
-        return found | {"value": metadata[key]}
-    return found | {"preview": described.preview}
+        return value | {"value": metadata[key]}
+    return value | {"preview": described.preview}
 
 
 def _print(file: ModelFile, quant: str | None) -> None:
     tensors = list(file.tensors.values())
-    parameters = sum(one.n_elements for one in tensors)
+    parameters = sum(tensor.n_elements for tensor in tensors)
     print(f"{file.path}: {size(file.n_bytes)}, {parameters:,} parameters, ", end="")
     print(f"{_bits(file.n_weight_bytes, parameters):g} bits per weight")
     print(f"\nmetadata: {len(file.metadata)} keys")
@@ -119,12 +119,12 @@ def _print(file: ModelFile, quant: str | None) -> None:
     memory = _memory(file, quant)
     print(f"\nmemory: weights {size(memory['mapped'])} in the map, {size(memory['copied'])} copied")
     print(f"\ntensors: {len(tensors)}")
-    width = max((len(one.name) for one in tensors), default=0)
-    for one in tensors:
-        shape = " x ".join(map(str, one.shape))
+    width = max((len(tensor.name) for tensor in tensors), default=0)
+    for tensor in tensors:
+        shape = " x ".join(map(str, tensor.shape))
         # repr() of a name escapes what could steer the terminal
-        line = f"  {repr(one.name)[1:-1]:{width}}  {one.dtype:8} {shape:>18} {size(one.n_bytes):>11}"
-        print(f"{line}{_told(one, quant)}")
+        line = f"  {repr(tensor.name)[1:-1]:{width}}  {tensor.dtype:8} {shape:>18} {size(tensor.n_bytes):>11}"
+        print(f"{line}{_told(tensor, quant)}")
 
 
 def _told(tensor: Tensor, quant: str | None) -> str:

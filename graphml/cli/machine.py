@@ -23,9 +23,9 @@ BANDWIDTH_ROUNDS = 4
 def cpu_name() -> str:
     """The processor's name, as far as the system reports it."""
     if sys.platform == "linux":
-        found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
-        if found:
-            return found[1].strip()
+        match = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
+        if match:
+            return match[1].strip()
     if sys.platform == "darwin":
         return _sysctl("machdep.cpu.brand_string") or platform.processor()
     return platform.processor() or platform.machine()
@@ -34,8 +34,8 @@ def cpu_name() -> str:
 def cpu_features() -> list[str]:
     """The processor's SIMD features by the system's names; empty where the system does not report them."""
     if sys.platform == "linux":
-        found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
-        words = found[1].split() if found else []
+        match = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", _cpuinfo(), re.MULTILINE)
+        words = match[1].split() if match else []
     elif sys.platform == "darwin":
         words = f"{_sysctl('machdep.cpu.features')} {_sysctl('machdep.cpu.leaf7_features')}".lower().split()
     else:

@@ -48,14 +48,14 @@ def module_of(command: str) -> str:
 
 
 @functools.cache  # typer takes 20 ms to make one from its options, and again to read these
-def _command(name: str, found: Any) -> Any:
+def _command(name: str, function: Any) -> Any:
     """The command of a file's function, or of its group."""
-    if isinstance(found, typer.Typer):  # a command with commands of its own
-        return typer.main.get_group(found)
+    if isinstance(function, typer.Typer):  # a command with commands of its own
+        return typer.main.get_group(function)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     # Of a command that reads its flags itself.
-    settings = getattr(found, "context_settings", None)
-    single.command(name, context_settings=settings)(found)
+    settings = getattr(function, "context_settings", None)
+    single.command(name, context_settings=settings)(function)
     return typer.main.get_command(single)
 
 
@@ -157,10 +157,12 @@ def _summary(file: Path, name: str) -> str | None:
         body = ast.parse(file.read_text(encoding="utf-8")).body
     except (OSError, SyntaxError):  # installed without sources
         return None
-    functions = {one.name: one for one in body if isinstance(one, ast.FunctionDef)}
-    callbacks = [one for one in functions.values() if any(map(_is_callback, one.decorator_list))]
-    found = [functions[name]] if name in functions else callbacks
-    return ast.get_docstring(found[0]) if found else None
+    functions = {function.name: function for function in body if isinstance(function, ast.FunctionDef)}
+    callbacks = [
+        function for function in functions.values() if any(map(_is_callback, function.decorator_list))
+    ]
+    matching = [functions[name]] if name in functions else callbacks
+    return ast.get_docstring(matching[0]) if matching else None
 
 
 def _is_callback(decorator: ast.expr) -> bool:

@@ -16,14 +16,14 @@ from graphml.loading.open_file import open_path
 def models(json: options.Json = False) -> None:
     """List the models on this machine, in graphml's cache and the Hugging Face hub's, and the short names."""
     stored = stored_models()
-    here = [_row(one) for one in stored]
-    downloaded = {one.short_name for one in stored if one.place != PARTLY}
+    here = [_row(model) for model in stored]
+    downloaded = {model.short_name for model in stored if model.place != PARTLY}
     known: list[dict[str, Any]] = [
         {
-            "name": name, "bytes": one.n_bytes, "licence": one.licence, "from": one.source,
+            "name": name, "bytes": model.n_bytes, "licence": model.licence, "from": model.source,
             "downloaded": name in downloaded,
         }
-        for name, one in fetch.MODELS.items()
+        for name, model in fetch.MODELS.items()
     ]  # fmt: skip
     if json:
         write_json({"models": here, "short_names": known})
@@ -31,15 +31,15 @@ def models(json: options.Json = False) -> None:
     print("on this machine")
     _table(
         [
-            [one["name"], _other(one), one["type"], size(one["bytes"]), one["place"], one["path"]]
-            for one in here
+            [row["name"], _other(row), row["type"], size(row["bytes"]), row["place"], row["path"]]
+            for row in here
         ]
         or [["nothing yet"]]
     )
-    left = [one for one in known if not one["downloaded"]]
+    left = [row for row in known if not row["downloaded"]]
     if left:
         print("\nshort names of others (downloaded when they are first used)")
-        _table([[one["name"], size(one["bytes"]), one["licence"], one["from"]] for one in left])
+        _table([[row["name"], size(row["bytes"]), row["licence"], row["from"]] for row in left])
 
 
 def _other(row: dict[str, Any]) -> str:

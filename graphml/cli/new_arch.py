@@ -46,12 +46,12 @@ def new_arch(
             discovery.architecture(like)
         except ArchitectureError as error:
             raise UsageError(f"--like: {error}") from None
-    made = draft(name, like, from_hf)
-    path = output or Path(f"{made.name}.py")
-    for one in (path, sample):
-        if one is not None and one.exists() and not force:
-            raise UsageError(f"{one}: is there already; --force overwrites it")
-    write_file(path, made.text)
+    drafted = draft(name, like, from_hf)
+    path = output or Path(f"{drafted.name}.py")
+    for file in (path, sample):
+        if file is not None and file.exists() and not force:
+            raise UsageError(f"{file}: is there already; --force overwrites it")
+    write_file(path, drafted.text)
     known = discovery.architecture_from_file(path)
     if sample is not None:
         assert known.sample is not None
@@ -59,8 +59,8 @@ def new_arch(
     if from_hf is not None:
         weights = any(from_hf.parent.glob("*.safetensors"))
         wanted = "torch at hand" if weights else "torch at hand and the weights beside config.json"
-        told = f"`graphml import hf:{from_hf.parent} -o {path}` makes and proves it from the model's own code"
-        print(f"graphml: with {wanted}, {told}", file=sys.stderr)
-    for line in made.left:
+        hint = f"`graphml import hf:{from_hf.parent} -o {path}` makes and proves it from the model's own code"
+        print(f"graphml: with {wanted}, {hint}", file=sys.stderr)
+    for line in drafted.left:
         print(f"graphml: not in the draft: {line}", file=sys.stderr)
     print(path)

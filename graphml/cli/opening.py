@@ -19,28 +19,28 @@ from graphml.runtime.programs.open_executor import open_executor
 from graphml.weights import ModelFile
 
 
-def find(model: str | None, given: Source | Opening, bars: Bars) -> Path:
+def find(model: str | None, source: Source | Opening, bars: Bars) -> Path:
     """Return the path of the model that the arguments name, downloaded if it must be; None: the default."""
-    progress = _shown(model, given, bars)
-    if given.hf is None:
-        return fetch.resolve(model, progress, given.offline)
-    return fetch.fetch_hub(given.hf, progress=progress, offline=given.offline)
+    progress = _shown(model, source, bars)
+    if source.hf is None:
+        return fetch.resolve(model, progress, source.offline)
+    return fetch.fetch_hub(source.hf, progress=progress, offline=source.offline)
 
 
-def open_header(model: str | None, given: Source | Opening, bars: Bars) -> ModelFile:
+def open_header(model: str | None, source: Source | Opening, bars: Bars) -> ModelFile:
     """Open that model for what its header says; of one of the hub no more is downloaded."""
-    progress = _shown(model, given, bars)
-    if given.hf is None:
-        return fetch.open_header(model, progress, given.offline)
-    return fetch.open_hub_header(given.hf, progress=progress, offline=given.offline)
+    progress = _shown(model, source, bars)
+    if source.hf is None:
+        return fetch.open_header(model, progress, source.offline)
+    return fetch.open_hub_header(source.hf, progress=progress, offline=source.offline)
 
 
-def _shown(model: str | None, given: Source | Opening, bars: Bars) -> fetch.Progress:
+def _shown(model: str | None, source: Source | Opening, bars: Bars) -> fetch.Progress:
     """What shows a download; before it, UsageError for a model that is named twice, or a wrong option."""
-    if isinstance(given, Opening):
-        check_opening(given)
-    if model is not None and given.hf is not None:
-        raise UsageError(f"wanted either MODEL or -hf, got both: {model!r} and {given.hf!r}")
+    if isinstance(source, Opening):
+        check_opening(source)
+    if model is not None and source.hf is not None:
+        raise UsageError(f"wanted either MODEL or -hf, got both: {model!r} and {source.hf!r}")
     return lambda done, total: bars.report("download", done, total or 0)
 
 
@@ -49,23 +49,23 @@ def seed_of(seed: int) -> int | None:
     return None if seed < 0 else seed
 
 
-def load(path: Path, given: Opening, bars: Bars) -> graphml.Model:
+def load(path: Path, opening: Opening, bars: Bars) -> graphml.Model:
     """Open a model as the options say."""
-    return load_model(path, given, bars.report)
+    return load_model(path, opening, bars.report)
 
 
 @contextmanager
-def header(model: str | None, given: Opening, n_batch: int, bars: Bars) -> Iterator[tuple[Path, Executor]]:
+def header(model: str | None, opening: Opening, n_batch: int, bars: Bars) -> Iterator[tuple[Path, Executor]]:
     """A model's path and what builds its graphs, as the options say; of its file the header alone is read."""
-    file = open_header(model, given, bars)
-    unread = replace(given, n_batch=n_batch, pages="map", numa="first-touch")
+    file = open_header(model, opening, bars)
+    unread = replace(opening, n_batch=n_batch, pages="map", numa="first-touch")
     with closing(open_executor(file, unread, bars.report)) as opened:
         yield opened.file.path, opened
 
 
 @contextmanager
-def whole(model: str | None, given: Opening, bars: Bars) -> Iterator[tuple[Path, Executor]]:
+def whole(model: str | None, opening: Opening, bars: Bars) -> Iterator[tuple[Path, Executor]]:
     """The same, of a file that is here, so that its programs can run."""
-    path = find(model, given, bars)
-    with closing(open_executor(path, given, bars.report)) as opened:
+    path = find(model, opening, bars)
+    with closing(open_executor(path, opening, bars.report)) as opened:
         yield path, opened

@@ -28,7 +28,7 @@ Model = Annotated[
 
 def stated(name: str) -> Any:
     """The option of a field of the load options, for a command that takes it alone."""
-    (default,) = (one.default for one in fields(LoadOptions) if one.name == name)
+    (default,) = (field.default for field in fields(LoadOptions) if field.name == name)
     return typer_option(options_of(LoadOptions)[name], default)
 
 
@@ -101,7 +101,7 @@ class Opening(LoadOptions):
     hf: str | None = same(Source, "hf")
 
 
-OVERRIDES = ("override_kv", *(name for name, one in options_of(LoadOptions).items() if one.key))
+OVERRIDES = ("override_kv", *(name for name, option in options_of(LoadOptions).items() if option.key))
 """Those that change the file's metadata."""
 _COMPILING = (
     "hf", "offline", "backend", "threads", "kv", "swa_full", "arch", "fuse", "place", "gpu_layers", "strict",

@@ -38,21 +38,25 @@ def perplexity(
         begins = opened.tokenizer.bos if ids[:1] == [opened.tokenizer.bos] else None
         limit = None if chunks < 0 else chunks
         total = len(ids) // ctx if limit is None else min(limit, len(ids) // ctx)
-        found = None
+        estimate = None
         bars.report("perplexity", 0, total)
-        for found in estimates(opened.session(ctx), ids, ctx, limit, begins):
-            bars.report("perplexity", found.chunks, total)
-        assert found is not None
+        for estimate in estimates(opened.session(ctx), ids, ctx, limit, begins):
+            bars.report("perplexity", estimate.chunks, total)
+        assert estimate is not None
         if json:
             write_json(
                 {
-                    "model": str(opened.path), "file": str(file), "perplexity": found.value,
-                    "error": found.error, "chunks": found.chunks, "n_ctx": ctx, "scored": found.count,
+                    "model": str(opened.path), "file": str(file), "perplexity": estimate.value,
+                    "error": estimate.error, "chunks": estimate.chunks, "n_ctx": ctx,
+                    "scored": estimate.count,
                 }
             )  # fmt: skip
             return
-        print(f"{found.chunks} chunks of {ctx}: {found.value:.4f} +/- {found.error:.5f}", file=sys.stderr)
-        print(f"{found.value:.4f}")
+        print(
+            f"{estimate.chunks} chunks of {ctx}: {estimate.value:.4f} +/- {estimate.error:.5f}",
+            file=sys.stderr,
+        )
+        print(f"{estimate.value:.4f}")
 
 
 def _read(file: Path) -> str:

@@ -29,20 +29,20 @@ def placement(
     Reads the header only.
     """
     with Bars() as bars, header(model, opening, opening.n_batch, bars) as (path, executor):
-        found = describe_placement(executor)
+        description = describe_placement(executor)
     if json:
-        write_json({"model": str(path), "kv": opening.kv, "strict": opening.strict, **found})
+        write_json({"model": str(path), "kv": opening.kv, "strict": opening.strict, **description})
         return
     rules = executor.options.place  # those of --gpu-layers, too
     print(f"{path} on {executor.backend.name}{f', {rules}' if rules else ''}")
-    _devices(found["devices"], opening.n_batch)
-    _reasons(found["nodes"])
-    _parts(found["parts"], every)
-    _copies(found, every)
+    _devices(description["devices"], opening.n_batch)
+    _reasons(description["nodes"])
+    _parts(description["parts"], every)
+    _copies(description, every)
     if every:
         _table(
             "nodes",
-            [[n["name"], n["op"], n["backend"], str(n["part"]), n["reason"]] for n in found["nodes"]],
+            [[n["name"], n["op"], n["backend"], str(n["part"]), n["reason"]] for n in description["nodes"]],
         )
 
 
@@ -51,15 +51,15 @@ def _devices(devices: Iterable[dict[str, Any]], batch: int) -> None:
     rows = [[*heads, f"arena {batch}", "at least"]]
     rows += [
         [
-            one["backend"],
-            str(one["nodes"]),
-            size(one["weight_bytes"]),
-            size(one["state_bytes_per_token"]),
-            size(one["state_bytes_per_sequence"]),
-            *(size(one["arena_decode"][key]) for key in ("peak", "lower_bound", "waste")),
-            *(size(one["arena_prefill"][key]) for key in ("peak", "lower_bound")),
+            device["backend"],
+            str(device["nodes"]),
+            size(device["weight_bytes"]),
+            size(device["state_bytes_per_token"]),
+            size(device["state_bytes_per_sequence"]),
+            *(size(device["arena_decode"][key]) for key in ("peak", "lower_bound", "waste")),
+            *(size(device["arena_prefill"][key]) for key in ("peak", "lower_bound")),
         ]
-        for one in devices
+        for device in devices
     ]
     _table("devices", rows)
 
@@ -88,8 +88,8 @@ def _parts(parts: Sequence[dict[str, Any]], every: bool) -> None:
     _table(f"parts: {len(parts)}", rows, len(parts) - len(shown))
 
 
-def _copies(found: dict[str, Any], every: bool) -> None:
-    copies, crossing = found["copies"], found["crossing"]
+def _copies(description: dict[str, Any], every: bool) -> None:
+    copies, crossing = description["copies"], description["crossing"]
     shown = copies if every else copies[:_SHOWN]
     title = (
         f"copies: {len(copies)}; {size(crossing['token_bytes'])} cross between backends per token, "

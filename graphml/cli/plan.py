@@ -51,7 +51,7 @@ def plan(
         print(f"  {name:38} {size(n_bytes):>11}  {note}".rstrip())
     for what, names in unused.items():
         if names:
-            print(f"  {what.replace('_', ' ')}: {', '.join(repr(one)[1:-1] for one in names)}")
+            print(f"  {what.replace('_', ' ')}: {', '.join(repr(name)[1:-1] for name in names)}")
 
 
 def _unread_keys(executor: Executor) -> list[str]:

@@ -99,18 +99,18 @@ def profile(
         raise UsageError("--plot: wanted --sequences too, whose steps are drawn")
     chosen = _tables(by, format)
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
-        found = measure(opened, prompt_tokens, max_tokens, rounds or ROUNDS)
+        measured = measure(opened, prompt_tokens, max_tokens, rounds or ROUNDS)
         if graph is not None:
-            write_file(graph, _dumped(with_times(opened, found)), "--graph")
-        bandwidth = _bandwidth(opened.executor.device, found.threads)
+            write_file(graph, _dumped(with_times(opened, measured)), "--graph")
+        bandwidth = _bandwidth(opened.executor.device, measured.threads)
     if trace is not None:
-        write_file(trace, _dumped(trace_events(found)), "--trace")
+        write_file(trace, _dumped(trace_events(measured)), "--trace")
     if format == "json":
-        write_json(profile_table.as_json(found, bandwidth, chosen))
+        write_json(profile_table.as_json(measured, bandwidth, chosen))
     elif format == "csv":
-        print(profile_table.comma_separated(found, bandwidth, chosen[0]), end="")
+        print(profile_table.comma_separated(measured, bandwidth, chosen[0]), end="")
     else:
-        print(profile_table.markdown(found, bandwidth, chosen), end="")
+        print(profile_table.markdown(measured, bandwidth, chosen), end="")
 
 
 def _bandwidth(device: Device, threads: int) -> float:
@@ -120,9 +120,9 @@ def _bandwidth(device: Device, threads: int) -> float:
     return device.bandwidth() if isinstance(device, NamedDevice) else machine.read_bandwidth(threads)
 
 
-def _check_steps(given: Mapping[str, object], format: str, plot: Path | None) -> None:
+def _check_steps(flags: Mapping[str, object], format: str, plot: Path | None) -> None:
     """Refuse what steps of an engine do not have."""
-    wrong = [flag for flag, value in given.items() if value is not None]
+    wrong = [flag for flag, value in flags.items() if value is not None]
     if wrong:
         raise UsageError(
             f"--sequences: wanted no {', '.join(wrong)}: steps of an engine are profiled as a whole"
@@ -153,10 +153,10 @@ def _tables(by: str | None, format: str) -> list[str]:
     """The tables that are wanted in a format."""
     if format not in DEFAULT_TABLES:
         raise UsageError(f"--format: wanted one of {', '.join(DEFAULT_TABLES)}; got {format!r}")
-    chosen = [one.strip() for one in (DEFAULT_TABLES[format] if by is None else by).split(",")]
-    for one in chosen:
-        if one not in profile_table.BY:
-            raise UsageError(f"--by: wanted {', '.join(profile_table.BY)}; got {one!r}")
+    chosen = [name.strip() for name in (DEFAULT_TABLES[format] if by is None else by).split(",")]
+    for name in chosen:
+        if name not in profile_table.BY:
+            raise UsageError(f"--by: wanted {', '.join(profile_table.BY)}; got {name!r}")
     if format == "csv" and len(chosen) > 1:
         raise UsageError(f"--by: wanted one table for csv; got {by!r}")
     return chosen

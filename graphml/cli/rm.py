@@ -27,25 +27,25 @@ def rm(
 ) -> None:
     """Remove downloaded models, whole or partial, from graphml's cache and the Hugging Face hub's."""
     stored = stored_models()
-    chosen = list(dict.fromkeys(one for name in names for one in named(stored, name)))
+    chosen = list(dict.fromkeys(model for name in names for model in named(stored, name)))
     if not yes and not _confirmed(chosen):
         print("nothing was removed", file=sys.stderr)
         raise typer.Exit(1)
     freed = 0
-    for one in chosen:
-        freed += remove(one)
-        print(f"removed {_line(one)}")
+    for model in chosen:
+        freed += remove(model)
+        print(f"removed {_line(model)}")
     print(f"freed {size(freed)}")
 
 
 def _confirmed(chosen: list[StoredModel]) -> bool:
     """Ask, which wants a terminal."""
     if not _on_terminal():
-        names = ", ".join(repr(one.name)[1:-1] for one in chosen)
+        names = ", ".join(repr(model.name)[1:-1] for model in chosen)
         raise UsageError(f"rm: wanted --yes, or a terminal to ask on; it would remove {names}")
-    for one in chosen:
-        print(f"{_line(one)}", file=sys.stderr)
-    total = size(sum(one.n_bytes for one in chosen))
+    for model in chosen:
+        print(f"{_line(model)}", file=sys.stderr)
+    total = size(sum(model.n_bytes for model in chosen))
     return typer.confirm(f"Remove {'it' if len(chosen) == 1 else 'them'} ({total})?", err=True)
 
 

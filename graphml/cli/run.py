@@ -80,14 +80,14 @@ def run(
     if not (raw or infill.suffix is not None):
         PROCESSES.prepare()  # while the model is opened
     with Bars() as bars, load(find(model, opening, bars), opening, bars) as opened:
-        session, given, pieces = _begin(opened, text, how, bars)
+        session, full_prompt, pieces = _begin(opened, text, how, bars)
         if show_prompt and not json:
-            write(given)
+            write(full_prompt)
         answer = _shown(pieces, bars, None if json else TokenColours(session))
         if isinstance(session, graphml.Session):
             captures.write(session)
         if json:
-            write_json(_as_json(opened, opening.backend, session, params, given, answer))
+            write_json(_as_json(opened, opening.backend, session, params, full_prompt, answer))
         elif session.stop_reason == "context":
             print(f"graphml: the context of {session.n_ctx} tokens is full", file=sys.stderr)
         if not json and not in_colours():
@@ -100,16 +100,16 @@ def _as_json(
     backend: str,
     session: graphml.Session | Found,
     params: SamplingParams,
-    given: str,
+    prompt: str,
     answer: str,
 ) -> dict[str, Any]:
-    """The answer and its figures. given: the text that the model was given."""
+    """The answer and its figures. prompt: the text that the model was given."""
     scores = {"scores": session.scores} if isinstance(session, Found) and session.scores else {}
     return {
         "model": str(model.path),
         "arch": model.arch,
         "backend": backend,
-        "prompt": given,
+        "prompt": prompt,
         "text": answer,
         "prompt_ids": session.source or session.prompt,
         "ids": session.generated,
@@ -123,18 +123,18 @@ def _as_json(
 
 def _scores(session: graphml.Session | Found, params: SamplingParams) -> dict[str, Any]:
     """The log-probabilities that were asked for, as JSON has them."""
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     if params.logprobs is not None:
-        found["logprobs"] = [as_json(one) for one in session.logprobs]
+        scores["logprobs"] = [as_json(token) for token in session.logprobs]
     if params.prompt_logprobs is not None:
-        found["prompt_logprobs"] = [as_json(one) for one in session.prompt_logprobs]
-    return found
+        scores["prompt_logprobs"] = [as_json(token) for token in session.prompt_logprobs]
+    return scores
 
 
 def _write_tables(session: graphml.Session | Found) -> None:
     """Tables of the log-probabilities that were asked for, where no colours are shown."""
     for name, scores in (("prompt", session.prompt_logprobs), ("answer", session.logprobs)):
-        if any(one is not None for one in scores):
+        if any(token is not None for token in scores):
             write(f"\n{name}\n{table_of(scores)}\n")
 
 
@@ -209,14 +209,16 @@ def _begin_whole(
     limits = how.limit, how.ctx, seed_of(how.seed), how.full
     away = way.negative_prompt
     if plain:
-        ids, other = (None if one is None else model.encode(one, parse_special=True) for one in (text, away))
-        found = found_whole(model, way, Asked(ids or [], params, *limits, other))
-        return found, text, found.pieces(model, params)
+        ids, other = (
+            None if prompt is None else model.encode(prompt, parse_special=True) for prompt in (text, away)
+        )
+        answer = found_whole(model, way, Asked(ids or [], params, *limits, other))
+        return answer, text, answer.pieces(model, params)
     asked: dict[str, Any] = {"variables": how.variables, "reasoning_format": how.reasoning_format}
     prompt = chat_prompt_of(model, how.system, text, params=params, **asked)
     negative = None if away is None else chat_prompt_of(model, how.system, away, **asked).ids
-    found = found_whole(model, way, Asked(prompt.ids, params, *limits, negative))
-    return found, prompt.text, text_of(found.events(prompt), bars, how.silent)
+    answer = found_whole(model, way, Asked(prompt.ids, params, *limits, negative))
+    return answer, prompt.text, text_of(answer.events(prompt), bars, how.silent)
 
 
 def _shown(pieces: Iterator[str], bars: Bars, colours: TokenColours | None) -> str:

@@ -56,22 +56,22 @@ PATHS = ("ssl_key", "ssl_certificate", "slot_save_path", "models_dir")
 
 def serve(context: typer.Context) -> None:
     """Serve a model to clients of OpenAI's, Anthropic's and llama-server's protocols."""
-    given = with_variables(parsed(context.args), settings.llama_variables())
-    if (text := _printed(given)) is not None:
+    command = with_variables(parsed(context.args), settings.llama_variables())
+    if (text := _printed(command)) is not None:
         write(text + "\n")
         return
     try:
         from graphml.server.serving import serve_until_stopped
     except ModuleNotFoundError as error:
         raise UsageError(f"serve: {error.name} is missing; pip install '.[server]' in a clone") from None
-    options, opening = server_options(given), load_options(given)
-    if given.ignored:
-        names = " ".join(dict.fromkeys(given.ignored))
+    options, opening = server_options(command), load_options(command)
+    if command.ignored:
+        names = " ".join(dict.fromkeys(command.ignored))
         tell(f"graphml: serve: without a meaning here: {names}")
     check_binding(options)
     PROCESSES.prepare()  # while the model is opened
     with Bars(sys.stderr) as bars:
-        model = load_model(_path(given, opening, bars), opening, bars.report)
+        model = load_model(_path(command, opening, bars), opening, bars.report)
     if opening.template is not None and model.tokenizer is not None:
         _ = model.templates["default"]  # a wrong one is told now, not to the first client
     with model:
@@ -79,13 +79,13 @@ def serve(context: typer.Context) -> None:
     end_process()
 
 
-def _printed(given: Parsed) -> str | None:
+def _printed(command: Parsed) -> str | None:
     """What a command line wants printed, instead of a server."""
-    if given.values.get("help"):
+    if command.values.get("help"):
         return help_text()
-    if given.values.get("version"):
+    if command.values.get("version"):
         return f"graphml {graphml.__version__}"
-    return next((PRINTING[one] for one in given.ignored if one in PRINTING), None)
+    return next((PRINTING[flag] for flag in command.ignored if flag in PRINTING), None)
 
 
 def end_process() -> None:
@@ -114,16 +114,16 @@ def check_binding(options: ServerOptions) -> None:
         )
 
 
-def load_options(given: Parsed) -> LoadOptions:
+def load_options(command: Parsed) -> LoadOptions:
     """How the model is opened."""
-    values = given.values
+    values = command.values
     stated: dict[str, Any] = {name: values[name] for name in SAME_OF_LOAD if name in values}
     if values.get("threads", 0) > 0:
         stated["threads"] = values["threads"]
     if "kv_k" in values or "kv_v" in values:
         keys, other = values.get("kv_k", "f16"), values.get("kv_v", "f16")
         stated["kv"] = keys if keys == other else f"{keys}/{other}"
-    batch = min((values[one] for one in ("batch", "ubatch") if one in values), default=512)
+    batch = min((values[name] for name in ("batch", "ubatch") if name in values), default=512)
     stated["n_batch"] = max(batch, values.get("parallel", 1), 1)
     if values.get("gpu_layers", "auto").isdecimal() and values.get("backend", "cpu") != "cpu":
         stated["gpu_layers"] = int(values["gpu_layers"])
@@ -132,21 +132,23 @@ def load_options(given: Parsed) -> LoadOptions:
     if "rope_scale" in values:
         stated["rope_freq_scale"] = 1 / values["rope_scale"]
     if "override_kv" in values:
-        stated["override_kv"] = parse_overrides([x for one in values["override_kv"] for x in one.split(",")])
+        stated["override_kv"] = parse_overrides(
+            [x for text in values["override_kv"] for x in text.split(",")]
+        )
     if "template_file" in values:
         stated["template"] = Path(values["template_file"])
     elif "template" in values:
         stated["template"] = NAMED.get(values["template"], values["template"])
-    vectors = [x for one in values.get("control_vector", []) for x in one.split(",")]
-    vectors += [x for one in values.get("control_vector_scaled", []) for x in one.split(",")]
+    vectors = [x for text in values.get("control_vector", []) for x in text.split(",")]
+    vectors += [x for text in values.get("control_vector_scaled", []) for x in text.split(",")]
     if vectors:
         stated["control_vectors"] = parse_files(vectors)
     return LoadOptions(**stated)
 
 
-def server_options(given: Parsed) -> ServerOptions:
+def server_options(command: Parsed) -> ServerOptions:
     """How the server runs."""
-    values = given.values
+    values = command.values
     stated: dict[str, Any] = {name: values[name] for name in SAME_OF_SERVER if name in values}
     stated |= {into: values[name] for name, into in RENAMED.items() if name in values}
     stated |= {into: _listed(values[name]) for name, into in LISTED.items() if name in values}
@@ -172,20 +174,20 @@ def server_options(given: Parsed) -> ServerOptions:
     if values.get("reasoning_budget", -1) == 0:
         stated["reasoning"] = "off"
     elif values.get("reasoning_budget", -1) > 0:
-        given.ignored.append("--reasoning-budget")
+        command.ignored.append("--reasoning-budget")
     if "api_key_file" in values:
         stated["api_key_file"] = path = Path(values["api_key_file"])
         stated["file_keys"] = keys_in(path)
     stated["api_keys"] = _keys(values.get("api_key", []))
-    return ServerOptions(**stated, params=_sampling(given), loras=_loras(values), limits=_limits(values))
+    return ServerOptions(**stated, params=_sampling(command), loras=_loras(values), limits=_limits(values))
 
 
-def _keys(given: list[str]) -> tuple[str, ...]:
+def _keys(texts: list[str]) -> tuple[str, ...]:
     """Keys of a command line; UsageError where there is none, as in an empty variable of a shell."""
-    found = tuple(key for one in given for key in _listed(one))
-    if given and not found:
+    keys = tuple(key for text in texts for key in _listed(text))
+    if texts and not keys:
         raise UsageError("--api-key: wanted a key, got none")
-    return found
+    return keys
 
 
 def _limits(values: dict[str, Any]) -> Limits:
@@ -197,11 +199,11 @@ def _limits(values: dict[str, Any]) -> Limits:
     return Limits(**limits)
 
 
-def _sampling(given: Parsed) -> SamplingParams:
-    values = given.values
-    names = {one.name for one in fields(SamplingParams)}
+def _sampling(command: Parsed) -> SamplingParams:
+    values = command.values
+    names = {field.name for field in fields(SamplingParams)}
     changes = {name: value for name, value in values.items() if name in names}
-    changes |= draft_flags(values, given.ignored)
+    changes |= draft_flags(values, command.ignored)
     if "logit_bias" in changes:
         changes["logit_bias"] = parse_biases(changes["logit_bias"])
     for name, flag in (("grammar", "grammar_file"), ("json_schema", "schema_file")):
@@ -211,13 +213,13 @@ def _sampling(given: Parsed) -> SamplingParams:
 
 
 def _loras(values: dict[str, Any]) -> tuple[tuple[Path, float], ...]:
-    files = [x for one in (*values.get("lora", []), *values.get("lora_scaled", [])) for x in one.split(",")]
+    files = [x for text in (*values.get("lora", []), *values.get("lora_scaled", [])) for x in text.split(",")]
     scale = 0.0 if values.get("lora_off") else None
     return tuple((Path(file), factor if scale is None else scale) for file, factor in parse_files(files))
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    return tuple(one.strip() for one in text.split(",") if one.strip())
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _text_of(path: str) -> str:
@@ -229,21 +231,21 @@ def _text_of(path: str) -> str:
 
 def _json_object(flag: str, text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise UsageError(f"{flag}: wanted a JSON object; {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise UsageError(f"{flag}: wanted a JSON object, got {text!r:.40}")
-    return found
+    return value
 
 
-def _path(given: Parsed, opening: LoadOptions, bars: Bars) -> Path:
+def _path(command: Parsed, opening: LoadOptions, bars: Bars) -> Path:
     """The model's file, downloaded if it must be."""
-    values = given.values
+    values = command.values
     if "docker_repo" in values:
         raise UsageError("--docker-repo: Docker Hub is not read; wanted a file, or a model of the hub (-hf)")
     url = values.get("model_url") and reference_of(values["model_url"])
-    named = [one for one in (given.model, values.get("model"), values.get("hf"), url) if one is not None]
+    named = [name for name in (command.model, values.get("model"), values.get("hf"), url) if name is not None]
     if len(named) > 1:
         raise UsageError(f"serve: wanted one model, got {' and '.join(map(repr, named))}")
 
@@ -262,11 +264,11 @@ def _path(given: Parsed, opening: LoadOptions, bars: Bars) -> Path:
 
 def reference_of(url: str) -> str:
     """A file's address on the Hugging Face hub as a reference of it; UsageError for one of elsewhere."""
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"https?://huggingface\.co/([^/]+/[^/]+)/(?:resolve|blob)/main/([^?#]+)(?:[?#].*)?", url
     )
-    if found is None:
+    if match is None:
         raise UsageError(
             f"--model-url: wanted a file's address on huggingface.co, of the branch main; got {url!r:.120}"
         )
-    return f"{found[1]}:{unquote(found[2])}"
+    return f"{match[1]}:{unquote(match[2])}"

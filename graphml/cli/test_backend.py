@@ -52,7 +52,7 @@ def test_backend(
     if limits not in LIMITS:
         raise UsageError(f"--limits: wanted one of {', '.join(LIMITS)}; got {limits!r}")
     chosen = _find(backend)
-    formats = [one.strip().lower() for one in type.split(",") if one.strip()]
+    formats = [name.strip().lower() for name in type.split(",") if name.strip()]
     if mode == "perf" and not formats:
         formats = list(perf.FORMATS)
     some = suite.chosen(chosen, op, formats)
@@ -78,17 +78,17 @@ def test_backend(
             _show_perf(chosen, perf.measure(chosen, device, timed), json)
             return
         with Bars() as bars:
-            found = _run(chosen, device, some, limits, with_networks, None if json else verbose, bars)
+            verdicts = _run(chosen, device, some, limits, with_networks, None if json else verbose, bars)
     finally:
         device.close()
-    failed = sum(verdict.failed for verdict in found)
+    failed = sum(verdict.failed for verdict in verdicts)
     if json:
-        cases = [{key: _plain(value) for key, value in asdict(verdict).items()} for verdict in found]
-        write_json({"backend": chosen.name, "cases": len(found), "failed": failed, "verdicts": cases})
+        cases = [{key: _plain(value) for key, value in asdict(verdict).items()} for verdict in verdicts]
+        write_json({"backend": chosen.name, "cases": len(verdicts), "failed": failed, "verdicts": cases})
     else:
-        native = sum(verdict.refused is None for verdict in found)
-        told = f"{native} native, {len(found) - native} in NumPy, {failed} failed"
-        print(f"{chosen.name}: {len(found)} cases, {told}")
+        native = sum(verdict.refused is None for verdict in verdicts)
+        summary = f"{native} native, {len(verdicts) - native} in NumPy, {failed} failed"
+        print(f"{chosen.name}: {len(verdicts)} cases, {summary}")
     if failed:
         raise typer.Exit(1)
 
@@ -119,13 +119,13 @@ def _run(
         print(f"{'op':24} {columns}")
     verdicts = suite.check(backend, device, some, limits, bars.report)
     whole = networks.check(backend, device, limits) if with_networks else ()
-    found: list[Verdict] = []
+    collected: list[Verdict] = []
     for op, of_op in groupby(chain(verdicts, whole), key=lambda verdict: verdict.op):
         now = list(of_op)
-        found += now
+        collected += now
         if verbose is not None:
             _show(op, now, verbose)
-    return found
+    return collected
 
 
 def _show(op: str, of_op: Sequence[Verdict], verbose: bool) -> None:
@@ -152,21 +152,21 @@ def _row(op: str, of_op: Sequence[Verdict]) -> str:
 
 
 def _show_support(backend: Backend, some: Sequence[Case], pattern: str, json: bool) -> None:
-    found = support(backend, some)
-    found += [one for one in apart(backend) if suite.matches(one.op, pattern)]
+    entries = support(backend, some)
+    entries += [entry for entry in apart(backend) if suite.matches(entry.op, pattern)]
     if json:
-        write_json({"backend": backend.name, "support": [asdict(one) for one in found]})
+        write_json({"backend": backend.name, "support": [asdict(entry) for entry in entries]})
         return
     print(f"{'op':24} {'formats':44} {'how':14} why not native")
-    for op in dict.fromkeys(one.op for one in found):
+    for op in dict.fromkeys(entry.op for entry in entries):
         alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-        for one in found:
-            if one.op == op:
-                alike.setdefault((one.how, one.reasons), []).append(one.format)
+        for entry in entries:
+            if entry.op == op:
+                alike.setdefault((entry.how, entry.reasons), []).append(entry.format)
         for (how, reasons), formats in alike.items():
             print(f"{op:24} {_shortened(formats):44} {how:14} {'; '.join(reasons)}".rstrip())
-    native = sum(one.how == NATIVE for one in found)
-    print(f"{backend.name}: {native} of {len(found)} pairs of op and format are native")
+    native = sum(entry.how == NATIVE for entry in entries)
+    print(f"{backend.name}: {native} of {len(entries)} pairs of op and format are native")
 
 
 def _shortened(formats: Sequence[str], most: int = 5) -> str:
@@ -174,20 +174,21 @@ def _shortened(formats: Sequence[str], most: int = 5) -> str:
     return ", ".join(formats[:most]) + more
 
 
-def _show_perf(backend: Backend, found: Iterable[perf.Timing], json: bool) -> None:
+def _show_perf(backend: Backend, timings: Iterable[perf.Timing], json: bool) -> None:
     if json:
         rows: list[dict[str, Any]] = [
-            {**asdict(one), "bytes_per_s": one.bytes_per_s, "flops_per_s": one.flops_per_s} for one in found
+            {**asdict(timing), "bytes_per_s": timing.bytes_per_s, "flops_per_s": timing.flops_per_s}
+            for timing in timings
         ]
         write_json({"backend": backend.name, "timings": rows})
         return
     print(f"{'op':24} {'format':8} {'T':>4} {'us':>10} {'GB/s':>8} {'GFLOP/s':>9}  call")
-    for one in found:
-        remark = "" if one.refused is None else " (NumPy)"
-        rate = f"{one.flops_per_s / 1e9:9.1f}" if one.flops else f"{'':9}"
+    for timing in timings:
+        remark = "" if timing.refused is None else " (NumPy)"
+        rate = f"{timing.flops_per_s / 1e9:9.1f}" if timing.flops else f"{'':9}"
         print(
-            f"{one.op:24} {one.format:8} {one.tokens:4} {1e6 * one.seconds:10.1f} "
-            f"{one.bytes_per_s / 1e9:8.2f} {rate}  {one.call}{remark}",
+            f"{timing.op:24} {timing.format:8} {timing.tokens:4} {1e6 * timing.seconds:10.1f} "
+            f"{timing.bytes_per_s / 1e9:8.2f} {rate}  {timing.call}{remark}",
             flush=True,
         )
 

@@ -50,21 +50,23 @@ def test_op(
         raise UsageError(f"--output: wanted one of {', '.join(OUTPUTS)}; got {output!r}")
     check_file("FILE", file)
     load_own_ops()
-    ops = [one for one in load_ops_of_file(file) if matches(one.name, op)]
+    ops = [own_op for own_op in load_ops_of_file(file) if matches(own_op.name, op)]
     if not ops:
         raise UsageError(f"{file}: declares and imports no op like {op!r} (see graphml.ops.op)")
     _check_kernels(ops)
     backends = _usable(backend)
-    found: list[OwnResult] = []
+    results: list[OwnResult] = []
     with Bars() as bars:
-        for one in backends:
-            found += check_own_ops(ops, one, _thread_counts(one, threads), bars.report)
+        for tested in backends:
+            results += check_own_ops(ops, tested, _thread_counts(tested, threads), bars.report)
     memory = machine.read_bandwidth(threads or settings.threads() or os.cpu_count() or 1)
     if output == "json":
-        write_json({"file": str(file), "memory_bytes_per_s": memory, "results": [_as_json(r) for r in found]})
+        write_json(
+            {"file": str(file), "memory_bytes_per_s": memory, "results": [_as_json(r) for r in results]}
+        )
     else:
-        _print(ops, found, memory)
-    if any(result.failed for result in found):
+        _print(ops, results, memory)
+    if any(result.failed for result in results):
         raise typer.Exit(1)
 
 
@@ -82,19 +84,19 @@ def _usable(named: str | None) -> list[Backend]:
     """The backends that were asked for; by default those that this machine has."""
     if named is not None:
         check_backends("--backend", named)
-    found = []
+    backends = []
     every = [name for name in discovery.backend_names() if name != ORACLE]
-    for name in every if named is None else (one.strip() for one in named.split(",")):
+    for name in every if named is None else (part.strip() for part in named.split(",")):
         try:
             backend = discovery.backend(name)
             reason = backend.unavailable()
         except BackendError as error:
             reason = str(error)
         if reason is None:
-            found.append(backend)
+            backends.append(backend)
         elif named is not None:
             raise BackendError(f"backend {name!r} cannot be used on this machine: {reason}")
-    return found
+    return backends
 
 
 def _thread_counts(backend: Backend, threads: int | None) -> Sequence[int | None]:
@@ -102,26 +104,26 @@ def _thread_counts(backend: Backend, threads: int | None) -> Sequence[int | None
     return [threads] if backend.reads_back else [1, 3, threads]
 
 
-def _print(ops: Sequence[OwnOp], found: Sequence[OwnResult], memory: float) -> None:
+def _print(ops: Sequence[OwnOp], results: Sequence[OwnResult], memory: float) -> None:
     for op in ops:
         print(f"{op.name}{op.declared.with_names()} at {op.declared.source}")
-    rows = [_row(result, memory) for result in found]
+    rows = [_row(result, memory) for result in results]
     formats = {"NMSE": ".1e", "us, 1 row": ".1f", "us, 512": ".1f", "GB/s": ".1f", "% of memory": ".0f"}
     print("\n".join(["", *text_table(rows, formats)]))
-    for result in found:
+    for result in results:
         if result.reason:
             print(f"{result.op} on {result.backend} runs in NumPy: {result.reason}")
         for verdict in result.failed[:MOST_SHOWN]:
             print(f"FAIL {result.backend} {verdict}")
         if len(result.failed) > MOST_SHOWN:
             print(f"     and {len(result.failed) - MOST_SHOWN} more of {result.op} on {result.backend}")
-    failed = sum(len(result.failed) for result in found)
-    print(f"{sum(len(result.verdicts) for result in found)} cases, {failed} failed")
+    failed = sum(len(result.failed) for result in results)
+    print(f"{sum(len(result.verdicts) for result in results)} cases, {failed} failed")
 
 
 def _row(result: OwnResult, memory: float) -> dict[str, Any]:
     single, many = (
-        [one for one in result.timings if (one.tokens == 1) == is_one] for is_one in (True, False)
+        [timing for timing in result.timings if (timing.tokens == 1) == is_one] for is_one in (True, False)
     )
     rate = many[-1].bytes_per_s if many else None
     return {

@@ -40,17 +40,17 @@ class TokenColours:
 
     def write(self, piece: str) -> None:
         """Write one more piece, by the least likely of the tokens that made it certain."""
-        made = self._session.logprobs[self._n :]
-        self._n += len(made)
-        self._used = self._used or bool(made)
-        write(piece, _colour(min(one.logprob for one in made)) if made else "")
+        tokens = self._session.logprobs[self._n :]
+        self._n += len(tokens)
+        self._used = self._used or bool(tokens)
+        write(piece, _colour(min(token.logprob for token in tokens)) if tokens else "")
 
     def write_prompt(self) -> None:
         """Write the prompt's tokens that have log-probabilities."""
-        for one in self._session.prompt_logprobs:
-            if one is not None:
+        for token in self._session.prompt_logprobs:
+            if token is not None:
                 self._used = True
-                write(one.bytes.decode("utf-8", "replace"), _colour(one.logprob))
+                write(token.bytes.decode("utf-8", "replace"), _colour(token.logprob))
 
     def explain(self) -> None:
         """Say on stderr what the colours mean, where there are any."""
@@ -65,30 +65,36 @@ def in_colours() -> bool:
 
 def table_of(scores: Sequence[TokenLogprobs | None]) -> str:
     """A table of tokens with probability, log-probability, rank, entropy, and the most likely tokens."""
-    known = [one for one in scores if one is not None]
-    with_top = any(one.top for one in known)
-    return "\n".join(text_table([_row(one, with_top) for one in known], FORMATS))
+    known = [token for token in scores if token is not None]
+    with_top = any(token.top for token in known)
+    return "\n".join(text_table([_row(token, with_top) for token in known], FORMATS))
 
 
-def as_json(one: TokenLogprobs | None) -> dict[str, Any] | None:
+def as_json(entry: TokenLogprobs | None) -> dict[str, Any] | None:
     """A token as JSON holds it, with names as of OpenAI's; None for one that has no log-probability."""
-    if one is None:
+    if entry is None:
         return None
     top = [
-        {"id": token, "token": _text(spelled), "logprob": _number(value)} for token, spelled, value in one.top
+        {"id": token, "token": _text(spelled), "logprob": _number(value)}
+        for token, spelled, value in entry.top
     ]
-    own = {"id": one.id, "token": _text(one.bytes), "bytes": list(one.bytes), "logprob": _number(one.logprob)}
-    return {**own, "rank": one.rank, "entropy": one.entropy, "top_logprobs": top}
+    own = {
+        "id": entry.id,
+        "token": _text(entry.bytes),
+        "bytes": list(entry.bytes),
+        "logprob": _number(entry.logprob),
+    }
+    return {**own, "rank": entry.rank, "entropy": entry.entropy, "top_logprobs": top}
 
 
 def _colour(logprob: float) -> str:
     return next(code for least, code, _ in COLOURS if math.exp(logprob) >= least)
 
 
-def _row(one: TokenLogprobs, with_top: bool) -> dict[str, Any]:
-    top = "  ".join(f"{_quoted(spelled)} {math.exp(value):.3f}" for _, spelled, value in one.top)
-    own = {"token": _quoted(one.bytes), "probability": math.exp(one.logprob), "logprob": one.logprob}
-    return {**own, "rank": one.rank, "entropy": one.entropy, **({"most likely": top} if with_top else {})}
+def _row(token: TokenLogprobs, with_top: bool) -> dict[str, Any]:
+    top = "  ".join(f"{_quoted(spelled)} {math.exp(value):.3f}" for _, spelled, value in token.top)
+    own = {"token": _quoted(token.bytes), "probability": math.exp(token.logprob), "logprob": token.logprob}
+    return {**own, "rank": token.rank, "entropy": token.entropy, **({"most likely": top} if with_top else {})}
 
 
 def _text(spelled: bytes) -> str:

@@ -28,12 +28,14 @@ def tune(
             raise UsageError(f"backend {opening.backend!r} has nothing to tune")
         tuning_file.ready(tuning_file.path())
         graphs = [executor.compiled(tokens, 1).graph for tokens in dict.fromkeys((1, opening.n_batch))]
-        found = device.tune(graphs, executor.weights, bars.report)
+        tunings = device.tune(graphs, executor.weights, bars.report)
     if json:
-        write_json({"model": str(path), "backend": opening.backend, "tuned": [asdict(one) for one in found]})
+        write_json(
+            {"model": str(path), "backend": opening.backend, "tuned": [asdict(tuning) for tuning in tunings]}
+        )
         return
-    for one in found:
-        kept = ", ".join(f"{name} {value}" for name, value in one.parameters.items()) or "as usual"
-        times = f"{one.usual_s * 1e6:9.1f} us  {one.usual_s / one.tuned_s:5.2f} x"
-        print(f"{one.kernel:20} {one.shape:40} {times}  {kept}")
+    for tuning in tunings:
+        kept = ", ".join(f"{name} {value}" for name, value in tuning.parameters.items()) or "as usual"
+        times = f"{tuning.usual_s * 1e6:9.1f} us  {tuning.usual_s / tuning.tuned_s:5.2f} x"
+        print(f"{tuning.kernel:20} {tuning.shape:40} {times}  {kept}")
     print(f"kept in {tuning_file.path()}; to use: GRAPHML_TUNED=1")

@@ -27,19 +27,21 @@ class Shown:
 class _Group:
     """A parameter that is made of options: its dataclass, and the fields that have one."""
 
-    made: Any
+    kind: Any
     fields: tuple[Field[Any], ...]
 
     def parameters(self) -> list[Parameter]:
-        types = get_type_hints(self.made, include_extras=True)
+        types = get_type_hints(self.kind, include_extras=True)
         return [
-            Parameter(one.name, Parameter.KEYWORD_ONLY, default=_default(one), annotation=_type(one, types))
-            for one in self.fields
+            Parameter(
+                field.name, Parameter.KEYWORD_ONLY, default=_default(field), annotation=_type(field, types)
+            )
+            for field in self.fields
         ]
 
-    def make(self, given: dict[str, Any]) -> Any:
+    def make(self, arguments: dict[str, Any]) -> Any:
         """The value; takes what it is made of from what was given."""
-        return self.made(**{one.name: _value(one, given.pop(one.name)) for one in self.fields})
+        return self.kind(**{field.name: _value(field, arguments.pop(field.name)) for field in self.fields})
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -52,29 +54,29 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     names = list(signature(command).parameters)
     groups = {name: group for name in names if (group := _group(hints[name])) is not None}
     shown = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[name])
-        for name, one in signature(command).parameters.items()
+        Parameter(name, Parameter.KEYWORD_ONLY, default=parameter.default, annotation=hints[name])
+        for name, parameter in signature(command).parameters.items()
         if name not in groups
     ]
     for group in groups.values():
         shown += group.parameters()
 
     @functools.wraps(command)
-    def called(**given: Any) -> None:
-        made = {name: group.make(given) for name, group in groups.items()}
-        command(**given, **made)
+    def called(**arguments: Any) -> None:
+        values = {name: group.make(arguments) for name, group in groups.items()}
+        command(**arguments, **values)
 
     called.__signature__ = Signature(shown)  # type: ignore[attr-defined]
-    called.__annotations__ = {one.name: one.annotation for one in shown}
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
     return called
 
 
 def flags_given(context: typer.Context, *kinds: Any) -> list[str]:
     """The flags of options of these dataclasses that the command line has, the last name of each."""
-    every = [one for kind in kinds for one in fields(kind)]
-    sources = {one.name: context.get_parameter_source(one.name) for one in every}
-    given = [one for one in every if getattr(sources[one.name], "name", "") == "COMMANDLINE"]
-    return [one.metadata["option"].flags[-1] for one in given]
+    every = [field for kind in kinds for field in fields(kind)]
+    sources = {field.name: context.get_parameter_source(field.name) for field in every}
+    on_command_line = [field for field in every if getattr(sources[field.name], "name", "") == "COMMANDLINE"]
+    return [field.metadata["option"].flags[-1] for field in on_command_line]
 
 
 def typer_option(option: Option, default: Any) -> Any:
@@ -91,31 +93,31 @@ def typer_option(option: Option, default: Any) -> Any:
 
 
 def _group(hint: Any) -> _Group | None:
-    made = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    if not is_dataclass(made):
+    kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if not is_dataclass(kind):
         return None
-    chosen = {one.name: one for one in fields(made)}
-    for said in get_args(hint)[1:] if made is not hint else ():
+    chosen = {field.name: field for field in fields(kind)}
+    for said in get_args(hint)[1:] if kind is not hint else ():
         chosen = {name: chosen[name] for name in said.names}
-    return _Group(made, tuple(chosen.values()))
+    return _Group(kind, tuple(chosen.values()))
 
 
-def _type(one: Field[Any], types: dict[str, Any]) -> Any:
-    option = one.metadata.get("option")
+def _type(field: Field[Any], types: dict[str, Any]) -> Any:
+    option = field.metadata.get("option")
     if option is None:
-        return types[one.name]
-    kind: Any = option.on_command_line or types[one.name]
-    return Annotated[list[kind] | None if option.repeated else kind, typer_option(option, _default(one))]
+        return types[field.name]
+    kind: Any = option.on_command_line or types[field.name]
+    return Annotated[list[kind] | None if option.repeated else kind, typer_option(option, _default(field))]
 
 
-def _default(one: Field[Any]) -> Any:
+def _default(field: Field[Any]) -> Any:
     """None for an option that may be given several times: the field's default is what is then made."""
-    option = one.metadata.get("option")
-    return None if option is not None and option.repeated else one.default
+    option = field.metadata.get("option")
+    return None if option is not None and option.repeated else field.default
 
 
-def _value(one: Field[Any], given: Any) -> Any:
-    option = one.metadata.get("option")
-    if option is not None and option.repeated and not given:
-        return default_of(one)
-    return given if option is None or option.parse is None else option.parse(given)
+def _value(field: Field[Any], value: Any) -> Any:
+    option = field.metadata.get("option")
+    if option is not None and option.repeated and not value:
+        return default_of(field)
+    return value if option is None or option.parse is None else option.parse(value)

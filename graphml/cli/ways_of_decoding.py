@@ -187,7 +187,7 @@ def _by_beams(model: graphml.Model, how: Decoding, asked: Asked) -> Found:
     best, seconds = beams[0], time.perf_counter() - start
     rate = len(best.tokens) / seconds
     stats = Stats(n_prompt=len(asked.ids), n_gen=len(best.tokens), ttft_s=seconds, gen_tps=rate)
-    scores = [one.score for one in beams]
+    scores = [beam.score for beam in beams]
     return Found(best.text, best.tokens, best.stop_reason, asked.ids, None, n_ctx, stats, scores)
 
 
@@ -195,10 +195,10 @@ def _of_engine(model: graphml.Model, how: Decoding, asked: Asked) -> Found:
     params, count = asked.params, how.best_of
     if count > 1 and params.logprobs is None:
         params = replace(params, logprobs=0)
-    given: dict[str, Any] = {"guidance_scale": how.guidance_scale, "negative_prompt": asked.negative}
-    given |= {"overflow": asked.full.overflow, "keep": asked.full.keep}
+    options: dict[str, Any] = {"guidance_scale": how.guidance_scale, "negative_prompt": asked.negative}
+    options |= {"overflow": asked.full.overflow, "keep": asked.full.keep}
     with model.engine(n_ctx=asked.n_ctx) as engine:
-        handle = engine.submit(asked.ids, params, asked.limit, asked.seed, count, **given)
+        handle = engine.submit(asked.ids, params, asked.limit, asked.seed, count, **options)
         results = ranked(handle.results(), how.best_by) if count > 1 else handle.results()
         seed, n_ctx = handle.sequences[handle.results().index(results[0])].seed, engine.n_ctx
     best, timings = results[0], results[0].timings
@@ -206,9 +206,11 @@ def _of_engine(model: graphml.Model, how: Decoding, asked: Asked) -> Found:
         best.n_prompt, best.n_cached, best.n_gen, timings.ttft_s, timings.prompt_tps, timings.gen_tps,
         best.n_drafted, best.n_accepted,
     )  # fmt: skip
-    scores = [one.mean_logprob if how.best_by == "mean" else one.cumulative_logprob for one in results]
+    scores = [
+        result.mean_logprob if how.best_by == "mean" else result.cumulative_logprob for result in results
+    ]
     return Found(
         best.text, best.tokens, best.stop_reason, asked.ids, seed, n_ctx, stats,
-        [one for one in scores if one is not None] if count > 1 else [],
+        [score for score in scores if score is not None] if count > 1 else [],
         (best.logprobs or []) if asked.params.logprobs is not None else [], best.prompt_logprobs or [],
     )  # fmt: skip

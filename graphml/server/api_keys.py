@@ -67,7 +67,7 @@ def _limits(settings: list[str], where: str) -> KeyLimits:
 
 
 class ApiKeys:
-    """The keys of a server. given: those that stay; path: a file of more, whose keys are `of_file` now."""
+    """The keys of a server. keys: those that stay; path: a file of more, whose keys are `of_file` now."""
 
     def __init__(
         self, keys: Iterable[str], path: Path | None = None, of_file: Iterable[FileKey] | None = None

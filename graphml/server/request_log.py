@@ -46,25 +46,25 @@ class Record:
     began_ns: int
     status: int = 0
     seconds: float = 0.0
-    made: Sequence[Generated] = ()
+    generations: Sequence[Generated] = ()
 
     @property
     def line(self) -> str:
         """What the log says of it."""
         when = datetime.fromtimestamp(self.began_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        tokens = f" prompt={self.n_prompt} generated={self.n_generated}" if self.made else ""
+        tokens = f" prompt={self.n_prompt} generated={self.n_generated}" if self.generations else ""
         path = PLAIN.sub("?", self.path[:200])
         return f"{when} {self.id} {self.method} {path} {self.status} {self.seconds:.3f}s{tokens}"
 
     @property
     def n_prompt(self) -> int:
         """Tokens of all prompts."""
-        return sum(len(generation.ids) for generation in self.made)
+        return sum(len(generation.ids) for generation in self.generations)
 
     @property
     def n_generated(self) -> int:
         """Tokens of all answers."""
-        return sum(generation.n_generated for generation in self.made)
+        return sum(generation.n_generated for generation in self.generations)
 
 
 class Ended(Protocol):
@@ -76,10 +76,10 @@ class Ended(Protocol):
 
 @dataclass
 class RequestLog:
-    """Gives each request its id, in `scope` and the response's header; `told` are told of its end."""
+    """Gives each request its id, in `scope` and the response's header; `listeners` are called at its end."""
 
     app: ASGIApp
-    told: Sequence[Ended] = field(default_factory=tuple)
+    listeners: Sequence[Ended] = field(default_factory=tuple)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
@@ -90,7 +90,7 @@ class RequestLog:
         client_id = headers.get("x-request-id", "")
         id = client_id if ID.fullmatch(client_id) else secrets.token_hex(16)
         record = Record(id, scope["method"], scope["path"], headers, time.monotonic(), time.time_ns())
-        scope["graphml.request_id"], scope["graphml.made"] = id, []
+        scope["graphml.request_id"], scope["graphml.generations"] = id, []
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -103,8 +103,8 @@ class RequestLog:
         try:
             await self.app(scope, receive, sending)
         finally:
-            record.seconds, record.made = time.monotonic() - record.begin, scope["graphml.made"]
-            for listener in () if record.path in QUIET else self.told:
+            record.seconds, record.generations = time.monotonic() - record.begin, scope["graphml.generations"]
+            for listener in () if record.path in QUIET else self.listeners:
                 listener(record)
 
 

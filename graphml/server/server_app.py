@@ -173,7 +173,7 @@ class Endpoint:
 
 
 def server_app(models: ServedModels, listeners: Sequence[Ended] = ()) -> Starlette:
-    """The application that serves a model. told: who else wants to know of requests that have ended."""
+    """The application that serves a model. listeners: who else wants to know of requests that have ended."""
 
     async def load(service: Service, request: Request) -> Any:
         """`POST /models/load`: another model's file in place of this one."""
@@ -199,7 +199,7 @@ def server_app(models: ServedModels, listeners: Sequence[Ended] = ()) -> Starlet
         routes=routes,
         middleware=[
             Middleware(
-                RequestLog, told=[*listeners, *([print_line] if service.options.log_requests else [])]
+                RequestLog, listeners=[*listeners, *([print_line] if service.options.log_requests else [])]
             ),
             Middleware(AccessControl, options=service.options, keys=service.keys),
         ],

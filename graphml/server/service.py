@@ -126,7 +126,7 @@ class Service:
                             id_slot=sampling.id_slot,
                         )
                     )  # fmt: skip
-            request.scope.setdefault("graphml.made", []).extend(generations)
+            request.scope.setdefault("graphml.generations", []).extend(generations)
             return generations
 
         return await self.access.in_thread(submit)

@@ -101,7 +101,7 @@ def spans_of(record: Record, trace: str | None, parent: str | None) -> Iterator[
         "http.request.method": record.method, "url.path": record.path,
         "http.response.status_code": record.status, "graphml.request_id": record.id,
     }  # fmt: skip
-    if record.made:
+    if record.generations:
         about |= {
             "gen_ai.usage.input_tokens": record.n_prompt,
             "gen_ai.usage.output_tokens": record.n_generated,
@@ -110,7 +110,7 @@ def spans_of(record: Record, trace: str | None, parent: str | None) -> Iterator[
     if record.status >= 500:
         own["status"] = {"code": ERROR}
     yield own
-    for generation in record.made:
+    for generation in record.generations:
         for name, begin, end in _phases(record, generation):
             counts: dict[str, str | int] = {
                 "prompt": len(generation.ids),

@@ -60,12 +60,12 @@ class Running:
 
 @contextmanager
 def running(
-    options: ServerOptions, model: graphml.Model, load: Loader | None = None, told: Sequence[Ended] = ()
+    options: ServerOptions, model: graphml.Model, load: Loader | None = None, listeners: Sequence[Ended] = ()
 ) -> Iterator[Running]:
     models = ServedModels(Service(model, options), load)
     try:
         with (
-            served_config(uvicorn_config(server_app(models, told), options)) as address,
+            served_config(uvicorn_config(server_app(models, listeners), options)) as address,
             # Plain HTTP: no certificates are read, which takes 0.06 s.
             httpx2.Client(base_url=address, timeout=60, verify=False) as http,
         ):

@@ -100,7 +100,7 @@ def test_a_span_has_its_phases_in_order(stories: graphml.Model) -> None:
     with collector() as (address, got):
         export = TraceExport(f"{address}/collect/")
         options = ServerOptions(parallel=2, n_ctx=128)
-        with running(options, stories, told=[export]) as server:
+        with running(options, stories, listeners=[export]) as server:
             server.post("/completion", ASKED, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
             server.post("/completion", ASKED, headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
             server.post("/completion", {"prompt": 5.5}, headers={"traceparent": "nonsense"})
@@ -131,7 +131,7 @@ def test_a_collector_that_is_not_there_holds_nobody_up(
     stories: graphml.Model, caplog: pytest.LogCaptureFixture
 ) -> None:
     export = TraceExport("http://127.0.0.1:9")
-    with running(ServerOptions(parallel=1, n_ctx=64), stories, told=[export]) as server:
+    with running(ServerOptions(parallel=1, n_ctx=64), stories, listeners=[export]) as server:
         assert server.post("/completion", ASKED).status_code == 200
     export.close()
     assert "traces cannot be sent" in caplog.text

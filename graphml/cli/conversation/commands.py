@@ -79,7 +79,7 @@ def parse(text: str) -> tuple[Command | None, str]:
     if command is None:
         if "\n" in text:
             return None, ""
-        near = similar(name.lower(), (one.name for one in COMMANDS), 1)
+        near = similar(name.lower(), (command.name for command in COMMANDS), 1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"unknown command {name}: {hint}/help lists the commands")
     if argument and not command.takes:
@@ -93,17 +93,17 @@ def _by_name() -> dict[str, Command]:
 
 def _table(rows: Iterable[tuple[str, str]]) -> None:
     """Print two columns on stderr, the second one wrapped at the terminal's width."""
-    given = list(rows)
-    first = max(len(left) for left, _ in given)
+    lines = list(rows)
+    first = max(len(left) for left, _ in lines)
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else 1 << 16
-    for left, right in given:
+    for left, right in lines:
         for line in textwrap.wrap(right, max(width - first - 3, 20)):
             say(f"{left:{first}}  {line}")
             left = ""
 
 
 def _help(conversation: Conversation, argument: str) -> None:
-    _table((f"{one.name} {one.takes}".rstrip(), one.help) for one in COMMANDS)
+    _table((f"{command.name} {command.takes}".rstrip(), command.help) for command in COMMANDS)
     if sys.stdin.isatty():
         say("")
         _table(KEYS)
@@ -178,14 +178,14 @@ def _count(n: int) -> str:
 
 
 def _set(conversation: Conversation, argument: str) -> None:
-    given = _SETTING.match(argument)
-    assert given is not None  # every text matches
-    name, value = given.groups()
+    match = _SETTING.match(argument)
+    assert match is not None  # every text matches
+    name, value = match.groups()
     names = [sampling_settings.named(name)] if argument else list(sampling_settings.HELP)
     if value:
-        made = sampling_settings.changed(names[0], value, conversation.chat, conversation.params)
-        conversation.check(made)
-        conversation.params = made
+        params = sampling_settings.changed(names[0], value, conversation.chat, conversation.params)
+        conversation.check(params)
+        conversation.params = params
     values = [sampling_settings.value_of(name, conversation.chat, conversation.params) for name in names]
     left = max(map(len, names)), max(map(len, values))
     _table(
@@ -233,16 +233,20 @@ def completions(typed: str) -> list[str]:
         return []
     name, space, argument = typed.partition(" ")
     if not space:
-        return [one.name + (" " if one.takes else "") for one in COMMANDS if one.name.startswith(name)]
+        return [
+            command.name + (" " if command.takes else "")
+            for command in COMMANDS
+            if command.name.startswith(name)
+        ]
     if name in ("/save", "/load"):
-        found = _paths(argument)
+        endings = _paths(argument)
     elif name == "/set":
-        found = [f"{one} " for one in HELP if one.startswith(argument)]
+        endings = [f"{setting} " for setting in HELP if setting.startswith(argument)]
     elif name == "/stats":
-        found = [one for one in ("on", "off") if one.startswith(argument)]
+        endings = [word for word in ("on", "off") if word.startswith(argument)]
     else:
-        found = []
-    return [f"{name} {one}" for one in found]
+        endings = []
+    return [f"{name} {ending}" for ending in endings]
 
 
 def _paths(typed: str) -> list[str]:

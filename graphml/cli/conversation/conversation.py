@@ -74,12 +74,12 @@ class Conversation:
         """Go on from a saved chat, with its settings, in place of the one that is there."""
         if self.model is None or isinstance(self.chat, ServerChat):
             raise UsageError(f"{path}: wanted a file of messages: a whole chat goes on with a model alone")
-        found = self.model.restore(path)
-        if not isinstance(found, graphml.Chat):
-            found.close()
+        restored = self.model.restore(path)
+        if not isinstance(restored, graphml.Chat):
+            restored.close()
             raise UsageError(f"{path}: wanted a saved chat, got a session without messages")
         self.chat.session.close()
-        self.chat, self.params = found, found.session.chooses
+        self.chat, self.params = restored, restored.session.chooses
 
     def check(self, params: graphml.SamplingParams) -> None:
         """UsageError for a grammar that is wrong, or a setting that the server cannot be told."""

@@ -119,8 +119,8 @@ class _Completer(Completer):
         """The texts that may stand in place of what is before the cursor."""
         before = document.text_before_cursor
         if document.line_count == 1:
-            for one in self._completions(before):
-                yield Completion(one, -len(before), display=one.split()[-1])
+            for completion in self._completions(before):
+                yield Completion(completion, -len(before), display=completion.split()[-1])
 
 
 @contextmanager

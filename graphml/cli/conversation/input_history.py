@@ -33,17 +33,17 @@ class InputHistory:
         self._write([text], os.O_APPEND)
 
     def _read(self) -> list[str]:
-        found = []
+        inputs = []
         with suppress(OSError):
             for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
                 with suppress(ValueError, RecursionError):
                     value = json.loads(line)
                     if isinstance(value, str):
-                        found.append(value)
-        return found
+                        inputs.append(value)
+        return inputs
 
     def _write(self, inputs: list[str], how: int) -> None:
-        lines = "".join(json.dumps(one) + "\n" for one in inputs)
+        lines = "".join(json.dumps(text) + "\n" for text in inputs)
         with suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | how, PRIVATE), "w") as file:

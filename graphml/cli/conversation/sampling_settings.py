@@ -20,16 +20,16 @@ from graphml.options.option_fields import Option, options_of
 from graphml.sampling import SamplingParams
 
 STATED = options_of(SamplingParams)
-NAMES = {flag.lstrip("-").replace("-", "_"): name for name, one in STATED.items() for flag in one.flags}
+NAMES = {flag.lstrip("-").replace("-", "_"): name for name, option in STATED.items() for flag in option.flags}
 SEED, MAX_TOKENS = "seed", "max_tokens"
 DEFAULT = "default"
 
 
-def _help(one: Option) -> str:
-    return one.text + (" One, or several as a JSON list; [] for none." if one.repeated else "")
+def _help(option: Option) -> str:
+    return option.text + (" One, or several as a JSON list; [] for none." if option.repeated else "")
 
 
-HELP = {name: _help(one) for name, one in STATED.items()} | {
+HELP = {name: _help(option) for name, option in STATED.items()} | {
     SEED: get_args(options.Seed)[1].help,
     MAX_TOKENS: get_args(options.MaxTokens)[1].help,
 }
@@ -103,19 +103,19 @@ def _whole(name: str, text: str, low: int, default: int) -> int:
 def _texts(text: str) -> list[Any]:
     """One text as it is, or as JSON: "..." with escapes, a list of several."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        found = text
-    if isinstance(found, list):
-        return found
-    found = found if isinstance(found, str) else text
-    return [found] if found else []
+        value = text
+    if isinstance(value, list):
+        return value
+    value = value if isinstance(value, str) else text
+    return [value] if value else []
 
 
 def _numbers(text: str) -> list[Any]:
     """One number, or a JSON list of several."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except RecursionError:
         raise ValueError(text) from None
-    return found if isinstance(found, list) else [found]
+    return value if isinstance(value, list) else [value]

@@ -82,7 +82,7 @@ class ServerChat(MessageList):
     def greeted(self) -> str:
         """The name of the server's first model, which is then asked; ServerError where no server answers."""
         listed = self._server.get("/v1/models").get("data")
-        names = [one.get("id") for one in listed or () if isinstance(one, dict)]
+        names = [model.get("id") for model in listed or () if isinstance(model, dict)]
         self._model = str(names[0]) if names else self._model
         try:
             settings = self._server.get("/props").get("default_generation_settings")
@@ -111,12 +111,12 @@ class ServerChat(MessageList):
 
     def _calls(self, settings: ChatSettings) -> list[ToolCall]:
         """The calls of the latest answer, all of them of tools that were offered."""
-        found = calls_of(self._messages[-1])
-        if strange := {one.name for one in found} - {one.name for one in settings.tools}:
+        calls = calls_of(self._messages[-1])
+        if strange := {call.name for call in calls} - {tool.name for tool in settings.tools}:
             raise ServerError(
                 f"{self._server.address}: the model calls {min(strange)!r:.80}, which is no tool"
             )
-        return found
+        return calls
 
     def regenerate_events(self, params: SamplingParams) -> Iterator[Event]:
         """Another answer to the last message."""
@@ -133,11 +133,11 @@ class ServerChat(MessageList):
         answer = Answer()
         for chunk in self._server.events(PATH, self._body(params, settings)):
             try:
-                found = reading.push(chunk, session.logprobs)
+                events = reading.push(chunk, session.logprobs)
             except (AttributeError, KeyError, TypeError, ValueError):
                 raise ServerError(f"{self._server.address}: a chunk is not as OpenAI's are") from None
-            answer.add(found)
-            yield from found
+            answer.add(events)
+            yield from events
         rest = reading.finish()
         answer.add(rest)
         yield from rest
@@ -162,7 +162,7 @@ class ServerChat(MessageList):
             "stream_options": {"include_usage": True}, **fields_of(params),
         }  # fmt: skip
         if settings.tools:
-            body["tools"] = [one.as_openai() for one in settings.tools]
+            body["tools"] = [tool.as_openai() for tool in settings.tools]
             if settings.tool_choice == NONE:
                 body["tool_choice"] = NONE
         if self.max_new is not None:
@@ -189,20 +189,20 @@ class _Reading:
     def push(self, chunk: dict[str, Any], logprobs: list[TokenLogprobs]) -> list[Event]:
         """The events of a chunk; its tokens' log-probabilities are appended."""
         self._usage = chunk.get("usage") or self._usage
-        found: list[Event] = []
+        events: list[Event] = []
         for choice in chunk.get("choices") or ():
             delta = choice.get("delta") or {}
             self.reason = choice.get("finish_reason") or self.reason
             logprobs += map(_scored, (choice.get("logprobs") or {}).get("content") or ())
             if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
-                found.append(ReasoningDelta(reasoning))
+                events.append(ReasoningDelta(reasoning))
             if delta.get("content"):
-                found.append(ContentDelta(delta["content"]))
+                events.append(ContentDelta(delta["content"]))
             for part in delta.get("tool_calls") or ():
-                found += self._call(part)
-        if found:
+                events += self._call(part)
+        if events:
             self._times.append(time.perf_counter())
-        return found
+        return events
 
     def finish(self) -> list[Event]:
         """The last call ends; one whose arguments are no object is none."""
@@ -218,16 +218,16 @@ class _Reading:
 
     def _call(self, part: dict[str, Any]) -> list[Event]:
         index, function = int(part.get("index") or 0), part.get("function") or {}
-        found: list[Event] = []
+        events: list[Event] = []
         if index != self._open:
-            found += self.finish()
+            events += self.finish()
             self._open, self._arguments = index, ""
             name = str(function.get("name") or "")
-            found.append(ToolCallBegin(index, str(part.get("id") or f"call_{index}"), name))
+            events.append(ToolCallBegin(index, str(part.get("id") or f"call_{index}"), name))
         if text := function.get("arguments"):
             self._arguments += text
-            found.append(ToolCallDelta(index, text))
-        return found
+            events.append(ToolCallDelta(index, text))
+        return events
 
     def stats(self, begin: float) -> Stats:
         """Counts as the server reports them, times as they were here."""
@@ -277,16 +277,16 @@ def fields_of(params: SamplingParams) -> dict[str, Any]:
     if strange := sorted(changed - {*SAME, *OTHERS}):
         raise UsageError(f"{stated[strange[0]].flags[-1]}: wanted no --server: requests have no field for it")
     wanted = changed | {"temperature"} | (set() if params.greedy else set(ALWAYS))
-    found = {name: _plain(getattr(params, name)) for name in SAME if name in wanted}
+    fields = {name: _plain(getattr(params, name)) for name in SAME if name in wanted}
     if params.logit_bias:
         biases = params.logit_bias.items()
-        found["logit_bias"] = [[id, bias if math.isfinite(bias) else False] for id, bias in biases]
+        fields["logit_bias"] = [[id, bias if math.isfinite(bias) else False] for id, bias in biases]
     if params.json_schema:
         schema = {"name": "answer", "schema": json.loads(params.json_schema), "strict": True}
-        found["response_format"] = {"type": "json_schema", "json_schema": schema}
+        fields["response_format"] = {"type": "json_schema", "json_schema": schema}
     if params.logprobs is not None:
-        found |= {"logprobs": True, "top_logprobs": params.logprobs}
-    return found
+        fields |= {"logprobs": True, "top_logprobs": params.logprobs}
+    return fields
 
 
 def _plain(value: Any) -> Any:

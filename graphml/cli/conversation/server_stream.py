@@ -59,10 +59,10 @@ class ServerStream:
             with self._answer("POST", path, json.dumps(body).encode()) as response:
                 while line := response.readline(MOST_BYTES):
                     if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
-                        found = self._json(data)
-                        if "error" in found:
-                            raise ServerError(f"{self.address}: {_message(found)}")
-                        yield found
+                        event = self._json(data)
+                        if "error" in event:
+                            raise ServerError(f"{self.address}: {_message(event)}")
+                        yield event
         except ServerError:
             if not self.cancelled:
                 raise
@@ -92,35 +92,35 @@ class ServerStream:
         except TimeoutError:
             raise ServerError(f"{self.address}: no answer within {CONNECT_S:g} s") from None
         except (OSError, http.client.HTTPException) as error:
-            told = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise ServerError(f"{self.address}: {told}") from None
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise ServerError(f"{self.address}: {reason}") from None
         finally:
             self._socket = None
             connection.close()
 
     def _json(self, raw: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(raw)
+            decoded = json.loads(raw)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            decoded = None
+        if not isinstance(decoded, dict):
             raise ServerError(
                 f"{self.address}: wanted JSON objects, got {raw[:60]!r}: no server of that protocol?"
             )
-        return found
+        return decoded
 
 
 def _told(response: http.client.HTTPResponse) -> str:
     """What a refusal says, else what its status is called."""
     try:
-        found = json.loads(response.read(MOST_BYTES))
+        decoded = json.loads(response.read(MOST_BYTES))
     except (ValueError, RecursionError):
-        found = None
-    told = _message(found) if isinstance(found, dict) else ""
-    return told or response.reason
+        decoded = None
+    message = _message(decoded) if isinstance(decoded, dict) else ""
+    return message or response.reason
 
 
-def _message(found: dict[str, Any]) -> str:
-    error = found.get("error")
-    told = error.get("message") if isinstance(error, dict) else error
-    return str(told or found.get("detail") or "an error")[:2000]
+def _message(body: dict[str, Any]) -> str:
+    error = body.get("error")
+    message = error.get("message") if isinstance(error, dict) else error
+    return str(message or body.get("detail") or "an error")[:2000]

@@ -30,7 +30,7 @@ def offered_tools(files: Sequence[Path] | None, yes: bool) -> tuple[Tool, ...]:
     if not yes and not sys.stdin.isatty():
         raise UsageError("--tools: wanted --yes, or a terminal to ask on before each call")
     try:
-        return tools_of([one for file in files for one in functions_from_file(file)])
+        return tools_of([function for file in files for function in functions_from_file(file)])
     except UsageError as error:
         raise UsageError(f"--tools: {error}") from None
 
