@@ -183,7 +183,8 @@ class EvaluatedSession:
         with shared as n_cached:
             self.meter.n_cached += n_cached
             work = [(sequence, evaluation.waiting[n_cached:])]
-            reads_top_k = by is not None and not scored and self.reads_top_k(by)
+            has_top_k = self._executor.has_top_k and not scored
+            reads_top_k = by is not None and has_top_k and self.reads_top_k(by)
             of_all = [(by, self.numbers)] if by is not None and reads_top_k else ()
             how = probe.options, all_logits, scored, of_all
             found = evaluate(work, self.n_vocab, *how, take, cancelled, self._progress)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Values
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -255,7 +256,8 @@ class Runner:
         for rows in plan.rows:
             if rows.keep is not None and self._copies is not None:
                 self._copies.keep(rows.sequence.slot, rows.keep)
-        failed = keep_scores(outputs, plan, executor.file.path)
+        scored = any(map(attrgetter("n_scored"), plan.rows))
+        failed = keep_scores(outputs, plan, executor.file.path) if scored else {}
         if read is not None:
             read(outputs)
             return Computed([], time.perf_counter() - start, failed=failed, pooled=pooled)
