@@ -67,8 +67,8 @@ class Case:
     @cached_property
     def call(self) -> str:
         """`linear(q4_k[33, 512], f32[T<=5, 512])`."""
-        given = [f"{name}={value!r}" for name, value in self.sample.attributes.items()]
-        return f"{self.op.name}({', '.join([*map(repr, self.sample.inputs), *given])})"
+        attributes = [f"{name}={value!r}" for name, value in self.sample.attributes.items()]
+        return f"{self.op.name}({', '.join([*map(repr, self.sample.inputs), *attributes])})"
 
     def at(self, tokens: int) -> Case:
         """The same call in a step of at most so many tokens."""
@@ -92,13 +92,13 @@ def cases(backend: Backend, chosen: Callable[[str], bool] = lambda name: True) -
 
     chosen: whether an op of a name is wanted; of others no case is made.
     """
-    found: list[Case] = []
+    listed: list[Case] = []
     for name, op in sorted(all_ops().items()):
         if op not in LEAVES and (op.decompose is None or has_kernels(backend, op)) and chosen(name):
             for number, sample in enumerate(op.samples()):
-                found += _of_sample(op, number, sample, backend)
-            found += _of_formats(op, backend)
-    return found
+                listed += _of_sample(op, number, sample, backend)
+            listed += _of_formats(op, backend)
+    return listed
 
 
 def _of_sample(op: Op, number: int, sample: Sample, backend: Backend) -> Iterator[Case]:
@@ -161,18 +161,18 @@ def _stored_as(op: Op, sample: Sample, stored: Sequence[int], written: str) -> S
 def resized(case: Case, sample: Sample) -> Case:
     """The same call with the shapes of another sample."""
     leaves = _leaves(case.op, sample)
-    stored = [i for i, one in enumerate(sample.inputs) if leaves[i] != "input" and len(one.shape) > 1]
+    stored = [i for i, kind in enumerate(sample.inputs) if leaves[i] != "input" and len(kind.shape) > 1]
     return replace(case, sample=_stored_as(case.op, sample, stored, case.format), leaves=leaves)
 
 
 def _conversions(case: Case, backend: Backend) -> Iterator[Case]:
     """Conversions of a value to each activation dtype that the backend pairs with some weights."""
-    (made,) = (kind for kind in case.results if kind.dtype.is_format)
+    (result,) = (kind for kind in case.results if kind.dtype.is_format)
     partners: dict[DType | None, str] = {}
     for name in weight_formats():
         partners.setdefault(backend.activation(dtype(name)), name)
     for kind, name in partners.items():
-        if kind is not None and kind.is_format and _whole(made, kind) and _whole(made, dtype(name)):
+        if kind is not None and kind.is_format and _whole(result, kind) and _whole(result, dtype(name)):
             sample = _with(case.sample, case.sample.inputs, {"dtype": kind.name})
             yield replace(case, sample=sample, format=kind.name, weight=name)
 
@@ -180,7 +180,7 @@ def _conversions(case: Case, backend: Backend) -> Iterator[Case]:
 def _of_formats(op: Op, backend: Backend) -> Iterator[Case]:
     """The cases of an op that reads weights as the file stores them, with weights of every format."""
     if "from_dtype" in op.attributes:
-        number, sample = _fullest(op, lambda one: len(one.inputs[0].shape) == 2)
+        number, sample = _fullest(op, lambda candidate: len(candidate.inputs[0].shape) == 2)
         lead = sample.inputs[0].shape[:-1]
         table = tuple(ROWS_OF_TABLE if isinstance(dim, Symbol) else dim for dim in lead)
         for name in weight_formats():
@@ -208,36 +208,42 @@ def multiplies(op: Op) -> bool:
     sample = op.samples()[0]
     plain = decomposition(op, sample.inputs, complete(op, sample.attributes))
     products = [node for node in plain.nodes if node.op.name in PRODUCTS]
-    return bool(products) and all(one.inputs[1].op.family == "leaf" for one in products)
+    return bool(products) and all(product.inputs[1].op.family == "leaf" for product in products)
 
 
 def _fullest(op: Op, fits: Callable[[Sample], bool] = lambda sample: True) -> tuple[int, Sample]:
     """The sample with most operands and dimensions, and its number."""
     chosen = [pair for pair in enumerate(op.samples()) if fits(pair[1])]
-    return max(chosen, key=lambda pair: (len(pair[1].inputs), sum(len(one.shape) for one in pair[1].inputs)))
+    return max(
+        chosen, key=lambda pair: (len(pair[1].inputs), sum(len(kind.shape) for kind in pair[1].inputs))
+    )
 
 
 def _with_weights(case: Case, kind: DType, backend: Backend) -> Case:
     """The same case with matrices of a format, rows of its length and activations of the paired dtype."""
     inputs = list(case.sample.inputs)
-    matrices = [i for i, one in enumerate(inputs) if case.leaves[i] == "weight" and len(one.shape) > 1]
+    matrices = [
+        i for i, value_type in enumerate(inputs) if case.leaves[i] == "weight" and len(value_type.shape) > 1
+    ]
     length = inputs[matrices[0]].shape[-1]
-    x = next(i for i, one in enumerate(inputs) if _moves(one) and one.shape[-1] == length)
+    x = next(
+        i for i, value_type in enumerate(inputs) if _moves(value_type) and value_type.shape[-1] == length
+    )
     for i in (*matrices, x):
         inputs[i] = Type(kind if i in matrices else F32, (*inputs[i].shape[:-1], WIDE))
     activation = backend.activation(kind)
     sample = _with(case.sample, inputs)
-    made = replace(case, sample=sample, format=kind.name)
+    weighted = replace(case, sample=sample, format=kind.name)
     if activation is None:
-        return made
-    converted = replace(made, activation=activation, converted=x)
-    return made if _refuses(backend, converted) else converted
+        return weighted
+    converted = replace(weighted, activation=activation, converted=x)
+    return weighted if _refuses(backend, converted) else converted
 
 
 def _refuses(backend: Backend, case: Case) -> bool:
     """Whether there is no kernel for the op with converted activations, so that they are left as they are."""
     g = Builder()
-    operands = [g.input(f"{i}", one.dtype, one.shape) for i, one in enumerate(case.sample.inputs)]
+    operands = [g.input(f"{i}", kind.dtype, kind.shape) for i, kind in enumerate(case.sample.inputs)]
     assert case.activation is not None
     operands[case.converted] = g.call(quantize, operands[case.converted], dtype=case.activation.name)
     return backend.refuses(g.call(case.op, *operands, name=None, **case.sample.attributes)) is not None
@@ -250,7 +256,7 @@ def _with(
 
 
 def _bounded(kind: Type, tokens: int) -> Type:
-    def dim(one: Dim) -> Dim:
-        return Symbol(one.name, tokens) if isinstance(one, Symbol) and one.name == "T" else one
+    def dim(size: Dim) -> Dim:
+        return Symbol(size.name, tokens) if isinstance(size, Symbol) and size.name == "T" else size
 
     return Type(kind.dtype, tuple(map(dim, kind.shape)))

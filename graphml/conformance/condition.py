@@ -57,7 +57,8 @@ def grown(
             for name, value in usual.items()
         }
     return {
-        name: limit * one for name, one in _squared_conditions(compute, operands, usual, nodes[-1]).items()
+        name: limit * condition
+        for name, condition in _squared_conditions(compute, operands, usual, nodes[-1]).items()
     }
 
 
@@ -65,12 +66,12 @@ def _again(
     compute: Compute, operands: Mapping[str, Array], step: float | None = None
 ) -> list[Mapping[str, Array]]:
     """The results of operands that are rounded otherwise."""
-    found = []
+    results = []
     for seed in range(ROUNDING_TRIES):
         generator = np.random.default_rng(seed)
         by = {} if step is None else {"step": step}
-        found.append(compute({name: moved(value, generator, **by) for name, value in operands.items()}))
-    return found
+        results.append(compute({name: moved(value, generator, **by) for name, value in operands.items()}))
+    return results
 
 
 def _squared_conditions(
@@ -79,12 +80,12 @@ def _squared_conditions(
     """Of each result, at least 1."""
     again = _again(compute, operands, STEP)
     terms = _energy(np.prod(list(operands.values()), axis=0)) if _of_halves(node) else 0.0
-    found = {}
+    conditions = {}
     for name, value in usual.items():
         change = max(_energy(other[name].astype(np.float64) - value) for other in again)
         energy = _energy(value)
-        found[name] = max(1.0, change / (STEP * STEP / 3) / energy, terms / energy) if energy else 1.0
-    return found
+        conditions[name] = max(1.0, change / (STEP * STEP / 3) / energy, terms / energy) if energy else 1.0
+    return conditions
 
 
 def _of_halves(node: Node) -> bool:

@@ -73,11 +73,11 @@ def weight(case: Case, i: int, generator: np.random.Generator) -> tuple[Array, A
     """The array of a weight, and the buffer around it, which is filled with NaN."""
     kind = case.sample.inputs[i]
     shape = resolve(kind.shape, {})
-    made = operand(case, i, {}, generator) if kind.dtype is F32 else blocks(kind.dtype, shape, generator)
-    around = np.full(made.nbytes + 2 * MARGIN, 0xFF, np.uint8)
-    inside = around[MARGIN : MARGIN + made.nbytes]
-    inside[:] = np.ascontiguousarray(made).view(np.uint8).reshape(-1)
-    return inside.view(made.dtype).reshape(made.shape), around
+    array = operand(case, i, {}, generator) if kind.dtype is F32 else blocks(kind.dtype, shape, generator)
+    around = np.full(array.nbytes + 2 * MARGIN, 0xFF, np.uint8)
+    inside = around[MARGIN : MARGIN + array.nbytes]
+    inside[:] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+    return inside.view(array.dtype).reshape(array.shape), around
 
 
 def blocks(

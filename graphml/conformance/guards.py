@@ -95,7 +95,9 @@ def guard(graph: Graph, device: Device, over: dict[Node, Node], in_arena: bool) 
             places.workspaces[node] = places.take(device.workspace(node), f"the workspace of {node.name}")
     places.wall()
     first = [*([] if source is None else [source]), *places.guards]
-    whole = make_graph((*first, *graph.nodes), {**graph.outputs, **{one.name: one for one in places.guards}})
+    whole = make_graph(
+        (*first, *graph.nodes), {**graph.outputs, **{guarded.name: guarded for guarded in places.guards}}
+    )
     plan = Plan(places.offsets, places.workspaces, places.end + BEYOND, places.end)
     return Guarded(whole, plan, tuple(zip(places.names, [*places.names[1:], "the end"], strict=True)))
 

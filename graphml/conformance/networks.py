@@ -83,8 +83,8 @@ def graph_of(network: Network, tokens: int) -> Graph:
             h = g.rms_norm(x, weights.norm(f"{layer}.n1"), 1e-5)
             x = g.add(x, _attention(g, weights, h, table, layer))
             h = g.rms_norm(x, weights.norm(f"{layer}.n2"), 1e-5)
-            made = (_experts if network.kind == "experts" else _dense)(g, weights, h, layer)
-            x = g.add(x, made)
+            branch = (_experts if network.kind == "experts" else _dense)(g, weights, h, layer)
+            x = g.add(x, branch)
     x = g.rms_norm(g.select_output_rows(x), weights.norm("last"), 1e-5)
     return g.finish(logits=g.mul_mat(weights.matrix("head", VOCABULARY, WIDTH), x))
 
@@ -127,8 +127,8 @@ def check_one(network: Network, backend: Backend, device: Device, limits: str = 
     limit, worst, run = 0.0, 0.0, ""
     call = f"two layers, {WIDTH} wide, matrices of {network.format}, keys and values of {network.cache}"
     try:
-        for run, limit, found in _steps(network, backend, device, limits):
-            for name, (got, wanted) in found.items():
+        for run, limit, results in _steps(network, backend, device, limits):
+            for name, (got, wanted) in results.items():
                 nmse, problem = judge(got, wanted, limit)
                 worst = max(worst, nmse)
                 if problem:
@@ -159,8 +159,8 @@ def _steps(
         converted = any(node.op.writes is None and _is_converted(node) for node in compiled.graph.nodes)
         rounding = "int8" if converted else "float" if network.cache == "f32" else "cache"
         limit = LIMITS[limits][rounding]
-        found = _run(compiled, inputs, weights, dims, state, kept)
-        yield f"step {i} of {count} tokens of at most {most}", limit, found
+        results = _run(compiled, inputs, weights, dims, state, kept)
+        yield f"step {i} of {count} tokens of at most {most}", limit, results
 
 
 def _run(
@@ -172,13 +172,13 @@ def _run(
     for name in compiled.graph.leaves("input"):
         program.inputs[name][tuple(map(slice, inputs[name].shape))] = inputs[name]
     wanted = interpret(compiled.graph, {**weights, **inputs, **kept})
-    found = {name: (np.array(got), wanted[name]) for name, got in program.run(dims, state).items()}
+    results = {name: (np.array(got), wanted[name]) for name, got in program.run(dims, state).items()}
     for name, node in compiled.graph.leaves("state").items():
         got, right = np.array(state.array(name)), kept[name]
         if node.dtype.is_format and got.shape == right.shape:
             got, right = decode(got, node.dtype), decode(right, node.dtype)
-        found[name] = got, right
-    return found
+        results[name] = got, right
+    return results
 
 
 def _inputs(n_held: int, i: int, count: int) -> tuple[dict[str, Array], dict[str, int]]:

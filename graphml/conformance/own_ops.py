@@ -78,8 +78,8 @@ def check_own_ops(
             here = on_device(backend, device)
             some = cases(here, names.__contains__)
             if isinstance(device, RowCheckingDevice) and count == threads[0]:
-                found = [_outside_its_rows(device, case) for case in some]
-                verdicts += [verdict for verdict in found if verdict is not None]
+                failures = [_outside_its_rows(device, case) for case in some]
+                verdicts += [verdict for verdict in failures if verdict is not None]
                 names -= {verdict.op for verdict in verdicts}  # compiled it could end the process
             some = [case for case in some if case.op.name in names]
             verdicts += suite.check(here, device, some, progress=progress)
@@ -115,9 +115,9 @@ def _outside_its_rows(device: RowCheckingDevice, case: Case) -> Verdict | None:
 
 def _refusals(backend: Backend, some: Sequence[Case]) -> dict[str, str]:
     """Op -> why a sample of it has no kernel."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for case in some:
         reason = backend.refuses(build([case])[1][0].node)
         if reason is not None:
-            found.setdefault(case.op.name, reason)
-    return found
+            reasons.setdefault(case.op.name, reason)
+    return reasons

@@ -102,12 +102,12 @@ def large(case: Case) -> Case:
         return WIDTH if isinstance(size, int) and size >= SMALL else size
 
     inputs = [replace(kind, shape=tuple(map(dim, kind.shape))) for kind in case.sample.inputs]
-    made = replace(case, sample=Sample(tuple(inputs), case.sample.attributes, case.sample.fill))
+    enlarged = replace(case, sample=Sample(tuple(inputs), case.sample.attributes, case.sample.fill))
     try:
-        made.results  # noqa: B018 - the shape rule decides whether the sizes still fit
+        enlarged.results  # noqa: B018 - the shape rule decides whether the sizes still fit
     except GraphError:
         return case
-    return made
+    return enlarged
 
 
 def perf_cases(some: Sequence[Case]) -> list[Case]:

@@ -43,34 +43,34 @@ def chosen(backend: Backend, pattern: str = "*", formats: Sequence[str] = ()) ->
 
 def matches(op: str, pattern: str) -> bool:
     """Whether a name matches one of the comma-separated patterns."""
-    return any(fnmatch.fnmatchcase(op, one.strip()) for one in pattern.split(","))
+    return any(fnmatch.fnmatchcase(op, name.strip()) for name in pattern.split(","))
 
 
 def windows(some: Sequence[Case]) -> list[tuple[Case, ...]]:
     """Cases by neighbouring ops: all cases of as many ops as fit into a program of `MOST_TOGETHER`."""
-    found: list[list[Case]] = []
+    batches: list[list[Case]] = []
     for _, of_op in groupby(some, key=lambda case: case.op.name):
         now = list(of_op)
-        if found and len(found[-1]) + len(now) <= MOST_TOGETHER and symbols_agree([*found[-1], *now]):
-            found[-1] += now
+        if batches and len(batches[-1]) + len(now) <= MOST_TOGETHER and symbols_agree([*batches[-1], *now]):
+            batches[-1] += now
         else:
-            found.append(now)
-    return list(map(tuple, found))
+            batches.append(now)
+    return list(map(tuple, batches))
 
 
 def groups(some: Sequence[Case], sizes: Sequence[int] = tuple(RUNS)) -> list[tuple[Case, ...]]:
     """Groups of cases that share a program: as many as possible, at each number of tokens."""
-    found: list[tuple[Case, ...]] = []
+    batches: list[tuple[Case, ...]] = []
     for tokens in sizes:
         now: list[Case] = []
         for case in (case.at(tokens) for case in some if tokens in sizes_of(case)):
             if now and (len(now) == MOST_TOGETHER or not symbols_agree([*now, case])):
-                found.append(tuple(now))
+                batches.append(tuple(now))
                 now = []
             now.append(case)
         if now:
-            found.append(tuple(now))
-    return found
+            batches.append(tuple(now))
+    return batches
 
 
 def sizes_of(case: Case) -> tuple[int, ...]:
@@ -101,12 +101,12 @@ def check(
     in_arena = inputs_in_arena(device)
     for i, window in enumerate(todo):
         progress("testing", i, len(todo))
-        found = [
+        verdicts = [
             verdict
             for group in groups(window, sizes)
             for verdict in _check_group(backend, device, group, limits, in_arena, seed)
         ]
-        yield from sorted(found, key=lambda one: one.op)
+        yield from sorted(verdicts, key=lambda verdict: verdict.op)
     progress("testing", len(todo), len(todo))
 
 
@@ -141,8 +141,10 @@ def _tried(
         problem = f"{type(error).__name__}: {error}"
         limit = limit_of([], limits)
         return [
-            Verdict(one.name, one.op.name, one.format, one.call, f"{run}", float("inf"), limit, problem)
-            for one in group
+            Verdict(
+                tried.name, tried.op.name, tried.format, tried.call, f"{run}", float("inf"), limit, problem
+            )
+            for tried in group
         ]
     return worst
 

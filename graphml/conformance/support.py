@@ -33,10 +33,10 @@ class Support:
 
 def support(backend: Backend, some: Sequence[Case]) -> list[Support]:
     """One entry for each op and format of the cases, and for each fused op without a kernel."""
-    found = []
+    supports = []
     for (op, form), same in groupby(sorted(some, key=_key), key=_key):
-        found.append(_of(backend, op, form, list(same)))
-    return found
+        supports.append(_of(backend, op, form, list(same)))
+    return supports
 
 
 def apart(backend: Backend) -> list[Support]:

@@ -158,10 +158,10 @@ class Trial:
     ) -> None:
         plain, self.built = build(cases)
         self._limits = limits
-        over = {one.node: one.copied for one in self.built if one.copied is not None}
+        over = {built.node: built.copied for built in self.built if built.copied is not None}
         guarded = guard(plain, device, over, in_arena)
         self.graph, self._neighbours = guarded.graph, guarded.neighbours
-        self.refused = [on_device(backend, device).refuses(one.node) for one in self.built]
+        self.refused = [on_device(backend, device).refuses(built.node) for built in self.built]
         self._weights, self._around = self._make_weights(seed)
         self._before = {name: array.copy() for name, array in self._around.items()}
         self._bounds = {name: symbol.bound for name, symbol in self.graph.symbols().items()}
@@ -241,17 +241,17 @@ class Trial:
         got: Mapping[str, Array],
     ) -> Verdict:  # fmt: skip
         """The verdict on a case: its results and states, its operands, and the guards around them."""
-        one, max_ulp = self.built[i], 0
-        is_own = isinstance(one.case.op, OwnOp) and run.special == ""
-        limit, worst, problems = limit_of(one.nodes, self._limits), 0.0, list[str]()
-        if one.copied is not None:
+        built, max_ulp = self.built[i], 0
+        is_own = isinstance(built.case.op, OwnOp) and run.special == ""
+        limit, worst, problems = limit_of(built.nodes, self._limits), 0.0, list[str]()
+        if built.copied is not None:
             limit *= ONE_AFTER_ANOTHER
         for what, (mine, right) in self._compared(i, wanted, got).items():
             if run.special == "infinity":  # infinity minus infinity is undefined
                 mine = _where_sure(mine, right)
             nmse, problem = judge(mine, right, limit)
-            usual = not run.special or any(map(rounds_to_bf16, one.nodes))
-            if nmse > limit and usual and may_grow(one.nodes, nmse):
+            usual = not run.special or any(map(rounds_to_bf16, built.nodes))
+            if nmse > limit and usual and may_grow(built.nodes, nmse):
                 allowed = self._grown_limits(i, limit, leaves).get(what, limit)
                 nmse, problem = judge(mine, right, allowed)
                 nmse *= limit / allowed  # as if the operands were usual
@@ -261,10 +261,10 @@ class Trial:
             problems += [f"{what}: {problem}"] if problem else []
         problems += self._damaged(i, leaves, got)
         text = "; ".join(problems)
-        case = one.case
-        told = f"{run} of at most {self._bounds.get('T', run.tokens)}"
+        case = built.case
+        step = f"{run} of at most {self._bounds.get('T', run.tokens)}"
         return Verdict(
-            case.name, case.op.name, case.format, case.call, told, worst, limit, text, self.refused[i],
+            case.name, case.op.name, case.format, case.call, step, worst, limit, text, self.refused[i],
             max_ulp,
         )  # fmt: skip
 
@@ -272,17 +272,17 @@ class Trial:
         self, i: int, wanted: Mapping[str, Array], got: Mapping[str, Array]
     ) -> dict[str, tuple[Array, Array]]:
         """Name -> the result and the wanted one, as numbers."""
-        found = {}
+        compared = {}
         missing: Array = np.empty(0, np.float32)
         for name in self.built[i].outputs:
-            found[name.partition(".")[2]] = got.get(name, missing), wanted[name]
+            compared[name.partition(".")[2]] = got.get(name, missing), wanted[name]
         for name in self._own[i].states:
             kind = self._states[name].dtype
             mine, right = np.array(self._state.array(name)), self._expected_states[name]
             if kind.is_format and mine.shape == right.shape:
                 mine, right = decode(mine, kind), decode(right, kind)
-            found[f"state {name.partition('.')[2]}"] = mine, right
-        return found
+            compared[f"state {name.partition('.')[2]}"] = mine, right
+        return compared
 
     def _grown_limits(self, i: int, limit: float, leaves: Mapping[str, Array]) -> Mapping[str, float]:
         """The limit of each result of a case for these operands."""
@@ -291,8 +291,8 @@ class Trial:
         operands = {f"0.{name.partition('.')[2]}": leaves[name] for name in own}
 
         def compute(leaves: Mapping[str, Array]) -> dict[str, Array]:
-            found = interpret(graph, {name: value.copy() for name, value in leaves.items()})
-            return {name.partition(".")[2]: found[name] for name in alone.outputs}
+            values = interpret(graph, {name: value.copy() for name, value in leaves.items()})
+            return {name.partition(".")[2]: values[name] for name in alone.outputs}
 
         return grown(limit, compute, operands, alone.nodes)
 

@@ -54,16 +54,16 @@ def limit_of(nodes: Sequence[Node], limits: str) -> float:
     """The NMSE allowed for nodes together, by graphml's own limits or by those of ggml."""
     if limits == "graphml":
         return tolerance(nodes)
-    found = [GGML["moved"]]
+    permitted = [GGML["moved"]]
     for node in nodes:
         name, family = node.op.name, node.op.family
         if family in ("linear", "attention") or name.startswith(("linear", "mul_mat")):
-            found.append(GGML["product"])
+            permitted.append(GGML["product"])
         elif name == "softmax" or family not in ("layout", "index", "leaf"):
-            found.append(GGML["softmax" if name == "softmax" else "default"])
+            permitted.append(GGML["softmax" if name == "softmax" else "default"])
         else:
-            found.append(GGML["default"] if node.op.is_write else GGML["moved"])
-    return max(found)
+            permitted.append(GGML["default"] if node.op.is_write else GGML["moved"])
+    return max(permitted)
 
 
 def judge(got: Array, wanted: Array, limit: float) -> tuple[float, str]:

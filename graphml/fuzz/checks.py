@@ -84,7 +84,7 @@ def _of_side(drawn: Drawn, side: Side, want: Mapping[str, Wanted], runs: int) ->
                 # Rounded to 8 bits as NumPy does it; how far that moves the outputs is judged too.
                 exact = wanted(replace(drawn, graph=expand(compiled.graph)), runs)
                 turned = turned_by_rounding(graph)
-                rounded = {name: one.value for name, one in exact.items() if name not in turned}
+                rounded = {name: value.value for name, value in exact.items() if name not in turned}
                 yield from _told("reference", f"{way}, in 8 bits", rounded, want)
             got = _whole(compiled, drawn, device)
             stepped = _in_steps(compiled, drawn, device, choose) if drawn.in_steps and way == "fused" else {}

@@ -53,11 +53,11 @@ class Drawing:
 
     def weight(self, shape: Shape, kind: str = "f32") -> Node:
         """A new weight of a dtype, with rows of a length near 1."""
-        made, sizes = self.g.weight(f"weight_{len(self.leaves)}", dtype(kind), shape), bounds(shape)
+        node, sizes = self.g.weight(f"weight_{len(self.leaves)}", dtype(kind), shape), bounds(shape)
         scale = sizes[-1] ** -0.5 if len(sizes) > 1 else 1.0
-        if made.dtype.is_format:
-            return self.hold(made, blocks(made.dtype, sizes, self.numbers, scale))
-        return self.hold(made, encode(np.float32(scale) * self.normal(sizes), made.dtype))
+        if node.dtype.is_format:
+            return self.hold(node, blocks(node.dtype, sizes, self.numbers, scale))
+        return self.hold(node, encode(np.float32(scale) * self.normal(sizes), node.dtype))
 
     def hold(self, leaf: Node, array: Array) -> Node:
         """A leaf has this array; a state is changed while the graph is drawn, in a copy."""
@@ -72,8 +72,8 @@ class Drawing:
         """What a call of the builder makes, where it fits and its numbers are of use; else nothing."""
         before = set(self.g.nodes)
         try:
-            made = make()
-            results = [made] if isinstance(made, Node) else list(made)
+            output = make()
+            results = [output] if isinstance(output, Node) else list(output)
             kept = self._compute()
         except GraphmlError:
             results, kept = [], False
@@ -116,8 +116,8 @@ class Drawing:
         x = self.any(lambda node: len(node.shape) == 2)
         if x is not None and (chosen is None or self.choose.random() < 0.3):
             weight = self.weight((width, *x.shape[1:]))
-            made = self.take(lambda: self.g.mul_mat(weight, x))
-            chosen = made[0] if made else chosen
+            product = self.take(lambda: self.g.mul_mat(weight, x))
+            chosen = product[0] if product else chosen
         if chosen is None:
             return self.input(*row)
         if chosen.shape[1:] == row:

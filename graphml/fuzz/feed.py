@@ -71,8 +71,8 @@ class Feed:
         table = np.array(self.blocks, np.int32)
         cells = table[texts, positions // self.block_size] * self.block_size + positions % self.block_size
         until = int(chosen[-1]) + 1 if len(chosen) else 0
-        lengths = np.array([int((texts[:until] == one).sum()) for one in range(self.n_sequences)])
-        made = {
+        lengths = np.array([int((texts[:until] == sequence).sum()) for sequence in range(self.n_sequences)])
+        arrays = {
             "tokens": np.array(self.tokens)[chosen],
             "positions": positions[chosen],
             "sequences": texts[chosen],
@@ -81,7 +81,7 @@ class Feed:
             "lengths": lengths,
             "output_rows": np.arange(len(chosen)),
         }
-        return {name: np.asarray(array, np.int32) for name, array in made.items()}
+        return {name: np.asarray(array, np.int32) for name, array in arrays.items()}
 
     def state(self, leaf: Node, numbers: np.random.Generator) -> Array:
         """A state as a text finds it that begins where others were: anything finite."""

@@ -124,8 +124,8 @@ class _Graph(Drawing):
             shape = tuple(self.g.n_tokens if dim == ROWS else dim for dim in kind.shape)
             leaf = self.g.state if i == op.writes else self.g.input
             fill = sample.fill.get(i)
-            made = self.normal(bounds(shape)) if fill is None else fill(self.numbers, bounds(shape))
-            array = np.asarray(made, kind.dtype.numpy)
+            numbers = self.normal(bounds(shape)) if fill is None else fill(self.numbers, bounds(shape))
+            array = np.asarray(numbers, kind.dtype.numpy)
             nodes.append(self.hold(leaf(f"leaf_{len(self.leaves)}", kind.dtype, shape), array))
         self.take(_call(self, op, nodes, sample))
 
@@ -137,13 +137,13 @@ class _Graph(Drawing):
         (k,) = bounds(x.shape)[1:]
         kind = self.choose.choice([name for name in FORMATS if k % dtype(name).block_elements == 0])
         weight = self.weight((self.choose.choice((k, *WIDTHS)), k), kind)
-        made = self.take(lambda: self.g.mul_mat(weight, x))
-        if made and self.choose.random() < 0.3:
-            before, bias = made[0], self.weight(weight.shape[:1])
-            made = self.take(lambda: self.g.add(before, bias)) or made
-        if made and self.choose.random() < 0.5:
-            residual = self.any(lambda node: node.type == made[0].type)
-            a, b = self.choose.sample([made[0], residual or made[0]], 2)
+        product = self.take(lambda: self.g.mul_mat(weight, x))
+        if product and self.choose.random() < 0.3:
+            before, bias = product[0], self.weight(weight.shape[:1])
+            product = self.take(lambda: self.g.add(before, bias)) or product
+        if product and self.choose.random() < 0.5:
+            residual = self.any(lambda node: node.type == product[0].type)
+            a, b = self.choose.sample([product[0], residual or product[0]], 2)
             self.take(lambda: self.g.add(a, b))
 
     def again(self) -> None:
@@ -176,8 +176,8 @@ class _Graph(Drawing):
             rotated = self.take(lambda: [self.g.rope(x, self.g.rope_table(d), mode) for x in plain])
             q, k = rotated or plain
         options = choose.choice(_OPTIONS)
-        made = self.take(lambda: self.g.attend(q, k, v, layer, d**-0.5, **options))
-        if made and not options and choose.random() < 0.3:
+        attention = self.take(lambda: self.g.attend(q, k, v, layer, d**-0.5, **options))
+        if attention and not options and choose.random() < 0.3:
             other = self.wide(n_head, d)
             self.take(lambda: self.g.attend(other, None, None, layer, d**-0.5))
 

@@ -64,6 +64,6 @@ def write_script(drawn: Drawn, difference: Difference, folder: Path) -> Path:
     return path
 
 
-def _plain(told: str) -> str:
+def _plain(path: str) -> str:
     """For a docstring."""
-    return told.replace("\\", "/").replace('"', "'")
+    return path.replace("\\", "/").replace('"', "'")

@@ -51,7 +51,9 @@ def _smaller(drawn: Drawn) -> Iterator[Drawn]:
     for node in reversed(graph.nodes):  # a write that nothing reads
         read = node in graph.outputs.values() or any(node in other.inputs for other in graph.nodes)
         if node.op.writes is not None and not read:
-            yield _with(drawn, Graph(tuple(one for one in graph.nodes if one is not node), graph.outputs))
+            yield _with(
+                drawn, Graph(tuple(other for other in graph.nodes if other is not node), graph.outputs)
+            )
     computed = [node for node in graph.nodes if node.op not in LEAVES]
     values = _values(drawn)
     for node in computed[len(computed) // 2 :: -1] + computed:
@@ -97,10 +99,10 @@ def _replaced(graph: Graph, node: Node, other: Node) -> Graph:
             order[other] = None
             continue
         inputs = tuple(new.get(source, source) for source in each.inputs)
-        made = each.on(inputs)
-        if made is not each and each.op not in LEAVES:
+        replaced = each.on(inputs)
+        if replaced is not each and each.op not in LEAVES:
             kind = infer_type(each.op, [source.type for source in inputs], complete(each.op, each.attributes))
-            made = replace(made, type=kind)
-        new[each] = made
-        order[made] = None
+            replaced = replace(replaced, type=kind)
+        new[each] = replaced
+        order[replaced] = None
     return make_graph(order, {name: new.get(output, output) for name, output in graph.outputs.items()})

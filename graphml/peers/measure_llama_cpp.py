@@ -27,8 +27,8 @@ class Peer:
             import llama_cpp
             from numpy.ctypeslib import as_array  # llama-cpp-python needs NumPy itself
         except ImportError as error:
-            told = "llama-cpp-python is not installed; in a clone of graphml: pip install '.[peers]'"
-            raise RefusedError(f"{told}, or name --peer-python ({error})", "BackendError") from None
+            problem = "llama-cpp-python is not installed; in a clone of graphml: pip install '.[peers]'"
+            raise RefusedError(f"{problem}, or name --peer-python ({error})", "BackendError") from None
 
         self.api: Any = llama_cpp
         self.as_array: Any = as_array

@@ -102,7 +102,7 @@ class Peer:
         taken = [raw.m_times_to_first_token[0], *raw.m_durations]  # microseconds
         if not test["sampled"]:
             taken = [whole - part for whole, part in zip(taken, raw.sampling_durations)]  # noqa: B905
-        ns = [round(1e3 * one) for one in taken]
+        ns = [round(1e3 * seconds) for seconds in taken]
         return {"ns": sum(ns[not test["n_prompt"] :]), "steps": [] if test["sampled"] else ns[1:]}
 
     def logits(self, ids: list[int], n_prompt: int) -> dict[str, Any]:
@@ -121,8 +121,8 @@ class Peer:
             result = self.pipeline.generate(prompt, config)
         except FAILURES as error:
             raise RefusedError(f"OpenVINO cannot generate after {len(ids)} tokens: {told(error)}") from None
-        raw, made = result.perf_metrics.raw_metrics, len(result.tokens[0])
-        reported = {made, len(raw.m_durations) + 1, len(raw.sampling_durations)}
+        raw, n_tokens = result.perf_metrics.raw_metrics, len(result.tokens[0])
+        reported = {n_tokens, len(raw.m_durations) + 1, len(raw.sampling_durations)}
         if reported != {count}:
             raise RefusedError(f"OpenVINO: wanted times of {count} tokens; got {sorted(reported)}")
         return raw

@@ -29,10 +29,10 @@ def serve(answer: Callable[[Any], dict[str, Any]]) -> None:
     os.dup2(2, 1)
     for line in sys.stdin:
         try:
-            found = answer(json.loads(line))
+            reply = answer(json.loads(line))
         except RefusedError as error:
-            found = {"error": str(error), "kind": error.kind}
-        answers.write(json.dumps(found) + "\n")
+            reply = {"error": str(error), "kind": error.kind}
+        answers.write(json.dumps(reply) + "\n")
         answers.flush()
 
 
@@ -62,13 +62,13 @@ def serve_measuring(open_peer: Callable[[dict[str, Any]], Any]) -> None:
 
 def usage() -> dict[str, Any]:
     """Bytes of this process in RAM, now and at most, as Linux reports them, and its processor seconds."""
-    found = {"resident": 0, "peak": 0, "cpu_s": time.process_time()}
+    costs = {"resident": 0, "peak": 0, "cpu_s": time.process_time()}
     names = {"VmRSS": "resident", "VmHWM": "peak"}
     try:
         for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
             name = names.get(line.partition(":")[0])
             if name is not None:
-                found[name] = int(line.split()[1]) << 10
+                costs[name] = int(line.split()[1]) << 10
     except OSError:
         pass
-    return found
+    return costs

@@ -79,18 +79,18 @@ class Recorder:
             if weight.endswith(".weight"):
                 stem = weight[: -len(".weight")]
                 return {f"{stem}.in": tensor.src[1], f"{stem}.out": pointer}
-        found = {}
+        places = {}
         if op in ("ADD", "MUL") and tensor.src[1]:
             stem, _, kind = Tensor.from_address(tensor.src[1]).name.decode(errors="replace").rpartition(".")
             if kind in ("bias", "scale") and f"{stem}.out" in self.values:
-                found[f"{stem}.out"] = pointer
+                places[f"{stem}.out"] = pointer
         head, _, layer = name.rpartition("-")
         if head == "l_out" and layer.isdigit():
-            found[f"stream.{int(layer) + 1}"] = pointer
+            places[f"stream.{int(layer) + 1}"] = pointer
         elif pointer == self._stream or self._begins(tensor, op):
             self._stream = pointer
-            found["stream.0"] = pointer
-        return found
+            places["stream.0"] = pointer
+        return places
 
     def _begins(self, tensor: Tensor, op: str) -> bool:
         """Whether this is the embedding, or computed from it before the first layer's first product."""
@@ -131,8 +131,8 @@ def record(request: dict[str, Any]) -> dict[str, Any]:
         import llama_cpp
         import numpy
     except ImportError as error:
-        told = "llama-cpp-python is not installed; in a clone of graphml: pip install '.[peers]'"
-        raise RefusedError(f"{told}, or name --python ({error})") from None
+        problem = "llama-cpp-python is not installed; in a clone of graphml: pip install '.[peers]'"
+        raise RefusedError(f"{problem}, or name --python ({error})") from None
 
     ids = request["ids"]
     quiet = llama_cpp.llama_log_callback(lambda *_: None)

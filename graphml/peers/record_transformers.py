@@ -27,8 +27,8 @@ def load(path: str) -> Any:
     try:
         return AutoModelForCausalLM.from_pretrained(path, **options).eval()
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
-        told = "transformers cannot load it; name the original checkpoint: --against hf:FOLDER"
-        raise RefusedError(f"{path}: {told} ({str(error).splitlines()[0][:200]})") from None
+        problem = "transformers cannot load it; name the original checkpoint: --against hf:FOLDER"
+        raise RefusedError(f"{path}: {problem} ({str(error).splitlines()[0][:200]})") from None
 
 
 def rows(value: Any, count: int) -> Any:
@@ -54,26 +54,26 @@ def watch(model: Any, count: int) -> dict[str, Any]:
             values[name] = array
 
     def linear(name: str) -> Any:
-        def hook(module: Any, given: Any, made: Any) -> None:
-            keep(f"{name}.in", given)
-            keep(f"{name}.out", made)
+        def hook(module: Any, args: Any, outputs: Any) -> None:
+            keep(f"{name}.in", args)
+            keep(f"{name}.out", outputs)
 
         return hook
 
     def layer(index: int) -> Any:
-        def hook(module: Any, given: Any, named: Any, made: Any) -> None:
+        def hook(module: Any, args: Any, named: Any, outputs: Any) -> None:
             if index == 0:
-                keep("stream.0", given or named.get("hidden_states"))
-            keep(f"stream.{index + 1}", made)
+                keep("stream.0", args or named.get("hidden_states"))
+            keep(f"stream.{index + 1}", outputs)
 
         return hook
 
     for name, module in model.named_modules():
         if type(module).__name__ in ("Linear", "Conv1D"):
             module.register_forward_hook(linear(name))
-        found = LAYER.search(name)
-        if found:
-            module.register_forward_hook(layer(int(found[1])), with_kwargs=True)
+        layer_match = LAYER.search(name)
+        if layer_match:
+            module.register_forward_hook(layer(int(layer_match[1])), with_kwargs=True)
     return values
 
 
@@ -84,8 +84,10 @@ def record(request: dict[str, Any]) -> dict[str, Any]:
         import torch
         import transformers
     except ImportError as error:
-        told = "torch and transformers are wanted: install them, or name a Python that has them with --python"
-        raise RefusedError(f"{told} ({error})") from None
+        problem = (
+            "torch and transformers are wanted: install them, or name a Python that has them with --python"
+        )
+        raise RefusedError(f"{problem} ({error})") from None
 
     ids = request["ids"]
     model = load(request["model"])

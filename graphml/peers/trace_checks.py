@@ -20,14 +20,14 @@ def check_config(folder: str) -> dict[str, Any]:
     """The fields of config.json, unless they say that the checkpoint is none that can be imported."""
     fields: dict[str, Any] = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     if fields.get("quantization_config") is not None:
-        told = "its modules are quantised (quantization_config): import the checkpoint in full precision"
-        raise RefusedError(f"{folder}: {told}", KIND)
+        problem = "its modules are quantised (quantization_config): import the checkpoint in full precision"
+        raise RefusedError(f"{folder}: {problem}", KIND)
     if fields.get("is_encoder_decoder"):
         raise RefusedError(f"{folder}: an encoder with a decoder cannot be imported", KIND)
-    pickles = sorted(one.name for one in Path(folder).glob("*.bin"))
+    pickles = sorted(pickle_file.name for pickle_file in Path(folder).glob("*.bin"))
     if pickles and not any(Path(folder).glob("*.safetensors")):
-        told = f"wanted model.safetensors; {pickles[0]} is a pickle, and reading it may run code"
-        raise RefusedError(f"{folder}: {told}: `model.save_pretrained(folder)` writes safetensors", KIND)
+        problem = f"wanted model.safetensors; {pickles[0]} is a pickle, and reading it may run code"
+        raise RefusedError(f"{folder}: {problem}: `model.save_pretrained(folder)` writes safetensors", KIND)
     return fields
 
 
@@ -37,16 +37,17 @@ def check_module(module: Any, source: str) -> None:
 
     if not isinstance(module, torch.nn.Module):
         raise RefusedError(f"{source}: wanted a torch.nn.Module; got {type(module).__name__}", KIND)
-    for path, one in module.named_modules():
-        home = type(one).__module__
+    for path, submodule in module.named_modules():
+        home = type(submodule).__module__
         if home.startswith(QUANTISED):
-            told = f"{path or 'the model itself'} is quantised ({home}.{type(one).__name__})"
-            raise RefusedError(f"{source}: {told}: import the model in full precision", KIND)
+            problem = f"{path or 'the model itself'} is quantised ({home}.{type(submodule).__name__})"
+            raise RefusedError(f"{source}: {problem}: import the model in full precision", KIND)
     wanted = [
         name
-        for name, one in inspect.signature(module.forward).parameters.items()
-        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        for name, parameter in inspect.signature(module.forward).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     if len(wanted) != 1:
-        given = f"{type(module).__name__}.forward({', '.join(wanted)})"
-        raise RefusedError(f"{source}: wanted one input, ids [1, T]; got {given}", KIND)
+        signature = f"{type(module).__name__}.forward({', '.join(wanted)})"
+        raise RefusedError(f"{source}: wanted one input, ids [1, T]; got {signature}", KIND)

@@ -22,9 +22,11 @@ def failure(error: BaseException, module: Any) -> str:
     frames = _own_frames(error)
     if not frames:
         return said
-    paths = {id(one): name.removeprefix("wrapped").lstrip(".") for name, one in module.named_modules()}
+    paths = {
+        id(submodule): name.removeprefix("wrapped").lstrip(".") for name, submodule in module.named_modules()
+    }
     owners = [id(frame.f_locals.get(first)) for frame, _ in frames for first in frame.f_code.co_varnames[:1]]
-    path = next((paths[one] for one in reversed(owners) if one in paths), "")
+    path = next((paths[owner] for owner in reversed(owners) if owner in paths), "")
     frame, number = frames[-1]
     line = traceback.FrameSummary(frame.f_code.co_filename, number, "").line or ""
     at = f"{frame.f_code.co_filename}:{number}"
@@ -34,16 +36,16 @@ def failure(error: BaseException, module: Any) -> str:
 def _own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
     """Frames of the model's code, outermost first; torch may raise an error of its own because of another."""
     here, standard = Path(__file__).parent, Path(traceback.__file__).parent
-    one: BaseException | None = error
-    while one is not None:
-        walked = traceback.walk_tb(one.__traceback__)
-        found = [
+    cause: BaseException | None = error
+    while cause is not None:
+        walked = traceback.walk_tb(cause.__traceback__)
+        frames = [
             (frame, number)
             for frame, number in walked
             if "/torch/" not in frame.f_code.co_filename
             and Path(frame.f_code.co_filename).parent not in (here, standard)
         ]
-        if found:
-            return found
-        one = one.__cause__ or one.__context__
+        if frames:
+            return frames
+        cause = cause.__cause__ or cause.__context__
     return []

@@ -48,14 +48,14 @@ def load(source: str, trusted: bool, attention: str) -> tuple[Any, dict[str, Any
             rest, dtype=torch.float32, attn_implementation=attention, trust_remote_code=trusted
         )
     except (OSError, ValueError, KeyError, NotImplementedError, ImportError, RuntimeError) as error:
-        told = str(error).strip().splitlines()[0][:300]
+        problem = str(error).strip().splitlines()[0][:300]
         if "trust_remote_code" in str(error):
-            told = "its code is in the folder and would be run: --trust-remote-code if you trust it"
-        raise RefusedError(f"{rest}: transformers cannot load it: {told}", "ArchitectureError") from None
+            problem = "its code is in the folder and would be run: --trust-remote-code if you trust it"
+        raise RefusedError(f"{rest}: transformers cannot load it: {problem}", "ArchitectureError") from None
     # Each token's own matrices are gathered and multiplied: no op of this way hides a choice in its data.
-    for one in model.modules():
-        if hasattr(getattr(one, "config", None), "_experts_implementation"):
-            one.config._experts_implementation = "batched_mm"
+    for submodule in model.modules():
+        if hasattr(getattr(submodule, "config", None), "_experts_implementation"):
+            submodule.config._experts_implementation = "batched_mm"
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
     return _Logits(model), fields
@@ -99,8 +99,8 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
     try:
         import torch
     except ImportError as error:
-        told = "torch is wanted: pip install torch transformers, or name a Python that has them: --python"
-        raise RefusedError(f"{told} ({error})") from None
+        problem = "torch is wanted: pip install torch transformers, or name a Python that has them: --python"
+        raise RefusedError(f"{problem} ({error})") from None
     source, out = request["source"], Path(request["out"])
     failures = []
     for attention in ("sdpa", "eager"):
@@ -131,16 +131,16 @@ def trace(request: dict[str, Any]) -> dict[str, Any]:
 
 def _sample_length(config: dict[str, Any]) -> int:
     """More tokens than any window or chunk: code for shorter texts may leave the window out."""
-    told = config.get("text_config")
-    inner: dict[str, Any] = told if isinstance(told, dict) else config
+    text_config = config.get("text_config")
+    inner: dict[str, Any] = text_config if isinstance(text_config, dict) else config
     sizes = [inner.get(name) for name in WINDOWS]
     return max([29, *(size + 5 for size in sizes if type(size) is int and size < _most(config))])
 
 
 def _most(config: dict[str, Any]) -> int:
     names = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len")
-    found = [config[name] for name in names if type(config.get(name)) is int]
-    return found[0] if found else 1 << 14
+    limits = [config[name] for name in names if type(config.get(name)) is int]
+    return limits[0] if limits else 1 << 14
 
 
 def _export(torch: Any, module: Any, config: dict[str, Any], dynamic: str) -> tuple[Any, int, dict[int, str]]:
@@ -150,9 +150,9 @@ def _export(torch: Any, module: Any, config: dict[str, Any], dynamic: str) -> tu
     size = torch.export.Dim("T", min=2, max=last) if dynamic == "bounded" else torch.export.Dim.AUTO
     with torch.no_grad():
         ids = torch.arange(length)[None] % 7
-        found = torch.export.export(module, (ids,), dynamic_shapes=({1: size},), strict=False)
-        others = other_lengths(found, module, length, _most(config)) if dynamic == "auto" else {}
-        return found.run_decompositions({}), length, others
+        exported = torch.export.export(module, (ids,), dynamic_shapes=({1: size},), strict=False)
+        others = other_lengths(exported, module, length, _most(config)) if dynamic == "auto" else {}
+        return exported.run_decompositions({}), length, others
 
 
 def _write(
@@ -193,16 +193,16 @@ def _write(
     for node in exported.graph.nodes:
         if node.op == "call_function":
             nodes.append(_node(node))
-    user = [one for one in signature.input_specs if one.kind.name == "USER_INPUT"]
+    user = [part for part in signature.input_specs if part.kind.name == "USER_INPUT"]
     if len(user) != 1:
         raise RefusedError(f"wanted one input, ids [1, T]; got {len(user)}", "ArchitectureError")
-    outputs = [i for i, one in enumerate(signature.output_specs) if one.kind.name == "USER_OUTPUT"]
+    outputs = [i for i, part in enumerate(signature.output_specs) if part.kind.name == "USER_OUTPUT"]
     logits = exported.graph.find_nodes(op="output")[0].args[0][outputs[0]]
     result, shape = logits.name, list(logits.meta["val"].shape)
     vocabulary = shape[-1]
     if len(shape) != 3 or shape[0] != 1 or (isinstance(shape[1], int) and shape[1] != length):
-        told = f"wanted logits [1, T, vocabulary]; got {[str(one) for one in shape]}"
-        raise RefusedError(f"{source}: {told}", "ArchitectureError")
+        problem = f"wanted logits [1, T, vocabulary]; got {[str(part) for part in shape]}"
+        raise RefusedError(f"{source}: {problem}", "ArchitectureError")
     sizes = {SHORT, min(max(length + 3, 32), LONGEST_SAMPLE, _most(config))}
     for size in sorted(sizes | set(others)):
         generator = torch.Generator().manual_seed(size)
@@ -215,7 +215,7 @@ def _write(
                 raise
             continue  # a text that the module does not take either
         values |= {f"sample.{size}.ids": ids[0].numpy(), f"sample.{size}.logits": logits}
-    found = {
+    description = {
         "format": FORMAT,
         "by": f"torch {torch.__version__}",
         "source": source,
@@ -223,43 +223,43 @@ def _write(
         "result": result,
         "class": type(getattr(module, "wrapped", module)).__name__,
         "length": length,
-        "other_lengths": {str(size): told for size, told in others.items()},
+        "other_lengths": {str(size): guard for size, guard in others.items()},
         "inputs": inputs,
         "nodes": nodes,
     }
-    (out / "description.json").write_text(json.dumps(found), encoding="utf-8")
+    (out / "description.json").write_text(json.dumps(description), encoding="utf-8")
     with (out / "values.npz").open("wb") as file:
         numpy.savez(file, **values)
 
 
 def _buffers_as_weights(exported: Any) -> set[str]:
     """Buffers that meet values of the ids, as biases of routers do; tables for positions do not."""
-    kinds = {getattr(one.arg, "name", ""): one.kind.name for one in exported.graph_signature.input_specs}
+    kinds = {getattr(spec.arg, "name", ""): spec.kind.name for spec in exported.graph_signature.input_specs}
     on_ids = {name for name, kind in kinds.items() if kind == "USER_INPUT"}
     leads: dict[str, set[str]] = {name: {name} for name, kind in kinds.items() if kind == "BUFFER"}
-    found: set[str] = set()
+    names: set[str] = set()
     for node in exported.graph.nodes:
         if node.op != "call_function" or "sym_size" in str(node.target):
             continue
-        before = [one.name for one in node.all_input_nodes]
-        buffers = set().union(*(leads.get(one, set()) for one in before))
+        before = [input_node.name for input_node in node.all_input_nodes]
+        buffers = set().union(*(leads.get(name, set()) for name in before))
         if on_ids & set(before):
             on_ids.add(node.name)
-            found |= buffers
-        elif all(isinstance(one, int) for one in getattr(node.meta.get("val"), "shape", ("",))):
+            names |= buffers
+        elif all(isinstance(size, int) for size in getattr(node.meta.get("val"), "shape", ("",))):
             leads[node.name] = buffers
-    return found
+    return names
 
 
 def _names_in_checkpoint(source: str) -> dict[str, bool]:
     """Names of tensors that the folder's files have."""
-    found: dict[str, bool] = {}
+    names: dict[str, bool] = {}
     if source.startswith("hf:"):
         for path in sorted(Path(source[3:]).glob("*.safetensors")):
             with path.open("rb") as file:
                 size = int.from_bytes(file.read(8), "little")
-                found |= dict.fromkeys(json.loads(file.read(size)), True)
-    return found
+                names |= dict.fromkeys(json.loads(file.read(size)), True)
+    return names
 
 
 def _node(node: Any) -> dict[str, Any]:
@@ -268,12 +268,12 @@ def _node(node: Any) -> dict[str, Any]:
     schema = getattr(target, "_schema", None)
     arguments = {}
     if schema is None:
-        arguments = {str(i): _argument(one) for i, one in enumerate(node.args)}
+        arguments = {str(i): _argument(argument) for i, argument in enumerate(node.args)}
         name = f"python.{getattr(target, '__name__', str(target))}"
     else:
         name = str(target)
-        for given, declared in zip(node.args, schema.arguments):  # noqa: B905 - the rest have defaults
-            arguments[declared.name] = _argument(given)
+        for argument, declared in zip(node.args, schema.arguments):  # noqa: B905 - the rest have defaults
+            arguments[declared.name] = _argument(argument)
         for declared in schema.arguments[len(node.args) :]:
             has_default = declared.has_default_value() and declared.default_value is not None
             if declared.name in node.kwargs:
@@ -295,17 +295,17 @@ def _node(node: Any) -> dict[str, Any]:
 
 def _type(value: Any) -> dict[str, Any]:
     if isinstance(value, (tuple, list)):
-        return {"shapes": [_type(one) for one in value]}
+        return {"shapes": [_type(element) for element in value]}
     if hasattr(value, "shape"):
-        shape = [one if isinstance(one, int) else str(one) for one in value.shape]
+        shape = [size if isinstance(size, int) else str(size) for size in value.shape]
         return {"shape": shape, "dtype": str(value.dtype).removeprefix("torch.")}
     return {"shape": None, "dtype": type(value).__name__}
 
 
-def _line(told: str | None) -> str:
+def _line(stack: str | None) -> str:
     """`file.py:123` of the innermost line of the model's code."""
-    lines = [one.strip() for one in (told or "").splitlines() if one.strip().startswith("File ")]
-    own = [one for one in lines if "/torch/" not in one]
+    lines = [line.strip() for line in (stack or "").splitlines() if line.strip().startswith("File ")]
+    own = [line for line in lines if "/torch/" not in line]
     if not own:
         return ""
     file, _, rest = own[-1].removeprefix('File "').partition('", line ')
@@ -318,7 +318,7 @@ def _argument(value: Any) -> Any:
     if isinstance(value, torch.fx.Node):
         return {"node": value.name}
     if isinstance(value, (list, tuple)):
-        return [_argument(one) for one in value]
+        return [_argument(element) for element in value]
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return {"number": str(value)}
     if value is None or isinstance(value, (bool, int, float, str)):

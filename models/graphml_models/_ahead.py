@@ -67,6 +67,6 @@ def sample(
     gone = {f"blk.1.{key}" for key in without}
     tensors = {key.replace("blk.1.", "blk.2."): shape for key, shape in last.items() if key not in gone}
     tensors |= {f"blk.2.nextn.{key}.weight": shape for key, shape in shapes.items()}
-    found: Metadata = {"block_count": 3, "nextn_predict_layers": 1, **(keys or {})}
-    metadata = {**model.metadata, **{f"{name}.{key}": value for key, value in found.items()}}
+    ahead_keys: Metadata = {"block_count": 3, "nextn_predict_layers": 1, **(keys or {})}
+    metadata = {**model.metadata, **{f"{name}.{key}": value for key, value in ahead_keys.items()}}
     return SampleModel("ahead", metadata, {**model.tensors, **tensors})

@@ -90,8 +90,10 @@ def delta_attention(g: Builder, net: Kda, layer: Layer, x_TD: Node) -> Node:
         two = then and (layer.get(then) or layer[name].shape[0] != width)
         names = [name, then] if two else [name]
         y = x_TD
-        for one in names:
-            y = layer.without("*.bias").linear(y, one, scaled=False, rows=width if one == names[-1] else None)
+        for matrix in names:
+            y = layer.without("*.bias").linear(
+                y, matrix, scaled=False, rows=width if matrix == names[-1] else None
+            )
         return y
 
     def channels(what: str) -> Node:

@@ -34,10 +34,10 @@ class Config(_config.Config):
 
 def read_gelu_erf(keys: Keys) -> bool:
     """Whether folders of transformers say so; GGUF files do not, and llama.cpp has the tanh form for all."""
-    told = keys.text("hidden_activation", "gelu")
-    if told not in ("gelu", "gelu_erf"):
+    activation = keys.text("hidden_activation", "gelu")
+    if activation not in ("gelu", "gelu_erf"):
         raise keys.unsupported("hidden_activation", "gelu or gelu_erf")
-    return told == "gelu_erf"
+    return activation == "gelu_erf"
 
 
 def norm(weights: Tensors, x: Node, name: str, eps: float) -> Node:

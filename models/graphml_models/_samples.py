@@ -178,9 +178,9 @@ def bert_like(
         **{f"token_embd_norm.{kind}": (N_EMBD,) for kind in kinds},
     }
     before = tuple(f"{part}_norm.{kind}" for part in (".attn", ".ffn") for kind in kinds)
-    made = layer_norm_transformer(
+    sample = layer_norm_transformer(
         architecture, name, fused=fused, biases=biases, gated=gated, tied=True, metadata=metadata,
         layer={**behind, **(layer or {})}, top={**first, **(top or {})}, without=(*before, *without),
     )  # fmt: skip
-    kept = {key: shape for key, shape in made.tensors.items() if not key.startswith("output_norm")}
-    return SampleModel(name, made.metadata, kept)
+    kept = {key: shape for key, shape in sample.tensors.items() if not key.startswith("output_norm")}
+    return SampleModel(name, sample.metadata, kept)

@@ -31,23 +31,23 @@ class Ssm:
     @classmethod
     def read(cls, keys: Keys, groups: bool = True) -> Self:
         """From the file's metadata; groups: whether the architecture has any."""
-        made = cls(
+        ssm = cls(
             d_conv=keys.integer("ssm.conv_kernel"),
             d_inner=keys.integer("ssm.inner_size"),
             d_state=keys.integer("ssm.state_size"),
             dt_rank=keys.integer("ssm.time_step_rank"),
             n_group=keys.integer("ssm.group_count") if groups else 1,
         )
-        sizes = {"conv_kernel": made.d_conv, "inner_size": made.d_inner, "state_size": made.d_state,
-                 "time_step_rank": made.dt_rank, "group_count": made.n_group}  # fmt: skip
+        sizes = {"conv_kernel": ssm.d_conv, "inner_size": ssm.d_inner, "state_size": ssm.d_state,
+                 "time_step_rank": ssm.dt_rank, "group_count": ssm.n_group}  # fmt: skip
         for key, size in sizes.items():
             if not 1 <= size <= LARGEST:
                 raise keys.unsupported(f"ssm.{key}", f"1 to {LARGEST}")
-        if groups and (made.d_inner % made.dt_rank or made.dt_rank % made.n_group):
+        if groups and (ssm.d_inner % ssm.dt_rank or ssm.dt_rank % ssm.n_group):
             raise keys.unsupported(
-                "ssm.time_step_rank", f"heads that divide {made.d_inner} and fill {made.n_group} groups"
+                "ssm.time_step_rank", f"heads that divide {ssm.d_inner} and fill {ssm.n_group} groups"
             )
-        return made
+        return ssm
 
 
 @dataclass(frozen=True)

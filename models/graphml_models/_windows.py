@@ -38,8 +38,8 @@ def read_windows(
     if keys.is_array(PATTERN):
         return tuple(size if windowed else 0 for windowed in _config.by_layer(keys, PATTERN, n_layer))
     period = keys.integer(PATTERN, period)
-    one = 0 if all_first else period - 1
-    return tuple(0 if period and i % period == one else size for i in range(n_layer))
+    global_index = 0 if all_first else period - 1
+    return tuple(0 if period and i % period == global_index else size for i in range(n_layer))
 
 
 def read_local_rope(keys: Keys, rope: Rope, base: float = 0.0, scaled: bool = True) -> Rope:

@@ -44,5 +44,5 @@ build = partial(command_r.build, attention=attention, scaled=True)
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests: windows shorter than the texts they read, the fourth layer without one."""
     keys = {"logit_scale": 0.25, "attention.sliding_window": 20}
-    one = ("ffn_norm.weight",)
-    return [transformer(name, tied=True, layer_norm=True, without=one, metadata=keys, n_layer=4)]
+    absent = ("ffn_norm.weight",)
+    return [transformer(name, tied=True, layer_norm=True, without=absent, metadata=keys, n_layer=4)]

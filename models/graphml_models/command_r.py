@@ -65,6 +65,6 @@ def build(
 def sample(name: str) -> list[SampleModel]:
     """Tiny models for tests."""
     norms = {"attn_q_norm.weight": (4, 16), "attn_k_norm.weight": (2, 16)}
-    keys, one = {"logit_scale": 0.25}, ("ffn_norm.weight",)
-    return [transformer(name, tied=True, layer_norm=True, without=one, metadata=keys),
-            transformer(name, "large", tied=True, layer_norm=True, without=one, layer=norms)]  # fmt: skip
+    keys, absent = {"logit_scale": 0.25}, ("ffn_norm.weight",)
+    return [transformer(name, tied=True, layer_norm=True, without=absent, metadata=keys),
+            transformer(name, "large", tied=True, layer_norm=True, without=absent, layer=norms)]  # fmt: skip

@@ -28,7 +28,10 @@ class Config(_config.Config):
     def read(cls, keys: Keys) -> Self:
         """From the file's metadata."""
         heads = _config.read_heads(keys)
-        most = Heads(max(one.n_head for one in heads), max(one.n_head_kv for one in heads))
+        most = Heads(
+            max(layer_heads.n_head for layer_heads in heads),
+            max(layer_heads.n_head_kv for layer_heads in heads),
+        )
         known = _config.read(keys, heads=most)
         return cls(**vars(known), heads=heads)
 

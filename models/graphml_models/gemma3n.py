@@ -49,7 +49,7 @@ class Config(gemma4.Config):
         )
         if keys.has("activation_sparsity_scale"):
             said = keys.numbers("activation_sparsity_scale", n_layer, 0.0)
-            spreads = tuple(one if one > 0 else 0.0 for one in said)  # minus infinity keeps all
+            spreads = tuple(value if value > 0 else 0.0 for value in said)  # minus infinity keeps all
         return cls(
             **vars(known),
             windows=read_windows(keys, n_layer, period=5),
@@ -93,10 +93,10 @@ def build(g: Builder, config: Config, weights: Tensors) -> Node:
         first_TD = g.mul(streams[active], layer["altup_correct_scale"])
         h_TP = g.mul(g.gelu(layer.linear(first_TD, "inp_gate", "own_gate")), own_TP)
         h_TD = normed(layer, layer.linear(h_TP, "proj", "own"), "post_norm")
-        streams = [streams[0], *(g.add(one, h_TD, "own_residual") for one in streams[1:])]
+        streams = [streams[0], *(g.add(stream, h_TD, "own_residual") for stream in streams[1:])]
     total = streams[0]
-    for one in projected(g, weights, "altup_unembd_proj", streams[1:], streams[active]):
-        total = g.add(total, one)
+    for projection in projected(g, weights, "altup_unembd_proj", streams[1:], streams[active]):
+        total = g.add(total, projection)
     x_TD = g.scale(total, 1 / config.n_stream, name="mean_of_streams")
     logits = weights.logits(g.rms_norm(x_TD, weights["output_norm"], eps, "output_norm"))
     return g.softcap(logits, config.final_logit_softcapping) if config.final_logit_softcapping else logits
@@ -111,8 +111,8 @@ def projected(g: Builder, weights: Tensors, name: str, streams: list[Node], like
             f"stream; got {weights[name].type}"
         )
     joined = streams[0]
-    for one in streams[1:]:
-        joined = g.concat(joined, one)
+    for stream in streams[1:]:
+        joined = g.concat(joined, stream)
     y_TAD = g.rms_norm(g.per_head(weights[name], g.heads(joined, len(streams)), name), None, TINY)
     length = g.sqrt(g.scale(g.sum_rows(g.sqr(like)), 1 / width), "length")
     y_TE = g.flatten(y_TAD)
@@ -147,8 +147,8 @@ def correct(g: Builder, config: Config, layer: Layer, predicted: list[Node], x_T
     mix_TA = layer.linear(routed(g, config, layer, x_TD), "altup_correct_coef", rows=config.n_stream)
     mix_TA = g.scale(mix_TA, 1.0, 1.0, name="correction")
     return [
-        g.add(one, g.mul(change_TD, g.columns(mix_TA, i, i + 1)), "corrected")
-        for i, one in enumerate(predicted)
+        g.add(prediction, g.mul(change_TD, g.columns(mix_TA, i, i + 1)), "corrected")
+        for i, prediction in enumerate(predicted)
     ]
 
 

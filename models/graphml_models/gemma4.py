@@ -110,9 +110,9 @@ def own_inputs(g: Builder, config: Config, weights: Tensors, x_TD: Node) -> Node
             f"tensor {table.name}: wanted {width} numbers for each id of token_embd; got {table.type}"
         )
     looked_up = g.scale(g.embed(table, g.tokens), config.n_input**0.5, name="own_inputs")
-    made = g.scale(weights.linear(x_TD, "per_layer_model_proj", rows=width), config.n_embd**-0.5)
-    made = g.rms_norm(g.heads(made, config.n_layer), weights["per_layer_proj_norm"], config.norm_eps)
-    return g.scale(g.add(g.flatten(made), looked_up), 2**-0.5)
+    inputs = g.scale(weights.linear(x_TD, "per_layer_model_proj", rows=width), config.n_embd**-0.5)
+    inputs = g.rms_norm(g.heads(inputs, config.n_layer), weights["per_layer_proj_norm"], config.norm_eps)
+    return g.scale(g.add(g.flatten(inputs), looked_up), 2**-0.5)
 
 
 def attention(g: Builder, config: Config, layer: Layer, tables: dict[bool, Node], x_TD: Node) -> Node:

@@ -33,5 +33,9 @@ def sample(name: str) -> list[SampleModel]:
     both = {**layer, "ffn_gate_up_exps.weight": (5, 192, 64)}
     gone = ("blk.0.ffn_gate_up_exps.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight")
     fused = dense_layers(0, without=("blk.0.exp_probs_b", *gone))
-    one = transformer(name, "split", n_expert=5, layer=layer, metadata=keys, **split)
-    return [transformer(name, n_expert=5, layer=both, metadata=keys, **fused), one, _ahead.sample(name, one)]
+    split_sample = transformer(name, "split", n_expert=5, layer=layer, metadata=keys, **split)
+    return [
+        transformer(name, n_expert=5, layer=both, metadata=keys, **fused),
+        split_sample,
+        _ahead.sample(name, split_sample),
+    ]

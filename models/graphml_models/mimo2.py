@@ -60,9 +60,9 @@ def _with_ahead(
     n_layer = len(heads)
     like = max((i for i, window in enumerate(windows) if window), default=n_layer - 1)
 
-    def own(key: str, found: int) -> int:
+    def own(key: str, n_heads: int) -> int:
         n_all = keys.integer("block_count")
-        return keys.integers(key, n_all)[n_layer] if keys.length(key) == n_all else found
+        return keys.integers(key, n_all)[n_layer] if keys.length(key) == n_all else n_heads
 
     n_head = own("attention.head_count", heads[like].n_head)
     n_head_kv = own("attention.head_count_kv", heads[like].n_head_kv)

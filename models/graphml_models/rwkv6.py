@@ -65,7 +65,7 @@ def _five(g: Builder, layer: Layer, x_TD: Node, ahead_TD: Node) -> dict[str, Nod
     """The token and the one before it, mixed for w, k, v, r and g in shares that they decide themselves."""
     base_TD = g.add(x_TD, g.mul(ahead_TD, row(g, layer, "time_mix_lerp_x")))
     narrow_T5R = g.heads(g.tanh(layer.linear(base_TD, "time_mix_w1")), 5)
-    widen, width, found = layer["time_mix_w2"], fixed(x_TD.shape[1]), {}
+    widen, width, mixed = layer["time_mix_w2"], fixed(x_TD.shape[1]), {}
     if widen.shape[1:2] != (width,):
         raise ArchitectureError(f"tensor {widen.name}: wanted five of {width} rows; got {widen.type}")
     shares = g.flatten(g.per_head(widen, narrow_T5R, "shares"))
@@ -76,8 +76,8 @@ def _five(g: Builder, layer: Layer, x_TD: Node, ahead_TD: Node) -> dict[str, Nod
         else:
             share_D = g.columns(fused, i * width, (i + 1) * width)
         share_TD = g.add(g.columns(shares, i * width, (i + 1) * width), share_D)
-        found[what] = g.add(x_TD, g.mul(ahead_TD, share_TD), f"{what}_mixed")
-    return found
+        mixed[what] = g.add(x_TD, g.mul(ahead_TD, share_TD), f"{what}_mixed")
+    return mixed
 
 
 def normed_heads(g: Builder, layer: Layer, y_TNH: Node) -> Node:
@@ -115,7 +115,7 @@ def ahead(g: Builder, layer: Layer, x_TD: Node, what: str) -> Node:
     """The token before minus the token, zeros before the first; what: names the state."""
     width = fixed(x_TD.shape[1])
     like_D = layer["attn_norm"]
-    ones, zeros = (g.reshape(g.scale(like_D, 0.0, one), width, 1, keep=0) for one in (1.0, 0.0))
+    ones, zeros = (g.reshape(g.scale(like_D, 0.0, fill), width, 1, keep=0) for fill in (1.0, 0.0))
     return g.sub(g.ssm_conv(x_TD, g.concat(ones, zeros), None, layer.index, what), x_TD, what)
 
 
@@ -153,7 +153,7 @@ def tiny(
         f"{norm}.{part}": (64,) for norm in ("attn_norm", "attn_norm_2") for part in ("weight", "bias")
     }
     mixes: Shapes = {
-        **{f"time_mix_{one}.weight": (64, 64) for one in ("receptance", "key", "value", "output")},
+        **{f"time_mix_{matrix}.weight": (64, 64) for matrix in ("receptance", "key", "value", "output")},
         "time_mix_ln.weight": (64,), "time_mix_ln.bias": (64,), "channel_mix_lerp_k.weight": (1, 1, 64),
         "channel_mix_key.weight": (96, 64), "channel_mix_value.weight": (64, 96),
     }  # fmt: skip

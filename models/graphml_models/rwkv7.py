@@ -37,7 +37,7 @@ def time_mix(g: Builder, config: Config, layer: Layer, x_TD: Node, ahead_TD: Nod
     part_TD = g.mul(k_TD, layer["time_mix_k_a"])
     k_TD = g.add(k_TD, g.sub(g.mul(rate_TD, part_TD), part_TD), "k_written")
     r_TNH, k_TNH, v_TNH, decay_TNH, rate_TNH = (
-        g.heads(one, config.n_head) for one in (r_TD, k_TD, v_TD, decay_TD, rate_TD)
+        g.heads(values_TD, config.n_head) for values_TD in (r_TD, k_TD, v_TD, decay_TD, rate_TD)
     )
     gates = (decay_TNH, g.scale(removed_TNH, -1.0), g.mul(removed_TNH, rate_TNH))
     y_TD = normed_heads(g, layer, g.linear_attention(r_TNH, k_TNH, v_TNH, layer.index, gates))
@@ -79,7 +79,10 @@ def sample(name: str) -> list[SampleModel]:
     for what in "wav":
         narrow |= {f"time_mix_{what}0.weight": (64,), f"time_mix_{what}1.weight": (6, 64),
                    f"time_mix_{what}2.weight": (64, 6)}  # fmt: skip
-    layer: Shapes = {**narrow, **{f"time_mix_{one}.weight": (64,) for one in ("k_k", "k_a", "r_k")}}
+    layer: Shapes = {
+        **narrow,
+        **{f"time_mix_{factor_name}.weight": (64,) for factor_name in ("k_k", "k_a", "r_k")},
+    }
     gate: Shapes = {"time_mix_g1.weight": (6, 64), "time_mix_g2.weight": (64, 6)}
     ranks = ("decay", "iclr", "value_residual_mix", "gate")
     keys = {f"attention.{rank}_lora_rank": 6 for rank in ranks}

@@ -70,14 +70,14 @@ def feed_forward(g: Builder, layer: Layer, x_TD: Node) -> Node:
 
 def sample(name: str) -> list[SampleModel]:
     """A tiny model for tests."""
-    made = transformer(
+    encoder = transformer(
         name, n_head_kv=4, tied=True, metadata={"attention.relative_buckets_count": 8},
         top={"enc.output_norm.weight": (N_EMBD,), "blk.0.attn_rel_b.weight": (8, N_HEAD),
              **{f"blk.{i}.attn_o.weight": (N_EMBD, N_HEAD * HEAD_DIM) for i in range(2)}},
     )  # fmt: skip
     tensors = {
         tensor.replace("blk.", "enc.blk."): shape
-        for tensor, shape in made.tensors.items()
+        for tensor, shape in encoder.tensors.items()
         if tensor != "output_norm.weight" and not tensor.endswith("attn_output.weight")
     }
-    return [SampleModel(made.name, made.metadata, tensors)]
+    return [SampleModel(encoder.name, encoder.metadata, tensors)]

@@ -22,13 +22,13 @@ def formats() -> Mapping[str, Format]:
 
     FormatError if two different formats share a name or a number.
     """
-    found: dict[str, Format] = {}
+    registered: dict[str, Format] = {}
     for entry in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{entry.name}")
         for value in vars(module).values():
-            if isinstance(value, Format) and found.setdefault(value.name, value) is not value:
+            if isinstance(value, Format) and registered.setdefault(value.name, value) is not value:
                 raise FormatError(f"two formats are named {value.name}; the second is in {module.__name__}")
-    in_order = sorted(found.values(), key=lambda format: format.ggml_type)
+    in_order = sorted(registered.values(), key=lambda format: format.ggml_type)
     for before, after in pairwise(in_order):
         if before.ggml_type == after.ggml_type:
             raise FormatError(f"{before.name} and {after.name} share the ggml type {after.ggml_type}")

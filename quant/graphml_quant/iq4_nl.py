@@ -35,7 +35,7 @@ def encode(values: NDArray[np.float32]) -> NDArray[np.uint8]:
     index = np.searchsorted(MIDPOINTS, values * first_scale, side="right").astype(np.uint8)
     levels = np.take(LEVELS, index)
     weighed = values * values * levels
-    with_values, with_levels = (np.cumsum(weighed * one, axis=1)[:, -1:] for one in (values, levels))
+    with_values, with_levels = (np.cumsum(weighed * numbers, axis=1)[:, -1:] for numbers in (values, levels))
     scale = np.where(kept & (with_levels > 0), with_values / with_levels, np.float32(0))
     return np.concatenate([as_bytes(scale, np.float16), low_and_high(index)], axis=1)
 

@@ -93,8 +93,8 @@ def largest(values: NDArray[np.float32]) -> NDArray[np.float32]:
     Of a row of zeros it is 0, even where they are negative ones.
     """
     place = np.abs(values).argmax(axis=-1)
-    found: NDArray[np.float32] = values[np.arange(len(values)), place]
-    return found[:, None] + np.float32(0)
+    extremes: NDArray[np.float32] = values[np.arange(len(values)), place]
+    return extremes[:, None] + np.float32(0)
 
 
 def smallest(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -32,16 +32,16 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.activation("silu")
     config.only("rms_norm_eps", 1e-6)  # the delta nets' queries and keys are always divided with it
     config.only("attn_output_gate", True)
-    found = decoder_keys(config)
-    count, width = int(str(found["block_count"])), config.size("linear_key_head_dim")
+    metadata = decoder_keys(config)
+    count, width = int(str(metadata["block_count"])), config.size("linear_key_head_dim")
     interval = config.size("full_attention_interval", 4) or 4
     kinds = {"linear_attention": True, "full_attention": False}
     recurrent = config.layered("layer_types", kinds, count)
     if config.size("linear_value_head_dim") != width:
         raise config.error(f"linear_value_head_dim: wanted {width}, as of keys")
     return {
-        **found,
-        **rope_keys(config, found),
+        **metadata,
+        **rope_keys(config, metadata),
         "ssm.inner_size": config.size("linear_num_value_heads") * width,
         "ssm.state_size": width,
         "ssm.time_step_rank": config.size("linear_num_value_heads"),

@@ -25,14 +25,14 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("global_attn_every_n_layers", PERIOD)
     config.only("score_func", "sigmoid")
     config.only("route_norm", True)
-    found = {**llama_keys(config), **expert_keys(config)}
-    count = int(str(found["block_count"]))
+    metadata = {**llama_keys(config), **expert_keys(config)}
+    count = int(str(metadata["block_count"]))
     kinds = config.layered("layer_types", {"sliding_attention": True, "full_attention": False}, count)
     if kinds is not None and kinds != [(i + 1) % PERIOD != 0 for i in range(count)]:
         raise config.error(f"layer_types: wanted a window in all layers but every {PERIOD}th")
     return {
-        **found,
-        **windows(config, found, period=PERIOD),
+        **metadata,
+        **windows(config, metadata, period=PERIOD),
         "expert_gating_func": SIGMOID,
         "expert_weights_norm": True,
         "expert_weights_scale": config.number("route_scale"),

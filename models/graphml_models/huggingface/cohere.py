@@ -16,8 +16,8 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """Layer norms without biases, SwiGLU beside attention, a factor of the logits."""
     config.activation("silu")
     config.flag("use_qk_norm")  # the norms are there or not
-    found = decoder_keys(config, eps=LAYER_EPS)
-    return {**found, **rope_keys(config, found), "logit_scale": config.number("logit_scale")}
+    metadata = decoder_keys(config, eps=LAYER_EPS)
+    return {**metadata, **rope_keys(config, metadata), "logit_scale": config.number("logit_scale")}
 
 
 FAMILY = Family(model_types=("cohere",), architecture="command-r", keys=keys, names=NAMES, defaults=DEFAULTS)

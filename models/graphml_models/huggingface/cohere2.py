@@ -15,11 +15,11 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("use_gated_activation", True)
     config.only("use_parallel_block", True)
     config.only("use_parallel_embedding", False)
-    found = cohere.keys(config)
-    found |= windows(config, found, period=config.size("sliding_window_pattern", 0) or 4)
-    if "attention.sliding_window" not in found:
+    metadata = cohere.keys(config)
+    metadata |= windows(config, metadata, period=config.size("sliding_window_pattern", 0) or 4)
+    if "attention.sliding_window" not in metadata:
         raise config.error("layer_types: wanted some layers with a window, which alone have positions")
-    return found
+    return metadata
 
 
 FAMILY = Family(

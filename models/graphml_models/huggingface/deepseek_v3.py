@@ -27,9 +27,9 @@ def latent_keys(config: HfConfig) -> dict[str, Value]:
     config.only("rope_interleave", True)
     config.only("moe_layer_freq", 1)
     config.get("num_nextn_predict_layers", "qk_head_dim", "head_dim")
-    found = decoder_keys(config)
+    metadata = decoder_keys(config)
     rank, rotated = config.size("attention.kv_lora_rank"), config.size("qk_rope_head_dim")
-    found |= {
+    metadata |= {
         "attention.head_count_kv": 1,
         "attention.kv_lora_rank": rank,
         "attention.key_length": rotated,  # what rope turns
@@ -38,20 +38,20 @@ def latent_keys(config: HfConfig) -> dict[str, Value]:
         "attention.value_length_mla": config.size("v_head_dim"),
     }
     if config.get("q_lora_rank") is not None:
-        found["attention.q_lora_rank"] = config.size("q_lora_rank")
-    found |= rope_keys(config, found)
-    return found | {"attention.key_length": rank + rotated, **_magnitude(config, found)}
+        metadata["attention.q_lora_rank"] = config.size("q_lora_rank")
+    metadata |= rope_keys(config, metadata)
+    return metadata | {"attention.key_length": rank + rotated, **_magnitude(config, metadata)}
 
 
-def _magnitude(config: HfConfig, found: dict[str, Value]) -> dict[str, Value]:
+def _magnitude(config: HfConfig, metadata: dict[str, Value]) -> dict[str, Value]:
     """Of yarn: heads are not multiplied, scores are, by a square that GGUF has a tenth of."""
-    told = config.get("rope_parameters", "rope_scaling")
-    if isinstance(told, dict) and told.get("truncate", True) is not True:
+    rope = config.get("rope_parameters", "rope_scaling")
+    if isinstance(rope, dict) and rope.get("truncate", True) is not True:
         raise config.error("rope truncate is false: latent attention knows yarn with rounded bounds")
-    if found.get("rope.scaling.type") != "yarn":
+    if metadata.get("rope.scaling.type") != "yarn":
         return {}
-    all_dim, own = told.get("mscale_all_dim"), told.get("mscale")
-    if not all_dim or all_dim != own or told.get("attention_factor") is not None:
+    all_dim, own = rope.get("mscale_all_dim"), rope.get("mscale")
+    if not all_dim or all_dim != own or rope.get("attention_factor") is not None:
         raise config.error(f"rope: wanted mscale and mscale_all_dim, the same; got {own!r} and {all_dim!r}")
     return {"rope.scaling.attn_factor": 1.0, "rope.scaling.yarn_log_multiplier": 0.1 * all_dim}
 

@@ -11,12 +11,12 @@ from graphml_models.huggingface.glm4_moe import SHARED, routing_keys
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, with DeepSeek-V3's experts; windows must be off."""
     config.only("scoring_func", "sigmoid", "noaux_tc")
-    found = llama_keys(config)
-    kinds = config.layered("layer_types", {"full_attention": False}, int(str(found["block_count"])))
+    metadata = llama_keys(config)
+    kinds = config.layered("layer_types", {"full_attention": False}, int(str(metadata["block_count"])))
     if kinds is None and config.get("sliding_window") is not None:
-        config.only("max_window_layers", found["block_count"])
+        config.only("max_window_layers", metadata["block_count"])
     config.get("sliding_window", "max_window_layers")
-    return {**found, **routing_keys(config)}
+    return {**metadata, **routing_keys(config)}
 
 
 FAMILY = Family(

@@ -13,12 +13,12 @@ BIAS = To("blk.{}.exp_probs_b.bias", after(flat, as_float32))
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of ERNIE 4.5, with experts in all layers behind the first ones."""
-    found = {**ernie4_5.keys(config), **expert_keys(config)}
+    metadata = {**ernie4_5.keys(config), **expert_keys(config)}
     config.only("moe_layer_interval", 1)
-    config.only("moe_layer_end_index", -1, int(str(found["block_count"])) - 1)
+    config.only("moe_layer_end_index", -1, int(str(metadata["block_count"])) - 1)
     config.get("moe_norm_min", "moe_num_shared_experts")  # a bound of a sum; the width of the shared one
     first = config.size("moe_layer_start_index")
-    return {**found, "leading_dense_block_count": first}
+    return {**metadata, "leading_dense_block_count": first}
 
 
 FAMILY = Family(

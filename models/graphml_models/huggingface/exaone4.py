@@ -10,12 +10,12 @@ from graphml_models.huggingface._names import windows
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama; where some layers have a window, the others have no positions."""
-    found = olmo2.keys(config)
+    metadata = olmo2.keys(config)
     config.get("sliding_window_pattern")  # which layer_types spells out
     if config.get("sliding_window") is None:
         config.get("layer_types")
-        return {**found, "attention.sliding_window": 0, "attention.sliding_window_pattern": 0}
-    return found | windows(config, found)
+        return {**metadata, "attention.sliding_window": 0, "attention.sliding_window_pattern": 0}
+    return metadata | windows(config, metadata)
 
 
 FAMILY = Family(

@@ -14,9 +14,9 @@ from graphml.weights import Tensor
 def heads_of_keys(config: HfConfig) -> int:
     """The larger models have several, of the smaller one for all, or as many as heads of queries."""
     heads = config.size("attention.head_count")
-    given, shared = config.size("num_kv_heads", heads), config.flag("multi_query", True)
+    n_kv_heads, shared = config.size("num_kv_heads", heads), config.flag("multi_query", True)
     if config.flag("new_decoder_architecture", False):
-        return given
+        return n_kv_heads
     return 1 if shared else heads
 
 
@@ -27,10 +27,10 @@ def keys(config: HfConfig) -> dict[str, Value]:
     if config.flag("new_decoder_architecture", False):
         config.only("num_ln_in_parallel_attn", 2)
     config.get("num_ln_in_parallel_attn")
-    found = decoder_keys(config, eps="attention.layer_norm_epsilon")
-    found["attention.head_count_kv"] = heads_of_keys(config)
-    found["hidden_activation"] = config.activation("gelu_erf", "gelu")
-    return found | rope_keys(config, found)
+    metadata = decoder_keys(config, eps="attention.layer_norm_epsilon")
+    metadata["attention.head_count_kv"] = heads_of_keys(config)
+    metadata["hidden_activation"] = config.activation("gelu_erf", "gelu")
+    return metadata | rope_keys(config, metadata)
 
 
 def by_kind(config: HfConfig, name: str, tensor: Tensor) -> Tensor:

@@ -22,18 +22,18 @@ def keys(config: HfConfig) -> dict[str, Value]:
         config.only("mamba_norm_before_gate", False)
     config.get("mamba_norm_before_gate")
     check_time_steps(config)
-    found = decoder_keys(config)
+    metadata = decoder_keys(config)
     inner = config.size("mamba_d_ssm", config.size("mamba_expand") * config.size("embedding_length"))
     width = config.get("mamba_d_head")
     if width not in (None, "auto") and config.size("mamba_d_head") * config.size("mamba_n_heads") != inner:
         raise config.error("mamba_n_heads, mamba_d_head: wanted heads that fill mamba_d_ssm")
     if config.flag("tie_word_embeddings") and factor("embedding")(config) != factor("lm_head")(config):
         raise config.error("tie_word_embeddings: wanted one factor for the embedding and the logits")
-    found |= rope_keys(config, found)
-    if any(one.startswith("rope_f") for one in config.tensors):
+    metadata |= rope_keys(config, metadata)
+    if any(tensor_name.startswith("rope_f") for tensor_name in config.tensors):
         raise config.error("rope_parameters: wanted no factors of its frequencies")
     return {
-        **found,
+        **metadata,
         "ssm.conv_kernel": config.size("mamba_d_conv"),
         "ssm.inner_size": inner,
         "ssm.state_size": config.size("mamba_d_state"),
@@ -49,11 +49,11 @@ def factor(*names: str) -> Callable[[HfConfig], float]:
 
 def listed(config: HfConfig, name: str, count: int) -> list[float]:
     """A list of multipliers, all 1 where the config lacks it."""
-    found = config.get(name)
-    found = [1.0] * count if found is None else found
-    if not isinstance(found, list) or len(found) != count:
-        raise config.error(f"{name}: wanted {count} numbers; got {str(found)[:60]}")
-    return [config.checked_number(name, one) for one in found]
+    multipliers = config.get(name)
+    multipliers = [1.0] * count if multipliers is None else multipliers
+    if not isinstance(multipliers, list) or len(multipliers) != count:
+        raise config.error(f"{name}: wanted {count} numbers; got {str(multipliers)[:60]}")
+    return [config.checked_number(name, multiplier) for multiplier in multipliers]
 
 
 def times(value: Callable[[HfConfig], float]) -> Change:

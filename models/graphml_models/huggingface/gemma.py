@@ -21,9 +21,9 @@ def keys(config: HfConfig) -> dict[str, Value]:
     else:
         config.only("hidden_activation", "gelu_pytorch_tanh")
         config.get("hidden_act")
-    found = decoder_keys(config)
+    metadata = decoder_keys(config)
     config.only("use_bidirectional_attention", False)
-    return found | rope_keys(config, found)
+    return metadata | rope_keys(config, metadata)
 
 
 FAMILY = Family(

@@ -17,12 +17,12 @@ NAMES = {
 
 def keys(config: HfConfig, period: int = 2) -> dict[str, Value]:
     """As of Gemma, with windows, caps (0: none) and the scale of scores; period: without `layer_types`."""
-    found = gemma.keys(config)
-    found["attention.scale"] = config.number("query_pre_attn_scalar") ** -0.5
-    found["attn_logit_softcapping"] = config.number("attn_logit_softcapping", 0.0)
-    found["final_logit_softcapping"] = config.number("final_logit_softcapping", 0.0)
+    metadata = gemma.keys(config)
+    metadata["attention.scale"] = config.number("query_pre_attn_scalar") ** -0.5
+    metadata["attn_logit_softcapping"] = config.number("attn_logit_softcapping", 0.0)
+    metadata["final_logit_softcapping"] = config.number("final_logit_softcapping", 0.0)
     config.get("hybrid_cache", "cache_implementation")
-    return found | (windows(config, found, period) or {"attention.sliding_window": 0})
+    return metadata | (windows(config, metadata, period) or {"attention.sliding_window": 0})
 
 
 FAMILY = Family(

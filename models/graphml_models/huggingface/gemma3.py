@@ -10,13 +10,13 @@ from graphml_models.huggingface import gemma2
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of Gemma 2; windowed layers have a rope of their own, caps of scores must be off."""
     config.only("attn_logit_softcapping", 0.0)
-    found = gemma2.keys(config, period=config.size("_sliding_window_pattern", 0) or PERIOD)
+    metadata = gemma2.keys(config, period=config.size("_sliding_window_pattern", 0) or PERIOD)
     period = config.get("sliding_window_pattern")
-    if type(period) is int and type(found.get("attention.sliding_window_pattern")) is int:
-        found["attention.sliding_window_pattern"] = period
-    found.setdefault("rope.freq_base_swa", 10000.0)
-    del found["attn_logit_softcapping"]
-    return found
+    if type(period) is int and type(metadata.get("attention.sliding_window_pattern")) is int:
+        metadata["attention.sliding_window_pattern"] = period
+    metadata.setdefault("rope.freq_base_swa", 10000.0)
+    del metadata["attn_logit_softcapping"]
+    return metadata
 
 
 PERIOD = 6

@@ -29,26 +29,31 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("altup_correct_scale", True)
     config.only("attn_logit_softcapping", 0.0)
     widths = config.get("intermediate_size")
-    if isinstance(widths, list) and widths and all(type(one) is int for one in widths):
-        found = decoder_keys(config, width=max(widths))  # the tensors have the width of each
+    if isinstance(widths, list) and widths and all(type(ff_width) is int for ff_width in widths):
+        metadata = decoder_keys(config, width=max(widths))  # the tensors have the width of each
     else:
-        found = decoder_keys(config)
-    count = int(str(found["block_count"]))
-    found |= window_keys(config, found) | rope_keys(config, found, base=1e6)
+        metadata = decoder_keys(config)
+    count = int(str(metadata["block_count"]))
+    metadata |= window_keys(config, metadata) | rope_keys(config, metadata, base=1e6)
     shares = config.get("activation_sparsity_pattern")
     shares = [shares] * count if isinstance(shares, float) else shares
-    told = shares if isinstance(shares, list) else []
-    known = all(isinstance(one, int | float) and (one == 0.0 or 0.5 < one < 1.0) for one in told)
-    if not known or len(told) != count:
+    sparsities = shares if isinstance(shares, list) else []
+    known = all(
+        isinstance(sparsity, int | float) and (sparsity == 0.0 or 0.5 < sparsity < 1.0)
+        for sparsity in sparsities
+    )
+    if not known or len(sparsities) != count:
         raise config.error(
             f"activation_sparsity_pattern: wanted {count} shares, 0 or above 0.5; got {str(shares)[:60]}"
         )
     config.only("vocab_size_per_layer_input", config.size("vocab_size"))
     return {
-        **found,
+        **metadata,
         "altup.num_inputs": config.size("altup_num_inputs"),
         "altup.active_idx": config.size("altup_active_idx"),
-        "activation_sparsity_scale": [NormalDist().inv_cdf(one) if one else 0.0 for one in told],
+        "activation_sparsity_scale": [
+            NormalDist().inv_cdf(sparsity) if sparsity else 0.0 for sparsity in sparsities
+        ],
         "attention.shared_kv_layers": config.size("num_kv_shared_layers"),
         "embedding_length_per_layer_input": config.size("hidden_size_per_layer_input"),
         "final_logit_softcapping": config.number("final_logit_softcapping", 0.0),

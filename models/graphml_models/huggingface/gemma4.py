@@ -19,16 +19,16 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.activation("gelu")
     config.only("use_bidirectional_attention", "vision")
     config.get("use_double_wide_mlp")  # the tensors have the width
-    found = decoder_keys(config)
-    local, kv = int(str(found["attention.key_length"])), int(str(found["attention.head_count_kv"]))
-    none = [False] * int(str(found["block_count"]))
-    found |= {"attention.sliding_window": 0, "attention.sliding_window_pattern": none}
-    found |= window_keys(config, found)
-    windowed = found["attention.sliding_window_pattern"]
+    metadata = decoder_keys(config)
+    local, kv = int(str(metadata["attention.key_length"])), int(str(metadata["attention.head_count_kv"]))
+    none = [False] * int(str(metadata["block_count"]))
+    metadata |= {"attention.sliding_window": 0, "attention.sliding_window_pattern": none}
+    metadata |= window_keys(config, metadata)
+    windowed = metadata["attention.sliding_window_pattern"]
     assert isinstance(windowed, list)
     wide, wide_kv = _full_heads(config, windowed, kv)
-    found |= {
-        "attention.head_count_kv": [kv if one else wide_kv for one in windowed],
+    metadata |= {
+        "attention.head_count_kv": [kv if is_local else wide_kv for is_local in windowed],
         "attention.key_length": wide,
         "attention.value_length": wide,
         "attention.key_length_swa": local,
@@ -42,19 +42,23 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.get("moe_intermediate_size")  # the tensors have the width
     count, used = config.size("num_experts", 0), config.size("top_k_experts", 0)
     if config.flag("enable_moe_block"):
-        found |= {"expert_count": count, "expert_used_count": used}
-    return found
+        metadata |= {"expert_count": count, "expert_used_count": used}
+    return metadata
 
 
 def _full_heads(config: HfConfig, windowed: list[Any], kv: int) -> tuple[int, int]:
     """Width of heads, and heads of keys, of layers that see all."""
     shares = config.flag("attention_k_eq_v")
     width, count = config.get("global_head_dim"), config.get("num_global_key_value_heads")
-    told = config.get("per_layer_config")
-    if isinstance(told, dict) and told:
-        known = {str(i): told.get(str(i)) for i, one in enumerate(windowed) if not one}
+    by_layer = config.get("per_layer_config")
+    if isinstance(by_layer, dict) and by_layer:
+        known = {str(i): by_layer.get(str(i)) for i, is_local in enumerate(windowed) if not is_local}
         first = next(iter(known.values()), None)
-        if known != told or not isinstance(first, dict) or any(one != first for one in known.values()):
+        if (
+            known != by_layer
+            or not isinstance(first, dict)
+            or any(layer_config != first for layer_config in known.values())
+        ):
             raise config.error("per_layer_config: wanted the same fields for all layers without a window")
         if set(first) - {"head_dim", "num_key_value_heads"}:
             raise config.error(f"per_layer_config: wanted heads alone; got {sorted(first)}")
@@ -70,14 +74,14 @@ def _full_heads(config: HfConfig, windowed: list[Any], kv: int) -> tuple[int, in
 
 def _ropes(config: HfConfig, local: int, wide: int) -> dict[str, Value]:
     """Of layers with a window plain; of others a part of the pairs rotates, over the whole width."""
-    told = config.get("rope_parameters") or {}
-    if not isinstance(told, dict) or set(told) - set(LAYER_KINDS):
-        raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {str(told)[:100]}")
-    full, near = (dict(told.get(kind) or {}) for kind in ("full_attention", "sliding_attention"))
+    ropes = config.get("rope_parameters") or {}
+    if not isinstance(ropes, dict) or set(ropes) - set(LAYER_KINDS):
+        raise config.error(f"rope_parameters: wanted {LAYER_KINDS} alone; got {str(ropes)[:100]}")
+    full, near = (dict(ropes.get(kind) or {}) for kind in ("full_attention", "sliding_attention"))
     kind, part = full.pop("rope_type", "proportional"), full.pop("partial_rotary_factor", 0.25)
     bases = full.pop("rope_theta", 1e6), near.pop("rope_theta", 1e4)
     if kind != "proportional" or full or near.pop("rope_type", "default") != "default" or near:
-        raise config.error(f"rope_parameters: wanted proportional and default; got {str(told)[:100]}")
+        raise config.error(f"rope_parameters: wanted proportional and default; got {str(ropes)[:100]}")
     turning = int(config.checked_number("partial_rotary_factor", part) * wide // 2)
     factors = np.where(np.arange(wide // 2) < turning, 1.0, STILL)
     config.tensors["rope_freqs.weight"] = factors.astype(np.float32)

@@ -12,9 +12,9 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("multi_query", True)
     config.only("scale_attn_weights", True)
     config.only("add_cross_attention", False)
-    found = decoder_keys(config, eps=LAYER_EPS)
+    metadata = decoder_keys(config, eps=LAYER_EPS)
     config.get("num_key_value_heads")
-    return {**found, "attention.head_count_kv": 1}
+    return {**metadata, "attention.head_count_kv": 1}
 
 
 FAMILY = Family(

@@ -13,10 +13,10 @@ from graphml.weights import Tensor
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """Layer norms, rope of a part of each head, GELU by the error function or in its tanh form."""
-    found = decoder_keys(config, eps="attention.layer_norm_epsilon")
-    found["hidden_activation"] = config.activation("gelu_erf", "gelu")
-    found["use_parallel_residual"] = config.flag("use_parallel_residual", True)
-    return found | rope_keys(config, found)
+    metadata = decoder_keys(config, eps="attention.layer_norm_epsilon")
+    metadata["hidden_activation"] = config.activation("gelu_erf", "gelu")
+    metadata["use_parallel_residual"] = config.flag("use_parallel_residual", True)
+    return metadata | rope_keys(config, metadata)
 
 
 def by_kind(config: HfConfig, name: str, tensor: Tensor) -> Tensor:

@@ -23,9 +23,9 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, with windows, sinks, and experts whose width is that of the feed-forward."""
     for name, bound in BOUNDS.items():
         config.only(name, bound)
-    found = llama_keys(config)
+    metadata = llama_keys(config)
     experts = expert_keys(config, width="feed_forward_length")
-    return {**found, **experts, **windows(config, found, period=2)}
+    return {**metadata, **experts, **windows(config, metadata, period=2)}
 
 
 def outputs(part: int | None) -> Change:

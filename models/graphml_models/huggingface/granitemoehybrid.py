@@ -24,8 +24,8 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("position_embedding_type", "rope", "nope")
     positions = config.get("position_embedding_type") == "rope"
     check_time_steps(config)
-    found = granite.keys(config)
-    count, kv = int(str(found["block_count"])), int(str(found["attention.head_count_kv"]))
+    metadata = granite.keys(config)
+    count, kv = int(str(metadata["block_count"])), int(str(metadata["attention.head_count_kv"]))
     attends = config.layered("layer_types", KINDS, count) or config.layered("layers_block_type", KINDS, count)
     if attends is None:
         raise config.error("layer_types: wanted a list, which says what layers have attention")
@@ -37,8 +37,8 @@ def keys(config: HfConfig) -> dict[str, Value]:
     experts = config.size("expert_count")
     used = config.size("expert_used_count")
     return {
-        **found,
-        "attention.head_count_kv": [kv if one else 0 for one in attends],
+        **metadata,
+        "attention.head_count_kv": [kv if has_attention else 0 for has_attention in attends],
         "rope.scaling.finetuned": positions,
         "ssm.conv_kernel": config.size("mamba_d_conv"),
         "ssm.inner_size": inner,

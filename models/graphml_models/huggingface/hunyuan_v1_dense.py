@@ -25,19 +25,19 @@ def keys(config: HfConfig) -> dict[str, Value]:
         config.only(name, False)
     for name in ("use_qk_norm", "use_rotary_pos_emb"):
         config.only(name, True)
-    found = decoder_keys(config)
-    told = config.get("rope_parameters", "rope_scaling") or {}
-    if not isinstance(told, dict) or told.get("alpha") is None:
-        return found | rope_keys(config, found)
-    kind = told.get("rope_type", told.get("type"))
+    metadata = decoder_keys(config)
+    rope = config.get("rope_parameters", "rope_scaling") or {}
+    if not isinstance(rope, dict) or rope.get("alpha") is None:
+        return metadata | rope_keys(config, metadata)
+    kind = rope.get("rope_type", rope.get("type"))
     if kind != "dynamic":
         raise config.error(f"rope: wanted alpha with the type dynamic; got {str(kind)[:40]!r}")
-    base = told.get("rope_theta", config.get("rope_theta"))
+    base = rope.get("rope_theta", config.get("rope_theta"))
     return {
-        **found,
-        "rope.dimension_count": int(str(found["attention.key_length"])),
+        **metadata,
+        "rope.dimension_count": int(str(metadata["attention.key_length"])),
         "rope.freq_base": config.checked_number("rope_theta", 10000.0 if base is None else base),
-        "rope.scaling.alpha": config.checked_number("rope alpha", told["alpha"]),
+        "rope.scaling.alpha": config.checked_number("rope alpha", rope["alpha"]),
     }
 
 

@@ -10,12 +10,12 @@ from graphml_models.huggingface._names import ATTENTION, EXPERTS, NORMS, TOP
 
 def one_for_all(config: HfConfig, name: str) -> int:
     """A number, or a list of it for each layer."""
-    found = config.get(name)
-    if isinstance(found, list) and found and found == found[:1] * len(found):
-        found = found[0]
-    if type(found) is not int or found < 1:
-        raise config.error(f"{name}: wanted one number above 0 for all layers; got {str(found)[:60]!r}")
-    return found
+    configured = config.get(name)
+    if isinstance(configured, list) and configured and configured == configured[:1] * len(configured):
+        configured = configured[0]
+    if type(configured) is not int or configured < 1:
+        raise config.error(f"{name}: wanted one number above 0 for all layers; got {str(configured)[:60]!r}")
+    return configured
 
 
 def keys(config: HfConfig) -> dict[str, Value]:

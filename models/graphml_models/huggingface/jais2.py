@@ -11,8 +11,8 @@ from graphml_models.huggingface._names import LLAMA
 def keys(config: HfConfig) -> dict[str, Value]:
     """Layer norms, squared ReLU, rope of whole heads."""
     config.activation("relu_squared")
-    found = decoder_keys(config, eps=LAYER_EPS)
-    return found | rope_keys(config, found)
+    metadata = decoder_keys(config, eps=LAYER_EPS)
+    return metadata | rope_keys(config, metadata)
 
 
 FAMILY = Family(

@@ -12,15 +12,15 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.activation("silu")
     config.only("mamba_proj_bias", False)
     config.only("sliding_window")
-    found = decoder_keys(config)
-    count, kv = int(str(found["block_count"])), int(str(found["attention.head_count_kv"]))
+    metadata = decoder_keys(config)
+    count, kv = int(str(metadata["block_count"])), int(str(metadata["attention.head_count_kv"]))
     period, offset = config.size("attn_layer_period"), config.size("attn_layer_offset")
     if not 0 <= offset < period:
         raise config.error(f"attn_layer_offset: wanted less than the period {period}; got {offset}")
     config.get("expert_layer_period", "expert_layer_offset")  # a layer's tensors say whether it has experts
     width, rank = config.size("embedding_length"), config.get("mamba_dt_rank")
     return {
-        **found,
+        **metadata,
         "attention.head_count_kv": [kv if i % period == offset else 0 for i in range(count)],
         "expert_count": config.size("expert_count"),
         "expert_used_count": config.size("expert_used_count"),

@@ -38,17 +38,17 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """Sizes, rope, and the layers with attention, which alone have heads of keys."""
     config.only("conv_bias", False)
     config.only("tie_embedding", config.flag("tie_word_embeddings"))  # transformers reads the former
-    found = decoder_keys(config)
-    count = int(str(found["block_count"]))
+    metadata = decoder_keys(config)
+    count = int(str(metadata["block_count"]))
     attends = config.layered("layer_types", {"full_attention": True, "conv": False}, count)
     if attends is None:
         chosen = config.get("full_attn_idxs") or range(count)
         attends = [i in chosen for i in range(count)]
     config.get("full_attn_idxs")
-    heads = int(str(found["attention.head_count_kv"]))
-    found["attention.head_count_kv"] = [heads if one else 0 for one in attends]
-    found["shortconv.l_cache"] = config.size("conv_L_cache")
-    return found | rope_keys(config, found)
+    heads = int(str(metadata["attention.head_count_kv"]))
+    metadata["attention.head_count_kv"] = [heads if has_attention else 0 for has_attention in attends]
+    metadata["shortconv.l_cache"] = config.size("conv_L_cache")
+    return metadata | rope_keys(config, metadata)
 
 
 FAMILY = Family(

@@ -9,9 +9,9 @@ from graphml_models.huggingface._names import LLAMA, PAIRED, llama_keys, no_wind
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of every decoder; GGUF pairs neighbours in heads, transformers halves."""
-    found = llama_keys(config)
-    no_window(config, found)
-    return found
+    metadata = llama_keys(config)
+    no_window(config, metadata)
+    return metadata
 
 
 FAMILY = Family(

@@ -13,21 +13,21 @@ PERIOD = 4  # the last of so many layers has no positions
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, with chunks in layers that have positions, and factors of queries in the others."""
-    found = llama_keys(config)
-    count, experts = int(str(found["block_count"])), config.size("expert_count")
+    metadata = llama_keys(config)
+    count, experts = int(str(metadata["block_count"])), config.size("expert_count")
     rotated = [(i + 1) % PERIOD != 0 for i in range(count)]
     config.only("no_rope_layer_interval", PERIOD)
     config.get("layer_types")
     kinds = config.layered("no_rope_layers", {1: True, 0: False}, count)
     chunked = config.layered("layer_types", {"chunked_attention": True, "full_attention": False}, count)
-    if any(one is not None and one != rotated for one in (kinds, chunked)):
+    if any(kinds_of_rope is not None and kinds_of_rope != rotated for kinds_of_rope in (kinds, chunked)):
         raise config.error(f"no_rope_layers, layer_types: wanted every {PERIOD}th layer to be another kind")
     if config.flag("use_qk_norm", True) != (experts != PLAIN):
         raise config.error(f"use_qk_norm: wanted norms of heads, unless there are {PLAIN} experts")
     config.only("attn_temperature_tuning", True, 4)
     config.get("intermediate_size_mlp", "moe_layers", "interleave_moe_layer_step")  # the tensors say it
     return {
-        **found,
+        **metadata,
         "expert_count": experts,
         "expert_used_count": config.size("expert_used_count"),
         "attention.sliding_window": config.size("attention_chunk_size"),

@@ -18,12 +18,12 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("qk_norm_type", "per_layer")
     config.only("shared_intermediate_size", 0)
     config.get("use_mtp", "num_mtp_modules", "mtp_transformer_layers")
-    found = llama_keys(config)
-    config.layered("attn_type_list", {1: True}, int(str(found["block_count"])))
+    metadata = llama_keys(config)
+    config.layered("attn_type_list", {1: True}, int(str(metadata["block_count"])))
     if config.get("rotary_dim") is not None:
-        found["rope.dimension_count"] = config.size("rotary_dim")
+        metadata["rope.dimension_count"] = config.size("rotary_dim")
     counts = {key: config.size(key) for key in ("expert_count", "expert_used_count")}
-    return {**found, **counts, "expert_gating_func": SIGMOID, "expert_weights_norm": True}
+    return {**metadata, **counts, "expert_gating_func": SIGMOID, "expert_weights_norm": True}
 
 
 FAMILY = Family(

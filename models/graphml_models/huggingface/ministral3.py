@@ -13,16 +13,16 @@ SCALING, LENGTH = "llama_4_scaling_beta", "original_max_position_embeddings"
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, with yarn whose magnitude is in the heads, and a factor of queries that grows."""
     config.activation("silu")
-    found = decoder_keys(config)
-    no_window(config, found)
-    told = config.get("rope_parameters", "rope_scaling") or {}
-    beta = told.get(SCALING) if isinstance(told, dict) else None
-    found |= rope_keys(config, found, known=(SCALING, "max_position_embeddings"))
+    metadata = decoder_keys(config)
+    no_window(config, metadata)
+    rope = config.get("rope_parameters", "rope_scaling") or {}
+    beta = rope.get(SCALING) if isinstance(rope, dict) else None
+    metadata |= rope_keys(config, metadata, known=(SCALING, "max_position_embeddings"))
     if beta is None:
-        return found
-    if found.get("rope.scaling.type") != "yarn":
+        return metadata
+    if metadata.get("rope.scaling.type") != "yarn":
         raise config.error(f"rope_parameters: wanted yarn with {LENGTH} beside {SCALING}")
-    return {**found, "attention.temperature_scale": config.checked_number(SCALING, beta)}
+    return {**metadata, "attention.temperature_scale": config.checked_number(SCALING, beta)}
 
 
 FAMILY = Family(

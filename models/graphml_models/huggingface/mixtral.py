@@ -9,9 +9,9 @@ from graphml_models.huggingface._names import ATTENTION, NORMS, PAIRED, TOP, lla
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, and the experts."""
-    found = llama_keys(config)
-    no_window(config, found)
-    return {**found, "expert_count": config.size("expert_count"),
+    metadata = llama_keys(config)
+    no_window(config, metadata)
+    return {**metadata, "expert_count": config.size("expert_count"),
             "expert_used_count": config.size("expert_used_count")}  # fmt: skip
 
 

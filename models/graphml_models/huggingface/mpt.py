@@ -19,17 +19,21 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.only("expansion_ratio", 4)
     config.only("embedding_fraction", 1.0, 1)
     config.only("logit_scale")
-    told = config.get("attn_config") or {}
-    if not isinstance(told, dict):
-        raise config.error(f"attn_config: wanted fields; got {str(told)[:60]!r}")
+    attn_config = config.get("attn_config") or {}
+    if not isinstance(attn_config, dict):
+        raise config.error(f"attn_config: wanted fields; got {str(attn_config)[:60]!r}")
     for name, allowed in WANTED.items():
-        if told.get(name, allowed[0]) not in allowed:
-            raise config.error(f"attn_config: {name} is {str(told[name])[:60]!r}: wanted {allowed[0]!r}")
-    clip = told.get("clip_qkv")
+        if attn_config.get(name, allowed[0]) not in allowed:
+            raise config.error(
+                f"attn_config: {name} is {str(attn_config[name])[:60]!r}: wanted {allowed[0]!r}"
+            )
+    clip = attn_config.get("clip_qkv")
     return {
         **decoder_keys(config, eps=LAYER_EPS),
         "hidden_activation": "gelu_erf",
-        "attention.max_alibi_bias": config.checked_number("alibi_bias_max", told.get("alibi_bias_max", 8)),
+        "attention.max_alibi_bias": config.checked_number(
+            "alibi_bias_max", attn_config.get("alibi_bias_max", 8)
+        ),
         "attention.clamp_kqv": 0.0 if clip is None else config.checked_number("clip_qkv", clip),
     }
 

@@ -12,8 +12,8 @@ from graphml_models.huggingface._names import ATTENTION, GATED, TOP
 def keys(config: HfConfig) -> dict[str, Value]:
     """Layer norms, squared ReLU, rope of a part of each head."""
     config.activation("relu_squared")
-    found = decoder_keys(config, eps=LAYER_EPS, field="norm_eps")
-    return found | rope_keys(config, found)
+    metadata = decoder_keys(config, eps=LAYER_EPS, field="norm_eps")
+    return metadata | rope_keys(config, metadata)
 
 
 def normed(config: HfConfig, name: str, tensor: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ from graphml_models.huggingface._names import ATTENTION, GATED, PAIRED, TOP
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama; q, k and v may be clamped."""
     config.activation("silu")
-    found = decoder_keys(config, eps=LAYER_EPS)
-    found["attention.clamp_kqv"] = config.number("clip_qkv", 0.0)
-    return found | rope_keys(config, found)
+    metadata = decoder_keys(config, eps=LAYER_EPS)
+    metadata["attention.clamp_kqv"] = config.number("clip_qkv", 0.0)
+    return metadata | rope_keys(config, metadata)
 
 
 FAMILY = Family(

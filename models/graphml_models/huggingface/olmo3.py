@@ -10,8 +10,8 @@ from graphml_models.huggingface._names import windows
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of OLMo 2; the scaling of rope is for layers that see all."""
-    found = olmo2.keys(config)
-    return found | (windows(config, found, period=4) or {"attention.sliding_window": 0})
+    metadata = olmo2.keys(config)
+    return metadata | (windows(config, metadata, period=4) or {"attention.sliding_window": 0})
 
 
 FAMILY = Family(

@@ -11,9 +11,9 @@ def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama, with experts whose weights are not normalised."""
     config.only("norm_topk_prob", False)
     config.only("clip_qkv")
-    found = llama_keys(config)
+    metadata = llama_keys(config)
     return {
-        **found,
+        **metadata,
         "expert_count": config.size("expert_count"),
         "expert_used_count": config.size("expert_used_count"),
     }

@@ -10,9 +10,9 @@ from graphml.loading.huggingface.rope import rope_keys
 def keys(config: HfConfig) -> dict[str, Value]:
     """One layer norm for attention and feed-forward beside it; norms of heads are refused."""
     config.only("qk_layernorm", False)
-    found = decoder_keys(config, eps=LAYER_EPS)
-    found["hidden_activation"] = config.activation("gelu", "gelu_erf")
-    return found | rope_keys(config, found)
+    metadata = decoder_keys(config, eps=LAYER_EPS)
+    metadata["hidden_activation"] = config.activation("gelu", "gelu_erf")
+    return metadata | rope_keys(config, metadata)
 
 
 FAMILY = Family(

@@ -9,10 +9,10 @@ from graphml_models.huggingface._names import LLAMA, llama_keys, no_window
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama; windows must be off."""
-    found = llama_keys(config)
+    metadata = llama_keys(config)
     config.flag("use_sliding_window", False)
-    no_window(config, found) if config.flag("use_sliding_window", False) else config.get(*OFF)
-    return found
+    no_window(config, metadata) if config.flag("use_sliding_window", False) else config.get(*OFF)
+    return metadata
 
 
 OFF = ("sliding_window", "max_window_layers", "layer_types")  # without meaning while windows are off

@@ -10,11 +10,11 @@ from graphml_models.huggingface.qwen2 import keys as qwen2_keys
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """As of llama; every fourth layer has no positions, and any other choice of layers is refused."""
-    found = qwen2_keys(config)
+    metadata = qwen2_keys(config)
     n_layer = config.size("block_count")
     config.only("no_rope_layer_interval", 4)
     config.only("no_rope_layers", [int((i + 1) % 4 != 0) for i in range(n_layer)])
-    return found
+    return metadata
 
 
 FAMILY = Family(

@@ -13,8 +13,8 @@ def keys(config: HfConfig) -> dict[str, Value]:
     config.activation("silu")
     config.only("qk_layernorm", False)
     config.only("use_parallel_residual", False)
-    found = decoder_keys(config, eps="attention.layer_norm_epsilon")
-    return found | rope_keys(config, found)
+    metadata = decoder_keys(config, eps="attention.layer_norm_epsilon")
+    return metadata | rope_keys(config, metadata)
 
 
 FAMILY = Family(

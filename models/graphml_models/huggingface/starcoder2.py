@@ -10,11 +10,11 @@ from graphml_models.huggingface._names import ATTENTION, NORMS, TOP
 
 def keys(config: HfConfig) -> dict[str, Value]:
     """Layer norms, a plain feed-forward with GELU, the window of all layers."""
-    found = decoder_keys(config, eps=LAYER_EPS, field="norm_epsilon")
-    found["hidden_activation"] = config.activation("gelu", "gelu_erf")
-    found["attention.sliding_window"] = config.size("sliding_window", 0)
-    found["attention.sliding_window_pattern"] = 0
-    return found | rope_keys(config, found)
+    metadata = decoder_keys(config, eps=LAYER_EPS, field="norm_epsilon")
+    metadata["hidden_activation"] = config.activation("gelu", "gelu_erf")
+    metadata["attention.sliding_window"] = config.size("sliding_window", 0)
+    metadata["attention.sliding_window_pattern"] = 0
+    return metadata | rope_keys(config, metadata)
 
 
 FAMILY = Family(
