@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Roots of the product, and how many names of a path below them make a room.
 PRODUCT = {"graphml": 2, "backends": 2, "models": 1, "quant": 1}
 # 2 % above the lines of 28 November 2026.
-BUDGET = 149_600
+BUDGET = 150_300
 
 
 def lines_by_room(root: Path) -> Counter[str]:
