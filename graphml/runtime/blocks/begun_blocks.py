@@ -55,21 +55,23 @@ class BegunBlocks:
 
     def within(self, ids: Array, prefix: Prefix) -> list[Begun]:
         """The blocks all of whose tokens are the first of some ids after a prefix."""
-        found = [Begun(block, len(self._tokens[block])) for block in self._latest(ids, prefix)]
-        return [one for one in found if np.array_equal(self._tokens[one.block], ids[: one.count])]
+        candidates = [Begun(block, len(self._tokens[block])) for block in self._latest(ids, prefix)]
+        return [
+            begun for begun in candidates if np.array_equal(self._tokens[begun.block], ids[: begun.count])
+        ]
 
     def longest(self, ids: Array, prefix: Prefix) -> Begun | None:
         """A block with the most of the first ids after a prefix; the latest of several, None if none."""
-        found = None
+        longest = None
         for block in self._latest(ids, prefix):
             tokens = self._tokens[block][: len(ids)]
             equal = tokens == ids[: len(tokens)]
             count = len(tokens) if equal.all() else int(np.argmin(equal))
-            if found is None or count > found.count:
-                found = Begun(block, count)
+            if longest is None or count > longest.count:
+                longest = Begun(block, count)
             if count == len(ids):
                 break
-        return found
+        return longest
 
     def _latest(self, ids: Array, prefix: Prefix) -> list[int]:
         """The blocks that some ids after a prefix are compared with, the latest first."""

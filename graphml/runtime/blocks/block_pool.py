@@ -138,7 +138,7 @@ class BlockPool:
 
     def begun_within(self, ids: Array, prefix: Prefix) -> list[Begun]:
         """The blocks that are filled partly, by nothing but the first of `ids` after `prefix`."""
-        return [one for one in self._begun.within(ids, prefix) if one.block not in self._content]
+        return [begun for begun in self._begun.within(ids, prefix) if begun.block not in self._content]
 
     def _add_begun(self, block: int, prefix: Prefix, ids: Array) -> None:
         for less in self.begun_within(ids, prefix):
@@ -197,8 +197,8 @@ class BlockPool:
     def _parts(self, block: int) -> list[tuple[int, Part]]:
         """What is in a block, and in those of windows that belong to it."""
         content = self._content[block]
-        own = [(int(one.of[block]), Part(one.group.name, content)) for one in self.windows]
-        return [(block, Part(self.kind, content)), *(one for one in own if one[0] >= 0)]
+        own = [(int(window.of[block]), Part(window.group.name, content)) for window in self.windows]
+        return [(block, Part(self.kind, content)), *(part for part in own if part[0] >= 0)]
 
     def commit(self, block: int, prefix: Prefix, ids: Array) -> Prefix:
         """A held block is full: it holds `ids` [block_size] after `prefix`. Returns the prefix that it ends.
@@ -216,10 +216,10 @@ class BlockPool:
             return known.prefix
         self._forget_content(block)
         digest = self._hash(prefix.digest, tokens)
-        found = Prefix(digest, next(self._identities), lineage_of(prefix, tokens))
+        extended = Prefix(digest, next(self._identities), lineage_of(prefix, tokens))
         if self.keeps:
-            self._note(block, Content(tokens, prefix, found))
-        return found
+            self._note(block, Content(tokens, prefix, extended))
+        return extended
 
     def release(self, blocks: Sequence[int]) -> None:
         """Hold some blocks of one sequence, in its order, once less; the last is evicted first."""

@@ -69,15 +69,15 @@ def greedy_draft(
 
     logits: of the first of them; step: of the one behind an id; n_vocab: larger ids are no tokens.
     """
-    found = list[int]()
+    draft = list[int]()
     while True:
         row = logits[:n_vocab]
         best = int(np.argmax(row))
         if 1 / float(np.exp(row - row[best]).sum()) < LEAST_PROBABILITY:
-            return found
-        found.append(best)
-        if len(found) == count:
-            return found
+            return draft
+        draft.append(best)
+        if len(draft) == count:
+            return draft
         logits = step(best)
 
 
@@ -100,8 +100,8 @@ class NgramDrafter:
 
     def propose(self, ids: Sequence[int], count: int) -> Proposal:
         """See `Drafter`."""
-        found, length = self._lookup.find(ids, count)
-        return Proposal(found, "long" if length >= _SURE else "short")
+        draft, length = self._lookup.find(ids, count)
+        return Proposal(draft, "long" if length >= _SURE else "short")
 
     def close(self) -> None:
         """See `Drafter`."""

@@ -45,10 +45,10 @@ class SourceBlocks:
         text = request.source
         if not len(text):
             return 0
-        found = self.found(request) or _shared_by(running, request)
-        if found:
-            self.pool.share(found)
-            sequence.source_blocks = found
+        shared = self.found(request) or _shared_by(running, request)
+        if shared:
+            self.pool.share(shared)
+            sequence.source_blocks = shared
             if sequence.n_cached < 0:
                 sequence.n_source_cached = len(text)
             return 0
@@ -75,9 +75,9 @@ class SourceBlocks:
     def read(self, sequences: Iterable[Sequence]) -> None:
         """The texts of these were read in a step: later sequences find them."""
         size = self.pool.block_size
-        for one in sequences:
-            prefix, ids = Prefix.empty(one.request.extra), self.ids(one.request)
-            for i, block in enumerate(one.source_blocks):
+        for sequence in sequences:
+            prefix, ids = Prefix.empty(sequence.request.extra), self.ids(sequence.request)
+            for i, block in enumerate(sequence.source_blocks):
                 prefix = self.pool.commit(block, prefix, ids[i * size : (i + 1) * size])
 
     def give_back(self, sequence: Sequence) -> None:
@@ -88,5 +88,5 @@ class SourceBlocks:
 
 def _shared_by(running: Iterable[Sequence], request: Request) -> list[int]:
     """The blocks of a running sequence whose text is the same; it may be read in this very step."""
-    same = (one.source_blocks for one in running if one.request.extra == request.extra)
+    same = (sequence.source_blocks for sequence in running if sequence.request.extra == request.extra)
     return list(next((blocks for blocks in same if blocks), ()))

@@ -52,13 +52,13 @@ def state_names(leaves: Iterable[Node]) -> StateNames:
 
 def read_rows(state: State, names: Iterable[str], rows: Array) -> dict[str, Array]:
     """Name -> the values of some rows, as the state holds their dtype; the caller's own."""
-    found: dict[str, Array] = {}
+    values: dict[str, Array] = {}
     for part, some in _by_device(state, names):
         if isinstance(part, RowsState):
-            found |= part.read_rows(some, runs_of(rows))
+            values |= part.read_rows(some, runs_of(rows))
         else:
-            found |= {name: part.array(name)[rows] for name in some}
-    return found
+            values |= {name: part.array(name)[rows] for name in some}
+    return values
 
 
 def write_rows(state: State, rows: Array, values: Mapping[str, Array]) -> None:
