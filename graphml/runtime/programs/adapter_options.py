@@ -32,40 +32,40 @@ Layers: TypeAlias = tuple[int, int]
 _SCALES = Real()
 
 
-def checked_files(name: str, given: object) -> list[tuple[Path, float]] | None:
+def checked_files(name: str, value: object) -> list[tuple[Path, float]] | None:
     """Files with their scales as they are given to an option; a file alone has the scale 1."""
-    if given is None:
+    if value is None:
         return None
-    found = []
-    for one in items_of(name, given, "files, each with its scale: (file, scale)"):
-        file, scale = one if isinstance(one, tuple | list) and len(one) == 2 else (one, 1.0)
+    files = []
+    for item in items_of(name, value, "files, each with its scale: (file, scale)"):
+        file, scale = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 1.0)
         path = Path(path_of(name, file))
         if not path.is_file():
             raise UsageError(f"{name}: wanted a GGUF file; there is none at {str(path)!r}")
-        found.append((path, _SCALES.read(f"{name}: scale of {file}", scale)))
-    return found
+        files.append((path, _SCALES.read(f"{name}: scale of {file}", scale)))
+    return files
 
 
 def parse_files(texts: Iterable[str]) -> list[tuple[str, float]]:
     """`FILE` or `FILE:SCALE`, as on the command line."""
-    found: list[tuple[str, float]] = []
+    files: list[tuple[str, float]] = []
     for text in texts:
         file, colon, scale = text.rpartition(":")
         try:
-            found.append((text, 1.0) if not colon or Path(text).exists() else (file, float(scale)))
+            files.append((text, 1.0) if not colon or Path(text).exists() else (file, float(scale)))
         except ValueError:
-            found.append((text, 1.0))
-    return found
+            files.append((text, 1.0))
+    return files
 
 
-def checked_layers(name: str, given: object) -> Layers | None:
+def checked_layers(name: str, value: object) -> Layers | None:
     """The first and the last layer of control vectors."""
-    if given is None:
+    if value is None:
         return None
-    ends: Any = given if isinstance(given, tuple | list) and len(given) == 2 else (None, None)
+    ends: Any = value if isinstance(value, tuple | list) and len(value) == 2 else (None, None)
     first, last = whole_number(ends[0]), whole_number(ends[1])
     if first is None or last is None or not 0 <= first <= last:
-        raise UsageError(f"{name}: wanted the first and the last layer, as (1, 12); got {given!r}")
+        raise UsageError(f"{name}: wanted the first and the last layer, as (1, 12); got {value!r}")
     return first, last
 
 
@@ -94,14 +94,14 @@ def _opened(path: Path, model: ModelFile) -> Adapter:
         if key in kept:
             kept.move_to_end(key)
             return kept[key]
-    made = read_adapter(path, model)
+    adapter = read_adapter(path, model)
     with _LOCK:
         for old in [known for known in kept if known[0] == key[0]]:
             del kept[old]
-        kept[key] = made
+        kept[key] = adapter
         while len(kept) > KEPT:
             kept.popitem(last=False)
-    return made
+    return adapter
 
 
 def applied_adapters(
@@ -112,13 +112,13 @@ def applied_adapters(
     An activated adapter works from the last occurrence of its invocation tokens on, or nowhere. UsageError
     and WeightsError as of `with_adapters`.
     """
-    given = checked_files("lora", lora)
-    if given is None:
+    files = checked_files("lora", lora)
+    if files is None:
         return None
     check_no_encoder(encodes)
-    found = [(_opened(path, model), scale) for path, scale in given if scale]
-    starts = [(one, scale, invoked_at(one.invocation, ids.tolist())) for one, scale in found]
-    return tuple(Applied(one, scale, start) for one, scale, start in starts if start is not None)
+    opened = [(_opened(path, model), scale) for path, scale in files if scale]
+    starts = [(adapter, scale, invoked_at(adapter.invocation, ids.tolist())) for adapter, scale in opened]
+    return tuple(Applied(adapter, scale, start) for adapter, scale, start in starts if start is not None)
 
 
 def invoked_at(invocation: tuple[int, ...], ids: list[int]) -> int | None:
@@ -131,14 +131,14 @@ def invoked_at(invocation: tuple[int, ...], ids: list[int]) -> int | None:
 
 def applied_by_model(options: CompileOptions, ids: Array) -> tuple[Applied, ...] | None:
     """The same of the adapters that a model was opened with; None where all work from the begin on."""
-    if not any(one.invocation for one in options.adapters):
+    if not any(adapter.invocation for adapter in options.adapters):
         return None
-    found = [
-        Applied(one, factor, start)
-        for one, factor in zip(options.adapters, options.factors, strict=True)
-        if (start := invoked_at(one.invocation, ids.tolist())) is not None
+    applied = [
+        Applied(adapter, factor, start)
+        for adapter, factor in zip(options.adapters, options.factors, strict=True)
+        if (start := invoked_at(adapter.invocation, ids.tolist())) is not None
     ]
-    return tuple(found)
+    return tuple(applied)
 
 
 def check_no_encoder(encodes: bool) -> None:
@@ -157,12 +157,14 @@ def with_adapters(
     encodes: they are for a session of a model with an encoder, which is refused. UsageError for wrong scales,
     WeightsError for files that hold no adapter of the model.
     """
-    given = checked_files("lora", lora)
-    if given is None:
+    files = checked_files("lora", lora)
+    if files is None:
         return options
     check_no_encoder(encodes)
-    used = [(_opened(path, file), scale) for path, scale in given if scale]
-    return replace(options, adapters=tuple(one for one, _ in used), factors=tuple(scale for _, scale in used))
+    used = [(_opened(path, file), scale) for path, scale in files if scale]
+    return replace(
+        options, adapters=tuple(adapter for adapter, _ in used), factors=tuple(scale for _, scale in used)
+    )
 
 
 def with_control(
@@ -172,8 +174,8 @@ def with_control(
 
     layers: None is all but the first, which no vector is for. Errors as of `with_adapters`.
     """
-    given, ends = checked_files("control_vectors", vectors), checked_layers("control_layers", layers)
-    if given is None:
+    files, ends = checked_files("control_vectors", vectors), checked_layers("control_layers", layers)
+    if files is None:
         if ends is not None:
             raise UsageError("control_layers: wanted control_vectors, too")
         return options
@@ -181,5 +183,7 @@ def with_control(
     n_layer, n_embd = (
         file.metadata.integer(f"{architecture}.{key}") for key in ("block_count", "embedding_length")
     )
-    made = read_control_vectors([one for one in given if one[1]], ends or (1, n_layer - 1), n_embd)
-    return replace(options, control=made)
+    control = read_control_vectors(
+        [scaled for scaled in files if scaled[1]], ends or (1, n_layer - 1), n_embd
+    )
+    return replace(options, control=control)

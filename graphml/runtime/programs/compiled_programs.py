@@ -103,7 +103,7 @@ class CompiledPrograms:
         """Let go of the programs made so far, or of those of some options; who has one can run it."""
         with self._open_lock.lock:
             kept = {} if options is None else self._programs
-            self._programs = {key: made for key, made in kept.items() if key[-1] != options}
+            self._programs = {key: program for key, program in kept.items() if key[-1] != options}
 
     def state_graph(self, n_sequences: int, options: CompileOptions | None = None) -> Graph:
         """The graph whose states a cache of so many sequences has.
@@ -126,7 +126,7 @@ class CompiledPrograms:
     def state_leaves(self, graph: Graph, max_sequences: int = 1) -> Iterable[Node]:
         """The states of a step's graph and, of a model that `encodes`, of its encoder's."""
         graphs = [graph] + ([self.graphs.build_encoder(1, max_sequences)] if self.graphs.encodes else [])
-        return {name: node for one in graphs for name, node in one.leaves("state").items()}.values()
+        return {name: node for graph in graphs for name, node in graph.leaves("state").items()}.values()
 
     def check_file(self) -> None:
         """WeightsError where the file that weights are read from has changed; before programs and prompts."""

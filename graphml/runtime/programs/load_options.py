@@ -188,12 +188,12 @@ class LoadOptions:
     @property
     def overrides(self) -> dict[str, tuple[str, Value]]:
         """Key of the metadata -> the option that overrides it, and the value."""
-        found = {key: ("override_kv", value) for key, value in (self.override_kv or {}).items()}
+        overrides = {key: ("override_kv", value) for key, value in (self.override_kv or {}).items()}
         for name, stated in options_of(LoadOptions).items():
             value = getattr(self, name)
             if stated.key and value is not None:
-                found[stated.key] = (name, 1.0 / value if name == "rope_freq_scale" else value)
-        return found
+                overrides[stated.key] = (name, 1.0 / value if name == "rope_freq_scale" else value)
+        return overrides
 
     @property
     def compiling(self) -> CompileOptions:

@@ -111,7 +111,7 @@ def read_ahead(file: ModelFile, progress: Progress) -> None:
     if file.n_weight_bytes > (main_memory() or 0) // 2:
         return
     done, since = 0, 0
-    for tensor in (one for one in file.tensors.values() if one.mapped):
+    for tensor in (tensor for tensor in file.tensors.values() if tensor.mapped):
         for start in range(0, tensor.n_bytes, _READ_AHEAD_BYTES):
             part = tensor.data[start : start + _READ_AHEAD_BYTES]
             np.bitwise_or.reduce(part[::_PAGE_BYTES])

@@ -38,8 +38,8 @@ def _parse(text: str) -> tuple[str, Value]:
 
 def checked_overrides(name: str, value: object) -> dict[str, Value]:
     """Return the mapping if it is one from keys to single values; UsageError for all else."""
-    given = mapping_of(name, value, "a mapping from keys to values")
-    return {_key(name, key): _single(f"{name}[{key!r}]", one) for key, one in given.items()}
+    mapping = mapping_of(name, value, "a mapping from keys to values")
+    return {_key(name, key): _single(f"{name}[{key!r}]", single) for key, single in mapping.items()}
 
 
 def _key(name: str, key: Any) -> str:
@@ -65,19 +65,22 @@ def overridden(metadata: Metadata, changes: Mapping[str, tuple[str, Value]]) -> 
     A key that begins with a dot is the architecture's own: `.rope.freq_base` is `llama.rope.freq_base`.
     """
     named = [Override(key, value, origin) for key, (origin, value) in changes.items() if key[0] != "."]
-    found = metadata.overridden(named)
+    new_metadata = metadata.overridden(named)
     if len(named) < len(changes):
-        prefix = found.text("general.architecture")
+        prefix = new_metadata.text("general.architecture")
         own = [(f"{prefix}{key}", *more) for key, more in changes.items() if key[0] == "."]
-        found = metadata.overridden([*named, *(Override(key, value, origin) for key, origin, value in own)])
-    return found
+        new_metadata = metadata.overridden(
+            [*named, *(Override(key, value, origin) for key, origin, value in own)]
+        )
+    return new_metadata
 
 
 def check_read(metadata: Metadata, beside: str = "") -> None:
     """UsageError for an override that nobody has read, but for keys that begin with `beside`."""
-    for one in metadata.unread_overrides():
-        if not beside or not one.key.startswith(beside):
+    for override in metadata.unread_overrides():
+        if not beside or not override.key.startswith(beside):
             known = set(metadata) - set(metadata.unread())
             raise UsageError(
-                f"{one.origin}: nothing reads the key {one.key!r}.{did_you_mean(one.key, known)}"
+                f"{override.origin}: nothing reads the key {override.key!r}."
+                f"{did_you_mean(override.key, known)}"
             )

@@ -106,14 +106,14 @@ class ModelGraphs:
         with blamed(self.file.path, self.built_by):
             weights = Tensors(g, self.file.tensors, used=set(self._encoder_uses))
             built = self.architecture.build(g, self.config, weights)
-            made = g.finish(**self._outputs(g, weights, built, pooling, top_k))
+            full_graph = g.finish(**self._outputs(g, weights, built, pooling, top_k))
             at_once = not self.architecture.causal or self.architecture.output == "embeddings"
-            self._check_states(made, texts=at_once or bool(pooling))
-            graph = leave_rows_out(made, g.output_rows, g.n_tokens)
+            self._check_states(full_graph, texts=at_once or bool(pooling))
+            graph = leave_rows_out(full_graph, g.output_rows, g.n_tokens)
             if hidden:
                 graph = with_outputs(graph, g.finish(**{HIDDEN: self._every_hidden(g)}))
         unused = [] if self.is_head else weights.unused()
-        return graph, [one for one in unused if not one.startswith(self._ahead)]
+        return graph, [name for name in unused if not name.startswith(self._ahead)]
 
     def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:
         """The graph that reads source texts, of a model that `encodes`: gives their hidden rows [T, D]."""
@@ -141,11 +141,11 @@ class ModelGraphs:
                 "step reads what was there before the step"
             )
             if texts or self.is_head:
-                told = "drafts have" if self.is_head else "a text that is read at once has"
-                raise ArchitectureError(f"{why}; {told} several tokens in a step. {INSTEAD}")
+                subject = "drafts have" if self.is_head else "a text that is read at once has"
+                raise ArchitectureError(f"{why}; {subject} several tokens in a step. {INSTEAD}")
             if not self._told:
-                told = "so prompts are read token by token, slowly"
-                LOG.warning("%s: %s; %s. %s", self.file.path, why, told, INSTEAD)
+                consequence = "so prompts are read token by token, slowly"
+                LOG.warning("%s: %s; %s. %s", self.file.path, why, consequence, INSTEAD)
             self._told = True
 
     @property

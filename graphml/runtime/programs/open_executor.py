@@ -76,13 +76,13 @@ def choose_backend(names: str) -> Backend:
     """The installed backend of that name; of several names, with commas, all as one."""
     if not isinstance(names, str):
         raise UsageError(f"backend: wanted names in one text, got {names!r}")
-    found = []
+    backends = []
     for name in (part.strip() for part in names.split(",")):
-        found.append(discovery.backend(name))
-        reason = found[-1].unavailable()
+        backends.append(discovery.backend(name))
+        reason = backends[-1].unavailable()
         if reason is not None:
             raise BackendError(f"backend {name!r} cannot be used here: {reason}")
-    return found[0] if len(found) == 1 else multi_device_backend(found)
+    return backends[0] if len(backends) == 1 else multi_device_backend(backends)
 
 
 def _use_tuning(device: Device, options: LoadOptions) -> None:

@@ -19,9 +19,9 @@ from graphml.passes.lora import FACTORS
 from graphml.weights import ModelFile, Tensor
 
 
-def write(feed: Mapping[str, Array], given: Mapping[str, Array]) -> None:
+def write(feed: Mapping[str, Array], inputs: Mapping[str, Array]) -> None:
     """Write the values of a step, from the first on, into those inputs that the graph has."""
-    for name, values in given.items():
+    for name, values in inputs.items():
         if name in feed:
             feed[name][: len(values)] = values
 
