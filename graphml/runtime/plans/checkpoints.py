@@ -89,26 +89,26 @@ class Checkpoints:
 
         prefix: what their blocks follow.
         """
-        found = self._after(ids, extra)
-        if found and self._with_cells:
+        candidates = self._after(ids, extra)
+        if candidates and self._with_cells:
             n_held = len(pool.match(ids, prefix)[0]) * self._size
-            found = [one for one in found if one.n <= n_held]
-        return max(found, key=lambda one: one.n, default=None)
+            candidates = [checkpoint for checkpoint in candidates if checkpoint.n <= n_held]
+        return max(candidates, key=lambda checkpoint: checkpoint.n, default=None)
 
     def adopt(self, sequence: Sequence, pool: BlockPool) -> Checkpoint | None:
         """A sequence begins to run, with the blocks of its longest checkpoint; None: from its first id."""
         ids = np.array(sequence.ids[:-1], np.int32)
         n_shared = len(pool.match(ids, sequence.prefix)[0]) * self._size
-        found = self.find(sequence, pool)
-        n = 0 if found is None else found.n
+        checkpoint = self.find(sequence, pool)
+        n = 0 if checkpoint is None else checkpoint.n
         sequence.adopt_prefix(pool, n)
         sequence.n_computed = n
-        if found is not None:
-            found.follows = False
-            self._kept.move_to_end(found)
+        if checkpoint is not None:
+            checkpoint.follows = False
+            self._kept.move_to_end(checkpoint)
         ends = {n_shared, (sequence.request.n_prompt - 1) // self._size * self._size}
         self._marks[sequence] = _Marks({end for end in ends if end > n}, n)
-        return found
+        return checkpoint
 
     def kept(self) -> list[Checkpoint]:
         """All that can be found, least recently used first."""
@@ -116,23 +116,30 @@ class Checkpoints:
 
     def ends(self, sequence: Sequence) -> set[int]:
         """How many of a sequence's ids each of its checkpoints is after."""
-        return {one.n for one in self._after(np.array(sequence.ids, np.int32), sequence.request.extra)}
+        return {
+            checkpoint.n
+            for checkpoint in self._after(np.array(sequence.ids, np.int32), sequence.request.extra)
+        }
 
     def _after(self, ids: Array, extra: bytes) -> list[Checkpoint]:
         """Those after the first of some ids."""
         held = ids.tobytes()
-        return [one for one in self._kept if one.extra == extra and held.startswith(one.ids)]
+        return [
+            checkpoint
+            for checkpoint in self._kept
+            if checkpoint.extra == extra and held.startswith(checkpoint.ids)
+        ]
 
     def has(self, ids: Array, extra: bytes) -> bool:
         """Whether there is one after exactly these ids, int32 [n]."""
-        return any(one.n == len(ids) for one in self._after(ids, extra))
+        return any(checkpoint.n == len(ids) for checkpoint in self._after(ids, extra))
 
     def forget(self, ids: Array, extra: bytes) -> int:
         """Give up the checkpoints of some ids, int32 [n]; how many ids the longest was after."""
-        found = self._after(ids, extra)
-        for one in found:
-            self._drop(one)
-        return max((one.n for one in found), default=0)
+        checkpoints = self._after(ids, extra)
+        for checkpoint in checkpoints:
+            self._drop(checkpoint)
+        return max((checkpoint.n for checkpoint in checkpoints), default=0)
 
     def reserve(self) -> int | None:
         """The number of a copy for states that come from elsewhere: `put` or `put_back` follows."""
@@ -157,7 +164,7 @@ class Checkpoints:
         """How many of its next `count` ids a step computes, so that it ends where a checkpoint is wanted."""
         start, marks = sequence.n_computed, self._marks[sequence]
         end = start + count
-        stop = min((one for one in marks.stops if start < one <= end), default=0)
+        stop = min((stop for stop in marks.stops if start < stop <= end), default=0)
         if not stop and end < len(sequence.ids):
             stop = end // self._size * self._size
             if stop <= start or stop < marks.latest + self._apart:
@@ -171,7 +178,10 @@ class Checkpoints:
         if end % self._size or not (stops or self._is_due(sequence, end)):
             return None
         ids, extra = np.array(sequence.ids[:end], np.int32).tobytes(), sequence.request.extra
-        same = next((one for one in self._kept if one.ids == ids and one.extra == extra), None)
+        same = next(
+            (checkpoint for checkpoint in self._kept if checkpoint.ids == ids and checkpoint.extra == extra),
+            None,
+        )
         if same is not None:
             self._kept.move_to_end(same)
             same.follows = same.follows and not stops
@@ -197,11 +207,11 @@ class Checkpoints:
     def made(self, sequence: Sequence) -> None:
         """The step was run: the planned checkpoint, if there is one, can be found."""
         marks = self._marks[sequence]
-        made, marks.planned = marks.planned, None
-        if made is not None:
-            marks.latest = made.n
-            marks.follows = made if made.follows else marks.follows
-            self._kept[made] = None
+        planned, marks.planned = marks.planned, None
+        if planned is not None:
+            marks.latest = planned.n
+            marks.follows = planned if planned.follows else marks.follows
+            self._kept[planned] = None
 
     def stopped(self, sequence: Sequence) -> None:
         """The sequence no longer runs; what it has planned and not made is free again."""
@@ -215,7 +225,7 @@ class Checkpoints:
             self.evicted.append(oldest)
         self._drop(oldest)
 
-    def _drop(self, one: Checkpoint) -> None:
-        if one in self._kept:
-            del self._kept[one]
-            self._free.append(one.at)
+    def _drop(self, checkpoint: Checkpoint) -> None:
+        if checkpoint in self._kept:
+            del self._kept[checkpoint]
+            self._free.append(checkpoint.at)

@@ -48,18 +48,18 @@ def copy_begun(sequence: Sequence, pool: BlockPool) -> tuple[Move, ...]:
     sequence: holds what `adopt_prefix` found, and nothing more.
     """
     ids, first = sequence.ids, sequence.n_computed
-    found = pool.begun(sequence.ids_at(first, min(pool.block_size, len(ids) - 1 - first)), sequence.prefix)
-    if found is None:
+    begun = pool.begun(sequence.ids_at(first, min(pool.block_size, len(ids) - 1 - first)), sequence.prefix)
+    if begun is None:
         return ()
-    pool.share([found.block])  # so that the copy is not made in it
+    pool.share([begun.block])  # so that the copy is not made in it
     own = pool.allocate(1)
-    pool.release([found.block])
+    pool.release([begun.block])
     if own is None:
         return ()
     sequence.blocks += own
-    sequence.n_computed, sequence.copies = first + found.count, True
-    cells = np.arange(found.count, dtype=np.int32)
-    return (Move(cells + found.block * pool.block_size, cells + own[0] * pool.block_size),)
+    sequence.n_computed, sequence.copies = first + begun.count, True
+    cells = np.arange(begun.count, dtype=np.int32)
+    return (Move(cells + begun.block * pool.block_size, cells + own[0] * pool.block_size),)
 
 
 def shift(sequence: Sequence, keep: int, drop: int, pool: BlockPool) -> tuple[Move, ...] | None:

@@ -81,16 +81,16 @@ class PlanInputs:
                 own = blocks if window is None else np.maximum(window.of[blocks], 0)
                 write_blocks(feed, group.input("block_table"), slot, own)
                 of_groups.setdefault(group.input("cells"), []).append(cells_of(own, positions[first:row]))
-        given = {
+        inputs = {
             "tokens": tokens, "positions": positions, "cells": cells, "sequences": slots,
             "output_rows": np.array(outputs or [0], np.int32), "lengths": lengths,
         }  # fmt: skip
         for name, parts in of_groups.items():
-            given[name] = np.concatenate(parts)
-        write(feed, {**given, **plan.inputs})
+            inputs[name] = np.concatenate(parts)
+        write(feed, {**inputs, **plan.inputs})
         if FACTORS in feed:
             self._adapters.write(feed, plan, options or self._options)
         if "source_lengths" in feed:
             show_sources(feed, plan)
         sizes = self.sizes | {"S": 1} if alone else self.sizes
-        return {"T": row, "O": len(given["output_rows"]), "B": TABLE_WIDTH, **sizes}
+        return {"T": row, "O": len(inputs["output_rows"]), "B": TABLE_WIDTH, **sizes}

@@ -41,13 +41,16 @@ def read_sources(executor: Executor, plan: StepPlan, state: State, n_cells: int,
         return
     program = encoder_program(executor, max_sequences).program
     feed, lengths = program.inputs, np.zeros(max_sequences, np.int32)
-    texts = [(one.slot, one.request.source, np.array(one.source_blocks, np.int32)) for one in plan.sources]
+    texts = [
+        (sequence.slot, sequence.request.source, np.array(sequence.source_blocks, np.int32))
+        for sequence in plan.sources
+    ]
     positions = [np.arange(len(text), dtype=np.int32) for _, text, _ in texts]
     for slot, text, blocks in texts:
         lengths[slot] = len(text)
         write_blocks(feed, "block_table", slot, blocks)
     count = int(lengths.sum())
-    given = {
+    inputs = {
         "tokens": np.concatenate([text for _, text, _ in texts]),
         "positions": np.concatenate(positions),
         "cells": np.concatenate(
@@ -57,7 +60,7 @@ def read_sources(executor: Executor, plan: StepPlan, state: State, n_cells: int,
         "output_rows": np.arange(count, dtype=np.int32),
         "lengths": lengths,
     }
-    write(feed, given)
+    write(feed, inputs)
     write_factors(feed, executor.options, count)
     executor.n_steps += 1
     program.run({"T": count, "O": count, "S": max_sequences, "B": TABLE_WIDTH, "C": n_cells}, state)

@@ -38,19 +38,19 @@ def pooled_texts(
     if not plan.texts:
         return {}
     pooling, rows = plan.texts[0].request.pooling, plan.text_rows
-    counts = np.array([one.count for one in rows], np.int32)
-    made = text_program(executor, pooling, int(counts.sum()), max_sequences)
-    feed = made.program.inputs
+    counts = np.array([text.count for text in rows], np.int32)
+    compiled = text_program(executor, pooling, int(counts.sum()), max_sequences)
+    feed = compiled.program.inputs
     dims = fill(feed, StepPlan(rows), replace(executor.options, pooling=pooling))
     which = executor.graphs.rows(False, pooling)
     wanted = output_rows(counts, which)
     write(feed, {"output_rows": wanted})
     executor.n_steps += 1
-    outputs = made.program.run({**dims, "O": len(wanted)}, state)["embeddings"]
+    outputs = compiled.program.run({**dims, "O": len(wanted)}, state)["embeddings"]
     if pooling == "none":
         parts = np.split(outputs[: len(wanted)], np.cumsum(counts)[:-1])
     elif which == "all":  # the mean of each sequence, by its slot
-        parts = [outputs[one.slot : one.slot + 1] for one in plan.texts]
+        parts = [outputs[text.slot : text.slot + 1] for text in plan.texts]
     else:
         parts = [outputs[i : i + 1] for i in range(len(rows))]
-    return {one: part.copy() for one, part in zip(plan.texts, parts, strict=True)}
+    return {text: part.copy() for text, part in zip(plan.texts, parts, strict=True)}

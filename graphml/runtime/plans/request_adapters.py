@@ -37,26 +37,33 @@ class RequestAdapters:
         UsageError for more adapters than a program has. Called by one thread at a time.
         """
         members = list(sequences)
-        applied = [one.adapter for one in members[0].request.adapters or ()]
+        applied = [use.adapter for use in members[0].request.adapters or ()]
         users = {
-            one: weakref.WeakSet(sequence for sequence in held if sequence.status is not Status.FINISHED)
-            for one, held in self._users.items()
+            adapter: weakref.WeakSet(sequence for sequence in held if sequence.status is not Status.FINISHED)
+            for adapter, held in self._users.items()
         }
-        for one in applied:
-            users.setdefault(one, weakref.WeakSet()).update(members)
+        for adapter in applied:
+            users.setdefault(adapter, weakref.WeakSet()).update(members)
         own = self._options.adapters
-        known = [*own, *(one for one in users if one not in own and (users[one] or one in self._known))]
+        known = [
+            *own,
+            *(
+                adapter
+                for adapter in users
+                if adapter not in own and (users[adapter] or adapter in self._known)
+            ),
+        ]
         while len(known) > max(MOST_ADAPTERS, len(own)):
-            idle = next((one for one in known if one not in own and not users[one]), None)
+            idle = next((adapter for adapter in known if adapter not in own and not users[adapter]), None)
             if idle is None:
                 raise UsageError(
                     f"lora: wanted at most {MOST_ADAPTERS} different adapters of requests at a time; "
                     f"got {len(known)}"
                 )
             known.remove(idle)
-        self._users = {one: users.get(one, weakref.WeakSet()) for one in known}
+        self._users = {adapter: users.get(adapter, weakref.WeakSet()) for adapter in known}
         # A row's sums are made in this order, which must not depend on who came first.
-        others = sorted(known[len(own) :], key=lambda one: one.fingerprint)
+        others = sorted(known[len(own) :], key=lambda adapter: adapter.fingerprint)
         self._known = (*own, *others)
         return None if members[0].request.adapters is None else self._named()
 
@@ -80,6 +87,6 @@ class RequestAdapters:
             if request.adapters is None:
                 factors[first:end, : len(own)] = own
             positions = np.arange(rows.start, rows.start + rows.count)
-            for one in request.adapters or ():
-                column = factors[first:end, options.adapters.index(one.adapter)]
-                column += np.where(positions >= one.start, np.float32(one.factor), np.float32(0))
+            for applied in request.adapters or ():
+                column = factors[first:end, options.adapters.index(applied.adapter)]
+                column += np.where(positions >= applied.start, np.float32(applied.factor), np.float32(0))

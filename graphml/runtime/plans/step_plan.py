@@ -97,12 +97,12 @@ class StepPlan:
     @cached_property
     def n_source_ids(self) -> int:
         """Ids that the encoder reads."""
-        return sum(len(one.request.source) for one in self.sources)
+        return sum(len(sequence.request.source) for sequence in self.sources)
 
     @cached_property
     def text_rows(self) -> tuple[Rows, ...]:
         """All ids of each text."""
-        return tuple(Rows(one, 0, len(one.ids)) for one in self.texts)
+        return tuple(Rows(text, 0, len(text.ids)) for text in self.texts)
 
     @cached_property
     def all_rows(self) -> tuple[Rows, ...]:
@@ -112,7 +112,7 @@ class StepPlan:
     @cached_property
     def n_ids(self) -> int:
         """Ids that are computed or read, of whatever kind."""
-        return self.n_rows + self.n_source_ids + sum(len(one.ids) for one in self.texts)
+        return self.n_rows + self.n_source_ids + sum(len(text.ids) for text in self.texts)
 
     @cached_property
     def n_outputs(self) -> int:
