@@ -28,7 +28,7 @@ def begin_masks(sequences: Iterable[Sequence]) -> Callable[[], None]:
 
     Errors are found again by those who ask the matcher. Until then nobody else may use the matchers.
     """
-    structured = [one for one in sequences if one.matcher is not None]
+    structured = [sequence for sequence in sequences if sequence.matcher is not None]
     if not structured:
         return _nothing
     workers, share = _workers(), -(-len(structured) // _N_WORKERS)
@@ -48,8 +48,8 @@ def _nothing() -> None:
 
 
 def _compute(sequences: Iterable[Sequence]) -> None:
-    for one in sequences:
+    for sequence in sequences:
         with contextlib.suppress(UsageError):  # raised again where this one's token is sampled
-            assert one.matcher is not None
-            one.matcher.catch_up(one.ids, one.n_generated)
-            one.matcher.bits()
+            assert sequence.matcher is not None
+            sequence.matcher.catch_up(sequence.ids, sequence.n_generated)
+            sequence.matcher.bits()

@@ -78,9 +78,9 @@ def move_cells(executor: Executor, state: State, move: CellMove) -> None:
             for start in range(0, count if moves.graph.nodes else 0, MAX_ROWS):
                 rows = slice(start, min(start + MAX_ROWS, count))
                 dims["T"] = rows.stop - start
-                given = {SOURCES: move.sources[rows], TARGETS: move.targets[rows]}
+                inputs = {SOURCES: move.sources[rows], TARGETS: move.targets[rows]}
                 for name, feed in program.inputs.items():
-                    feed[: dims["T"]] = given.get(name, move.difference)
+                    feed[: dims["T"]] = inputs.get(name, move.difference)
                 program.run(dims, own)
             write_rows(own, move.targets, read_rows(own, moves.raw, move.sources))
 
@@ -113,6 +113,6 @@ def _mover(
     if key not in executor.movers:
         moves = cell_moves(executor.build(1, 1), MAX_ROWS, rotates, names, cells)
         options = CompileOptions(executor.options.fuse)
-        made = compile_graph(moves.graph, backend, device, executor.weights, options=options)
-        executor.movers[key] = moves, made.program
+        compiled = compile_graph(moves.graph, backend, device, executor.weights, options=options)
+        executor.movers[key] = moves, compiled.program
     return executor.movers[key]

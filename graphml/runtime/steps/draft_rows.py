@@ -27,18 +27,18 @@ def with_drafts(
     A draft takes only blocks that are left when each running sequence has another one: nobody is preempted
     for it. It ends where the context or the request does, and before an id behind which a checkpoint is made.
     """
-    if not as_proposed or any(one.count != 1 or not one.n_outputs or one.n_scored for one in rows):
-        for one in rows:
-            one.sequence.draft = []
+    if not as_proposed or any(span.count != 1 or not span.n_outputs or span.n_scored for span in rows):
+        for span in rows:
+            span.sequence.draft = []
         return rows
-    if not any(one.sequence.draft for one in rows):
+    if not any(span.sequence.draft for span in rows):
         return rows
-    made = []
-    for one in rows:
-        sequence = one.sequence
+    drafted = []
+    for span in rows:
+        sequence = span.sequence
         count = min(len(sequence.draft), _room(sequence, n_ctx))
         if checkpoints is not None:
-            count = 0 if one.keep is not None else min(count, checkpoints.room(sequence))
+            count = 0 if span.keep is not None else min(count, checkpoints.room(sequence))
         needed = sequence.blocks_needed(1 + count, pool.block_size)
         if needed and pool.n_free < needed + len(rows):
             count = min(count, len(sequence.blocks) * pool.block_size - sequence.n_computed - 1)
@@ -46,15 +46,16 @@ def with_drafts(
             sequence.blocks += pool.allocate(needed) or []
         del sequence.draft[max(count, 0) :]
         n = len(sequence.draft)
-        made.append(replace(one, count=1 + n, n_outputs=1 + n, n_drafted=n))
-    return made
+        drafted.append(replace(span, count=1 + n, n_outputs=1 + n, n_drafted=n))
+    return drafted
 
 
 def with_states_again(rows: list[Rows]) -> list[Rows]:
     """The rows of a step with those that recurrent states read again."""
-    found = [(one, one.sequence.n_again) for one in rows]
+    spans = [(span, span.sequence.n_again) for span in rows]
     return [
-        replace(one, start=one.start - n, count=one.count + n, n_again=n) if n else one for one, n in found
+        replace(span, start=span.start - n, count=span.count + n, n_again=n) if n else span
+        for span, n in spans
     ]
 
 

@@ -47,16 +47,16 @@ class Guidance:
             return None
         other, self._row, self._of = self._row, None, None
         prompt, negative = (row, other) if sequence is self.leader else (other, row)
-        flawed = next((one for one in (prompt, negative) if flaw_of(one) is not None), None)
+        flawed = next((logits for logits in (prompt, negative) if flaw_of(logits) is not None), None)
         if flawed is not None:
             return flawed
         rows = np.stack([prompt, negative])
         rows -= log_sums(rows)[:, None].astype(np.float32)
-        found: Floats = rows[1] + np.float32(self.scale) * (rows[0] - rows[1])
-        found[np.isneginf(rows[0])] = -np.inf  # and what the negative prompt forbids alone stays as it is
+        guided: Floats = rows[1] + np.float32(self.scale) * (rows[0] - rows[1])
+        guided[np.isneginf(rows[0])] = -np.inf  # and what the negative prompt forbids alone stays as it is
         only = np.isneginf(rows[1]) & ~np.isneginf(rows[0])
-        found[only] = rows[0][only]
-        return found
+        guided[only] = rows[0][only]
+        return guided
 
     def append(self, token: int) -> None:
         """The token of both was chosen; the leader has it already."""
@@ -77,4 +77,4 @@ def newest_idle(running: Iterable[Sequence], waiting: Iterable[Sequence]) -> Seq
     """A running sequence that keeps those it waits for from running, where nothing else runs; or None."""
     if all(map(waits_for_other, waiting)):
         return None
-    return max(filter(waits_for_other, running), key=lambda one: one.order, default=None)
+    return max(filter(waits_for_other, running), key=lambda sequence: sequence.order, default=None)

@@ -195,7 +195,7 @@ class Runner:
 
     def prepare_texts(self, pooling: str, lengths: Iterable[int]) -> None:
         """Have the programs of texts of so many ids, which are going to run; from any thread."""
-        few = any(one <= self.max_sequences for one in lengths)
+        few = any(length <= self.max_sequences for length in lengths)
         wanted = {(pooling, self.n_rows), *([(pooling, self.max_sequences)] if few else [])}
         if wanted <= self._text_programs:
             return  # and does not wait for a step, in which others come together
@@ -276,8 +276,10 @@ class Runner:
         """
         if not self._runs_ahead:
             return None
-        sequences = [one.sequence for one in plan.rows]
-        samples = all(samples_ahead(one.request.params) and one.drafts is None for one in sequences)
+        sequences = [rows.sequence for rows in plan.rows]
+        samples = all(
+            samples_ahead(sequence.request.params) and sequence.drafts is None for sequence in sequences
+        )
         if not samples or plan.sources or plan.texts or any(map(_waits, plan.rows)):
             return None
         return self.submit(plan, after, AHEAD_OUTPUTS)
@@ -333,8 +335,8 @@ class Runner:
             for move in rows.moves:
                 for cells in self._inputs.of_blocks:
                     n_cells = self.n_blocks * BLOCK_SIZE
-                    made = CellMove(move.sources, move.targets, move.difference, n_cells, cells)
-                    move_cells(self.executor, self.state, made)
+                    cell_move = CellMove(move.sources, move.targets, move.difference, n_cells, cells)
+                    move_cells(self.executor, self.state, cell_move)
             if rows.states_of is not None:
                 source, target = np.array([rows.states_of]), np.array([rows.sequence.slot])
                 copy_rows(self.state, self.names.sequences, source, target)

@@ -119,7 +119,7 @@ def drafted_rows(
     Each is sampled as it would be without drafts: from the logits behind the same ids, by the next random
     numbers. first: the first tokens. Other arguments as of `sampled_rows`, behind which this is called.
     """
-    found: dict[Sequence, list[int | Exception]] = {}
+    tokens: dict[Sequence, list[int | Exception]] = {}
     for row, rows in of.items():
         sequence, further, forced = rows.sequence, list[int | Exception](), list[int]()
         draft, history = sequence.draft[: rows.n_drafted], list(sequence.ids)
@@ -137,8 +137,8 @@ def drafted_rows(
             if token is None or isinstance(token, Waits):
                 break  # its whole row is needed: the next step has it
             further.append(token)
-        found[sequence] = further
-    return found
+        tokens[sequence] = further
+    return tokens
 
 
 def _forced(sequence: Sequence, ids: list[int]) -> list[int]:
@@ -161,20 +161,20 @@ def sampled_rows(
 
     The outputs must be those of `write_settings`, and must stay valid until this returns.
     """
-    found: dict[int, Sampled] = {}
+    sampled: dict[int, Sampled] = {}
     if top_rows is not None and OF_ROW not in outputs:
         simple, masks = list[One](), dict[int, Bits]()
-        for row, one in of.items():
-            if one.guidance is not None or one.request.params.logprobs is not None:
+        for row, sequence in of.items():
+            if sequence.guidance is not None or sequence.request.params.logprobs is not None:
                 continue
             try:
-                bits = None if one.matcher is None else _needed_bits(one, one.matcher)
+                bits = None if sequence.matcher is None else _needed_bits(sequence, sequence.matcher)
             except Exception:  # a structure's: raised again where its row is sampled
                 continue
             if bits is not None:
                 masks[row] = bits
-            simple.append((row, one.request.params, one.numbers))
-        found |= sample_rows(outputs["logits"], simple, top_rows, masks) if simple else {}
+            simple.append((row, sequence.request.params, sequence.numbers))
+        sampled |= sample_rows(outputs["logits"], simple, top_rows, masks) if simple else {}
 
     def sample(row: int) -> Sampled:
         try:
@@ -182,12 +182,12 @@ def sampled_rows(
         except Exception as error:  # a sampler's: this request's own
             return error
 
-    rest = [row for row in of if row not in found]
+    rest = [row for row in of if row not in sampled]
     apart = [row for row in rest if _is_apart(of[row])] if n_vocab >= _LONG and OF_ROW not in outputs else []
     if len(apart) > 1:
-        found |= zip(apart, sampling_threads().map(sample, apart), strict=True)
-    found |= {row: sample(row) for row in rest if row not in found}
-    return [found[row] for row in of]
+        sampled |= zip(apart, sampling_threads().map(sample, apart), strict=True)
+    sampled |= {row: sample(row) for row in rest if row not in sampled}
+    return [sampled[row] for row in of]
 
 
 def _needed_bits(sequence: Sequence, matcher: Matcher) -> Bits | None:

@@ -58,9 +58,9 @@ class StateParts:
         if kind == STATES:
             assert self._copies is not None
             return [self._copies.read(at) for at in numbers]
-        found = read_rows(self._state, self.rows[kind], _cells(numbers))
+        values = read_rows(self._state, self.rows[kind], _cells(numbers))
         firsts = range(0, len(numbers) * BLOCK_SIZE, BLOCK_SIZE)
-        return [{name: rows[at : at + BLOCK_SIZE] for name, rows in found.items()} for at in firsts]
+        return [{name: rows[at : at + BLOCK_SIZE] for name, rows in values.items()} for at in firsts]
 
     def write(self, kind: str, number: int, rows: Mapping[str, Array]) -> None:
         """Write the rows of a part, between two steps."""
