@@ -78,10 +78,10 @@ class Admission:
         if self._checkpoints is None:
             sequence.adopt_prefix(self._pool, 0 if is_scored(sequence) else None)
             return None
-        found = self._checkpoints.adopt(sequence, self._pool)
-        for one in self._queues.waiting:
-            self._queues.want(sequence, one)
-        return None if found is None else found.at
+        checkpoint = self._checkpoints.adopt(sequence, self._pool)
+        for waiting in self._queues.waiting:
+            self._queues.want(sequence, waiting)
+        return None if checkpoint is None else checkpoint.at
 
     def _obstacle(self, sequence: Sequence, budget: int, texts: list[Sequence]) -> str:
         """What it waits for: rows, a slot, the store, a prefix, guidance or blocks; "": it can start."""
@@ -97,7 +97,7 @@ class Admission:
         if sibling is not None and sibling.n_computed < sequence.request.n_prompt - 1:
             return "prefix"
         shares, size = sibling is None and self._pool.keeps, self._pool.block_size
-        if shares and any(computes_for(one, sequence, size) for one in self._queues.running):
+        if shares and any(computes_for(running, sequence, size) for running in self._queues.running):
             return "prefix"
         return "" if self._fits(sequence) else "blocks"
 
@@ -105,12 +105,15 @@ class Admission:
         """Whether all its ids fit beside what the running ones still need, and some blocks stay free."""
         most = 0 if is_scored(sequence) else None
         if self._checkpoints is not None:
-            found = self._checkpoints.find(sequence, self._pool)
-            most = 0 if found is None else found.n
+            checkpoint = self._checkpoints.find(sequence, self._pool)
+            most = 0 if checkpoint is None else checkpoint.n
         needed = sequence.blocks_to_start(self._pool, most)
         return needed + self._promised() <= self._pool.n_free
 
     def _promised(self) -> int:
         """Free blocks that running sequences still need, and some that stay free beside them."""
-        needed = sum(one.blocks_needed(one.n_behind, self._pool.block_size) for one in self._queues.running)
+        needed = sum(
+            sequence.blocks_needed(sequence.n_behind, self._pool.block_size)
+            for sequence in self._queues.running
+        )
         return needed + (math.ceil(WATERMARK * self._pool.n_blocks) if self._queues.running else 0)

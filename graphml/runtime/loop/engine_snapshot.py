@@ -44,13 +44,14 @@ class EngineSnapshot:
 def snapshot(scheduler: Scheduler) -> EngineSnapshot:
     """The state between two steps; the scheduler's lock is held by who asks."""
     pool = scheduler.pool
-    every = sorted((*scheduler.running, *scheduler.waiting), key=lambda one: one.order)
+    every = sorted((*scheduler.running, *scheduler.waiting), key=lambda sequence: sequence.order)
     kept = tuple(block for block, _ in pool.kept())
     return EngineSnapshot(tuple(map(_view, every)), pool.n_blocks, pool.block_size, kept)
 
 
-def _view(one: Sequence) -> SequenceView:
+def _view(sequence: Sequence) -> SequenceView:
     return SequenceView(
-        one.order, one.status.value, one.request.n_prompt, max(one.n_cached, 0), one.n_computed,
-        one.n_generated, tuple(one.blocks), (one.waits_for or "turn") if one.waits else "",
+        sequence.order, sequence.status.value, sequence.request.n_prompt,
+        max(sequence.n_cached, 0), sequence.n_computed, sequence.n_generated,
+        tuple(sequence.blocks), (sequence.waits_for or "turn") if sequence.waits else "",
     )  # fmt: skip

@@ -34,14 +34,14 @@ class FairOrder:
 
     def left(self, key: str | None, others: Iterable[Sequence]) -> None:
         """A sequence of a key has ended, beside others."""
-        if all(one.request.key != key for one in others):
+        if all(other.request.key != key for other in others):
             del self._served[key]
 
     def sort(self, sequences: Iterable[Sequence]) -> list[Sequence]:
         """By priority, then those that wait for a token, then whose key was served least, then first come."""
 
-        def rank(one: Sequence) -> tuple[int, bool, float, int]:
-            request = one.request
-            return -request.priority, one.n_behind > 1, self._served[request.key], one.order
+        def rank(sequence: Sequence) -> tuple[int, bool, float, int]:
+            request = sequence.request
+            return -request.priority, sequence.n_behind > 1, self._served[request.key], sequence.order
 
         return sorted(sequences, key=rank)

@@ -36,4 +36,4 @@ def following_plan(
         rows.sequence.blocks += blocks[:count]
         del blocks[:count]
         order.serve(rows.sequence.request, 1)
-    return StepPlan(tuple(Rows(one.sequence, one.start + 1, 1, 1) for one in plan.rows))
+    return StepPlan(tuple(Rows(rows.sequence, rows.start + 1, 1, 1) for rows in plan.rows))

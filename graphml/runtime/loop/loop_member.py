@@ -30,8 +30,8 @@ class LoopMember:
             return "length"
         reason, sequence = self._append(token, n_ctx), self.sequence
         # Behind the first ids of a draft come the others, among which forced ones are.
-        while reason is None and not sequence.draft and (found := sequence.forced(n_ctx)):
-            for forced in found:
+        while reason is None and not sequence.draft and (forced_ids := sequence.forced(n_ctx)):
+            for forced in forced_ids:
                 reason = reason or self._append(forced, n_ctx)
         return reason
 

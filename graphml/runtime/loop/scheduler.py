@@ -89,7 +89,7 @@ class Scheduler:
         self._chunks.begin_step()
         chosen: set[Sequence] = set()
         alone = len(self.running) + len(self.waiting) == 1
-        budget -= sum((one.n_behind <= 1) + one.n_again for one in self.running)
+        budget -= sum((running.n_behind <= 1) + running.n_again for running in self.running)
         for sequence in self._queues.order.sort(self.running):
             if sequence.status is not Status.RUNNING:
                 continue  # preempted by one before it
@@ -110,12 +110,12 @@ class Scheduler:
         rows += admitted
         if not rows and not preempted and not texts and (idle := newest_idle(self.running, self.waiting)):
             self._preempt(idle, preempted)
-        for one in rows:
-            self._queues.order.serve(one.sequence.request, one.count)
+        for span in rows:
+            self._queues.order.serve(span.sequence.request, span.count)
         rows = with_drafts(rows, self.pool, self.n_ctx, not admitted, self.checkpoints)
         rows = with_states_again(rows)
-        made = StepPlan(tuple(rows), tuple(preempted), tuple(sources), tuple(texts))
-        return made if rows or preempted or texts else None
+        plan = StepPlan(tuple(rows), tuple(preempted), tuple(sources), tuple(texts))
+        return plan if rows or preempted or texts else None
 
     def follow(self, plan: StepPlan) -> StepPlan | None:
         """The step after a plan that was not computed yet, if each of its sequences goes on by one id.
@@ -147,7 +147,7 @@ class Scheduler:
     @property
     def n_prompts(self) -> int:
         """Sequences that are at their prompts, and those that wait and might run."""
-        reading = sum(one.n_behind > 1 for one in self.running)
+        reading = sum(sequence.n_behind > 1 for sequence in self.running)
         return reading + min(len(self.waiting), len(self._queues.slots))
 
     @property
@@ -184,8 +184,8 @@ class Scheduler:
 
     def _free_some(self, sequence: Sequence, preempted: list[Sequence], chosen: set[Sequence]) -> bool:
         """Preempt the newest of the lowest priority for a sequence; False where that is itself."""
-        candidates = [one for one in self.running if one not in chosen]
-        victim = max(candidates, key=lambda one: (-one.request.priority, one.order))
+        candidates = [candidate for candidate in self.running if candidate not in chosen]
+        victim = max(candidates, key=lambda candidate: (-candidate.request.priority, candidate.order))
         self._preempt(victim, preempted)
         return victim is not sequence
 

@@ -34,8 +34,8 @@ class SequenceQueues:
         """A sequence waits from now on."""
         self.order.came(sequence.request.key)
         self.waiting.append(sequence)
-        for one in self.running:
-            self.want(one, sequence)
+        for running in self.running:
+            self.want(running, sequence)
 
     def begin(self, sequence: Sequence) -> None:
         """A waiting sequence runs from now on, in a slot."""
@@ -81,4 +81,4 @@ class SequenceQueues:
     def expired(self, now: float) -> list[Sequence]:
         """Sequences whose deadline has passed."""
         everybody = (*self.running, *self.waiting)
-        return [one for one in everybody if (one.request.deadline or math.inf) <= now]
+        return [sequence for sequence in everybody if (sequence.request.deadline or math.inf) <= now]

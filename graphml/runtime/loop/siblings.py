@@ -19,7 +19,7 @@ def is_awaited(sequence: Sequence, waiting: Iterable[Sequence], pool: BlockPool)
     request = sequence.request
     if request.n == 1 or pool.windows or sequence.n_computed >= request.n_prompt - 1:
         return False
-    return any(one.request is request for one in waiting)
+    return any(other.request is request for other in waiting)
 
 
 def sibling_of(sequence: Sequence, running: Iterable[Sequence], pool: BlockPool) -> Sequence | None:
@@ -29,8 +29,10 @@ def sibling_of(sequence: Sequence, running: Iterable[Sequence], pool: BlockPool)
     """
     if sequence.request.n == 1 or sequence.n_dropped or pool.windows:
         return None
-    found = [one for one in running if one.request is sequence.request and not one.n_dropped]
-    return max(found, key=lambda one: min(one.n_computed, one.request.n_prompt), default=None)
+    siblings = [
+        sibling for sibling in running if sibling.request is sequence.request and not sibling.n_dropped
+    ]
+    return max(siblings, key=lambda sibling: min(sibling.n_computed, sibling.request.n_prompt), default=None)
 
 
 def computes_for(running: Sequence, sequence: Sequence, block_size: int) -> int:

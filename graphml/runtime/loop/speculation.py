@@ -30,27 +30,27 @@ class Speculation:
         raised for a sequence, by its matcher or by who drafts for it.
         """
         failed: dict[Sequence, Exception] = {}
-        n_again = sum(one.n_again for one in running)
+        n_again = sum(sequence.n_again for sequence in running)
         room = self.most - len(running) - n_again
         who: list[tuple[Sequence, Drafts]] = []
-        for one in running:
-            one.draft = []
-            if one.drafts is not None and one.n_again <= MOST_AGAIN:
-                who.append((one, one.drafts))
-        if not who or room <= 0 or any(one.n_behind != 1 for one in running):
+        for sequence in running:
+            sequence.draft = []
+            if sequence.drafts is not None and sequence.n_again <= MOST_AGAIN:
+                who.append((sequence, sequence.drafts))
+        if not who or room <= 0 or any(sequence.n_behind != 1 for sequence in running):
             return failed
-        for one, drafts in who:
+        for sequence, drafts in who:
             try:
-                if one.matcher is not None:
-                    one.matcher.catch_up(one.ids, one.n_generated)
-                one.draft = drafts.propose(one.ids, room, one.matcher)
+                if sequence.matcher is not None:
+                    sequence.matcher.catch_up(sequence.ids, sequence.n_generated)
+                sequence.draft = drafts.propose(sequence.ids, room, sequence.matcher)
             except Exception as error:  # this sequence's own
-                failed[one] = error
+                failed[sequence] = error
         again = n_again if self.recurrent else None
-        proposed = [(drafts, one.draft) for one, drafts in who]
+        proposed = [(drafts, sequence.draft) for sequence, drafts in who]
         worth = worth_rows(proposed, self._times, self.most, again, len(running))
-        for (one, _), draft in zip(who, worth, strict=True):
-            one.draft = draft
+        for (sequence, _), draft in zip(who, worth, strict=True):
+            sequence.draft = draft
         return failed
 
     def counted(self, plan: StepPlan, computed: Computed) -> None:

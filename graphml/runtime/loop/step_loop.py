@@ -65,10 +65,10 @@ class StepLoop:
 
     def add(self, members: Iterable[tuple[Sequence, Listener]]) -> None:
         """Sequences of one request wait from now on, all of them or, with an error, none; from any thread."""
-        made = [LoopMember(*one) for one in members]
+        loop_members = [LoopMember(*member) for member in members]
         with self.lock:
             self._check_open()
-            self._delivery.add(made)
+            self._delivery.add(loop_members)
             if self._delivery:
                 self._begin()
         self._woken.put(None)
@@ -126,10 +126,10 @@ class StepLoop:
                     self._step(plan)
         except BaseException as error:
             self._failure = failure = error
-            self._end_all(lambda one: one.listener.failed(failure))
+            self._end_all(lambda member: member.listener.failed(failure))
             raise
         else:
-            self._end_all(lambda one: one.listener.ended("cancel"))
+            self._end_all(lambda member: member.listener.ended("cancel"))
         finally:
             self.wake_readers()  # before a store is written, which takes time and may fail
             self._let_go(keep=self._failure is None)
@@ -157,7 +157,7 @@ class StepLoop:
                     return None
                 self._delivery.drop_expired(self._clock())
                 self._between.run()
-                n_decoding = sum(one.n_behind <= 1 for one in self.scheduler.running)
+                n_decoding = sum(running.n_behind <= 1 for running in self.scheduler.running)
                 if self.prefixes is not None:
                     self.prefixes.load()
                 budget = self._budget.rows(n_decoding, self.scheduler.n_prompts)
@@ -203,7 +203,7 @@ class StepLoop:
             self._delivery.drop_cancelled()
             self._delivery.drop_expired(self._clock())
             fed = tokens or (None,) * len(plan.rows)
-            rows = [one for one, token in zip(plan.rows, fed, strict=True) if _counts(one, token)]
+            rows = [span for span, token in zip(plan.rows, fed, strict=True) if _counts(span, token)]
             whole = len(rows) == len(plan.rows) and not self._closing and not self._between
             following = self.scheduler.follow(plan) if whole else None
             if self.prefixes is not None:
@@ -214,7 +214,11 @@ class StepLoop:
                 if self.timeline is not None:
                     self.timeline.planned(after.plan, after.plan.n_rows, self._clock())
         self.wake_readers()
-        of = {row: one for row, one in plan.sampled.items() if any(one is kept.sequence for kept in rows)}
+        of = {
+            row: sequence
+            for row, sequence in plan.sampled.items()
+            if any(sequence is kept.sequence for kept in rows)
+        }
         computed = runner.finish(begun, of)
         self._hand_out(StepPlan(tuple(rows)), computed)
         return after, computed.device_tokens

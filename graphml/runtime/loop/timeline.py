@@ -79,12 +79,12 @@ class Step:
     @property
     def n_rows(self) -> int:
         """Ids computed."""
-        return sum(one.count for one in self.rows)
+        return sum(rows.count for rows in self.rows)
 
     @property
     def n_generating(self) -> int:
         """Rows that are a sequence's latest token, or a draft behind it."""
-        return sum(one.count for one in self.rows if one.generates)
+        return sum(rows.count for rows in self.rows if rows.generates)
 
 
 class Timeline:
@@ -113,7 +113,7 @@ class Timeline:
         evicted = pool.n_evicted - self._n_evicted
         step = Step(
             self._number, now, now, 0.0, budget, tuple(map(self._rows, plan.all_rows)), self._waiting(plan),
-            tuple(one.order for one in plan.preempted), evicted, pool.n_used, pool.n_free,
+            tuple(sequence.order for sequence in plan.preempted), evicted, pool.n_used, pool.n_free,
         )  # fmt: skip
         self._begun.append(step)
         self._number += 1
@@ -123,8 +123,8 @@ class Timeline:
 
     def ended(self, plan: StepPlan, seconds: float, now: float) -> None:
         """A plan, or what counts of it, was computed in so long; its tokens are out. Steps end in order."""
-        rows = {(one.sequence.order, one.start) for one in plan.all_rows}
-        if self._begun and rows <= {(one.sequence, one.start) for one in self._begun[0].rows}:
+        rows = {(span.sequence.order, span.start) for span in plan.all_rows}
+        if self._begun and rows <= {(span.sequence, span.start) for span in self._begun[0].rows}:
             self._end(now, compute_s=seconds)  # else it was planned before recording began
 
     def failed(self, now: float) -> None:
@@ -140,23 +140,26 @@ class Timeline:
 
     def _remember(self) -> None:
         """Who runs and how much was evicted before the next step is planned."""
-        self._ran = {one.order for one in self._scheduler.running}
+        self._ran = {sequence.order for sequence in self._scheduler.running}
         self._n_evicted = self._scheduler.pool.n_evicted
 
     def _rows(self, rows: Rows) -> SequenceRows:
-        one = rows.sequence
+        sequence = rows.sequence
         n_new = rows.count - rows.n_again - rows.n_drafted
-        generates = n_new == 1 and rows.first_new + one.n_dropped >= one.request.n_prompt
-        found = 0 if one.order in self._ran else rows.start
-        given = one.order, rows.start, rows.count, generates, rows.samples, found
-        return SequenceRows(*given, rows.n_drafted)
+        generates = n_new == 1 and rows.first_new + sequence.n_dropped >= sequence.request.n_prompt
+        n_found = 0 if sequence.order in self._ran else rows.start
+        values = sequence.order, rows.start, rows.count, generates, rows.samples, n_found
+        return SequenceRows(*values, rows.n_drafted)
 
     def _waiting(self, plan: StepPlan) -> tuple[Waits, ...]:
         """Everybody without rows: running ones that were left out, and those that wait."""
         served = {rows.sequence for rows in plan.all_rows}
         why = "preemption" if plan.preempted else "rows"
-        idle = [Waits(one.order, why) for one in self._scheduler.running if one not in served]
-        return (*idle, *(Waits(one.order, _reason(one, plan)) for one in self._scheduler.waiting))
+        idle = [Waits(sequence.order, why) for sequence in self._scheduler.running if sequence not in served]
+        return (
+            *idle,
+            *(Waits(sequence.order, _reason(sequence, plan)) for sequence in self._scheduler.waiting),
+        )
 
 
 def _reason(sequence: Sequence, plan: StepPlan) -> str:
