@@ -53,7 +53,7 @@ class BlockFiles:
         self._own = folder / name
         self._held = {path.stem for path, _, _ in _files(folder) if path.parent == self._own}
         self._n_bytes = sum(size for _, size, _ in _files(folder))
-        remove_stale(one for one in folder.iterdir() if one.is_dir())
+        remove_stale(path for path in folder.iterdir() if path.is_dir())
 
     def part_bytes(self, kind: str) -> int:
         """Of the arrays of a part; 0 for a kind that is not stored."""
@@ -142,7 +142,7 @@ class BlockFiles:
         return self._own / (_name(part) + SUFFIX)
 
     def _remove_oldest(self, size: int) -> None:
-        files = sorted(_files(self.folder), key=lambda one: one[2])
+        files = sorted(_files(self.folder), key=lambda entry: entry[2])
         self._n_bytes = sum(n_bytes for _, n_bytes, _ in files)
         for path, n_bytes, _ in files:
             if self._n_bytes + size <= KEEP * self.max_bytes:
@@ -173,21 +173,21 @@ def _open_store(folder: Path) -> None:
         return
     try:
         said = json.loads(mark.read_bytes()[:1000])
-        found = said["format"], said["version"]
+        stated = said["format"], said["version"]
     except (ValueError, TypeError, KeyError):
         raise UsageError(f"store: {mark} is damaged; remove the folder, or give another one") from None
-    if found != (FORMAT, VERSION):
-        raise UsageError(f"store: {mark}: wanted version {VERSION} of {FORMAT}, got {found!r:.60}")
+    if stated != (FORMAT, VERSION):
+        raise UsageError(f"store: {mark}: wanted version {VERSION} of {FORMAT}, got {stated!r:.60}")
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, int, float]]:
     """The blocks of all models: path, bytes, when it was used last."""
     for path in _entries(folder):
-        for one in _entries(path) if OWN_FOLDER.fullmatch(path.name) else ():
-            if OWN_FILE.fullmatch(one.name):
+        for file in _entries(path) if OWN_FOLDER.fullmatch(path.name) else ():
+            if OWN_FILE.fullmatch(file.name):
                 with contextlib.suppress(FileNotFoundError):
-                    found = one.stat()
-                    yield one, found.st_size, found.st_mtime
+                    status = file.stat()
+                    yield file, status.st_size, status.st_mtime
 
 
 def _entries(folder: Path) -> Iterable[Path]:

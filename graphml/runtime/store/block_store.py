@@ -145,7 +145,7 @@ class BlockStore:
                 self._write(*writing)
 
     def _read(self, parts: Sequence[Part]) -> list[Rows]:
-        found: list[Rows] = []
+        all_rows: list[Rows] = []
         for part in parts:
             try:
                 rows = self._files.read(part)
@@ -154,10 +154,10 @@ class BlockStore:
                 break
             if rows is None:
                 break
-            found.append(rows)
-        for part in reversed(parts[: len(found)]):  # what precedes others is removed after them
+            all_rows.append(rows)
+        for part in reversed(parts[: len(all_rows)]):  # what precedes others is removed after them
             self._files.used(part)
-        return found
+        return all_rows
 
     def _write(self, part: Part, rows: Rows | None) -> None:
         try:

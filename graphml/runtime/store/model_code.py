@@ -21,9 +21,9 @@ def code_of(executor: Executor) -> str:
 
 def own_code_of(executor: Executor) -> str:
     """The same of a model with code of its user's; "" of one that graphml alone computes."""
-    found = _definitions(executor)
+    definitions = _definitions(executor)
     is_own = executor.architecture.build.__module__.startswith(FILE_MODULE)
-    return _hashed([_file_hash(executor) if is_own else "", *found]) if is_own or found else ""
+    return _hashed([_file_hash(executor) if is_own else "", *definitions]) if is_own or definitions else ""
 
 
 def _definitions(executor: Executor) -> list[str]:

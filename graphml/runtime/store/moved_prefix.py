@@ -64,22 +64,22 @@ class MovedPrefix:
     def window_cells(self, n_ids: int) -> dict[str, int]:
         """By the name of each window's group, the cells that a prefix of so many ids, whole blocks, has."""
         size = self._pool.block_size
-        return {one.group.name: n_ids - one.first_block(n_ids) * size for one in self._pool.windows}
+        return {window.group.name: n_ids - window.first_block(n_ids) * size for window in self._pool.windows}
 
     def read(self, ids: Array, extra: bytes) -> PrefixParts:
         """The parts of the first of `ids`, as many as a prompt could go on from."""
         held, states = self._loop.between_steps(partial(self._begin_read, ids, extra))
-        found = PrefixParts(held.n_ids, states=states)
+        parts = PrefixParts(held.n_ids, states=states)
         try:
-            found.cells = self._read(CELLS, held.blocks)
+            parts.cells = self._read(CELLS, held.blocks)
             for window in self._pool.windows:
                 last = held.blocks[window.first_block(held.n_ids) :]
-                found.windows[window.group.name] = self._read(
-                    window.group.name, [int(window.of[one]) for one in last]
+                parts.windows[window.group.name] = self._read(
+                    window.group.name, [int(window.of[block]) for block in last]
                 )
         finally:
             self._loop.between_steps(partial(self._let_go, held))
-        return found
+        return parts
 
     def write(self, ids: Array, extra: bytes, parts: PrefixParts) -> int:
         """Put the parts of `ids` where later prompts find them; how many ids a prompt can go on from then.
@@ -105,7 +105,9 @@ class MovedPrefix:
             n_states = 0 if self._checkpoints is None else self._checkpoints.forget(ids, extra)
             whole, prefixes = pool.longest(ids, prefix)
             begun = pool.begun_within(ids[len(whole) * pool.block_size :], prefixes[-1] if whole else prefix)
-            counts = dict.fromkeys(whole, pool.block_size) | {one.block: one.count for one in begun}
+            counts = dict.fromkeys(whole, pool.block_size) | {
+                begun_block.block: begun_block.count for begun_block in begun
+            }
             free = [block for block in counts if not pool.is_held(block)]
             for block in free:
                 pool.forget(block)
@@ -119,28 +121,28 @@ class MovedPrefix:
         """What a prompt that begins with `ids` could go on from; nothing is held yet."""
         pool, prefix = self._pool, Prefix.empty(extra)
         if self._checkpoints is not None:
-            one = self._checkpoints.longest(ids, extra, prefix, pool)
-            n, at = (0, None) if one is None else (one.n, one.at)
+            checkpoint = self._checkpoints.longest(ids, extra, prefix, pool)
+            n, at = (0, None) if checkpoint is None else (checkpoint.n, checkpoint.at)
             blocks = pool.match(ids[:n], prefix)[0] if self._has_cells else []
             return _Held(blocks, prefix, n, at)
         return self._with_begun(*pool.match(ids, prefix), ids, prefix)
 
     def _with_begun(self, blocks: list[int], prefixes: list[Prefix], ids: Array, prefix: Prefix) -> _Held:
-        found = _Held(blocks, prefixes[-1] if prefixes else prefix, len(blocks) * self._pool.block_size)
-        begun = self._pool.begun(ids[found.n_ids :], found.prefix)
+        held = _Held(blocks, prefixes[-1] if prefixes else prefix, len(blocks) * self._pool.block_size)
+        begun = self._pool.begun(ids[held.n_ids :], held.prefix)
         if begun is None:
-            return found
-        return _Held([*blocks, begun.block], found.prefix, found.n_ids + begun.count)
+            return held
+        return _Held([*blocks, begun.block], held.prefix, held.n_ids + begun.count)
 
     def _begin_read(self, ids: Array, extra: bytes) -> tuple[_Held, Rows | None]:
         """Hold what is found, so that it stays; states are copied at once, as nobody can hold them."""
-        found, states = self._found(ids, extra), None
-        if found.states is not None:
-            (states,) = self._cells.read(STATES, [found.states])
-        self._pool.share(found.blocks)
+        held, states = self._found(ids, extra), None
+        if held.states is not None:
+            (states,) = self._cells.read(STATES, [held.states])
+        self._pool.share(held.blocks)
         for window in self._pool.windows:
-            window.hold(found.blocks)
-        return found, states
+            window.hold(held.blocks)
+        return held, states
 
     def _let_go(self, held: _Held) -> None:
         for window in self._pool.windows:
@@ -148,11 +150,11 @@ class MovedPrefix:
         self._pool.release(held.blocks)
 
     def _read(self, kind: str, numbers: list[int]) -> list[Rows]:
-        found: list[Rows] = []
+        rows: list[Rows] = []
         for first in range(0, len(numbers), AT_ONCE):
             some = numbers[first : first + AT_ONCE]
-            found += self._loop.between_steps(partial(self._cells.read, kind, some))
-        return found
+            rows += self._loop.between_steps(partial(self._cells.read, kind, some))
+        return rows
 
     def _write_blocks(self, ids: Array, prefix: Prefix, parts: PrefixParts) -> None:
         """Write the blocks that are missing, and those of windows for the last ones."""
@@ -176,9 +178,9 @@ class MovedPrefix:
 
     def _hold_known(self, ids: Array, prefix: Prefix) -> _Held:
         """Hold the blocks that are there, with windows or without."""
-        found = self._with_begun(*self._pool.longest(ids, prefix), ids, prefix)
-        self._pool.share(found.blocks)
-        return found
+        held = self._with_begun(*self._pool.longest(ids, prefix), ids, prefix)
+        self._pool.share(held.blocks)
+        return held
 
     def _fill(self, ids: Array, prefix: Prefix, rows: Sequence[Rows], done: int) -> tuple[list[int], Prefix]:
         """Write the next blocks behind the first `done`; those blocks, held, and the prefix that they end."""
@@ -205,13 +207,13 @@ class MovedPrefix:
         """Write a window's next blocks for those of the pool that have none."""
         held = self._pool.held(ids, prefix)
         behind = len(ids) // self._pool.block_size - len(rows)
-        for at, one in enumerate(rows[first : first + AT_ONCE], behind + first):
+        for at, block_rows in enumerate(rows[first : first + AT_ONCE], behind + first):
             if at >= len(held) or window.of[held[at]] != NONE or not window.n_free:
                 continue
             number = self._pool.put_window(window, held[at])
             try:
                 self._save()
-                self._cells.write(window.group.name, number, one)
+                self._cells.write(window.group.name, number, block_rows)
             except BaseException:
                 window.forget(held[at])
                 raise

@@ -99,7 +99,7 @@ class StoredPrefixes:
         with self._goes_on_without():
             contents = list(self._pool.following(ids, Prefix.empty(extra)))
             self._note_evicted()
-            self._store.forget(Part(kind, one) for kind in self._store.kinds for one in contents)
+            self._store.forget(Part(kind, content) for kind in self._store.kinds for content in contents)
 
     def close(self, keep: bool = True) -> None:
         """End the store's thread; keep: parts that are not in the store yet are written first."""
@@ -123,22 +123,23 @@ class StoredPrefixes:
     def _evicted(self) -> list[tuple[int, Part]]:
         checkpoints = self._scheduler.checkpoints
         states = [] if checkpoints is None else checkpoints.evicted or []
-        return [one for pool in self._pools for one in pool.evicted or ()] + [self._of(one) for one in states]
+        evicted = [entry for pool in self._pools for entry in pool.evicted or ()]
+        return evicted + [self._of(checkpoint) for checkpoint in states]
 
     def _kept(self) -> list[tuple[int, Part]]:
         """What is in memory, the latest of it that the store has room for, in the order of eviction."""
         checkpoints = self._scheduler.checkpoints
-        every = [one for pool in self._pools for one in pool.kept()]
-        every += [] if checkpoints is None else [self._of(one) for one in checkpoints.kept()]
+        every = [entry for pool in self._pools for entry in pool.kept()]
+        every += [] if checkpoints is None else [self._of(checkpoint) for checkpoint in checkpoints.kept()]
         sizes = itertools.accumulate(self._store.part_bytes(part.kind) for _, part in reversed(every))
         count = sum(size <= self._store.max_bytes for size in sizes)
         return every[len(every) - count :]
 
-    def _of(self, one: Checkpoint) -> tuple[int, Part]:
+    def _of(self, checkpoint: Checkpoint) -> tuple[int, Part]:
         """A checkpoint as a part: of the last block of its ids."""
-        ids = np.frombuffer(one.ids, np.int32)
-        (last,) = deque(self._pool.following(ids, Prefix.empty(one.extra)), maxlen=1)
-        return one.at, Part(STATES, last)
+        ids = np.frombuffer(checkpoint.ids, np.int32)
+        (last,) = deque(self._pool.following(ids, Prefix.empty(checkpoint.extra)), maxlen=1)
+        return checkpoint.at, Part(STATES, last)
 
     @contextmanager
     def _goes_on_without(self) -> Iterator[None]:
@@ -176,20 +177,20 @@ class StoredPrefixes:
             self._behind.add(sequence)
 
     def _ask(self, load: _Load) -> None:
-        parts = [one.part for one in itertools.islice(load.left, AT_ONCE)]
+        parts = [wanted.part for wanted in itertools.islice(load.left, AT_ONCE)]
         load.n_asked = len(parts)
 
-        def arrived(found: list[Rows]) -> None:
-            self._arrived.append(found)
+        def arrived(rows: list[Rows]) -> None:
+            self._arrived.append(rows)
             self._woken()
 
         self._store.read(parts, arrived)
 
-    def _take(self, load: _Load, found: list[Rows]) -> None:
+    def _take(self, load: _Load, arrived: list[Rows]) -> None:
         """Have parts that came where they may be found and evicted like any."""
-        fits = len(found) == load.n_asked
-        come = [(load.left.popleft(), rows) for rows in found]
-        for kind, some in itertools.groupby(come, lambda one: one[0].part.kind):
+        fits = len(arrived) == load.n_asked
+        come = [(load.left.popleft(), rows) for rows in arrived]
+        for kind, some in itertools.groupby(come, lambda pair: pair[0].part.kind):
             fits = self._put(load, kind, list(some)) and fits
         if fits and load.left and load.sequence.waits:
             self._ask(load)
@@ -207,7 +208,7 @@ class StoredPrefixes:
             load.source_prefix, fits = self._put_blocks(pool, load.source_prefix, some)
             return fits
         put = self._put_states if kind == STATES else self._put_window
-        return all(put(load.sequence, one, rows) for one, rows in some)
+        return all(put(load.sequence, wanted, rows) for wanted, rows in some)
 
     def _put_blocks(
         self, pool: BlockPool, prefix: Prefix, some: list[tuple[Wanted, Rows]]
@@ -218,29 +219,29 @@ class StoredPrefixes:
             return prefix, False
         try:
             self.save()  # what these blocks held
-            for block, (one, rows) in zip(blocks, some, strict=True):
+            for block, (wanted, rows) in zip(blocks, some, strict=True):
                 self._cells.write(pool.kind, block, rows)
-                prefix = pool.commit(block, prefix, np.frombuffer(one.part.content.tokens, np.int32))
+                prefix = pool.commit(block, prefix, np.frombuffer(wanted.part.content.tokens, np.int32))
         finally:
             pool.release(blocks)
         return prefix, True
 
-    def _put_window(self, sequence: RunningSequence, one: Wanted, rows: Rows) -> bool:
+    def _put_window(self, sequence: RunningSequence, wanted: Wanted, rows: Rows) -> bool:
         """Write a window's block for a block of the pool, if that is there still."""
-        window = next(window for window in self._pool.windows if window.group.name == one.part.kind)
+        window = next(window for window in self._pool.windows if window.group.name == wanted.part.kind)
         held = self._pool.held(np.array(sequence.ids[:-1], np.int32), sequence.prefix)
-        if one.index >= len(held) or window.of[held[one.index]] != NONE or not window.n_free:
+        if wanted.index >= len(held) or window.of[held[wanted.index]] != NONE or not window.n_free:
             return False
-        number = self._pool.put_window(window, held[one.index])
+        number = self._pool.put_window(window, held[wanted.index])
         try:
             self.save()  # what it held
-            self._cells.write(one.part.kind, number, rows)
+            self._cells.write(wanted.part.kind, number, rows)
         except BaseException:
-            window.forget(held[one.index])
+            window.forget(held[wanted.index])
             raise
         return True
 
-    def _put_states(self, sequence: RunningSequence, one: Wanted, rows: Rows) -> bool:
+    def _put_states(self, sequence: RunningSequence, wanted: Wanted, rows: Rows) -> bool:
         """Have a checkpoint of the sequence's first ids."""
         checkpoints = self._scheduler.checkpoints
         at = None if checkpoints is None else checkpoints.reserve()
@@ -252,7 +253,7 @@ class StoredPrefixes:
         except BaseException:
             checkpoints.put_back(at)
             raise
-        n = (one.index + 1) * self._pool.block_size
+        n = (wanted.index + 1) * self._pool.block_size
         checkpoints.put(at, np.array(sequence.ids[:n], np.int32), sequence.request.extra)
         return True
 

@@ -32,9 +32,9 @@ def wanted_parts(
     scheduler: Scheduler, sequence: RunningSequence, has: Callable[[Part], bool], has_cells: bool
 ) -> list[Wanted]:
     """What to load, in order; has: whether the store has a part. has_cells: whether blocks hold anything."""
-    found = _of_source(scheduler, sequence, has)
+    wanted = _of_source(scheduler, sequence, has)
     if is_scored(sequence) or sequence.request.pooling:  # all rows of its prompt are computed
-        return found
+        return wanted
     pool, ids = scheduler.pool, np.array(sequence.ids[:-1], np.int32)
     held = pool.held(ids, sequence.prefix)
     n_room = len(held) + pool.n_free - sum(not pool.is_held(block) for block in held)
@@ -46,25 +46,25 @@ def wanted_parts(
     ends = _ends(scheduler, sequence, held, contents, has)
     end = max(ends, default=0)
     if end <= _found_now(scheduler, sequence, ids):
-        return found
+        return wanted
     if has_cells:
-        found += [Wanted(Part(CELLS, contents[i]), i) for i in range(len(held), end)]
+        wanted += [Wanted(Part(CELLS, contents[i]), i) for i in range(len(held), end)]
     for window in pool.windows:
         needed = range(window.first_block(end * pool.block_size), end)
         missing = [i for i in needed if not _has_window(window, held, i)]
-        found += [Wanted(Part(window.group.name, contents[i]), i) for i in missing]
+        wanted += [Wanted(Part(window.group.name, contents[i]), i) for i in missing]
     checkpoints = scheduler.checkpoints
     if checkpoints is not None and end * pool.block_size not in checkpoints.ends(sequence):
-        found.append(Wanted(Part(STATES, contents[end - 1]), end - 1))
-    return found
+        wanted.append(Wanted(Part(STATES, contents[end - 1]), end - 1))
+    return wanted
 
 
 def _found_now(scheduler: Scheduler, sequence: RunningSequence, ids: np.ndarray) -> int:
     """How many blocks the sequence would begin behind without the store."""
     if scheduler.checkpoints is None:
         return len(scheduler.pool.match(ids, sequence.prefix)[0])
-    found = scheduler.checkpoints.find(sequence, scheduler.pool)
-    return 0 if found is None else found.n // scheduler.pool.block_size
+    checkpoint = scheduler.checkpoints.find(sequence, scheduler.pool)
+    return 0 if checkpoint is None else checkpoint.n // scheduler.pool.block_size
 
 
 def _ends(
@@ -82,8 +82,8 @@ def _ends(
             for i, content in enumerate(contents)
         ]
         gaps = [0]  # behind the last missing one, before each block
-        for i, one in enumerate(there):
-            gaps.append(gaps[-1] if one else i + 1)
+        for i, is_there in enumerate(there):
+            gaps.append(gaps[-1] if is_there else i + 1)
         ends = [end for end in ends if gaps[end] <= window.first_block(end * size)]
     if scheduler.checkpoints is not None:
         known = scheduler.checkpoints.ends(sequence)
@@ -101,6 +101,6 @@ def _of_source(scheduler: Scheduler, sequence: RunningSequence, has: Callable[[P
     if not len(request.source) or sources.found(request):
         return []
     every = list(sources.pool.following(sources.ids(request), Prefix.empty(request.extra)))
-    if len(every) > sources.pool.n_free or not all(has(Part(SOURCE, one)) for one in every):
+    if len(every) > sources.pool.n_free or not all(has(Part(SOURCE, content)) for content in every):
         return []
-    return [Wanted(Part(SOURCE, one), i) for i, one in enumerate(every)]
+    return [Wanted(Part(SOURCE, content), i) for i, content in enumerate(every)]
