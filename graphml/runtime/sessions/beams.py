@@ -96,7 +96,7 @@ class BeamSearch:
 
     def run(self, ids: Array) -> list[FoundBeam]:
         """The beams that were found, the best first; fewer tokens where it was cancelled."""
-        settings, found = self._settings, list[FoundBeam]()
+        settings, beams = self._settings, list[FoundBeam]()
         first = Sequence(Request(ids), 0)
         first.slot = self._slots.pop()
         rows = self._prompt(first)
@@ -106,21 +106,21 @@ class BeamSearch:
             for rank, (parent, token, logprob) in enumerate(self._candidates(rows, scores)):
                 if token in settings.ends:
                     if rank < settings.width:
-                        made = tuple(live[parent].ids[len(ids) :])
-                        self._keep(found, FoundBeam(made, True, logprob, settings.score(logprob, length)))
+                        tokens = tuple(live[parent].ids[len(ids) :])
+                        self._keep(beams, FoundBeam(tokens, True, logprob, settings.score(logprob, length)))
                 elif len(going) < settings.width:
                     going.append((parent, token, logprob))
-            if not going or self._done(found, going[0][2], length):
-                return found
+            if not going or self._done(beams, going[0][2], length):
+                return beams
             if length == settings.max_tokens or self._cancelled():
                 for parent, token, logprob in going:
-                    made = (*live[parent].ids[len(ids) :], token)
-                    self._keep(found, FoundBeam(made, False, logprob, settings.score(logprob, length)))
-                return found
+                    tokens = (*live[parent].ids[len(ids) :], token)
+                    self._keep(beams, FoundBeam(tokens, False, logprob, settings.score(logprob, length)))
+                return beams
             live, plan = self._forked(live, going)
             scores = np.array([logprob for _, _, logprob in going])
             rows = self._logits(StepPlan(plan))
-        return found
+        return beams
 
     def _prompt(self, sequence: Sequence) -> Floats:
         """Compute a prompt; the row behind it, float32 [1, n_vocab]."""
@@ -135,9 +135,9 @@ class BeamSearch:
         return rows
 
     def _logits(self, plan: StepPlan) -> Floats:
-        found = list[Floats]()
-        self._runner.run(plan, lambda outputs: found.append(outputs["logits"][: plan.n_outputs].copy()))
-        (logits,) = found
+        copies = list[Floats]()
+        self._runner.run(plan, lambda outputs: copies.append(outputs["logits"][: plan.n_outputs].copy()))
+        (logits,) = copies
         for row in logits:
             flaw = flaw_of(row)
             if flaw is not None:
@@ -159,43 +159,43 @@ class BeamSearch:
             if value > -math.inf:
                 yield int(flat[at] // n_vocab), int(flat[at] % n_vocab), value
 
-    def _keep(self, found: list[FoundBeam], one: FoundBeam) -> None:
+    def _keep(self, beams: list[FoundBeam], beam: FoundBeam) -> None:
         """Keep the best, as many as there are beams; of equals the first."""
-        found.append(one)
-        found.sort(key=lambda each: -each.score)
-        del found[self._settings.width :]
+        beams.append(beam)
+        beams.sort(key=lambda each: -each.score)
+        del beams[self._settings.width :]
 
-    def _done(self, found: list[FoundBeam], best: float, length: int) -> bool:
+    def _done(self, beams: list[FoundBeam], best: float, length: int) -> bool:
         """Whether no live beam, of which the likeliest has `best`, is taken to become one of those kept."""
         settings = self._settings
-        if len(found) < settings.width:
+        if len(beams) < settings.width:
             return False
         if settings.early is True:
             return True
         longest = settings.early == NEVER and settings.length_penalty > 0
-        return found[-1].score >= settings.score(best, settings.max_tokens if longest else length)
+        return beams[-1].score >= settings.score(best, settings.max_tokens if longest else length)
 
     def _forked(
         self, live: list[Sequence], going: list[tuple[int, int, float]]
     ) -> tuple[list[Sequence], tuple[Rows, ...]]:
         """The next beams and their rows. The first way that a beam goes on is in its own blocks."""
         taken: set[int] = set()
-        made: list[Sequence] = []
+        forked: list[Sequence] = []
         rows: list[Rows] = []
         for parent, token, _ in going:
             old = live[parent]
             new, moves, states_of = self._fork(old) if parent in taken else (old, (), None)
             taken.add(parent)
             new.ids = [*old.ids[: old.n_computed], token]
-            made.append(new)
+            forked.append(new)
             rows.append(Rows(new, new.n_computed, 1, 1, moves=moves, states_of=states_of))
-        for index, one in enumerate(live):
+        for index, beam in enumerate(live):
             if index not in taken:
-                self._pool.release(one.blocks)
-                self._slots.append(one.slot)
-        for one in made:
-            self._reserve(one, 1)
-        return made, tuple(rows)
+                self._pool.release(beam.blocks)
+                self._slots.append(beam.slot)
+        for beam in forked:
+            self._reserve(beam, 1)
+        return forked, tuple(rows)
 
     def _fork(self, old: Sequence) -> tuple[Sequence, tuple[Move, ...], int]:
         """A sequence that shares full blocks with another and gets copies of its last one and its states."""
@@ -209,7 +209,7 @@ class BeamSearch:
         if not own or not self._runner.has_cells:
             return new, (), old.slot
         at = np.arange(whole * size, count, dtype=np.int32)
-        cells = [cells_of(np.array(one.blocks, np.int32), at, size) for one in (old, new)]
+        cells = [cells_of(np.array(beam.blocks, np.int32), at, size) for beam in (old, new)]
         return new, (Move(cells[0], cells[1]),), old.slot
 
     def _reserve(self, sequence: Sequence, count: int) -> None:

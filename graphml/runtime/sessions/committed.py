@@ -162,18 +162,18 @@ class Committed:
         """The evaluation is done: its ids and cells belong to the session now, and this follows them."""
         n_done = done.before.n_evaluated + len(done.waiting)
         self._check(done.before, done.sequence.n_computed == n_done)
-        found = done.before.captured if captured is None else captured
-        history = (*done.before.history, found) if keep_history else done.before.history
+        last_captured = done.before.captured if captured is None else captured
+        history = (*done.before.history, last_captured) if keep_history else done.before.history
         ids = done.before.ids
-        made = Commit(ids, n_done, n_done, done.before.source, next_logits, found, history)
+        commit = Commit(ids, n_done, n_done, done.before.source, next_logits, last_captured, history)
         ids[done.before.n_tokens :] = done.ids.tolist()
-        self.latest = made
+        self.latest = commit
 
     def append(self, token: int) -> None:
         """Add a token that is not evaluated yet."""
-        made = replace(self.latest, n_tokens=self.latest.n_tokens + 1, next_logits=NOTHING_KNOWN)
-        made.ids[self.latest.n_tokens :] = [token]
-        self.latest = made
+        commit = replace(self.latest, n_tokens=self.latest.n_tokens + 1, next_logits=NOTHING_KNOWN)
+        commit.ids[self.latest.n_tokens :] = [token]
+        self.latest = commit
 
     def evaluated(self, before: Commit, next_logits: NextLogits | None = None) -> None:
         """All tokens of `before` are in their cells now; None: what follows them is told elsewhere."""

@@ -110,19 +110,19 @@ def drafted_logits(
     The first `n_again` were evaluated before. take: gets the outputs. Whoever calls says which of them it
     keeps, and has the others rolled back.
     """
-    found = list[Floats]()
+    copies = list[Floats]()
 
     def read(outputs: Mapping[str, Array]) -> None:
         if take is not None:
             take(outputs)
-        found.append(outputs["logits"][: len(ids)].copy())
+        copies.append(outputs["logits"][: len(ids)].copy())
 
     with sequence.room.executor.lock:
         sequence.restore_states()
         n_drafted = len(ids) - 1 - n_again
         rows = replace(sequence.rows(ids, len(ids)), n_drafted=n_drafted, n_again=n_again)
         sequence.room.run({sequence: rows}, read, options)
-    return found[0]
+    return copies[0]
 
 
 def _row_of(sequence: Pinned, outputs: Mapping[str, Array], row: int) -> Callable[[], Floats | None]:

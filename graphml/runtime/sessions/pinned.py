@@ -291,9 +291,9 @@ class Room:
 
     def pinned(self, slot: int) -> Pinned:
         """A sequence that holds nothing yet, where no other one is."""
-        made = Pinned(slot, self.n_ctx, self._rings, self.executor.recurrent)
-        made.room = self
-        return made
+        sequence = Pinned(slot, self.n_ctx, self._rings, self.executor.recurrent)
+        sequence.room = self
+        return sequence
 
     def all_pinned(self) -> list[Pinned]:
         """All of its sequences, which hold nothing yet."""
@@ -362,6 +362,8 @@ class Room:
         count = sum(map(len, ids.values()))
         if not 0 < count <= executor.n_batch or not all(map(len, ids.values())):
             raise UsageError(f"step: wanted 1 to {executor.n_batch} ids, some of each sequence; got {count}")
-        rows = {one: one.rows(some, len(some) if all_logits else 1) for one, some in ids.items()}
+        rows = {
+            sequence: sequence.rows(some, len(some) if all_logits else 1) for sequence, some in ids.items()
+        }
         self.run(rows, lambda outputs: copies.append(outputs[executor.architecture.output].copy()))
         return copies[0]

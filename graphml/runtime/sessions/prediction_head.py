@@ -80,8 +80,8 @@ def head_cell_bytes(executor: Executor) -> int:
         return 0
     own = prediction_head(executor).executor
     empty = {"S": 1, "C": 0, **{group.symbol: 0 for group in own.cell_groups}}
-    one = empty | {"C": 1, **{group.symbol: 1 for group in own.cell_groups}}
-    return state_bytes(own, one) - state_bytes(own, empty)
+    one_cell = empty | {"C": 1, **{group.symbol: 1 for group in own.cell_groups}}
+    return state_bytes(own, one_cell) - state_bytes(own, empty)
 
 
 def cells_for(n_tokens: int) -> int:
@@ -94,13 +94,13 @@ class PredictionHead:
 
     def __init__(self, executor: Executor) -> None:
         options = executor.options
-        self.executor = made = Executor(
+        self.executor = own = Executor(
             executor.file, _alone(executor), executor.config, executor.backend, executor.device,
             executor.n_batch, executor.cache_dtype,
             options=CompileOptions(options.fuse, strict=options.strict), swa_full=executor.graphs.swa_full,
             open_lock=executor.open_lock,
         )  # fmt: skip
-        made.graphs.is_head = True
+        own.graphs.is_head = True
         self._owner, self._ready = executor, False
 
     def prepare(self) -> None:
@@ -116,16 +116,16 @@ class PredictionHead:
 
     def step(self, sequence: Pinned, ids: Sequence[int], hidden: Floats) -> tuple[Floats, Floats]:
         """Append ids behind the tokens of these hidden rows: the last one's logits and its own hidden row."""
-        found: list[Floats] = []
+        copies: list[Floats] = []
 
         def read(outputs: Mapping[str, Array]) -> None:
-            found.extend(outputs[name][0].copy() for name in ("logits", HIDDEN))
+            copies.extend(outputs[name][0].copy() for name in ("logits", HIDDEN))
 
         with self.executor.lock:
             self._owner.n_steps += 1
             rows = sequence.rows(np.array(ids, np.int32), 1)
             sequence.room.run({sequence: rows}, read, inputs={HIDDEN: hidden})
-        logits, row = found
+        logits, row = copies
         return logits, row
 
 
@@ -195,10 +195,10 @@ class HeadDrafter:
         if cells is not None and n_tokens <= cells.n_ctx:
             return cells
         size = max(n_tokens, min(cells_for(n_tokens), self._n_ctx))
-        made = Room(executor, executor.options, size).pinned(0)
+        larger = Room(executor, executor.options, size).pinned(0)
         if cells is not None and cells.n_computed:
-            copy_sequence(cells, made)
-        return made
+            copy_sequence(cells, larger)
+        return larger
 
     def _begin_at(self, token: int) -> None:
         """Hold nothing; the next pair is that of this token."""
@@ -224,8 +224,8 @@ class HeadDrafter:
             logits, row = head.step(cells, [token], row[None])
             return logits
 
-        found = greedy_draft(logits, count, step, self._n_vocab)
+        draft = greedy_draft(logits, count, step, self._n_vocab)
         cells.rewind(len(self._held))
         if cells.n_computed < len(self._held):
             self._begin_at(self._next)  # a window has forgotten what the draft was written over
-        return found
+        return draft

@@ -39,13 +39,13 @@ class _Part:
 
 def sequence_arrays(sequence: Pinned) -> dict[str, Array]:
     """All that a sequence holds; the arrays are the caller's own."""
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     with sequence.room.executor.lock:
         sequence.restore_states()  # a rewind has left that to the next step
         for part in _parts(sequence):
             rows = read_rows(sequence.room.runner.state, part.nodes, part.rows)
-            found |= {part.prefix + name: array for name, array in rows.items()}
-    return found
+            arrays |= {part.prefix + name: array for name, array in rows.items()}
+    return arrays
 
 
 def fill_sequence(sequence: Pinned, arrays: Arrays, length: int, source: Array) -> None:
@@ -70,10 +70,10 @@ class _Held:
         return self._arrays[name]
 
 
-def copy_sequence(sequence: Pinned, made: Pinned) -> None:
+def copy_sequence(sequence: Pinned, target: Pinned) -> None:
     """Have an empty sequence, of no fewer tokens, hold what another one holds."""
     source = sequence.request.source[: sequence.n_source]
-    fill_sequence(made, _Held(sequence_arrays(sequence)), sequence.n_computed, source)
+    fill_sequence(target, _Held(sequence_arrays(sequence)), sequence.n_computed, source)
 
 
 def array_names(sequence: Pinned) -> set[str]:

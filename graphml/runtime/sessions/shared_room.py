@@ -167,7 +167,7 @@ class SharedRoom(Room):
             held = None if slot in self._hidden or slot == sequence.slot else known()
             if held is not None:
                 n_shared = _shared(np.asarray(held, np.int32), ids)
-                longest = max(longest, (n_shared, slot), key=lambda found: found[0])
+                longest = max(longest, (n_shared, slot), key=lambda match: match[0])
         return longest
 
     def _is_computed(self, sequence: Pinned, prompt: Prompt, n_known: int) -> bool:
@@ -196,8 +196,8 @@ def session_sequence(executor: Executor, options: CompileOptions, n_ctx: int) ->
         with executor.lock:
             rooms = [room for room in executor.shared_rooms if room.n_ctx == n_ctx]
             for room in (*rooms, None):
-                made: SharedRoom | None = room or _made_room(executor, n_ctx)
-                taken = None if made is None else made.take()
+                shared: SharedRoom | None = room or _made_room(executor, n_ctx)
+                taken = None if shared is None else shared.take()
                 if taken is not None:
                     return taken
     return Room(executor, options, n_ctx).pinned(0)
@@ -209,11 +209,11 @@ def _made_room(executor: Executor, n_ctx: int) -> SharedRoom | None:
     if size < 2:
         return None
     try:
-        made = SharedRoom(executor, n_ctx, size)
+        room = SharedRoom(executor, n_ctx, size)
     except BackendError:
         return None
-    executor.shared_rooms.add(made)
-    return made
+    executor.shared_rooms.add(room)
+    return room
 
 
 def _shared(known: Array, ids: Array) -> int:

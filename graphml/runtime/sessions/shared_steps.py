@@ -105,12 +105,12 @@ class SharedSteps:
         self._drop(mine)
         if self._leading is mine:
             self._leading = None
-        for one in list(self.waiting.values()):
-            one.woken.put(None)
+        for waiting in list(self.waiting.values()):
+            waiting.woken.put(None)
 
-    def _drop(self, one: _Waiting) -> None:
-        if self.waiting.get(one.slot) is one:
-            self.waiting.pop(one.slot, None)
+    def _drop(self, waiting: _Waiting) -> None:
+        if self.waiting.get(waiting.slot) is waiting:
+            self.waiting.pop(waiting.slot, None)
 
     def _lead(self, mine: _Waiting) -> None:
         """Compute one step, of whoever waits; not necessarily `mine`."""
@@ -124,26 +124,28 @@ class SharedSteps:
             except Exception:
                 if taken == [mine]:
                     raise
-                for one in taken:  # whose fault it was shows when each runs by itself
-                    one.alone = True
+                for waiting in taken:  # whose fault it was shows when each runs by itself
+                    waiting.alone = True
                 return
             self._last_s = time.perf_counter() - begin
-            for row, one in enumerate(taken):
-                one.logits = logits[row : row + 1]
-                self._drop(one)
+            for row, waiting in enumerate(taken):
+                waiting.logits = logits[row : row + 1]
+                self._drop(waiting)
         if len(taken) > 1:
-            self._expected |= {one.slot for one in taken}
-        for one in taken:
-            one.woken.put(None)
+            self._expected |= {waiting.slot for waiting in taken}
+        for waiting in taken:
+            waiting.woken.put(None)
 
     def _computed(self, taken: list[_Waiting]) -> Array:
-        for one in taken:
-            if one.sequence.n_computed != one.rows.start:  # a step before was interrupted
-                one.sequence.rewind(one.rows.start)
-        found: list[Array] = []
-        rows = {one.sequence: one.rows for one in taken}
-        taken[0].sequence.room.run(rows, lambda outputs: found.append(outputs["logits"][: len(taken)].copy()))
-        return found[0]
+        for waiting in taken:
+            if waiting.sequence.n_computed != waiting.rows.start:  # a step before was interrupted
+                waiting.sequence.rewind(waiting.rows.start)
+        logits: list[Array] = []
+        rows = {waiting.sequence: waiting.rows for waiting in taken}
+        taken[0].sequence.room.run(
+            rows, lambda outputs: logits.append(outputs["logits"][: len(taken)].copy())
+        )
+        return logits[0]
 
     def _taken(self, mine: _Waiting) -> list[_Waiting]:
         """What the next step computes: the oldest that waits, and what fits beside it."""
@@ -151,10 +153,10 @@ class SharedSteps:
             return [mine]
         self._await_others(mine)
         left, taken = mine.sequence.room.executor.n_batch, list[_Waiting]()
-        for one in list(self.waiting.values()):
-            if not one.alone and one.logits is None and one.rows.count <= left:
-                taken.append(one)
-                left -= one.rows.count
+        for waiting in list(self.waiting.values()):
+            if not waiting.alone and waiting.logits is None and waiting.rows.count <= left:
+                taken.append(waiting)
+                left -= waiting.rows.count
         return taken
 
     def _ready(self, mine: _Waiting) -> bool:
