@@ -36,12 +36,12 @@ def read(file: Path) -> list[dict[str, Any]]:
     try:
         if len(content) > _MOST_BYTES:
             raise ValueError(f"more than {_MOST_BYTES} bytes")
-        found = json.loads(content)["entries"]
-        if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        entries = json.loads(content)["entries"]
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise ValueError("entries are no list of objects")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise damaged(file, error) from None
-    return found
+    return entries
 
 
 def damaged(file: Path, error: Exception) -> BackendError:

@@ -164,18 +164,22 @@ def with_setting(setting: Setting[Any], default: Any, *flags: str, **more: Any) 
 
 def same(kind: Any, name: str) -> Any:
     """A field that is that of another dataclass of options."""
-    (one,) = (one for one in fields(kind) if one.name == name)
-    return field(default=one.default, metadata=one.metadata)
+    (option_field,) = (option_field for option_field in fields(kind) if option_field.name == name)
+    return field(default=option_field.default, metadata=option_field.metadata)
 
 
-def default_of(one: Field[Any]) -> Any:
+def default_of(option_field: Field[Any]) -> Any:
     """The default of a field."""
-    return one.default if one.default_factory is MISSING else one.default_factory()
+    return option_field.default if option_field.default_factory is MISSING else option_field.default_factory()
 
 
 def options_of(kind: Any) -> dict[str, Option]:
     """The options of a dataclass by the name of their field."""
-    return {one.name: one.metadata["option"] for one in fields(kind) if "option" in one.metadata}
+    return {
+        option_field.name: option_field.metadata["option"]
+        for option_field in fields(kind)
+        if "option" in option_field.metadata
+    }
 
 
 def check(options: Any, by_flag: bool = False) -> None:
@@ -192,9 +196,9 @@ def check(options: Any, by_flag: bool = False) -> None:
 @cache
 def _ranges(kind: Any) -> list[tuple[str, Any, Option, Callable[[str, object], Any]]]:
     """The name and default of each field with a range; requests make options often."""
-    found = [(one, one.metadata.get("option")) for one in fields(kind)]
+    pairs = [(option_field, option_field.metadata.get("option")) for option_field in fields(kind)]
     return [
-        (one.name, one.default, stated, stated.range.read)
-        for one, stated in found
+        (option_field.name, option_field.default, stated, stated.range.read)
+        for option_field, stated in pairs
         if stated is not None and stated.range is not None
     ]

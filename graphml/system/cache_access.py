@@ -44,10 +44,10 @@ def is_private(folder: Path, purpose: str) -> bool:
     """
     for place in _down_to(folder):
         try:
-            found = place.stat()
+            status = place.stat()
         except OSError:  # not there: made when needed; or not readable, which costs the caching only
             return True
-        fault = _fault(place, found, may_be_root=place == settings.cache_folder())
+        fault = _fault(place, status, may_be_root=place == settings.cache_folder())
         if fault:
             if place not in _told:
                 _told.add(place)
@@ -74,7 +74,7 @@ def _down_to(folder: Path) -> Iterator[Path]:
         yield root
 
 
-def _fault(place: Path, found: os.stat_result, may_be_root: bool = False) -> str:
+def _fault(place: Path, status: os.stat_result, may_be_root: bool = False) -> str:
     """What is wrong with owner and mode, and what to do about it; empty if nothing is.
 
     may_be_root: the system's administrator may own it, and others may write there as in /tmp: what is mine
@@ -83,15 +83,15 @@ def _fault(place: Path, found: os.stat_result, may_be_root: bool = False) -> str
     if sys.platform == "win32":
         return ""
     me = os.geteuid()
-    if found.st_uid != me and not (may_be_root and found.st_uid == 0):
+    if status.st_uid != me and not (may_be_root and status.st_uid == 0):
         return (
-            f"{place} is owned by {_name(found.st_uid)}; wanted {_name(me)}. "
+            f"{place} is owned by {_name(status.st_uid)}; wanted {_name(me)}. "
             "Set GRAPHML_CACHE to a folder of your own"
         )
-    sticky = may_be_root and found.st_mode & stat.S_ISVTX
-    if found.st_mode & _OTHERS_WRITE and not sticky:
+    sticky = may_be_root and status.st_mode & stat.S_ISVTX
+    if status.st_mode & _OTHERS_WRITE and not sticky:
         return (
-            f"{place} has mode {stat.S_IMODE(found.st_mode):04o}, so others can write there; wanted 0700. "
+            f"{place} has mode {stat.S_IMODE(status.st_mode):04o}, so others can write there; wanted 0700. "
             f"If you trust what is in it, run `chmod go-w {place}`; if not, remove it"
         )
     return ""

@@ -46,15 +46,15 @@ def fresh(n_bytes: int, large: bool, small_head: int = 0) -> NDArray[np.uint8]:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise MemoryError(f"the system refuses {n_bytes:,} bytes ({reason})") from None
-    found = np.frombuffer(pages, np.uint8)
-    boundary = -found.ctypes.data % LARGE_BYTES + LARGE_BYTES if small_head else 0
+    memory = np.frombuffer(pages, np.uint8)
+    boundary = -memory.ctypes.data % LARGE_BYTES + LARGE_BYTES if small_head else 0
     if large and hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
             if not small_head:
                 pages.madvise(mmap.MADV_HUGEPAGE)
             elif n_whole := max(0, n_bytes - small_head) // LARGE_BYTES:
                 pages.madvise(mmap.MADV_HUGEPAGE, boundary, n_whole * LARGE_BYTES)
-    return found[boundary - small_head :][:n_bytes]
+    return memory[boundary - small_head :][:n_bytes]
 
 
 def main_memory() -> int | None:
@@ -93,12 +93,12 @@ def let_go(file: int) -> None:
 
 def nodes() -> list[int]:
     """The memory nodes of the machine; [0] where the system does not report them."""
-    found: list[int] = []
+    numbers: list[int] = []
     with contextlib.suppress(OSError, ValueError):
         for part in _NODES.read_text().strip().split(","):
             first, _, last = part.partition("-")
-            found.extend(range(int(first), int(last or first) + 1))
-    return found or [0]
+            numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers or [0]
 
 
 @contextlib.contextmanager

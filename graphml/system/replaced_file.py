@@ -60,7 +60,7 @@ def folder_beside(partial: Path) -> Iterator[Path]:
 
 def remove_stale(folders: Iterable[Path]) -> None:
     """Remove what processes which were killed have left beside the files of these folders."""
-    for path in (one for folder in folders for one in folder.glob(PARTIAL.format("*"))):
+    for path in (path for folder in folders for path in folder.glob(PARTIAL.format("*"))):
         with contextlib.suppress(OSError):
             if path.lstat().st_mtime >= time.time() - STALE_S:
                 continue
