@@ -59,10 +59,10 @@ def shown_tokens(tokenizer: Tokenizer, format: AnswerFormat, marks: ReasoningMar
     texts = [*format.calls, *format.shown]
     if marks is not None:
         texts += [marks.open, marks.close]
-    found = {
+    ids = {
         id
         for text in texts
         for control in tokenizer.spelled_controls(text)
         for id in tokenizer.encode(control, add_special=False, parse_special=True)
     }
-    return frozenset(found) - tokenizer.end_tokens
+    return frozenset(ids) - tokenizer.end_tokens

@@ -45,16 +45,16 @@ class Batch:
         for another number of sessions or ids that are none, ContextFullError without room; after an error no
         session holds more than before.
         """
-        given = self._for_each("ids", ids)
+        prompts = self._for_each("ids", ids)
         checked = [
-            checked_ids(one, session.n_vocab) for session, one in zip(self.sessions, given, strict=True)
+            checked_ids(ids, session.n_vocab) for session, ids in zip(self.sessions, prompts, strict=True)
         ]
         if not all(map(len, checked)):
             raise UsageError("ids: wanted at least one token id for each session, got none for some")
         for session in self.sessions:
             session.begin()
-        begun = [session.evaluation(one) for session, one in zip(self.sessions, checked, strict=True)]
-        self._compile(sum(len(one.waiting) for one in begun))
+        begun = [session.evaluation(ids) for session, ids in zip(self.sessions, checked, strict=True)]
+        self._compile(sum(len(evaluation.waiting) for evaluation in begun))
         return np.concatenate(self._evaluate(self.sessions, begun))
 
     def _compile(self, n_tokens: int) -> None:
@@ -66,7 +66,7 @@ class Batch:
         self, sessions: Sequence[Session], begun: Sequence[Evaluation], top_k: bool = False
     ) -> list[Floats]:
         """What was evaluated, a row for each session; nothing where only the `top_k` of each is read."""
-        work = [(one.sequence, one.waiting) for one in begun]
+        work = [(evaluation.sequence, evaluation.waiting) for evaluation in begun]
         common = work, sessions[0].n_vocab, self._executor.options
         rows, known = list[Floats](), list[NextLogits]()
         with ExitStack() as meters:
@@ -93,8 +93,8 @@ class Batch:
         """
         each = [params] * len(self) if params is None or isinstance(params, SamplingParams) else params
         prompts, chosen = self._for_each("ids", ids), self._for_each("params", each)
-        for one in chosen:
-            check_no_drafts(checked_params(one), "a batch")
+        for param in chosen:
+            check_no_drafts(checked_params(param), "a batch")
         running = {
             i: session.generate(prompt, param, max_tokens)
             for i, (session, prompt, param) in enumerate(zip(self.sessions, prompts, chosen, strict=True))
@@ -115,11 +115,11 @@ class Batch:
                 top_k = all(session.reads_top_k(session.chooses) for session in going_on)
                 self._evaluate(going_on, [session.evaluation() for session in going_on], top_k)
 
-    def _for_each(self, name: str, given: Sequence[T]) -> Sequence[T]:
-        given = items_of(name, given, f"one for each of {len(self)} sessions")
-        if len(given) != len(self):
-            raise UsageError(f"{name}: wanted one for each of {len(self)} sessions; got {len(given)}")
-        return given
+    def _for_each(self, name: str, items: Sequence[T]) -> Sequence[T]:
+        items = items_of(name, items, f"one for each of {len(self)} sessions")
+        if len(items) != len(self):
+            raise UsageError(f"{name}: wanted one for each of {len(self)} sessions; got {len(items)}")
+        return items
 
     def close(self) -> None:
         """Give the memory of all sessions back; a second call does nothing."""

@@ -70,16 +70,16 @@ def beam_search(
     n_blocks = blocks_for(len(ids), settings)
     runner = Runner(executor, model.n_vocab, n_blocks, 2 * width)
     pool = BlockPool(n_blocks, BLOCK_SIZE, keep=False)
-    found = BeamSearch(runner, pool, settings, executor.file.path).run(ids)
+    found_beams = BeamSearch(runner, pool, settings, executor.file.path).run(ids)
     return [
         Beam(
-            list(one.ids),
-            "" if tokenizer is None else tokenizer.decode(one.ids, skip_special=True),
-            "end" if one.ended else "length",
-            one.logprob,
-            one.score,
+            list(beam.ids),
+            "" if tokenizer is None else tokenizer.decode(beam.ids, skip_special=True),
+            "end" if beam.ended else "length",
+            beam.logprob,
+            beam.score,
         )
-        for one in found[:count]
+        for beam in found_beams[:count]
     ]
 
 

@@ -69,7 +69,7 @@ class CallGrammar:
 
     def _schemas(self, params: SamplingParams) -> dict[str, Mapping[str, Any]]:
         """The schema that each tool's arguments follow; UsageError for a forced one that is not supported."""
-        return {one.name: self._schema(one, params) for one in self.tools}
+        return {tool.name: self._schema(tool, params) for tool in self.tools}
 
     def _whole(self, params: SamplingParams) -> str:
         """The grammar of the whole answer."""
@@ -97,15 +97,15 @@ class CallGrammar:
         if not stated.keys() - ANNOTATIONS - {"type"} and self.forced:
             stated |= {"properties": {}, "additionalProperties": False}  # nothing to run on with
         try:
-            found = _prepared(f"tools: {tool.name}", json.dumps(stated), not params.open_objects)
+            part = _prepared(f"tools: {tool.name}", json.dumps(stated), not params.open_objects)
         except UsageError:
             if self.forced:
                 raise
-            found = ANY_OBJECT
+            part = ANY_OBJECT
         syntax = self.format.syntax
         if syntax is not None and syntax.parameters is not None:
-            return schema_of_members(found)
-        return found if isinstance(found, Mapping) else {}
+            return schema_of_members(part)
+        return part if isinstance(part, Mapping) else {}
 
     def _triggers(self) -> tuple[Trigger, ...]:
         """The pattern with which a call begins, and the control tokens of which it tells."""
@@ -113,8 +113,11 @@ class CallGrammar:
         assert format.syntax is not None
         texts = [*format.calls, format.syntax.begin, format.syntax.before, *format.shown]
         texts += [] if marks is None else [marks.open, marks.close]
-        controls = {one for text in texts for one in tokenizer.spelled_controls(text)}
-        spelled = [(one, tokenizer.encode(one, add_special=False, parse_special=True)[0]) for one in controls]
+        controls = {control for text in texts for control in tokenizer.spelled_controls(text)}
+        spelled = [
+            (control, tokenizer.encode(control, add_special=False, parse_special=True)[0])
+            for control in controls
+        ]
         known = [Trigger(SPELLED, text, id) for text, id in sorted(spelled)]
         return Trigger(MARKER, call_trigger(format, marks, self.inside)), *known
 
@@ -129,10 +132,10 @@ def _lark(grammar: str) -> str:
 
 def _prepared(name: str, text: str, closed: bool) -> Any:
     """The schema as a part of a grammar; UsageError, beginning with the name, where it is not supported."""
-    found = (_kept if len(text) <= KEPT_CHARS else _part_or_error)(name, text, closed)
-    if isinstance(found, str):
-        raise UsageError(f"{name}: {found}")
-    return found
+    part = (_kept if len(text) <= KEPT_CHARS else _part_or_error)(name, text, closed)
+    if isinstance(part, str):
+        raise UsageError(f"{name}: {part}")
+    return part
 
 
 def _part_or_error(name: str, text: str, closed: bool) -> Any:
@@ -150,7 +153,7 @@ def _speller(tokenizer: Tokenizer) -> Callable[[str], str]:
 
     def spell(text: str) -> str:
         controls = sorted(tokenizer.spelled_controls(text), key=len, reverse=True)
-        ids = [tokenizer.encode(one, add_special=False, parse_special=True)[0] for one in controls]
+        ids = [tokenizer.encode(control, add_special=False, parse_special=True)[0] for control in controls]
         return lark_spelling(text, list(zip(controls, ids, strict=True)))
 
     return spell

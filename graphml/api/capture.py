@@ -56,11 +56,13 @@ class Probe:
         )
         if not wanted and not functions:
             return
-        made = tuple(Patch(pattern, _callable(pattern, function)) for pattern, function in functions.items())
-        graph = patch(executor.build(1, 1), made)
+        value_patches = tuple(
+            Patch(pattern, _callable(pattern, function)) for pattern, function in functions.items()
+        )
+        graph = patch(executor.build(1, 1), value_patches)
         known = {node.name: node for node in values(graph)}
-        for one in wanted:
-            pattern = text_of("capture", one)
+        for text in wanted:
+            pattern = text_of("capture", text)
             hits = [pattern] if pattern in known else fnmatch.filter(known, pattern)
             if not hits:
                 hint = did_you_mean(pattern, list(known))
@@ -73,14 +75,14 @@ class Probe:
             for name in self._symbols:
                 first = rows[name].shape[0] if rows[name].shape else None
                 self._symbols[name] = first.name if isinstance(first, Symbol) else None
-        self.options = replace(options, keep=(*options.keep, *self._symbols), patch=made)
+        self.options = replace(options, keep=(*options.keep, *self._symbols), patch=value_patches)
 
     def copy(self) -> Probe:
         """The same for another session; nothing collected yet."""
-        made = copy(self)
-        made.watch = None
-        made.begin()
-        return made
+        probe = copy(self)
+        probe.watch = None
+        probe.begin()
+        return probe
 
     def begin(self) -> None:
         """An evaluation begins."""

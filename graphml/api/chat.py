@@ -140,7 +140,7 @@ class Chat(MessageList):
 
     def stream(self, params: SamplingParams | None = None, **tools: Any) -> Iterator[str]:
         """Generate the answer's text piece by piece, without reasoning and calls; as `events` does."""
-        return (one.text for one in self.events(params, **tools) if isinstance(one, ContentDelta))
+        return (event.text for event in self.events(params, **tools) if isinstance(event, ContentDelta))
 
     def events(
         self,
@@ -183,7 +183,7 @@ class Chat(MessageList):
         After an error, or where it is broken off before its first token, the history is as before. Greedy
         sampling gives the same answer again.
         """
-        return (one.text for one in self.regenerate_events(params) if isinstance(one, ContentDelta))
+        return (event.text for event in self.regenerate_events(params) if isinstance(event, ContentDelta))
 
     def regenerate_events(self, params: SamplingParams | None = None) -> Iterator[Event]:
         """The same as events, with its reasoning."""
@@ -219,8 +219,8 @@ class Chat(MessageList):
             raise
         finally:
             self._invoked.end(self.session.shifts)
-            for one in self.session.shifts:
-                self._seen = self._seen.shifted(*one)
+            for shift in self.session.shifts:
+                self._seen = self._seen.shifted(*shift)
             if not failed:
                 if not ended:
                     reader.finish()
@@ -282,10 +282,10 @@ class Chat(MessageList):
         return encode_fenced(self._tokenizer, text, begins)
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+def _shared(ids: Sequence[int], other: Sequence[int]) -> int:
     """How many ids both begin with."""
     count = 0
-    for a, b in zip(one, other, strict=False):
+    for a, b in zip(ids, other, strict=False):
         if a != b:
             break
         count += 1

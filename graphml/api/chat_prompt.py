@@ -80,9 +80,9 @@ class ChatPrompt:
 
     def reader(self) -> AnswerReader:
         """A reader of one answer; each of several answers needs its own."""
-        tools = {one.name: one.parameters for one in self.tools}
+        tools = {tool.name: tool.parameters for tool in self.tools}
         if self.format.syntax is not None and self.format.syntax.parameters is not None:
-            tools = {name: schema_of_members(one) for name, one in tools.items()}
+            tools = {name: schema_of_members(schema) for name, schema in tools.items()}
         parser = AnswerParser(self.format, tools, self.marks, self.inside, self.split)
         return AnswerReader(parser, self.tokenizer, self.shown, self.params.stop, self.params.stop_tokens)
 
@@ -104,15 +104,15 @@ class ChatSettings:
     chat_format: str | None = None
 
     def __post_init__(self) -> None:
-        given = mapping_of("variables", self.variables, "a mapping from names to values")
-        object.__setattr__(self, "variables", dict(given))
+        variables = mapping_of("variables", self.variables, "a mapping from names to values")
+        object.__setattr__(self, "variables", dict(variables))
         if self.reasoning_format not in REASONING_FORMATS:
             wanted = ", ".join(REASONING_FORMATS)
             raise UsageError(f"reasoning_format: wanted one of {wanted}; got {self.reasoning_format!r:.80}")
         format_of("", self.chat_format)  # a wrong name is told at once
         named = chosen_name(self.tool_choice)
-        if named is not None and named not in [one.name for one in self.tools]:
-            known = ", ".join(one.name for one in self.tools) or "none"
+        if named is not None and named not in [tool.name for tool in self.tools]:
+            known = ", ".join(tool.name for tool in self.tools) or "none"
             raise UsageError(f"tool_choice: wanted auto, none, required or one of {known}; got {named!r:.80}")
         if self.tool_choice == REQUIRED and not self.tools:
             raise UsageError("tool_choice: required wants tools, there are none")
@@ -166,7 +166,7 @@ def prompt_of(
     format = format_of(template.source, settings.chat_format)
     named = chosen_name(settings.tool_choice)
     forced = tools if settings.tool_choice not in (AUTO, NONE) else ()
-    forced = tuple(one for one in forced if named in (None, one.name))
+    forced = tuple(tool for tool in forced if named in (None, tool.name))
     knows = format.name != "plain" and bool({"tools", "functions"} & template.variables)
     knows = knows and format.name != "generic" and not (forced and format.syntax is None)
     described = bool(tools) and not knows  # by this program, in a message, as the template does not
@@ -181,7 +181,7 @@ def prompt_of(
     if described and format.syntax is not None:
         controls = tokenizer.spelled_controls
         said = with_tools_described(said, forced or tools, format.syntax, bool(forced), controls)
-    said = fenced_messages(said, lambda one: fenced(tokenizer, one))
+    said = fenced_messages(said, lambda text: fenced(tokenizer, text))
     text = _rendered(template, said, settings, () if described else tools)
     marks = marks_of(template.source, format)
     inside = marks is not None and text.rstrip().endswith(marks.open)
@@ -204,7 +204,7 @@ def _rendered(
     shown: Sequence[Tool],
 ) -> str:
     """The text of the template, in the first form of the messages that it takes."""
-    offered = [one.as_openai() for one in shown] or None
+    offered = [tool.as_openai() for tool in shown] or None
     variables = {**tool_variables(template.variables, shown, template.now()), **settings.variables}
     failure: TemplateError | None = None
     for form in for_template(messages, template.source):

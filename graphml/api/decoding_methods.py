@@ -63,12 +63,12 @@ class DecodingMethods:
         For a session or `Engine.submit`: what is generated begins with `HealedPrompt.text`. prompt: a text,
         or ids. UsageError for params that have a grammar or the like already.
         """
-        model, given = cast("Decodes", self), checked_params(params)
+        model, params = cast("Decodes", self), checked_params(params)
         ids = model.encode(prompt) if isinstance(prompt, str) else prompt
         checked = checked_ids(ids, model.n_vocab, some=True).tolist()
         if model.tokenizer is None:
             raise TokenizerError(f"{model.path}: heal: wanted a model with a vocabulary; it has none")
-        return healed(model.tokenizer, checked, given)
+        return healed(model.tokenizer, checked, params)
 
     def beam_search(
         self,
@@ -128,8 +128,8 @@ class DecodingMethods:
         """
         if by not in SCORES:
             raise UsageError(f"by: wanted one of {', '.join(SCORES)}; got {by!r}")
-        given = checked_params(params)
-        if given.logprobs is None:
-            given = replace(given, logprobs=0)
+        params = checked_params(params)
+        if params.logprobs is None:
+            params = replace(params, logprobs=0)
         with cast("Decodes", self).engine() as engine:
-            return engine.submit(prompt, given, max_tokens, seed, n).best(by)
+            return engine.submit(prompt, params, max_tokens, seed, n).best(by)

@@ -99,8 +99,8 @@ class _OtherTokens:
     def propose(self, ids: Sequence[int], count: int) -> Proposal:
         """See `Drafter`."""
         text = self._target.decode(list(ids))
-        found = self._drafter.propose(self._own.encode(text, parse_special=True), count).ids
-        whole = self._own.decode(self._own.encode(text, parse_special=True) + found)
+        draft = self._drafter.propose(self._own.encode(text, parse_special=True), count).ids
+        whole = self._own.decode(self._own.encode(text, parse_special=True) + draft)
         if not whole.startswith(text) or "\ufffd" in whole:
             return Proposal([])  # the text is not the same there, or a character is cut
         before = self._target.encode(text, parse_special=True)

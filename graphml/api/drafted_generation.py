@@ -72,19 +72,19 @@ class SessionDrafts:
         else:
             held.rolled_back()  # recurrent states go back to before a draft that was wrong
             again = len(held) - 1 - held.latest.n_evaluated
-            found = self._proposed(session, params, most, again) if again <= MOST_AGAIN else []
-            if not found and not 0 < again < self._n_rows:
+            proposed = self._proposed(session, params, most, again) if again <= MOST_AGAIN else []
+            if not proposed and not 0 < again < self._n_rows:
                 token = session.sampled(params)
                 self._times.measured(again + 1, time.perf_counter() - begin)
                 return token
-            n_rows = again + 1 + len(found)
+            n_rows = again + 1 + len(proposed)
             evaluation = session.evaluation()
-            ids = np.concatenate([evaluation.waiting, np.array(found, np.int32)])
+            ids = np.concatenate([evaluation.waiting, np.array(proposed, np.int32)])
             probe = session._probe
             logits = drafted_logits(evaluation.sequence, ids, again, probe.options, probe.take)
             held.evaluated(held.latest, NextLogits(logits[again]))
-            session.meter.n_drafted += len(found)
-            self._draft, self._rows = found, logits[again:]
+            session.meter.n_drafted += len(proposed)
+            self._draft, self._rows = proposed, logits[again:]
         chosen = session.sampled_from_known(params)
         assert chosen is not None  # its whole row is known
         if n_rows:
@@ -97,13 +97,13 @@ class SessionDrafts:
         executor = session._executor
         room = min(self._n_rows - again, session.n_ctx - len(session._held)) - 1
         matcher = session._structured.matcher(params, session.generated)
-        found = self._drafts.propose(session._held.history(), min(room, most), matcher)
+        draft = self._drafts.propose(session._held.history(), min(room, most), matcher)
         n_again = again if executor.recurrent else None
-        (found,) = worth_rows([(self._drafts, found)], self._times, self._n_rows, n_again)
-        if not found:
+        (draft,) = worth_rows([(self._drafts, draft)], self._times, self._n_rows, n_again)
+        if not draft:
             return []
         with executor.lock:
-            return found if session.sequence().keep_before_draft() else []
+            return draft if session.sequence().keep_before_draft() else []
 
     def _saw(self, outputs: Mapping[str, Array]) -> None:
         rows = outputs[HIDDEN]

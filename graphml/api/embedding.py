@@ -86,13 +86,13 @@ def chosen_pooling(executor: Executor, pooling: str | None) -> str:
     """The pooling that is asked for, else the file's; UsageError for an unknown one, or if there is none."""
     if pooling is not None and pooling not in POOLINGS:
         raise UsageError(f"pooling: wanted one of {', '.join(POOLINGS)}; got {pooling!r}")
-    found = pooling or executor.pooling
-    if found == "none":
+    chosen = pooling or executor.pooling
+    if chosen == "none":
         raise UsageError(
             f"pooling: {executor.file.path} says none, which gives no row for a text as a whole: "
             "choose mean, cls (the first token's) or last, or see embed_tokens"
         )
-    return found
+    return chosen
 
 
 def texts_of(texts: str | Sequence[str]) -> list[str]:
@@ -100,7 +100,7 @@ def texts_of(texts: str | Sequence[str]) -> list[str]:
     if isinstance(texts, str):
         return [texts]
     every = items_of("texts", texts, "a text or a sequence of texts")
-    return [text_of(f"texts[{i}]", one) for i, one in enumerate(every)]
+    return [text_of(f"texts[{i}]", text) for i, text in enumerate(every)]
 
 
 def normalized(rows: Floats) -> Floats:

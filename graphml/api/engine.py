@@ -127,7 +127,7 @@ class Engine:
         negative = self._requests.negative(request, guidance_scale, negative_prompt, lora, salt)
         stream = TokenStream(request.n, self._wakes)
         members = self._members(request, negative, guidance_scale, seed, stream)
-        sequences = tuple(one for one, _ in members)
+        sequences = tuple(sequence for sequence, _ in members)
         self._prepare(sequences)
         self._loop.add(members)
         return Handle(self, sequences, lambda: self._loop.cancel(sequences), stream)
@@ -162,7 +162,7 @@ class Engine:
             runner.prepare_drafts(first.drafts.reads_hidden)
         if first.request.adapters is not None:
             runner.prepare_adapters(list(sequences))
-        negatives = [one.guidance.negative for one in sequences if one.guidance is not None]
+        negatives = [sequence.guidance.negative for sequence in sequences if sequence.guidance is not None]
         if negatives and negatives[0].request.adapters is not None:
             runner.prepare_adapters(negatives)
         if first.prompt_scores is not None:
@@ -224,9 +224,9 @@ class Engine:
         with self._loop.lock:
             if self._loop.timeline is not None:
                 raise UsageError("timeline: the engine's steps are being recorded already")
-            self._loop.timeline = found = Timeline(self._loop.scheduler, self._loop.lock, limit)
+            self._loop.timeline = timeline = Timeline(self._loop.scheduler, self._loop.lock, limit)
         try:
-            yield found
+            yield timeline
         finally:
             with self._loop.lock:
                 self._loop.timeline = None

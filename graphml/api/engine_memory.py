@@ -27,9 +27,9 @@ def n_checkpoints_for(executor: Executor, kv_memory: float | None, max_sequences
     """Checkpoints of recurrent states in their share of so much memory; 0 for a model without such states."""
     if not executor.recurrent:
         return 0
-    one = _of_a_sequence(executor)
-    room = CHECKPOINT_SHARE * (_bytes(kv_memory, executor) - max_sequences * one)
-    return max(0, min(CHECKPOINTS * max_sequences, int(room / one)))
+    sequence_bytes = _of_a_sequence(executor)
+    room = CHECKPOINT_SHARE * (_bytes(kv_memory, executor) - max_sequences * sequence_bytes)
+    return max(0, min(CHECKPOINTS * max_sequences, int(room / sequence_bytes)))
 
 
 def _of_a_sequence(executor: Executor) -> int:
@@ -88,12 +88,12 @@ def n_blocks_for(
     block_bytes, fixed = block_bytes + HEAD_CELLS * ahead // 4, fixed + max_sequences * ahead
     fixed += n_checkpoints * _of_a_sequence(executor) if n_checkpoints else 0
     most = min(max_sequences * -(-n_ctx // BLOCK_SIZE), MAX_CELLS // BLOCK_SIZE)
-    given = _bytes(kv_memory, executor)
-    count = most if not block_bytes else min(most, max(0, given - fixed) // block_bytes)
+    memory = _bytes(kv_memory, executor)
+    count = most if not block_bytes else min(most, max(0, memory - fixed) // block_bytes)
     if count < min(2, most):
         raise UsageError(
             f"kv_memory: wanted room for two blocks of {BLOCK_SIZE} tokens beside windows and the states of "
-            f"{max_sequences} sequences, {fixed + 2 * block_bytes:,} bytes; got {given:,}"
+            f"{max_sequences} sequences, {fixed + 2 * block_bytes:,} bytes; got {memory:,}"
         )
     return int(count)
 

@@ -92,8 +92,8 @@ class Requests:
         if self.executor.encodes or request.full.shifts:
             why = "a model without an encoder" if self.executor.encodes else "overflow stop or error"
             raise UsageError(f"guidance_scale: wanted {why} for guidance")
-        given = request.ids[-1:] if prompt is None else self._encoded(prompt)
-        ids = checked_ids(given, self.n_vocab, some=True)
+        prompt_ids = request.ids[-1:] if prompt is None else self._encoded(prompt)
+        ids = checked_ids(prompt_ids, self.n_vocab, some=True)
         adapters = self.adapters(lora, ids)
         extra, params = extra_of(NO_IDS, adapters, salt), SamplingParams()
         return replace(request, ids=ids, adapters=adapters, extra=extra, params=params, begins=False)

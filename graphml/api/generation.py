@@ -191,9 +191,9 @@ def _decide(
     ahead = session._ahead
     if ahead is not None and ahead.ready and held.latest.n_evaluated >= len(session._held) - 1:
         most = min(session.n_ctx - len(session._held), limits.more(session.meter.n_gen))
-        found = ahead.token(held, more=most > 1)
-        if found is not None:
-            return found
+        ahead_token = ahead.token(held, more=most > 1)
+        if ahead_token is not None:
+            return ahead_token
     token = session.sampled(params)
     if ahead is not None:
         ahead.missed(held.latest.next_logits.row is not None)

@@ -65,13 +65,15 @@ class InvokedAdapters:
         if len(before) == len(self._starts):
             for old, new in zip(before, self._starts, strict=True):
                 if old != new:
-                    shared = min(one for one in (shared, old, new) if one is not None)
+                    shared = min(position for position in (shared, old, new) if position is not None)
         return shared
 
     def begin(self, ids: Sequence[int]) -> list[int]:
         """Evaluate these ids up to the last invocation, and return the others, for which adapters are set."""
         first = self._session.n_past
-        ends = sorted({one for one in self._starts if one is not None and first < one < first + len(ids)})
+        ends = sorted(
+            {start for start in self._starts if start is not None and first < start < first + len(ids)}
+        )
         for end in ends:
             self._set(first)
             self._session.eval(list(ids[: end - first]))
@@ -83,7 +85,7 @@ class InvokedAdapters:
         """The answer has ended: the session has its own options again. shifts: what was forgotten by then."""
         for keep, drop in shifts:
             self._starts = tuple(
-                one if one is None or one <= keep else max(keep, one - drop) for one in self._starts
+                start if start is None or start <= keep else max(keep, start - drop) for start in self._starts
             )
         if self._starts:
             go_on_with(self._session, self._given)
@@ -91,14 +93,14 @@ class InvokedAdapters:
     def _found(self, ids: Sequence[int]) -> tuple[int | None, ...]:
         """Where each adapter begins to work; () where none waits for an invocation."""
         adapters = self._given.adapters
-        if not any(one.invocation for one in adapters):
+        if not any(adapter.invocation for adapter in adapters):
             return ()
-        return tuple(invoked_at(one.invocation, list(ids)) for one in adapters)
+        return tuple(invoked_at(adapter.invocation, list(ids)) for adapter in adapters)
 
     def _set(self, position: int) -> None:
         """Set the factors for tokens from this position on."""
         if self._starts:
-            works = (one is not None and one <= position for one in self._starts)
+            works = (start is not None and start <= position for start in self._starts)
             factors = zip(self._given.factors, works, strict=True)
             now = tuple(factor if here else 0.0 for factor, here in factors)
             go_on_with(self._session, replace(self._given, factors=now))

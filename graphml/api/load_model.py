@@ -115,9 +115,9 @@ def load(
 
 def opened_draft(model: Model, options: LoadOptions, report: Progress) -> DraftModel:
     """The draft model of a model; UsageError where it cannot draft for it."""
-    given = replace(LoadOptions(), **{name: getattr(options, name) for name in _OF_DRAFTS})
+    draft_options = replace(LoadOptions(), **{name: getattr(options, name) for name in _OF_DRAFTS})
     assert options.draft_model is not None
-    draft = load_model(options.draft_model, given, report)
+    draft = load_model(options.draft_model, draft_options, report)
     try:
         return draft_model_of(model, draft)
     except BaseException:
@@ -130,12 +130,14 @@ def load_model(path: AnyPath, options: LoadOptions, progress: Progress | None = 
     report = progress_of(progress)
     options.compiling.fusions()  # a wrong name is told before anything is fetched
     _ = options.page_policy
-    found = fetch.resolve(path, lambda done, total: report("download", done, total or 0), options.offline)
-    executor = open_executor(found, options, report)
+    local_path = fetch.resolve(
+        path, lambda done, total: report("download", done, total or 0), options.offline
+    )
+    executor = open_executor(local_path, options, report)
     try:
         if progress is not None:
             read_ahead(executor.file, progress)
-        model = Model(executor, found, options.pre, template_text(options.template), report)
+        model = Model(executor, local_path, options.pre, template_text(options.template), report)
         metadata = executor.file.metadata
         if metadata.unread_overrides() and model.tokenizer is not None and model.has_template:
             _ = model.template  # both read keys of their own, and only when they are asked for

@@ -108,13 +108,13 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
         random numbers go on too. Adapters, control vectors and captures are this model's. UsageError for a
         session of another model.
         """
-        made = self.session(session.n_ctx)
+        moved = self.session(session.n_ctx)
         try:
-            made.go_on_from(session)
+            moved.go_on_from(session)
         except BaseException:
-            made.close()
+            moved.close()
             raise
-        return made
+        return moved
 
     def batch(self, n_sequences: int, n_ctx: int | None = None, seed: int | None = None) -> Batch:
         """Begin sessions of at most `n_ctx` tokens each that are continued together; see `Batch`.

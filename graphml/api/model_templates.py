@@ -16,16 +16,16 @@ from graphml.weights import Metadata
 class ModelTemplates(Mapping[str, ChatTemplate]):
     """The templates by name, compiled when they are asked for; the unnamed one is "default".
 
-    given: the text of a template that is used in place of them all, or the name of the one that is the
+    template: the text of a template that is used in place of them all, or the name of the one that is the
     default. TemplateError for a name that there is none of.
     """
 
-    def __init__(self, metadata: Metadata, tokenizer: Tokenizer, given: str | None = None) -> None:
+    def __init__(self, metadata: Metadata, tokenizer: Tokenizer, template: str | None = None) -> None:
         self._metadata, self._tokenizer = metadata, tokenizer
         named = template_names(metadata)
-        self._default = given if given in named else DEFAULT_NAME
-        self._given = None if given in named else given
-        if self._given and not any(one in "{ \n" for one in self._given):  # as a misspelt name is
+        self._default = template if template in named else DEFAULT_NAME
+        self._given = None if template in named else template
+        if self._given and not any(char in "{ \n" for char in self._given):  # as a misspelt name is
             raise TemplateError(
                 f"template: wanted Jinja text, or a name that the model has for one of its own "
                 f"({', '.join(named) or 'it has none'}); got {self._given!r:.80}"

@@ -82,7 +82,7 @@ def _losses(session: Session, chunk: list[int], rows: int = 256) -> NDArray[np.f
 
 def _loss(logits: NDArray[np.float32], targets: NDArray[np.integer]) -> NDArray[np.float64]:
     """Logits [n, vocabulary] and the ids that really came [n] -> negative log-likelihoods [n]."""
-    flaw = next((found for row in logits if (found := flaw_of(row)) is not None), None)
+    flaw = next((row_flaw for row in logits if (row_flaw := flaw_of(row)) is not None), None)
     if flaw is not None:
         raise WeightsError(
             f"the model's logits are no numbers: {flaw}. Its tensors are damaged or not those of this "

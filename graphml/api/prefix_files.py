@@ -53,13 +53,13 @@ class PrefixFiles:
         if path.exists():
             with self._opened(path):
                 pass
-        found = self._moved.read(np.array(ids, np.int32), extra)
-        tokens = np.array(ids[: found.n_ids], np.int32)
-        arrays = {TOKENS: tokens, **self._joined(CELLS, found.cells)}
-        arrays |= {name: one[: len(tokens)] for name, one in arrays.items() if name != TOKENS}
-        for kind, blocks in found.windows.items():
+        parts = self._moved.read(np.array(ids, np.int32), extra)
+        tokens = np.array(ids[: parts.n_ids], np.int32)
+        arrays = {TOKENS: tokens, **self._joined(CELLS, parts.cells)}
+        arrays |= {name: rows[: len(tokens)] for name, rows in arrays.items() if name != TOKENS}
+        for kind, blocks in parts.windows.items():
             arrays |= self._joined(kind, blocks)
-        arrays |= {_name(STATES, name): one for name, one in (found.states or {}).items()}
+        arrays |= {_name(STATES, name): rows for name, rows in (parts.states or {}).items()}
         about = {"format": FORMAT, "version": VERSION, "model": self._model, "extra": _hashed(extra)}
         try:
             write_tensors(path, about, arrays)
@@ -88,11 +88,11 @@ class PrefixFiles:
 
     def _joined(self, kind: str, blocks: list[Rows]) -> dict[str, Array]:
         """The rows of blocks, one behind the other, by their name in a file."""
-        found = {}
+        arrays = {}
         for name, row in self._rows.get(kind, {}).items():
-            every = [one[name] for one in blocks] or [np.empty((0, *row.shape[1:]), row.dtype)]
-            found[_name(kind, name)] = np.concatenate(every)
-        return found
+            every = [block[name] for block in blocks] or [np.empty((0, *row.shape[1:]), row.dtype)]
+            arrays[_name(kind, name)] = np.concatenate(every)
+        return arrays
 
     def _parts(self, file: TensorFile, count: int) -> PrefixParts:
         """What a file has of so many ids."""
@@ -137,9 +137,9 @@ def _name(kind: str, name: str) -> str:
 
 def _blocks(arrays: Rows) -> list[Rows]:
     """The rows of each block, of the last with zeros behind those that are known."""
-    count = max((len(one) for one in arrays.values()), default=0)
+    count = max((len(rows) for rows in arrays.values()), default=0)
     firsts = range(0, count, BLOCK_SIZE)
-    return [{name: _whole(one[at : at + BLOCK_SIZE]) for name, one in arrays.items()} for at in firsts]
+    return [{name: _whole(rows[at : at + BLOCK_SIZE]) for name, rows in arrays.items()} for at in firsts]
 
 
 def _whole(rows: Array) -> Array:

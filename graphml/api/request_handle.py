@@ -95,8 +95,8 @@ def ranked(results: Sequence[Result], by: str = "mean") -> list[Result]:
     """Results, the most likely first, equals in their order; arguments and errors as of `Handle.best`."""
     if by not in SCORES:
         raise UsageError(f"by: wanted one of {', '.join(SCORES)}; got {by!r}")
-    scores = [one.mean_logprob if by == "mean" else one.cumulative_logprob for one in results]
-    known = [one for one in scores if one is not None]
+    scores = [result.mean_logprob if by == "mean" else result.cumulative_logprob for result in results]
+    known = [score for score in scores if score is not None]
     if len(known) < len(scores):
         raise UsageError("best: wanted params with logprobs (0 or more), by which texts are compared")
     return [results[i] for i in sorted(range(len(known)), key=lambda i: -known[i])]
@@ -115,8 +115,8 @@ def generate(
         raise UsageError(f"params: wanted one for each of {len(prompts)} prompts; got {len(each)}")
     first = None if seed is None else seed_or_random(seed)
     handles = [
-        engine.submit(prompt, one, max_tokens, None if first is None else first + i)
-        for i, (prompt, one) in enumerate(zip(prompts, each, strict=True))
+        engine.submit(prompt, params, max_tokens, None if first is None else first + i)
+        for i, (prompt, params) in enumerate(zip(prompts, each, strict=True))
     ]
     try:
         for handle in handles:

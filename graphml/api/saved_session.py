@@ -113,7 +113,7 @@ def restore_session(
         sequence = session_sequence(executor, executor.options, n_ctx)
         wanted = array_names(sequence) | ({*OWN} & file.names)
         if file.names != wanted:
-            of_file, own = (any(one.startswith(WINDOWS) for one in names) for names in (file.names, wanted))
+            of_file, own = (any(name.startswith(WINDOWS) for name in names) for names in (file.names, wanted))
             if of_file != own:
                 raise UsageError(
                     f"{target}: wanted a model opened with swa_full={own}, as that of the file was"
@@ -225,16 +225,16 @@ def _next_of(file: TensorFile, n_vocab: int) -> NextLogits:
 def _params_as_json(params: SamplingParams) -> dict[str, Any]:
     if params.function is not None:
         raise UsageError("save: wanted params without a function of your own, which a file cannot hold")
-    found = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
-    found |= {"stop_tokens": sorted(params.stop_tokens), "logit_bias": list(params.logit_bias.items())}
-    return found
+    values = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
+    values |= {"stop_tokens": sorted(params.stop_tokens), "logit_bias": list(params.logit_bias.items())}
+    return values
 
 
 def _params_of(path: Path, about: Mapping[str, Any]) -> SamplingParams:
     try:
-        given = dict(about["params"])
-        given["logit_bias"] = {int(token): float(bias) for token, bias in given["logit_bias"]}
-        return SamplingParams(**given)
+        values = dict(about["params"])
+        values["logit_bias"] = {int(token): float(bias) for token, bias in values["logit_bias"]}
+        return SamplingParams(**values)
     except (GraphmlError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path}: params: {error!r:.200}") from None
 
@@ -250,9 +250,9 @@ def _chat_of(file: TensorFile) -> Mapping[str, Any] | None:
     if file.about.get("kind") != "chat":
         return None
     try:
-        found = json.loads(file.array(CHAT, (None,), "u1").tobytes())
+        chat = json.loads(file.array(CHAT, (None,), "u1").tobytes())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file.path}: chat: no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"{file.path}: chat: wanted an object, got {type(found).__name__}")
-    return found
+    if not isinstance(chat, dict):
+        raise UsageError(f"{file.path}: chat: wanted an object, got {type(chat).__name__}")
+    return chat

@@ -43,7 +43,9 @@ class Seen:
             text, ids = saved["text"], tuple(saved["ids"])
             places = tuple((characters, count) for characters, count in saved["places"])
             numbers = [*ids, *(number for place in places for number in place)]
-            if not isinstance(text, str) or not all(type(one) is int and one >= 0 for one in numbers):
+            if not isinstance(text, str) or not all(
+                type(number) is int and number >= 0 for number in numbers
+            ):
                 raise ValueError("wanted a text and whole numbers")
             rises = all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(places))
             if places[:1] != ((0, 0),) or not rises or places[-1] > (len(text), len(ids)):

@@ -94,9 +94,9 @@ class Session(EvaluatedSession):
         held = Committed(copy)
         held.take(self._held.latest)
         own = executor, self._tokenizer, self.n_vocab, self.n_ctx, self.seed, self._progress, probe, held
-        made = Session(*own, self._finds, self._draft)
-        made.numbers, made.stop_reason, made.chooses = self.numbers.copy(), self.stop_reason, self.chooses
-        return made
+        fork = Session(*own, self._finds, self._draft)
+        fork.numbers, fork.stop_reason, fork.chooses = self.numbers.copy(), self.stop_reason, self.chooses
+        return fork
 
     def set_lora(self, lora: Scaled) -> None:
         """Go on with these LoRA adapters (GGUF), each with its scale, in place of others; [] is without any.

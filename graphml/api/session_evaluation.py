@@ -187,10 +187,10 @@ class EvaluatedSession:
             reads_top_k = by is not None and has_top_k and self.reads_top_k(by)
             of_all = [(by, self.numbers)] if by is not None and reads_top_k else ()
             how = probe.options, all_logits, scored, of_all
-            found = evaluate(work, self.n_vocab, *how, take, cancelled, self._progress)
-            if not found:
+            results = evaluate(work, self.n_vocab, *how, take, cancelled, self._progress)
+            if not results:
                 return _NO_LOGITS
-            (last,) = found
+            (last,) = results
             if isinstance(last, TopK):
                 self.commit(evaluation, NextLogits(last))
                 return _NO_LOGITS

@@ -35,7 +35,7 @@ class Stats:
 
     def keys(self) -> list[str]:
         """The names of the figures."""
-        return [one.name for one in dataclasses.fields(self)]
+        return [field.name for field in dataclasses.fields(self)]
 
     def __getitem__(self, name: str) -> float:
         if name not in self.keys():

@@ -21,8 +21,8 @@ def tool_variables(wanted: Collection[str], tools: Sequence[Tool], now: datetime
 
     wanted: the names that a template reads. The day alone is told, so that prompts begin alike for long.
     """
-    told = [one.as_openai()["function"] for one in tools]
-    known = {"functions": json.dumps(told, indent=4), "datetime": now.strftime("%b %d %Y")}
+    functions = [tool.as_openai()["function"] for tool in tools]
+    known = {"functions": json.dumps(functions, indent=4), "datetime": now.strftime("%b %d %Y")}
     return {name: value for name, value in known.items() if name in wanted}
 
 
@@ -31,13 +31,16 @@ def fenced_messages(messages: Sequence[Message], fence: Callable[[str], str]) ->
 
     Arguments of calls become mappings, so that a template's JSON keeps the fences.
     """
-    return [one if one["role"] in TRUSTED_ROLES else _fenced_message(one, fence) for one in messages]
+    return [
+        message if message["role"] in TRUSTED_ROLES else _fenced_message(message, fence)
+        for message in messages
+    ]
 
 
 def _fenced_message(message: Message, fence: Callable[[str], str]) -> Message:
-    found = {key: one if key in ("role", "tool_calls") else fence(one) for key, one in message.items()}
+    fenced = {key: value if key in ("role", "tool_calls") else fence(value) for key, value in message.items()}
     if "tool_calls" in message:
-        found["tool_calls"] = [
+        fenced["tool_calls"] = [
             {
                 **_fenced(call, fence),
                 "type": "function",
@@ -48,7 +51,7 @@ def _fenced_message(message: Message, fence: Callable[[str], str]) -> Message:
             }
             for call in message["tool_calls"]
         ]
-    return found
+    return fenced
 
 
 def _fenced(value: Any, fence: Callable[[str], str]) -> Any:
@@ -56,9 +59,9 @@ def _fenced(value: Any, fence: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return fence(value)
     if isinstance(value, dict):
-        return {fence(name): _fenced(one, fence) for name, one in value.items()}
+        return {fence(name): _fenced(item, fence) for name, item in value.items()}
     if isinstance(value, list):
-        return [_fenced(one, fence) for one in value]
+        return [_fenced(item, fence) for item in value]
     return value
 
 
@@ -83,27 +86,27 @@ def _named(message: Message, source: str) -> Message:
     """gpt-oss calls reasoning `thinking`, and wants no content beside it and a call."""
     if "reasoning_content" not in message or "message.thinking" not in source:
         return message
-    found = {**message, "thinking": message["reasoning_content"]}
-    if found.get("tool_calls"):
-        found["content"] = ""
-    return found
+    named = {**message, "thinking": message["reasoning_content"]}
+    if named.get("tool_calls"):
+        named["content"] = ""
+    return named
 
 
 def _form(message: Message, as_text: bool, content: str | None) -> Message:
     calls = message.get("tool_calls")
     if not calls:
         return message
-    found = dict(message)
-    if not found["content"]:
-        found["content"] = content
+    formed = dict(message)
+    if not formed["content"]:
+        formed["content"] = content
         if content == "missing":
-            del found["content"]
+            del formed["content"]
     if as_text:
-        found["tool_calls"] = [
+        formed["tool_calls"] = [
             {**call, "function": {**call["function"], "arguments": _text(call["function"]["arguments"])}}
             for call in calls
         ]
-    return found
+    return formed
 
 
 def _text(arguments: dict[str, Any]) -> str:

@@ -92,18 +92,18 @@ def rows_of_texts(
 ) -> list[Floats]:
     """Have a loop compute requests for rows, and wait for them; raises what one has failed with."""
     sequences = [RunningSequence(request, orders()) for request in requests]
-    texts = [_Text(one) for one in sequences]
+    texts = [_Text(sequence) for sequence in sequences]
     loop.add(zip(sequences, texts, strict=True))
-    found: list[Floats] = []
+    rows: list[Floats] = []
     try:
         for text in texts:
-            progress("embed", len(found), len(texts))
-            found.append(text.rows.result())
+            progress("embed", len(rows), len(texts))
+            rows.append(text.rows.result())
     except BaseException:
         loop.cancel(sequences)
         raise
-    progress("embed", len(found), len(texts))
-    return found
+    progress("embed", len(rows), len(texts))
+    return rows
 
 
 class TextEngine:

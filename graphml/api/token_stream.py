@@ -60,7 +60,7 @@ class Result:
     @property
     def cumulative_logprob(self) -> float | None:
         """The sum of its tokens' log-probabilities; None where nobody asked for them."""
-        return None if self.logprobs is None else math.fsum(one.logprob for one in self.logprobs)
+        return None if self.logprobs is None else math.fsum(token.logprob for token in self.logprobs)
 
     @property
     def mean_logprob(self) -> float | None:
@@ -120,7 +120,7 @@ class TokenStream:
                 except Empty:
                     raise TimeoutError(f"the request has not ended within {timeout} s") from None
         self._check()
-        return [one for one in self._results if one is not None]
+        return [result for result in self._results if result is not None]
 
     def __iter__(self) -> Iterator[Token]:
         position = 0
@@ -142,8 +142,8 @@ class TokenStream:
 
     async def prompt_progress(self) -> AsyncIterator[tuple[int, int]]:
         """Number of the sequence, and how many ids of its prompt are computed, until there is a token."""
-        async for one in self._followed(self.progress, lambda: self.done or bool(self._tokens)):
-            yield one
+        async for progress in self._followed(self.progress, lambda: self.done or bool(self._tokens)):
+            yield progress
 
     async def _followed(self, growing: list[T], ended: Callable[[], bool]) -> AsyncIterator[T]:
         """What a list has and gets, until nothing more is wanted of it."""

@@ -61,7 +61,7 @@ def rounds(
     function are left to the caller, who adds the results: then this ends. confirm: None runs every call; the
     model is told of those that are refused.
     """
-    functions = {one.name: one for one in settings.tools}
+    functions = {tool.name: tool for tool in settings.tools}
     for number in range(most + 1):
         yield from answer(settings if number < most else replace(settings, tool_choice=NONE))
         called = calls()
@@ -79,6 +79,6 @@ def rounds(
 def calls_of(message: Message) -> list[ToolCall]:
     """The calls of a message."""
     return [
-        ToolCall(one["id"], one["function"]["name"], one["function"]["arguments"])
-        for one in message.get("tool_calls", ())
+        ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"])
+        for call in message.get("tool_calls", ())
     ]

@@ -57,8 +57,8 @@ class Tool:
         if self.function is None:
             raise UsageError(f"tools: {self.name} is a description without a function, which cannot be run")
         try:
-            given = _given(self.function, arguments)
-            result = self.function(**given)
+            values = _given(self.function, arguments)
+            result = self.function(**values)
         except Exception as error:
             return f"Error: {type(error).__name__}: {error}"
         return result if isinstance(result, str) else _as_json(result)
@@ -70,12 +70,12 @@ def tools_of(tools: object) -> tuple[Tool, ...]:
         return ()
     if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
         raise UsageError(f"tools: wanted a list of functions or descriptions, got {type(tools).__name__}")
-    found = tuple(tool_of(one, f"tools[{index}]") for index, one in enumerate(tools))
-    names = [one.name for one in found]
-    twice = next((one for one in names if names.count(one) > 1), None)
+    offered = tuple(tool_of(tool, f"tools[{index}]") for index, tool in enumerate(tools))
+    names = [tool.name for tool in offered]
+    twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"tools: wanted each name once, got {twice} twice")
-    return found
+    return offered
 
 
 def tool_of(tool: object, where: str = "tool") -> Tool:
@@ -124,13 +124,15 @@ def _of_function(function: Callable[..., Any], where: str) -> Tool:
         )
     properties: dict[str, Any] = {}
     required = []
-    found = _parameters(function, name)
-    description, told = _docstring(inspect.getdoc(plain) or "", {one.name for one, _ in found})
-    for parameter, kind in found:
+    typed_parameters = _parameters(function, name)
+    description, descriptions = _docstring(
+        inspect.getdoc(plain) or "", {parameter.name for parameter, _ in typed_parameters}
+    )
+    for parameter, kind in typed_parameters:
         place = f"{name}.{parameter.name}"
         schema = {} if kind is parameter.empty else schema_of_annotation(kind, f"tools: {place}")
-        if parameter.name in told:
-            schema = {**schema, "description": told[parameter.name]}
+        if parameter.name in descriptions:
+            schema = {**schema, "description": descriptions[parameter.name]}
         if parameter.default is parameter.empty:
             required.append(parameter.name)
         elif parameter.default is not None:
@@ -147,19 +149,19 @@ def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _parameters(function: Callable[..., Any], name: str) -> list[tuple[inspect.Parameter, Any]]:
     """The parameters with their types, annotations as text resolved; without those that a partial one has."""
-    given = function.keywords if isinstance(function, functools.partial) else {}
+    bound = function.keywords if isinstance(function, functools.partial) else {}
     try:
         signature = inspect.signature(function)
         hints = typing.get_type_hints(_plain(function), include_extras=True)
     except Exception as error:  # an annotation as text is any expression
         raise UsageError(f"tools: {name}: its signature cannot be read: {error}") from None
-    wanted = [one for one in signature.parameters.values() if one.name not in given]
+    wanted = [parameter for parameter in signature.parameters.values() if parameter.name not in bound]
     if wanted and wanted[0].name == "self" and "self" not in hints:
         raise UsageError(f"tools: {name}: wanted a method of an object, got that of a class, with self")
-    for one in wanted:
-        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY):
-            raise UsageError(f"tools: {name}: wanted parameters that have a name, got {one}")
-    return [(one, hints.get(one.name, one.empty)) for one in wanted]
+    for parameter in wanted:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise UsageError(f"tools: {name}: wanted parameters that have a name, got {parameter}")
+    return [(parameter, hints.get(parameter.name, parameter.empty)) for parameter in wanted]
 
 
 def _default(value: Any, place: str) -> Any:
@@ -179,7 +181,7 @@ def _docstring(text: str, names: Collection[str]) -> tuple[str, dict[str, str]]:
     names: of the arguments; a line of another is a part of the text before it.
     """
     description: list[str] = []
-    told: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     section = ""
     for line in text.splitlines():
         begun = _SECTION.match(line)
@@ -187,25 +189,25 @@ def _docstring(text: str, names: Collection[str]) -> tuple[str, dict[str, str]]:
         if begun:
             section = begun[1]
         elif field:
-            told[field[1]] = field[2].strip()
+            descriptions[field[1]] = field[2].strip()
             section = "Parameter"
         elif section.startswith(("Arg", "Param")):
             argument = _ARGUMENT.match(line)
             if line.lstrip().startswith(":"):  # :returns: and the like
                 section = "field"
             elif argument and argument[1] in names:
-                told[argument[1]] = argument[2].strip()
-            elif line.strip() and told:  # it goes on
-                last = next(reversed(told))
-                told[last] += " " + line.strip()
+                descriptions[argument[1]] = argument[2].strip()
+            elif line.strip() and descriptions:  # it goes on
+                last = next(reversed(descriptions))
+                descriptions[last] += " " + line.strip()
         elif not section and not line.lstrip().startswith(":"):
             description.append(line)
-    return "\n".join(description).strip(), told
+    return "\n".join(description).strip(), descriptions
 
 
 def _given(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments as the function's types: dataclasses and enums of what JSON has for them."""
-    known = {one.name: kind for one, kind in _parameters(function, _plain(function).__name__)}
+    known = {parameter.name: kind for parameter, kind in _parameters(function, _plain(function).__name__)}
     strange = [name for name in arguments if name not in known]
     if strange:
         raise TypeError(f"there is no argument {strange[0]}; there are {', '.join(known) or 'none'}")

@@ -88,7 +88,7 @@ def _called(messages: Sequence[Message], id: str) -> str:
 def _written(message: Message, syntax: CallSyntax) -> str:
     """What the assistant said and the calls that it made, as the format writes them."""
     functions = [call["function"] for call in message["tool_calls"]]
-    calls = [_part(syntax, one["name"], json.loads(one["arguments"])) for one in functions]
+    calls = [_part(syntax, function["name"], json.loads(function["arguments"])) for function in functions]
     text = (syntax.between or "\n").join(calls)
     if not (syntax.alone and len(calls) == 1):
         text = syntax.begin + text + syntax.end
@@ -105,8 +105,8 @@ def _part(syntax: CallSyntax, name: str, arguments: Mapping[str, Any] | None) ->
     values = {"KEY": "VALUE"} if arguments is None else arguments
     parts = [
         f"{marks.key_open}{key}{marks.key_close}{marks.value_open}{line}"
-        f"{one if isinstance(one, str) else _text(one)}{line}{marks.value_close}\n"
-        for key, one in values.items()
+        f"{value if isinstance(value, str) else _text(value)}{line}{marks.value_close}\n"
+        for key, value in values.items()
     ]
     return before + "".join(parts) + after
 

@@ -19,7 +19,6 @@ MOST = {
     "backends/graphml_cpu": 28,
     "backends/graphml_gpu": 12,
     "graphml": 3,
-    "graphml/api": 119,
     "graphml/inspect": 176,
     "graphml/weights": 4,
 }
