@@ -215,7 +215,8 @@ def _fusions(document: Document) -> str:
     ]
     lines += ["", "near misses:"]
     lines += [
-        f"  {entry['fusion']}  {entry['node']}  {entry['reason']}{' at ' + entry['at'] if entry['at'] else ''}"
+        f"  {entry['fusion']}  {entry['node']}  {entry['reason']}"
+        + (f" at {entry['at']}" if entry["at"] else "")
         for entry in fusions["refused"]
     ]
     return _text(lines)
