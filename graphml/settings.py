@@ -50,9 +50,9 @@ class Setting(Generic[T]):
     def __call__(self) -> T:
         """Its value now."""
         for name in filter(None, (self.name, self.same_as)):
-            found = self._value(name)
-            if found != self.default:
-                return found
+            value = self._value(name)
+            if value != self.default:
+                return value
         return self.default
 
     @property
@@ -61,13 +61,13 @@ class Setting(Generic[T]):
         return self.summary.format(words=self.kind.text)
 
     def _value(self, name: str) -> T:
-        given = os.environ.get(name)
-        if not given:
+        text = os.environ.get(name)
+        if not text:
             return self.default
         try:
-            return self.kind.read(given)
+            return self.kind.read(text)
         except ValueError:
-            raise UsageError(f"{name}: wanted {self.kind.text}, or nothing; got {given!r}") from None
+            raise UsageError(f"{name}: wanted {self.kind.text}, or nothing; got {text!r}") from None
 
 
 def _is_on(text: str) -> bool:
@@ -85,7 +85,7 @@ def one_of(*words: str) -> Kind[str]:
     """The type of variables that are one of these words."""
     *others, last = words
     text = f"{', '.join(others)} or {last}" if others else last
-    return Kind(text, lambda given: words[words.index(given)], words)  # index raises the ValueError
+    return Kind(text, lambda word: words[words.index(word)], words)  # index raises the ValueError
 
 
 FOLDER = Kind("a folder", lambda text: Path(text).expanduser())

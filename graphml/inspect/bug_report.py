@@ -73,8 +73,8 @@ class _Files:
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             lines = [f"  {PurePath(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames]
-            told = [f"{what}: {type(error).__name__}: {error}", *lines]
-            self.errors.append(self._without_folders("\n".join(told)))
+            message = [f"{what}: {type(error).__name__}: {error}", *lines]
+            self.errors.append(self._without_folders("\n".join(message)))
 
     def _without_folders(self, text: str) -> str:
         """The text without the model's folder and the user's home, plain or escaped for JSON."""
@@ -132,16 +132,16 @@ def _model_files(files: _Files, model: Model, bandwidth: float, sizes: Sizes) ->
 
     def graphs() -> dict[str, str]:
         document.update(describe_model(model.executor))
-        names = [found["name"] for found in document["passes"]]
+        names = [pass_["name"] for pass_ in document["passes"]]
         return {f"graph/{name}.txt": graph_text(select(document, name)) for name in names}
 
     def profiles() -> dict[str, str]:
         room = model.n_ctx - WARM_UP_TOKENS
         n_gen = min(sizes.n_gen, room // 2) if model.executor.architecture.causal else 0
-        found = profile(model, min(sizes.n_prompt, room - n_gen), n_gen, sizes.rounds)
-        laid_over.update(overlays(found.stages[-1]))
-        text = markdown(found, bandwidth, ("phase", "op", "layer"))
-        return {"profile.md": text, "profile.json": _json(as_json(found, bandwidth))}
+        measured = profile(model, min(sizes.n_prompt, room - n_gen), n_gen, sizes.rounds)
+        laid_over.update(overlays(measured.stages[-1]))
+        text = markdown(measured, bandwidth, ("phase", "op", "layer"))
+        return {"profile.md": text, "profile.json": _json(as_json(measured, bandwidth))}
 
     def ops() -> dict[str, str]:
         paths = op_files(model.executor.build(1, 1))
@@ -171,8 +171,8 @@ def _model_facts(path: Path) -> dict[str, Any]:
             "architecture": architecture,
             "metadata": {key: file.metadata.describe(key).preview for key in shown},
             "tensors": [
-                {"name": one.name, "dtype": one.dtype, "shape": list(one.shape)}
-                for one in file.tensors.values()
+                {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+                for tensor in file.tensors.values()
             ],
         }
 
@@ -206,15 +206,18 @@ def _placement(document: Document) -> str:
 def _fusions(document: Document) -> str:
     fusions = document["fusions"]
     counts: dict[str, int] = {}
-    for one in fusions["applied"]:
-        counts[one["fusion"]] = counts.get(one["fusion"], 0) + 1
+    for entry in fusions["applied"]:
+        counts[entry["fusion"]] = counts.get(entry["fusion"], 0) + 1
     lines = ["made:", *(f"  {count:5} x {name}" for name, count in sorted(counts.items()))]
     lines += ["", "which:"]
-    lines += [f"  {one['fusion']}  {one['node']}  {', '.join(one['covered'])}" for one in fusions["applied"]]
+    lines += [
+        f"  {entry['fusion']}  {entry['node']}  {', '.join(entry['covered'])}" for entry in fusions["applied"]
+    ]
     lines += ["", "near misses:"]
     lines += [
-        f"  {one['fusion']}  {one['node']}  {one['reason']}{' at ' + one['at'] if one['at'] else ''}"
-        for one in fusions["refused"]
+        f"  {entry['fusion']}  {entry['node']}  {entry['reason']}"
+        + (f" at {entry['at']}" if entry["at"] else "")
+        for entry in fusions["refused"]
     ]
     return _text(lines)
 

@@ -148,9 +148,9 @@ def bisect(
         more, wrong = _judge_step(step, others.get(step.name), benches)
         readings += more
         findings += wrong
-        for name, found in (step.unwatched or {}).items():
-            if found.nmse > PLAN_TOLERANCE:
-                in_use.append(_plan_finding(step, name, found))
+        for name, error in (step.unwatched or {}).items():
+            if error.nmse > PLAN_TOLERANCE:
+                in_use.append(_plan_finding(step, name, error))
                 break
     findings += in_use  # a wrong kernel is the better explanation
     if findings and judge.own is not None:
@@ -161,7 +161,7 @@ def bisect(
         inside = look_inside(first.graph, first.other, first.arrays, first.got, own, judge.executor.device)
         findings[0] = replace(first, inside=inside, kind=_kind(first, inside))
     if findings and findings[0].kind == "rewrite" and rewritten is not None:
-        step = next(one for one in [*steps, *tried] if one.name == findings[0].step)
+        step = next(candidate for candidate in [*steps, *tried] if candidate.name == findings[0].step)
         findings[0] = _with_culprits(findings[0], step, benches.of(step), rewritten)
     seen = coverage(a, steps, bool(tried), judge)
     return Bisection(tuple(readings), tuple(findings), seen)
@@ -175,9 +175,13 @@ def _kind(finding: Finding, inside: Inside) -> Kind:
 def _with_culprits(first: Finding, step: Step, bench: Bench, rewritten: Rewritten) -> Finding:
     trials = Trials(step, bench, rewritten, first.node.name, first.wanted, first.limit)
     names = built_names(first.graph, first.other)
-    found = trials.culprits(step.applied, names)
-    by_them = [one for one in step.applied if one.fusion in found and not names.isdisjoint(one.covered)]
-    return replace(first, culprits=found, applied=by_them[0] if by_them else first.applied)
+    culprits = trials.culprits(step.applied, names)
+    by_them = [
+        application
+        for application in step.applied
+        if application.fusion in culprits and not names.isdisjoint(application.covered)
+    ]
+    return replace(first, culprits=culprits, applied=by_them[0] if by_them else first.applied)
 
 
 def _judge_step(step: Step, other: Step | None, benches: Benches) -> tuple[list[Reading], list[Finding]]:
@@ -186,10 +190,10 @@ def _judge_step(step: Step, other: Step | None, benches: Benches) -> tuple[list[
     findings: list[Finding] = []
     wrong: set[str] = set()
     for name, node in judged.visible.items():
-        found = judged.kernel(name), judged.meaning(name)
-        worse = next((one for one in reversed(found) if one is not None and one.wrong), None)
+        checks = judged.kernel(name), judged.meaning(name)
+        worse = next((check for check in reversed(checks) if check is not None and check.wrong), None)
         total = _maybe(step.values[name], other.values.get(name)) if other is not None else None
-        limit = found[0].limit
+        limit = checks[0].limit
         verdict: Literal["ok", "wrong", "inherited"] = "ok"
         if worse is not None:
             verdict = "inherited" if wrong & worse.inner else "wrong"
@@ -198,9 +202,11 @@ def _judge_step(step: Step, other: Step | None, benches: Benches) -> tuple[list[
                 findings.append(_finding(step, node, worse))
         elif total is not None and total.nmse > max(limit, END_TO_END):
             verdict = "inherited"
-        meaning = found[1].difference if found[1] is not None else None
+        meaning = checks[1].difference if checks[1] is not None else None
         copied = step.copies.get(name)
-        readings.append(Reading(step.name, node, total, found[0].difference, meaning, limit, verdict, copied))
+        readings.append(
+            Reading(step.name, node, total, checks[0].difference, meaning, limit, verdict, copied)
+        )
     return readings, findings
 
 
@@ -224,9 +230,9 @@ def _finding(step: Step, node: Node, check: Check) -> Finding:
     nodes = tuple(unit(check.graph, check.name, check.given))
     graph = extract(check.graph, check.name, check.given)
     other = graph if check.other is check.graph else extract(check.other, check.name, check.given)
-    names = {one.name for one in nodes}
-    applied = [one for one in step.applied if one.node in names]
-    its_own = [one for one in applied if one.node == maker(node).name]
+    names = {member.name for member in nodes}
+    applied = [application for application in step.applied if application.node in names]
+    its_own = [application for application in applied if application.node == maker(node).name]
     chosen = next(reversed(its_own or applied), None)  # the last made the node of what those before it made
     arrays = _arrays_of(Graph((*graph.nodes, *other.nodes), {}), step)
     copied = step.copies.get(node.name)
@@ -244,7 +250,9 @@ def _first_wrong_row(step: Step, node: Node, check: Check) -> tuple[int | None, 
     rows = node.shape[0] if node.shape else None
     if positions is None or not isinstance(rows, Symbol) or rows.name != "T" or not len(check.got):
         return None, None
-    got, wanted = (np.asarray(one, np.float64).reshape(len(one), -1) for one in (check.got, check.wanted))
+    got, wanted = (
+        np.asarray(array, np.float64).reshape(len(array), -1) for array in (check.got, check.wanted)
+    )
     with np.errstate(invalid="ignore", over="ignore"):
         errors, size = ((got - wanted) ** 2).sum(axis=1), (wanted**2).sum(axis=1).mean()
         wrong = np.flatnonzero(~(errors <= check.limit * size) & ~(got == wanted).all(axis=1))
@@ -253,11 +261,11 @@ def _first_wrong_row(step: Step, node: Node, check: Check) -> tuple[int | None, 
     return int(wrong[0]), int(positions[wrong[0]])
 
 
-def _plan_finding(step: Step, name: str, found: Difference) -> Finding:
+def _plan_finding(step: Step, name: str, error: Difference) -> Finding:
     node = step.graph.outputs["logits"] if name == "logits" else step.graph.leaves("state")[name]
     empty, nothing = Graph((), {}), np.empty(0, np.float32)
     return Finding(
-        "plan", step.name, node, found, PLAN_TOLERANCE, (node,), empty, empty, step.arrays, nothing, nothing
+        "plan", step.name, node, error, PLAN_TOLERANCE, (node,), empty, empty, step.arrays, nothing, nothing
     )
 
 
@@ -269,11 +277,12 @@ def check_alike(a: Observation, executor: Executor) -> None:
     tensors = executor.file.tensors
     for step in a.steps:
         for name, node in step.graph.leaves("weight").items():
-            found = tensors.get(name)
-            if found is None or (found.dtype, found.shape) != (node.dtype.name, node.shape):
+            tensor = tensors.get(name)
+            if tensor is None or (tensor.dtype, tensor.shape) != (node.dtype.name, node.shape):
                 raise UsageError(
                     f"bisect: the saved run is of {a.facts.get('model')}, whose {name} is {node.type}; "
-                    f"{executor.file.path} has {'none' if found is None else f'{found.dtype}{found.shape}'}"
+                    f"{executor.file.path} has "
+                    f"{'none' if tensor is None else f'{tensor.dtype}{tensor.shape}'}"
                 )
 
 
@@ -296,7 +305,7 @@ def examine(
 def _before_int8(run: Observation, executor: Executor, options: CompileOptions) -> Observation | None:
     """A few steps without the fusions that convert to int8; None if the run has none."""
     names = {f.name for f in fusions().values() if any(quantize in ops for ops in f.ops())}
-    used = {one.fusion for step in run.steps for one in step.applied} & names
+    used = {application.fusion for step in run.steps for application in step.applied} & names
     if not used:
         return None
     legs = [Leg(leg.name + BEFORE, leg.counts, whole=False) for leg in usual(min(len(run.ids), FEW))]

@@ -72,7 +72,7 @@ class Coverage:
         """The untested situations, in words, with the option that tests them."""
         longest = max((max(counts) for counts in self.rows.values()), default=0)
         others = [kind for kind in CACHE_DTYPES if kind != self.kv]
-        return tuple(line for told, line in (
+        return tuple(line for untested, line in (
             (self.same_backend, "kernels that are wrong on both sides, which are one backend (--b)"),
             (self.in_numpy, f"{_some(self.in_numpy)}: A has no kernel, NumPy runs on both sides"),
             (not self.in_use, "the programs as they are in use, whose values share memory"),
@@ -91,7 +91,7 @@ class Coverage:
             (True, "logits of all tokens of a step"),
             (True, f"caches of {_listed(others)} (--kv)"),
             (True, "other numbers of threads (--threads), kernels for other processors"),
-        ) if told)  # fmt: skip
+        ) if untested)  # fmt: skip
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, and both in words."""
@@ -102,8 +102,8 @@ def _sequences(count: int) -> str:
     return "one sequence" if count == 1 else f"{count} sequences"
 
 
-def _listed(found: Iterable[object]) -> str:
-    *most, last = map(str, found)
+def _listed(items: Iterable[object]) -> str:
+    *most, last = map(str, items)
     return f"{', '.join(most)} and {last}" if most else last
 
 
@@ -155,13 +155,13 @@ def _experts(steps: Sequence[Step]) -> tuple[int, int]:
                     chosen.setdefault(weight.name, set()).update(np.unique(step.values[ids.name]).tolist())
                     sizes[weight.name] = fixed(weight.shape[0])
     return min(
-        ((len(chosen[name]), size) for name, size in sizes.items()), key=lambda one: one[0] / one[1],
+        ((len(chosen[name]), size) for name, size in sizes.items()), key=lambda counts: counts[0] / counts[1],
         default=(0, 0),
     )  # fmt: skip
 
 
 def _choices(node: Node) -> list[tuple[Node, Node]]:
     """The matrices of experts that a node reads, each with the ids of the chosen ones."""
-    matrices = [one for one in node.inputs if one.op.name == "weight" and len(one.shape) == 3]
-    ids = [one for one in node.inputs if one.dtype is I32 and len(one.shape) == 2]
+    matrices = [source for source in node.inputs if source.op.name == "weight" and len(source.shape) == 3]
+    ids = [source for source in node.inputs if source.dtype is I32 and len(source.shape) == 2]
     return [(matrix, ids[0]) for matrix in matrices] if ids else []

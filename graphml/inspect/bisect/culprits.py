@@ -48,7 +48,7 @@ def search(names: Sequence[str], right: Callable[[Collection[str]], bool]) -> tu
     if tried(needed[:1]):
         return needed[:1]
     for name in reversed(needed):
-        rest = tuple(one for one in needed if one != name)
+        rest = tuple(other for other in needed if other != name)
         if rest and tried(rest):
             needed = rest
     return needed
@@ -56,7 +56,9 @@ def search(names: Sequence[str], right: Callable[[Collection[str]], bool]) -> tu
 
 def suspects(applied: Sequence[Applied], names: Collection[str]) -> list[str]:
     """The fusions that covered nodes, as built, of these names; in the order in which they were applied."""
-    covering = (one.fusion for one in applied if not set(one.covered).isdisjoint(names))
+    covering = (
+        application.fusion for application in applied if not set(application.covered).isdisjoint(names)
+    )
     return list(dict.fromkeys(covering))
 
 
@@ -84,11 +86,11 @@ class Trials:
         """The fusions to blame among those that cover nodes of these names. applied: those of the run."""
         known = suspects(applied, names)
         while known:
-            found = search(known, self._right)
+            culprits = search(known, self._right)
             others = suspects(self._without(known).fusions.applied, names)
-            matching = [one for one in others if one not in known]
-            if found or not matching:
-                return found
+            matching = [name for name in others if name not in known]
+            if culprits or not matching:
+                return culprits
             known += matching  # with those off others match, and may be wrong too
         return ()
 
@@ -101,11 +103,11 @@ class Trials:
     def _right(self, off: Collection[str]) -> bool:
         graph = unquantized(self._without(off).graph)
         nodes = {node.name: node for node in shown(graph)}
-        given = {name for name in self._bench.common if name in nodes and not is_state(nodes[name])}
+        given_names = {name for name in self._bench.common if name in nodes and not is_state(nodes[name])}
         if self._name not in nodes:
             return False
-        parts = narrowed(forced(graph, given), {self._name})
+        parts = narrowed(forced(graph, given_names), {self._name})
         program = Lowered(self._bench.judge.executor.device, parts, self._bench.weights)
-        got = program.run(with_given(self._step, given))[0][self._name]
+        got = program.run(with_given(self._step, given_names))[0][self._name]
         alike = (got.shape, got.dtype) == (self._wanted.shape, self._wanted.dtype)
         return alike and nmse(got, self._wanted) <= self._limit

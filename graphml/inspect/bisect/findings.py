@@ -20,17 +20,17 @@ _KINDS = {
 }
 
 
-def as_text(found: Bisection, a: Observation, b: Observation) -> str:
+def as_text(bisection: Bisection, a: Observation, b: Observation) -> str:
     """The verdict, the readings around it, the inside of the node, and the other findings."""
-    head = f"{told(a)} against {told(b)}, {len(a.ids)} tokens, {len(found.readings)} values\n"
-    first = found.first
+    head = f"{told(a)} against {told(b)}, {len(a.ids)} tokens, {len(bisection.readings)} values\n"
+    first = bisection.first
     if first is None:
-        return head + _nothing(found)
-    parts = [head, _verdict(found, first, a), _around(found, first)]
+        return head + _nothing(bisection)
+    parts = [head, _verdict(bisection, first, a), _around(bisection, first)]
     if first.inside is not None:
         parts.append(_inside(first))
-    if len(found.findings) > 1:
-        parts.append(_others(found))
+    if len(bisection.findings) > 1:
+        parts.append(_others(bisection))
     return "\n".join(parts)
 
 
@@ -40,9 +40,11 @@ def told(run: Observation) -> str:
     return run.facts["backend"] + "".join(f" --{name}={value}" for name, value in said if value)
 
 
-def _nothing(found: Bisection) -> str:
-    nearest = max(found.readings, key=lambda one: one.here.nmse / one.limit if one.limit else 0.0)
-    inherited = sum(one.verdict == "inherited" for one in found.readings)
+def _nothing(bisection: Bisection) -> str:
+    nearest = max(
+        bisection.readings, key=lambda reading: reading.here.nmse / reading.limit if reading.limit else 0.0
+    )
+    inherited = sum(reading.verdict == "inherited" for reading in bisection.readings)
     differ = f"{inherited} values differ end to end all the same: allowed errors, as of int8, add up\n"
     return (
         "nothing is wrong by itself\n"
@@ -50,17 +52,17 @@ def _nothing(found: Bisection) -> str:
         f"{nearest.limit:.0e}\n"
         + differ * (inherited > 0)
         + "".join(f"\n{head}:\n" + "".join(f"- {line}\n" for line in lines) for head, lines in (
-            ("looked at", found.coverage.looked_at), ("not looked at", found.coverage.not_looked_at)))
+            ("looked at", bisection.coverage.looked_at), ("not looked at", bisection.coverage.not_looked_at)))
     )  # fmt: skip
 
 
 def _verdict(found_all: Bisection, first: Finding, a: Observation) -> str:
-    node, found = first.node, first.difference
+    node, difference = first.node, first.difference
     lines = [
         f"first wrong: {_named(first)} in {first.step}{_place(first)}",
         _told_kind(first, a),
-        f"NMSE {found.nmse:.1e}, allowed {first.limit:.0e}; max abs {found.max_abs:.1e}, "
-        f"max ULP {found.max_ulp}{_odd(found)}",
+        f"NMSE {difference.nmse:.1e}, allowed {first.limit:.0e}; max abs {difference.max_abs:.1e}, "
+        f"max ULP {difference.max_ulp}{_odd(difference)}",
     ]
     if first.applied is not None:
         lines.append(f"made by the fusion {first.applied.fusion} of {', '.join(first.applied.covered)}")
@@ -91,14 +93,14 @@ def _told_kind(first: Finding, a: Observation) -> str:
 
 
 def _blamed(first: Finding) -> str:
-    found = first.culprits
-    names = ", ".join(dict.fromkeys((*first.suspects, *(found or ()))))
-    if found is None:
+    culprits = first.culprits
+    names = ", ".join(dict.fromkeys((*first.suspects, *(culprits or ()))))
+    if culprits is None:
         return f"fusions of these nodes, none tried alone: {names}"
-    if not found:
+    if not culprits:
         return f"it is wrong without these fusions too: {names}; suspect another pass"
-    off = ",".join(f"-{name}" for name in found)
-    if len(found) == 1:
+    off = ",".join(f"-{name}" for name in culprits)
+    if len(culprits) == 1:
         return f"right with {off} alone; tried: {names}"
     return f"right with {off} only together; tried: {names}"
 
@@ -109,17 +111,19 @@ def _place(first: Finding) -> str:
     return f", first at token {first.token} of it, position {first.position}"
 
 
-def _shared(found: Bisection, first: Finding) -> list[str]:
+def _shared(bisection: Bisection, first: Finding) -> list[str]:
     """Lines about a value that cannot be read and whose readers are all wrong."""
-    wrong = {one.node for one in found.findings}
+    wrong = {finding.node for finding in bisection.findings}
     lines = []
     for hidden in first.unit[:-1]:
-        readers = list(dict.fromkeys(one.node for one in found.readings if hidden in one.node.inputs))
+        readers = list(
+            dict.fromkeys(reading.node for reading in bisection.readings if hidden in reading.node.inputs)
+        )
         if len(readers) > 1 and wrong.issuperset(readers):
             # Results of one node are no evidence against its inputs.
-            given = [f" or {x.op.name} ({x.name})" for x in hidden.inputs if x in first.unit[:-1]]
+            alternatives = [f" or {x.op.name} ({x.name})" for x in hidden.inputs if x in first.unit[:-1]]
             said = "results" if hidden.type.parts else "readers"
-            suspects = hidden.op.name + "".join(given if hidden.type.parts else ())
+            suspects = hidden.op.name + "".join(alternatives if hidden.type.parts else ())
             lines.append(f"all {len(readers)} {said} of {hidden.name} are wrong: it is likely {suspects}")
     return lines
 
@@ -128,28 +132,28 @@ def _lines(graph: Any) -> list[str]:
     return [f"  {node!r} {dict(node.attributes) or ''}".rstrip() for node in graph.nodes if node.inputs]
 
 
-def _odd(one: Difference) -> str:
-    odd = [f"{what} {a} against {b}" for what, (a, b) in (("NaN", one.nan), ("Inf", one.inf)) if a or b]
+def _odd(error: Difference) -> str:
+    odd = [f"{what} {a} against {b}" for what, (a, b) in (("NaN", error.nan), ("Inf", error.inf)) if a or b]
     return "".join(f"; {text}" for text in odd)
 
 
-def _around(found: Bisection, first: Finding) -> str:
+def _around(bisection: Bisection, first: Finding) -> str:
     if first.kind == "plan":
         return ""
-    places = [(one.step, one.node.name) for one in found.readings]
+    places = [(reading.step, reading.node.name) for reading in bisection.readings]
     at = places.index((first.step, first.node.name))
-    rows = [_cells(one) for one in found.readings[max(at - AROUND, 0) : at + AROUND + 1]]
+    rows = [_cells(reading) for reading in bisection.readings[max(at - AROUND, 0) : at + AROUND + 1]]
     return aligned(("value", "op", "end to end", "here", "meaning", "allowed", ""), rows)
 
 
-def _cells(one: Reading) -> tuple[str, ...]:
-    def nmse(found: Difference | None) -> str:
-        return "" if found is None else f"{found.nmse:.1e}"
+def _cells(reading: Reading) -> tuple[str, ...]:
+    def nmse(difference: Difference | None) -> str:
+        return "" if difference is None else f"{difference.nmse:.1e}"
 
-    verdict = "" if one.verdict == "ok" else one.verdict
+    verdict = "" if reading.verdict == "ok" else reading.verdict
     return (
-        one.node.name, one.op, nmse(one.total), nmse(one.here), nmse(one.meaning),
-        f"{one.limit:.0e}", verdict,
+        reading.node.name, reading.op, nmse(reading.total), nmse(reading.here), nmse(reading.meaning),
+        f"{reading.limit:.0e}", verdict,
     )  # fmt: skip
 
 
@@ -169,16 +173,16 @@ def _inside(first: Finding) -> str:
 
 def _parts_verdict(first: Finding) -> str:
     assert first.inside is not None
-    wrong = [f"{one.node.name} ({one.node.op.name})" for one in first.inside.parts if one.wrong]
+    wrong = [f"{part.node.name} ({part.node.op.name})" for part in first.inside.parts if part.wrong]
     if wrong:
         return f"{', '.join(wrong)} wrong too"
     return "right; it is the fused kernel" if first.kind == "kernel" else "right; it is which they are"
 
 
-def _others(found: Bisection) -> str:
+def _others(bisection: Bisection) -> str:
     counts: dict[tuple[str, str], list[Finding]] = {}
-    for one in found.findings[1:]:
-        counts.setdefault((one.kind, one.op), []).append(one)
+    for finding in bisection.findings[1:]:
+        counts.setdefault((finding.kind, finding.op), []).append(finding)
     lines = [
         f"also wrong by themselves: {len(many)} x {op if op == kind else f'{op} ({kind})'}: "
         + many[0].node.name
@@ -188,39 +192,42 @@ def _others(found: Bisection) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(found: Bisection) -> dict[str, Any]:
+def as_json(bisection: Bisection) -> dict[str, Any]:
     """Plain values: the findings, first to last, and every reading."""
     return {
-        "findings": [_finding(one) for one in found.findings],
-        "coverage": found.coverage.as_json(),
+        "findings": [_finding(finding) for finding in bisection.findings],
+        "coverage": bisection.coverage.as_json(),
         "readings": [
             {
-                "step": one.step, "node": one.node.name, "op": one.op, "verdict": one.verdict,
-                "limit": one.limit,
+                "step": reading.step, "node": reading.node.name, "op": reading.op, "verdict": reading.verdict,
+                "limit": reading.limit,
                 **{
                     name: None if read is None else read.as_json()
-                    for name, read in (("total", one.total), ("here", one.here), ("meaning", one.meaning))
+                    for name, read in (
+                        ("total", reading.total), ("here", reading.here), ("meaning", reading.meaning),
+                    )
                 },
             }
-            for one in found.readings
+            for reading in bisection.readings
         ],
     }  # fmt: skip
 
 
-def _finding(one: Finding) -> dict[str, Any]:
-    parts = [] if one.inside is None else one.inside.parts
+def _finding(finding: Finding) -> dict[str, Any]:
+    parts = [] if finding.inside is None else finding.inside.parts
     return {
-        "kind": one.kind, "step": one.step, "node": one.node.name, "op": one.op,
-        "backend": one.backend or None, "copied": None if one.copied is None else asdict(one.copied),
-        "token": one.token, "position": one.position,
-        "source": source_of(one.node.source),
-        "fusion": one.applied.fusion if one.applied else None,
-        "covered": list(one.applied.covered) if one.applied else [],
-        "suspects": list(one.suspects),
-        "culprits": None if one.culprits is None else list(one.culprits),
-        "unit": [node.name for node in one.unit],
-        "limit": one.limit, "difference": one.difference.as_json(),
-        "hints": [] if one.inside is None else list(one.inside.hints),
+        "kind": finding.kind, "step": finding.step, "node": finding.node.name, "op": finding.op,
+        "backend": finding.backend or None,
+        "copied": None if finding.copied is None else asdict(finding.copied),
+        "token": finding.token, "position": finding.position,
+        "source": source_of(finding.node.source),
+        "fusion": finding.applied.fusion if finding.applied else None,
+        "covered": list(finding.applied.covered) if finding.applied else [],
+        "suspects": list(finding.suspects),
+        "culprits": None if finding.culprits is None else list(finding.culprits),
+        "unit": [node.name for node in finding.unit],
+        "limit": finding.limit, "difference": finding.difference.as_json(),
+        "hints": [] if finding.inside is None else list(finding.inside.hints),
         "parts": [
             {
                 "node": part.node.name, "op": part.node.op.name, "wrong": part.wrong,

@@ -84,20 +84,20 @@ def look_inside(graph: Graph, other: Graph, arrays: Arrays, got: Array, own: Dev
 def _without_int8(graph: Graph, exact: Graph, arrays: Arrays, own: Device, judge: Device) -> str:
     """The result without quantised activations: is the conversion wrong, or an op after it?"""
     got, wanted = (run(device, exact, arrays)[0]["result"] for device in (own, judge))
-    found = nmse(got, wanted)
+    error = nmse(got, wanted)
     blocks = [f"{n.name} ({n.op.name})" for n in graph.nodes if n.dtype.numpy is None and n.inputs]
-    if found > tolerance(exact.nodes):
-        return f"with activations in float32 it is wrong too: NMSE {found:.1e}"
+    if error > tolerance(exact.nodes):
+        return f"with activations in float32 it is wrong too: NMSE {error:.1e}"
     return f"with activations in float32 it is right: suspect {', '.join(blocks)} or the integer product"
 
 
 def _parts(plain: Graph, arrays: Arrays, own: Device, judge: Device) -> tuple[Part, ...]:
     right = run(judge, observed(plain), arrays)[0]
-    given = {node.name for node in shown(plain) if not is_state(node)}
-    inputs = {**arrays.inputs, **{GIVEN + name: right[name] for name in given}}
-    found = run(own, forced(plain, given), replace(arrays, inputs=inputs))[0]
+    given_names = {node.name for node in shown(plain) if not is_state(node)}
+    inputs = {**arrays.inputs, **{GIVEN + name: right[name] for name in given_names}}
+    got = run(own, forced(plain, given_names), replace(arrays, inputs=inputs))[0]
     return tuple(
-        Part(node, difference(found[node.name], right[node.name]), tolerance([changer(plain, node)]))
+        Part(node, difference(got[node.name], right[node.name]), tolerance([changer(plain, node)]))
         for node in shown(plain)
     )
 

@@ -158,21 +158,21 @@ class Bench:
         """The first two and the last of the values that are computed alike."""
         kinds: dict[object, list[str]] = {}
         for name, node in self.visible.items():
-            made = maker(node)
-            said = tuple(sorted(made.attributes.items(), key=lambda one: one[0]))
-            kind = made.op, said, node.type, tuple(source.type for source in made.inputs)
+            producer = maker(node)
+            said = tuple(sorted(producer.attributes.items(), key=lambda item: item[0]))
+            kind = producer.op, said, node.type, tuple(source.type for source in producer.inputs)
             kinds.setdefault(kind, []).append(name)
         return frozenset(name for names in kinds.values() for name in {*names[:2], names[-1]})
 
-    def computed(self, graph: Graph, names: Iterable[str], given: Collection[str], step: Step,
+    def computed(self, graph: Graph, names: Iterable[str], given_names: Collection[str], step: Step,
                  device: Device | None = None) -> Mapping[str, Array]:  # fmt: skip
         """Values of a graph, each from the step's given values; device: used in place of the judge's."""
         wanted = frozenset(names)
         key = id(graph) if device is None else -id(graph), wanted
         if key not in self._programs:
-            parts = narrowed(forced(graph, given), wanted)
+            parts = narrowed(forced(graph, given_names), wanted)
             self._programs[key] = Lowered(device or self.judge.executor.device, parts, self.weights)
-        return self._programs[key].run(with_given(step, given))[0]
+        return self._programs[key].run(with_given(step, given_names))[0]
 
 
 class Judged:
@@ -193,19 +193,21 @@ class Judged:
         """The node's value in the run against its value on the judge's backend."""
         graph = self._bench.graph
         got, wanted = self.step.values[name], self._here[name]
-        found = self._check("kernel", graph, graph, self._bench.given, name, got, wanted)
-        if not found.wrong or found.difference.nmse > MOST_BY_ROUNDING or self._bench.judge.limit is not None:
-            return found
+        check = self._check("kernel", graph, graph, self._bench.given, name, got, wanted)
+        if not check.wrong or check.difference.nmse > MOST_BY_ROUNDING or self._bench.judge.limit is not None:
+            return check
         if not any(map(makes_int8, unit(graph, name, self._bench.given))):
-            return found
-        return replace(found, limit=max(found.limit, ROUNDING_TIMES * self._by_rounding(name)))
+            return check
+        return replace(check, limit=max(check.limit, ROUNDING_TIMES * self._by_rounding(name)))
 
     def _by_rounding(self, name: str) -> float:
         """The largest change of a value if its inputs change by no more than the rounding of scales."""
         names, worst = self._bench.given, 0.0
         for seed in range(ROUNDING_TRIES):
             generator = np.random.default_rng(seed)
-            step = replace(self.step, given={one: moved(read(self.step, one), generator) for one in names})
+            step = replace(
+                self.step, given={source: moved(read(self.step, source), generator) for source in names}
+            )
             again = self._bench.computed(self._bench.graph, [name], names, step)[name]
             worst = max(worst, nmse(again, self._here[name]))
         return worst
@@ -226,15 +228,15 @@ class Judged:
         kind: Kind,
         graph: Graph,
         other: Graph,
-        given: Collection[str],
+        given_names: Collection[str],
         name: str,
         got: Array,
         wanted: Array,
     ) -> Check:
-        nodes = [*unit(graph, name, given), *unit(other, name, given)]
+        nodes = [*unit(graph, name, given_names), *unit(other, name, given_names)]
         own = self._bench.judge.limit
         limit = tolerance(nodes, wanted.size) if own is None else own
-        return Check(kind, graph, other, given, name, got, wanted, difference(got, wanted), limit)
+        return Check(kind, graph, other, given_names, name, got, wanted, difference(got, wanted), limit)
 
 
 class Benches:
@@ -266,14 +268,14 @@ class Benches:
         return self._plain[bounds]
 
 
-def written(node: Node, given: Collection[str]) -> object:
+def written(node: Node, given_names: Collection[str]) -> object:
     """A node and its inputs, back to leaves and given values, as a value that can be compared."""
     sources: list[object] = []
     for source in node.inputs:
-        if source.op.family == "leaf" or (source.name in given and not is_state(source)):
+        if source.op.family == "leaf" or (source.name in given_names and not is_state(source)):
             sources.append((source.op.name, source.name) if source.op.family == "leaf" else source.name)
         else:
-            sources.append(written(source, given))
+            sources.append(written(source, given_names))
     if node.op.commutative:
         sources[:2] = sorted(sources[:2], key=repr)
     return node.op.name, node.type, tuple(sorted(node.attributes.items())), tuple(sources)

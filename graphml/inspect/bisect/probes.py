@@ -54,8 +54,8 @@ def probes(steps: Sequence[Step], benches: Benches) -> list[Step]:
     for step in steps:
         if step.arrays.dims.get("S", 1) == 1:
             firsts.setdefault(id(step.graph), step)
-    found = [_probe(step, benches.of(step)) for step in firsts.values()]
-    return [step for step in found if step is not None]
+    probed = [_probe(step, benches.of(step)) for step in firsts.values()]
+    return [step for step in probed if step is not None]
 
 
 def _probe(step: Step, bench: Bench) -> Step | None:
@@ -63,24 +63,26 @@ def _probe(step: Step, bench: Bench) -> Step | None:
     own = bench.judge.own
     if own is None or not scaled:
         return None
-    given = {name: step.values[name] for name in bench.given}
-    given |= {name: scaling.of(given[name]) for name, scaling in scaled.items()}
+    given_values = {name: step.values[name] for name in bench.given}
+    given_values |= {name: scaling.of(given_values[name]) for name, scaling in scaled.items()}
     names = [name for name in bench.ends if _asks(bench, name)]
-    changed = replace(step, name=f"{step.name} with extreme values", given=given, whole=False, unwatched=None)
+    changed = replace(
+        step, name=f"{step.name} with extreme values", given=given_values, whole=False, unwatched=None
+    )
     values = bench.computed(bench.graph, names, bench.given, changed, own)
     return replace(changed, values=values)
 
 
 def _scaled(bench: Bench) -> dict[str, Scaling]:
     """The values to scale; near zero if both are needed."""
-    found: dict[str, Scaling] = {}
+    scalings: dict[str, Scaling] = {}
     for node in bench.graph.nodes:
         scaling = _asked_by(node)
         if scaling is not None:
             for name in _sources(bench, node):
-                if name not in found or scaling.op:
-                    found[name] = scaling
-    return found
+                if name not in scalings or scaling.op:
+                    scalings[name] = scaling
+    return scalings
 
 
 def _asked_by(node: Node) -> Scaling | None:
@@ -89,26 +91,26 @@ def _asked_by(node: Node) -> Scaling | None:
     if node.op.decompose is not None:
         plain = decomposition(node.op, [source.type for source in node.inputs], node.attributes).nodes
     holds = False
-    for one in plain:
-        if one.op.name in NORMS:
-            return Scaling(one.op.name, number(one.attributes, "eps"))
-        holds |= one.op.name in ("clamp", "tanh")
-        holds |= "softcap" in one.attributes and number(one.attributes, "softcap") > 0
+    for part in plain:
+        if part.op.name in NORMS:
+            return Scaling(part.op.name, number(part.attributes, "eps"))
+        holds |= part.op.name in ("clamp", "tanh")
+        holds |= "softcap" in part.attributes and number(part.attributes, "softcap") > 0
     return Scaling() if holds else None
 
 
 def _sources(bench: Bench, node: Node) -> set[str]:
     """The given values of floats that a node is computed from."""
-    found: set[str] = set()
+    sources: set[str] = set()
     stack = list(node.inputs)
     while stack:
         source = stack.pop()
         if source.name in bench.given:
             if source.dtype.name == "f32":
-                found.add(source.name)
+                sources.add(source.name)
         elif source.op.family != "leaf" and not is_state(source):
             stack.extend(source.inputs)
-    return found
+    return sources
 
 
 def _asks(bench: Bench, name: str) -> bool:

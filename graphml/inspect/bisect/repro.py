@@ -58,10 +58,10 @@ def reproduce(
             results.append(run(with_device, verify(text.parse(side.graph, known_ops())), held)[0]["result"])
         finally:
             with_device.close()
-    found = difference(*results)
-    print(f"{a.backend} against {b.backend}: NMSE {found.nmse:.3e}, allowed {limit:.0e}; "
-          f"max abs {found.max_abs:.3e}, max ULP {found.max_ulp}")  # fmt: skip
-    if found.nmse > limit:
+    error = difference(*results)
+    print(f"{a.backend} against {b.backend}: NMSE {error.nmse:.3e}, allowed {limit:.0e}; "
+          f"max abs {error.max_abs:.3e}, max ULP {error.max_ulp}")  # fmt: skip
+    if error.nmse > limit:
         print(where(*results))
         for side, result in zip((a, b), results, strict=True):
             print(f"{side.backend:>9}: {np.array2string(result.ravel()[:6], precision=6)} ...")
@@ -182,9 +182,9 @@ def _cuts(case: Case, got: Array, wanted: Array) -> Iterator[Case]:
     worst = int(by_row.argmax())
     column = int(error.reshape(-1, error.shape[-1]).max(0).argmax())
     rows = _one_row(case, worst)
-    for one in (rows, case):
-        if one is not None:
-            for narrow in (*(_few_columns(one, column, count) for count in COLUMNS), one):
+    for base in (rows, case):
+        if base is not None:
+            for narrow in (*(_few_columns(base, column, count) for count in COLUMNS), base):
                 if narrow is not None:
                     yield _used_rows(narrow)
 
@@ -239,7 +239,7 @@ def _used_rows(case: Case) -> Case:
     if not readers or len({(node.inputs[0].name, node.inputs[1].name) for node in readers}) != 1:
         return case
     table, indices = readers[0].inputs
-    others = [node for node in nodes for one in node.inputs if one.name in (table.name, indices.name)]
+    others = [node for node in nodes for source in node.inputs if source.name in (table.name, indices.name)]
     if any(node.op.name != "get_rows" for node in others) or indices.name not in case.arrays.inputs:
         return case
     used, renamed = np.unique(case.arrays.inputs[indices.name], return_inverse=True)

@@ -40,13 +40,13 @@ def read(path: Path, what: str) -> tuple[Any, dict[str, Array]]:
 def _check_sizes(archive: zipfile.ZipFile) -> None:
     """Check before reading that no array is larger than its member of the file, nor all of them too large."""
     members = archive.infolist()
-    if sum(one.file_size for one in members) > LARGEST_BYTES:
+    if sum(member.file_size for member in members) > LARGEST_BYTES:
         raise ValueError(f"its arrays take more than {LARGEST_BYTES >> 30} GiB")
-    for one in members:
-        with archive.open(one) as stream:
+    for member in members:
+        with archive.open(member) as stream:
             if npy.read_magic(stream) != (1, 0):
-                raise ValueError(f"{one.filename} is no array of format 1.0")
+                raise ValueError(f"{member.filename} is no array of format 1.0")
             shape, _, kind = npy.read_array_header_1_0(stream)
-        limit = LARGEST_HEADER_BYTES if one.filename == f"{HEADER}.npy" else one.file_size
-        if prod(shape) * kind.itemsize > min(limit, one.file_size):
-            raise ValueError(f"{one.filename} is said to be {kind}{list(shape)}")
+        limit = LARGEST_HEADER_BYTES if member.filename == f"{HEADER}.npy" else member.file_size
+        if prod(shape) * kind.itemsize > min(limit, member.file_size):
+            raise ValueError(f"{member.filename} is said to be {kind}{list(shape)}")

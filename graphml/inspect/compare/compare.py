@@ -51,19 +51,19 @@ def compare(a: Observation, b: Observation) -> list[Row]:
     A copy between a's devices is compared with the value before it: its row has the op `copy`.
     """
     rows = []
-    for one, other in zip(a.steps, b.steps, strict=True):
+    for step, other in zip(a.steps, b.steps, strict=True):
         ops = {node.name: maker(node).op.name for node in other.graph.nodes}
-        for node in one.graph.nodes:
-            copied = one.copies.get(node.name)
+        for node in step.graph.nodes:
+            copied = step.copies.get(node.name)
             if copied is not None:
-                rows.append(_copy_row(one, node, copied))
+                rows.append(_copy_row(step, node, copied))
                 continue
-            got, wanted = one.values.get(node.name), other.values.get(node.name)
+            got, wanted = step.values.get(node.name), other.values.get(node.name)
             if got is None or wanted is None or (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
                 continue
             rows.append(
                 Row(
-                    one.name, node.name, maker(node).op.name, ops[node.name], node.dtype.name, got.shape,
+                    step.name, node.name, maker(node).op.name, ops[node.name], node.dtype.name, got.shape,
                     difference(got, wanted),
                 )
             )  # fmt: skip
@@ -108,13 +108,13 @@ _HEAD = ("node", "op", "shape", "NMSE", "max abs", "max ULP", "median ULP", "NaN
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    one = row.difference
+    errors = row.difference
     op = row.op if row.op == row.other_op else f"{row.op} / {row.other_op}"
     op += f" {row.copied.source} to {row.copied.target}" if row.copied is not None else ""
-    counts = (f"{a}" if a == b else f"{a} / {b}" for a, b in (one.nan, one.inf))
+    counts = (f"{a}" if a == b else f"{a} / {b}" for a, b in (errors.nan, errors.inf))
     return (
-        row.node, op, "x".join(map(str, row.shape)), f"{one.nmse:.1e}", f"{one.max_abs:.1e}",
-        str(one.max_ulp), f"{one.median_ulp:.0f}", *counts,
+        row.node, op, "x".join(map(str, row.shape)), f"{errors.nmse:.1e}", f"{errors.max_abs:.1e}",
+        str(errors.max_ulp), f"{errors.median_ulp:.0f}", *counts,
     )  # fmt: skip
 
 

@@ -112,7 +112,7 @@ def _observed(
 ) -> list[ReadyPart]:
     """The parts with every value that can be shown as an output; see `forced.observed`."""
     left = {node.name for node in shown(whole)}
-    found = []
+    ready_parts = []
     for part, new in zip(parts, maps, strict=True):
         outputs = {
             name if name.startswith(COPY) else OUTPUT + name: node
@@ -125,7 +125,7 @@ def _observed(
                 outputs[name] = node
         graph = Graph(part.graph.nodes, outputs)
         plan = apart(graph, device.devices[part.backend])
-        found.append(ReadyPart(part.backend, graph, plan))
+        ready_parts.append(ReadyPart(part.backend, graph, plan))
     if left:
         raise GraphError(f"observe: no part of the placed graph computes {', '.join(sorted(left))}")
-    return found
+    return ready_parts

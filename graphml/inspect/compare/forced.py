@@ -46,13 +46,13 @@ def shown(graph: Graph) -> list[Node]:
 
     A recurrent state is represented by its leaf, after the node that changes it.
     """
-    seen, found = set(values(graph)), []
+    seen, visible = set(values(graph)), []
     for node in graph.nodes:
         if node in seen or node.op.is_write:
-            found.append(node)
+            visible.append(node)
         if node.op.writes is not None and node.op.recurrent:
-            found.append(node.inputs[node.op.writes])
-    return found
+            visible.append(node.inputs[node.op.writes])
+    return visible
 
 
 def is_state(node: Node) -> bool:
@@ -64,7 +64,11 @@ def changer(graph: Graph, node: Node) -> Node:
     """The node that computes a shown value: the node itself, or the node that changes a recurrent state."""
     if node.op is not state_leaf:
         return node
-    return next(one for one in graph.nodes if one.op.recurrent and one.inputs[one.op.writes or 0] is node)
+    return next(
+        writer
+        for writer in graph.nodes
+        if writer.op.recurrent and writer.inputs[writer.op.writes or 0] is node
+    )
 
 
 def observed(graph: Graph) -> Graph:
@@ -76,7 +80,7 @@ def observed(graph: Graph) -> Graph:
     return Graph(graph.nodes, {**own, **{node.name: node for node in shown(graph)}})
 
 
-def forced(graph: Graph, given: Collection[str]) -> Graph:
+def forced(graph: Graph, given_names: Collection[str]) -> Graph:
     """The graph with inputs `given:NAME` in place of the nodes' own inputs, for all given names.
 
     Every value that can be shown is an output with its node's name.
@@ -92,7 +96,7 @@ def forced(graph: Graph, given: Collection[str]) -> Graph:
         seen[node] = moved
         if node in visible:
             outputs[node.name] = moved
-        if node.name in given and not is_state(node):
+        if node.name in given_names and not is_state(node):
             seen[node] = Node(input_leaf, (), node.type, GIVEN + node.name)
             order.append(seen[node])
     return make_graph(order, outputs)
@@ -103,24 +107,24 @@ def _places(graph: Graph) -> tuple[dict[str, Node], dict[Node, int]]:
     return {node.name: node for node in graph.nodes}, {node: i for i, node in enumerate(graph.nodes)}
 
 
-def unit(graph: Graph, name: str, given: Collection[str]) -> list[Node]:
+def unit(graph: Graph, name: str, given_names: Collection[str]) -> list[Node]:
     """The node and all nodes between it and given values or leaves: the possible causes of a difference."""
     nodes, places = _places(graph)
     target = changer(graph, nodes[name])
-    found = {target}
+    members = {target}
     stack = list(target.inputs)
     while stack:
         node = stack.pop()
-        if node in found or node.op.family == "leaf" or (node.name in given and not is_state(node)):
+        if node in members or node.op.family == "leaf" or (node.name in given_names and not is_state(node)):
             continue
-        found.add(node)
+        members.add(node)
         stack.extend(node.inputs)
-    return sorted(found, key=places.__getitem__)
+    return sorted(members, key=places.__getitem__)
 
 
-def extract(graph: Graph, name: str, given: Collection[str]) -> Graph:
+def extract(graph: Graph, name: str, given_names: Collection[str]) -> Graph:
     """The unit of a node as a graph of its own with the output `result`; given values are inputs."""
-    parts = unit(graph, name, given)
+    parts = unit(graph, name, given_names)
     new: dict[Node, Node] = {}
     order: list[Node] = []
     for node in graph.nodes:
@@ -179,14 +183,14 @@ def feed(inputs: Mapping[str, Array], graph: Graph, arrays: Arrays, state: State
         array[...] = arrays.states[name]
     for name, node in graph.leaves("input").items():
         sizes = resolve(node.shape, arrays.dims)
-        given = arrays.inputs.get(name)
-        if given is None or given.shape != sizes:
+        value = arrays.inputs.get(name)
+        if value is None or value.shape != sizes:
             raise UsageError(
-                f"{name}: wanted an array {list(sizes)}; got {None if given is None else given.shape}"
+                f"{name}: wanted an array {list(sizes)}; got {None if value is None else value.shape}"
             )
         if inputs[name].dtype.kind == "f":
             inputs[name][...] = np.nan
-        inputs[name][tuple(slice(size) for size in sizes)] = given
+        inputs[name][tuple(slice(size) for size in sizes)] = value
 
 
 def apart(graph: Graph, device: Device) -> Plan:

@@ -136,35 +136,35 @@ class _Run:
 
     def steps(self, legs: Sequence[Leg]) -> tuple[Step, ...]:
         """The steps; those with the same number of sequences share one cache."""
-        found: list[Step] = []
+        steps: list[Step] = []
         for _, several in groupby(legs, key=lambda leg: len(leg.counts)):
             these = list(several)
             cells, states = Cells(these), dict[str, Array]()
             for leg in these:
                 step, states = self._step(leg, cells, states)
-                found.append(step)
-        return tuple(found)
+                steps.append(step)
+        return tuple(steps)
 
     def _step(self, leg: Leg, cells: Cells, states: dict[str, Array]) -> tuple[Step, dict[str, Array]]:
         before, count = list(cells.lengths), sum(leg.counts)
-        given = cells.step(leg)
+        input_arrays = cells.step(leg)
         tokens = [self._ids(start, n) for start, n in zip(before, leg.counts, strict=True)]
-        given["tokens"] = np.concatenate(tokens)
+        input_arrays["tokens"] = np.concatenate(tokens)
         watched = self._watched(count, len(leg.counts))
         graph, device = watched.graph, self.executor.device
         if len(leg.counts) > 1:  # rows have the stride of the program's longest
             tables = [leaf for name, leaf in graph.leaves("input").items() if name.startswith("block_table")]
-            width = bounds(tables[0].shape)[1] - given["block_table"].shape[1] if tables else 0
-            given["block_table"] = np.pad(given["block_table"], ((0, 0), (0, width)))
+            width = bounds(tables[0].shape)[1] - input_arrays["block_table"].shape[1] if tables else 0
+            input_arrays["block_table"] = np.pad(input_arrays["block_table"], ((0, 0), (0, width)))
         dims = {
-            "T": count, "O": len(given["output_rows"]), "S": len(leg.counts),
-            "B": given["block_table"].shape[1], "C": cells.n_cells,
+            "T": count, "O": len(input_arrays["output_rows"]), "S": len(leg.counts),
+            "B": input_arrays["block_table"].shape[1], "C": cells.n_cells,
         }  # fmt: skip
-        share_cells(graph.leaves("input"), given, dims)
+        share_cells(graph.leaves("input"), input_arrays, dims)
         if not states:
             fresh = device.state(graph, dims)
             states = {leaf: fresh.array(leaf).copy() for leaf in graph.leaves("state")}
-        inputs = {leaf: given[leaf].copy() for leaf in graph.leaves("input")}
+        inputs = {leaf: input_arrays[leaf].copy() for leaf in graph.leaves("input")}
         arrays = Arrays(inputs, self.executor.weights, states, dims)
         outputs, after = watched.program.run(arrays)
         kept = {node.name: outputs[node.name] for node in shown(graph)}
@@ -243,8 +243,10 @@ def save(observation: Observation, path: Path) -> None:
             {
                 "name": step.name, "dims": dict(step.arrays.dims), "graph": text.write(step.graph),
                 "plain": text.write(step.plain),
-                "applied": [[one.fusion, one.node, list(one.covered)] for one in step.applied],
-                "copies": [[name, one.value, one.source, one.target] for name, one in step.copies.items()],
+                "applied": [[entry.fusion, entry.node, list(entry.covered)] for entry in step.applied],
+                "copies": [
+                    [name, copy.value, copy.source, copy.target] for name, copy in step.copies.items()
+                ],
                 "backends": dict(step.backends),
             }
             for step in observation.steps

@@ -68,14 +68,14 @@ def wide(executor: Executor, count: int) -> list[Leg]:
 
 def by_token(legs: Sequence[Leg]) -> list[Leg]:
     """The same tokens, one of each sequence in a step; steps of several are numbered from 0."""
-    found = []
+    token_legs = []
     for leg in legs:
         longest = max(leg.counts)
         for i in range(longest):
             name = f"{leg.name} {i}" if longest > 1 else leg.name
             counts = tuple(int(i < count) for count in leg.counts)
-            found.append(Leg(name, counts, leg.at if i == 0 else None, leg.whole))
-    return found
+            token_legs.append(Leg(name, counts, leg.at if i == 0 else None, leg.whole))
+    return token_legs
 
 
 def _reach(executor: Executor) -> int:

@@ -147,8 +147,8 @@ def spans(indices: Array) -> str:
     if not indices.size:
         return "none"
     runs = np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1)
-    told = [f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    return ",".join(told[:4]) + (",..." if len(told) > 4 else "")
+    texts = [f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ",".join(texts[:4]) + (",..." if len(texts) > 4 else "")
 
 
 def tolerance(unit: Iterable[Node], size: int = FEW_NUMBERS) -> float:

@@ -73,7 +73,7 @@ class Difference:
 
 def compare(a: Selection, b: Selection, titles: tuple[str, str] = ("a", "b")) -> Difference:
     """Compare two selections. Nodes match by name, or if only one was made from the other."""
-    nodes_a, nodes_b = ({node["name"]: node for node in one.nodes} for one in (a, b))
+    nodes_a, nodes_b = ({node["name"]: node for node in selection.nodes} for selection in (a, b))
     pairs = {name: name for name in nodes_a if name in nodes_b}
     pairs |= _by_origin(nodes_a, nodes_b, pairs)
     matched = set(pairs.values())
@@ -99,7 +99,7 @@ def compare(a: Selection, b: Selection, titles: tuple[str, str] = ("a", "b")) ->
 
 
 def both(
-    document: Document, a: Selection, b: Selection, found: Difference, sides: tuple[Side, Side]
+    document: Document, a: Selection, b: Selection, difference: Difference, sides: tuple[Side, Side]
 ) -> Document:
     """A document with the two graphs as its passes, for the viewer; all else is that of b's document.
 
@@ -110,21 +110,21 @@ def both(
             "name": f"{letter}: {side.name}",
             "title": f"{letter}: {side.title}",
             "seconds": 0.0,
-            "outputs": dict(one.outputs),
-            "nodes": list(one.nodes),
+            "outputs": dict(selection.outputs),
+            "nodes": list(selection.nodes),
         }
-        for letter, one, side in zip("ab", (a, b), sides, strict=True)
+        for letter, selection, side in zip("ab", (a, b), sides, strict=True)
     ]
     return {
         **document,
         "passes": passes,
-        "collapsed": equal_layers([one["nodes"] for one in passes]),
+        "collapsed": equal_layers([pass_["nodes"] for pass_ in passes]),
         "difference": [
-            *(_viewer_record("removed", node["name"], None) for node in found.removed),
-            *(_viewer_record("added", None, node["name"]) for node in found.added),
+            *(_viewer_record("removed", node["name"], None) for node in difference.removed),
+            *(_viewer_record("added", None, node["name"]) for node in difference.added),
             *(
                 _viewer_record("changed", change.name, change.name_b, change.facts)
-                for change in found.changed
+                for change in difference.changed
             ),
         ],
         "view": {"view": "compare", "overlay": "change"},
@@ -146,24 +146,24 @@ def _by_origin(a: Mapping[str, Record], b: Mapping[str, Record], known: Mapping[
     by_origin: dict[tuple[str, ...], list[str]] = {}
     for name, node in free_a.items():
         by_origin.setdefault(tuple(node["origin"]) or (name,), []).append(name)
-    found: dict[str, str] = {}
+    matches: dict[str, str] = {}
     for name, node in free_b.items():
         for candidate in by_origin.get(tuple(node["origin"]) or (name,), []):
-            if candidate not in found and a[candidate]["op"] == node["op"]:
-                found[candidate] = name
+            if candidate not in matches and a[candidate]["op"] == node["op"]:
+                matches[candidate] = name
                 break
-    return found
+    return matches
 
 
 def _facts(a: Record, b: Record, pairs: Mapping[str, str]) -> dict[str, tuple[Any, Any]]:
-    found = {}
+    changed_facts = {}
     for fact in _TOLD:
         if fact in ("backend", "fallback") and None in (a["backend"], b["backend"]):
             continue  # not known on both sides
         left = [pairs.get(name, name) for name in a["inputs"]] if fact == "inputs" else a[fact]
         if left != b[fact]:
-            found[fact] = a[fact], b[fact]
-    return found
+            changed_facts[fact] = a[fact], b[fact]
+    return changed_facts
 
 
 def text(difference: Difference) -> str:
@@ -173,7 +173,7 @@ def text(difference: Difference) -> str:
     lines += _shared((node["name"], [f"+ {node['name']}: {_what(node)}"]) for node in difference.added)
     lines += _shared((change.name, _changed(change)) for change in difference.changed)
     if difference.outputs[0] != difference.outputs[1]:
-        left, right = ({name: f"%{node}" for name, node in one.items()} for one in difference.outputs)
+        left, right = ({name: f"%{node}" for name, node in outputs.items()} for outputs in difference.outputs)
         lines.append(f"~ outputs: {left} -> {right}")
     counts = (
         f"{len(difference.removed)} removed, {len(difference.added)} added, {len(difference.changed)} changed"
@@ -225,14 +225,14 @@ def _shared(described: Iterable[tuple[str, list[str]]]) -> list[str]:
         layer = layer_of(name)
         key = lines if layer is None else [_without_number(line, layer) for line in lines]
         groups.setdefault(tuple(key), []).append((layer, lines))
-    found: list[str] = []
+    text_lines: list[str] = []
     for shared, members in groups.items():
         layers = [layer for layer, _ in members if layer is not None]
         if len(members) == 1 or len(layers) != len(members):
-            found += [line for _, lines in members for line in lines]
+            text_lines += [line for _, lines in members for line in lines]
         else:
-            found += [f"{shared[0]}  (x {len(layers)}: # = {ranges(layers)})", *shared[1:]]
-    return found
+            text_lines += [f"{shared[0]}  (x {len(layers)}: # = {ranges(layers)})", *shared[1:]]
+    return text_lines
 
 
 def _without_number(line: str, layer: int) -> str:

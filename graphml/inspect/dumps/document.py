@@ -104,7 +104,7 @@ def describe(
         last = "final"
     owners = compiled.backends
     devices = (device, *device.devices.values()) if isinstance(device, PartsDevice) else (device,)
-    explaining = {id(one): one for one in devices if isinstance(one, ExplainingDevice)}
+    explaining = {id(member): member for member in devices if isinstance(member, ExplainingDevice)}
     place = _Place(compiled.plan, backend, device, owners, explaining)
     passes: list[Record] = [
         {
@@ -121,7 +121,7 @@ def describe(
         "backend": backend.name,
         "versions": versions(),
         "passes": passes,
-        "collapsed": equal_layers([found["nodes"] for found in passes]),
+        "collapsed": equal_layers([pass_["nodes"] for pass_ in passes]),
         "fusions": _fusions(compiled.fusions),
         "plan": {"peak": compiled.plan.peak, "lower_bound": compiled.plan.lower_bound},
         "seconds": dict(compiled.seconds),
@@ -202,10 +202,11 @@ def _fusions(log: FusionLog) -> Record:
     """The log as JSON: each application with the names it covered, each refusal with its reason and node."""
     return {
         "applied": [
-            {"fusion": one.fusion, "node": one.node, "covered": list(one.covered)} for one in log.applied
+            {"fusion": application.fusion, "node": application.node, "covered": list(application.covered)}
+            for application in log.applied
         ],
         "refused": [
-            {"fusion": one.fusion, "node": one.node, "reason": one.reason, "at": one.at}
-            for one in log.refused
+            {"fusion": refusal.fusion, "node": refusal.node, "reason": refusal.reason, "at": refusal.at}
+            for refusal in log.refused
         ],
     }

@@ -132,9 +132,9 @@ def _explorer_node(selection: Selection, node: Record) -> dict[str, Any]:
 def narrowed(document: Document, selections: Mapping[str, Selection]) -> Document:
     """The document with the selected passes and nodes only."""
     passes = [
-        {**found, "nodes": list(selection.nodes), "outputs": dict(selection.outputs)}
-        for found in document["passes"]
-        if (selection := selections.get(found["name"])) is not None
+        {**pass_, "nodes": list(selection.nodes), "outputs": dict(selection.outputs)}
+        for pass_ in document["passes"]
+        if (selection := selections.get(pass_["name"])) is not None
     ]
     return {**document, "passes": passes, "collapsed": _runs(document, selections)}
 
@@ -143,7 +143,7 @@ def _runs(document: Document, selections: Mapping[str, Selection]) -> list[Recor
     """The runs of equal layers that the shown nodes represent."""
     shown = {node["layer"] for selection in selections.values() for node in selection.nodes} - {None}
     known = {run["first"]: run for run in document["collapsed"]}
-    drawn = {first: run for one in selections.values() for first, run in one.collapsed.items()}
+    drawn = {first: run for selection in selections.values() for first, run in selection.collapsed.items()}
     if drawn:
         return [{"hash": "", **known.get(f, {}), "first": f, "layers": list(run)} for f, run in drawn.items()]
     return document["collapsed"] if len(shown) > 1 else []

@@ -21,10 +21,10 @@ def explain(document: Document, name: str) -> dict[str, Any]:
     `taken` into another or `gone`, with the nodes that it is or is in), `fusions` (applied, refused), `final`
     (the backend and storage of the value, None if no node of the last graph has it), `time_us`.
     """
-    stages = [_stage(found, name) for found in document["passes"]]
+    stages = [_stage(pass_, name) for pass_ in document["passes"]]
     known = [stage for stage in stages if stage["nodes"]]
     if not known:
-        names = {node["name"]: None for found in document["passes"] for node in found["nodes"]}
+        names = {node["name"]: None for pass_ in document["passes"] for node in pass_["nodes"]}
         raise UsageError(f"--node: no node is called {name!r}; {nearest(name, names)}")
     for before, stage in zip([None, *stages], stages, strict=False):
         stage["became"] = _became(before, stage, name)
@@ -39,19 +39,19 @@ def explain(document: Document, name: str) -> dict[str, Any]:
         "layer": first["layer"],
         "passes": stages,
         "fusions": {
-            "applied": [one for one in log["applied"] if name in (one["node"], *one["covered"])],
-            "refused": [one for one in log["refused"] if name in (one["node"], one["at"])],
+            "applied": [entry for entry in log["applied"] if name in (entry["node"], *entry["covered"])],
+            "refused": [entry for entry in log["refused"] if name in (entry["node"], entry["at"])],
         },
         "final": _final(document["passes"][-1], last[0]) if last else None,
         "time_us": _time(document, last),
     }
 
 
-def _stage(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _stage(pass_: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The node in a pass, or else the nodes that were made from it."""
-    own = [node for node in found["nodes"] if node["name"] == name]
-    taken = [node for node in found["nodes"] if name in node["origin"]]
-    return {"pass": found["name"], "nodes": own or taken}
+    own = [node for node in pass_["nodes"] if node["name"] == name]
+    taken = [node for node in pass_["nodes"] if name in node["origin"]]
+    return {"pass": pass_["name"], "nodes": own or taken}
 
 
 def _became(before: Mapping[str, Any] | None, stage: Mapping[str, Any], name: str) -> str:
@@ -66,9 +66,9 @@ def _became(before: Mapping[str, Any] | None, stage: Mapping[str, Any], name: st
     return "kept" if all(before["nodes"][0][fact] == nodes[0][fact] for fact in facts) else "changed"
 
 
-def _final(found: Mapping[str, Any], node: Record) -> dict[str, Any]:
+def _final(last_pass: Mapping[str, Any], node: Record) -> dict[str, Any]:
     """The backend, storage and readers of the value."""
-    nodes: Sequence[Record] = found["nodes"]
+    nodes: Sequence[Record] = last_pass["nodes"]
     readers = [other["name"] for other in nodes if node["name"] in other["inputs"]]
     steps = {other["name"]: i for i, other in enumerate(nodes)}
     facts = ("name", "op", "dtype", "shape", "bytes", "backend", "fallback", "buffer", "workspace")
@@ -81,7 +81,7 @@ def _final(found: Mapping[str, Any], node: Record) -> dict[str, Any]:
         "steps": len(nodes),
         "readers": readers,
         "last_read": max((steps[reader] for reader in readers), default=None),
-        "outputs": [output for output, target in found["outputs"].items() if target == node["name"]],
+        "outputs": [output for output, target in last_pass["outputs"].items() if target == node["name"]],
         "storage": _storage(node, {other["name"]: other for other in nodes}),
     }
 
@@ -110,30 +110,30 @@ def _time(document: Document, last: Sequence[Record]) -> float | None:
     return next((times[node["name"]] for node in last if node["name"] in times), None)
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(explanation: Mapping[str, Any]) -> str:
     """The explanation as lines."""
-    rows: list[tuple[str, str]] = [("written in", found["source"] or "no line is known")]
-    for stage in found["passes"]:
+    rows: list[tuple[str, str]] = [("written in", explanation["source"] or "no line is known")]
+    for stage in explanation["passes"]:
         rows.append((f"after {stage['pass']}", _stage_text(stage)))
-    fusions = found["fusions"]
-    for one in fusions["applied"]:
-        rows.append((f"fusion {one['fusion']}", f"took {', '.join(one['covered'])} into {one['node']}"))
-    for one in fusions["refused"]:
-        at = f" (at {one['at']})" if one["at"] not in (None, one["node"]) else ""
-        rows.append((f"fusion {one['fusion']}", f"refused {one['node']}: {one['reason']}{at}"))
-    final = found["final"]
+    fusions = explanation["fusions"]
+    for entry in fusions["applied"]:
+        rows.append((f"fusion {entry['fusion']}", f"took {', '.join(entry['covered'])} into {entry['node']}"))
+    for entry in fusions["refused"]:
+        at = f" (at {entry['at']})" if entry["at"] not in (None, entry["node"]) else ""
+        rows.append((f"fusion {entry['fusion']}", f"refused {entry['node']}: {entry['reason']}{at}"))
+    final = explanation["final"]
     if final is None:
         rows.append(("at the end", "no node has this value"))
     else:
-        if final["name"] != found["name"]:
+        if final["name"] != explanation["name"]:
             rows.append(("computed in", final["name"]))
         rows += _final_rows(final)
         if final["declared"]:
             rows.append(("op", final["declared"]))
-    if found["time_us"] is not None:
-        rows.append(("time", f"{found['time_us']:.3g} us"))
+    if explanation["time_us"] is not None:
+        rows.append(("time", f"{explanation['time_us']:.3g} us"))
     width = max(len(title) for title, _ in rows)
-    lines = [found["name"], *(f"  {title:{width}}  {said}" for title, said in rows)]
+    lines = [explanation["name"], *(f"  {title:{width}}  {said}" for title, said in rows)]
     return "".join(f"{printable(line)}\n" for line in lines)
 
 

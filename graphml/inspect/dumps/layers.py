@@ -24,8 +24,8 @@ Nodes = Sequence[Mapping[str, Any]]
 @functools.lru_cache(maxsize=1 << 14)
 def layer_of(name: str) -> int | None:
     """The layer in a node's name: 3 of `layers.3.q`, `blk.3.attn_q.weight` and `cache.3.k`."""
-    found = _LAYER.match(name)
-    return int(found[2]) if found else None
+    match = _LAYER.match(name)
+    return int(match[2]) if match else None
 
 
 def renumbered(name: str, old: int, new: int | str) -> str:
@@ -58,16 +58,16 @@ def repeated_layers(nodes: Nodes) -> dict[int, list[int]]:
     """
     hashes = layer_hashes(nodes)
     layers = sorted(hashes)
-    found: dict[int, list[int]] = {}
+    represented: dict[int, list[int]] = {}
     at = 0
     while at < len(layers):
         tries = [(period, _repeats(layers, hashes, at, period)) for period in range(1, MAX_PERIOD + 1)]
-        period, count = max(tries, key=lambda one: (one[0] * one[1] if one[1] > 1 else 1, -one[0]))
+        period, count = max(tries, key=lambda pair: (pair[0] * pair[1] if pair[1] > 1 else 1, -pair[0]))
         run = layers[at : at + period * count] if count > 1 else [layers[at]]
         if count > 1:
-            found |= {run[place]: run[place::period] for place in range(period)}
+            represented |= {run[place]: run[place::period] for place in range(period)}
         at += len(run)
-    return found
+    return represented
 
 
 def _repeats(layers: Sequence[int], hashes: Mapping[int, str], at: int, period: int) -> int:
@@ -101,8 +101,8 @@ def layer_hashes(nodes: Nodes) -> dict[int, str]:
         line = json.dumps([renumbered(node["name"], layer, "#"), *facts])
         lines.setdefault(layer, []).append(line)
     return {
-        layer: hashlib.sha256(f"[{', '.join(sorted(found))}]".encode()).hexdigest()
-        for layer, found in lines.items()
+        layer: hashlib.sha256(f"[{', '.join(sorted(layer_lines))}]".encode()).hexdigest()
+        for layer, layer_lines in lines.items()
     }
 
 

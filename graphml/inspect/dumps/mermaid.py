@@ -108,7 +108,7 @@ def _numbered(selection: Selection) -> list[tuple[int, int]]:
 def _runs(selection: Selection) -> list[tuple[str, _Run]]:
     """Runs of neighbouring equal layers, each with the name of its kind: A, B, ..."""
     computing = {node["layer"] for node in selection.nodes if family_of(node) != "leaf"}
-    hashes = {layer: one for layer, one in layer_hashes(selection.nodes).items() if layer in computing}
+    hashes = {layer: digest for layer, digest in layer_hashes(selection.nodes).items() if layer in computing}
     kinds = {digest: _letters(i) for i, digest in enumerate(dict.fromkeys(hashes[n] for n in sorted(hashes)))}
     grouped = groupby(sorted(hashes), lambda layer: kinds[hashes[layer]])
     return [(kind, list(layers)) for kind, layers in grouped]
@@ -136,14 +136,14 @@ def _of_layers(selection: Selection, runs: Sequence[tuple[str, _Run]], detailed:
     chart.edges(arrows)
     if detailed:
         for kind in dict.fromkeys(kind for kind, _ in runs):
-            _draw_kind(chart, selection, kind, [layers for one, layers in runs if one == kind])
+            _draw_kind(chart, selection, kind, [layers for run_kind, layers in runs if run_kind == kind])
     return chart
 
 
 def _title(selection: Selection, layers: _Run) -> str:
     """The heading of a run; a layer of a selection may represent others itself."""
     first = selection.collapsed.get(layers[0], layers[:1])
-    every = [*first, *(one for layer in layers[1:] for one in selection.collapsed.get(layer, (layer,)))]
+    every = [*first, *(number for layer in layers[1:] for number in selection.collapsed.get(layer, (layer,)))]
     return replace(selection, collapsed={layers[0]: every}).title(layers[0])
 
 
@@ -165,7 +165,7 @@ def _between(
     layer_of = {node["name"]: node["layer"] for node in selection.nodes}
     of = {node["name"]: named.get(node["name"]) or box_of[node["layer"]] for node in selection.nodes}
     leaves = {node["name"] for node in selection.nodes if family_of(node) == "leaf"}
-    found: dict[tuple[str, str], None] = {}
+    arrows: dict[tuple[str, str], None] = {}
     for source, reader, _ in edges(selection):
         inside = reader["layer"] in box_of
         if inside and (
@@ -173,8 +173,8 @@ def _between(
         ):
             continue
         if of[source] != of[reader["name"]]:
-            found[of[source], of[reader["name"]]] = None
-    return found
+            arrows[of[source], of[reader["name"]]] = None
+    return arrows
 
 
 def _draw_kind(chart: _Chart, selection: Selection, kind: str, runs: Sequence[_Run]) -> None:

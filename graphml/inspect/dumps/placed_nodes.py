@@ -67,11 +67,11 @@ def describe_placement(executor: Executor) -> dict[str, Any]:
         "backends": list(placement.backends),
         "rules": executor.options.place,
         "parts": [
-            {"index": part.index + one.first, "backend": part.backend, **_span(part.graph)}
-            for one in every
-            for part in one.placement.cut.parts
+            {"index": part.index + placed.first, "backend": part.backend, **_span(part.graph)}
+            for placed in every
+            for part in placed.placement.cut.parts
         ],
-        "nodes": [node for one in every for node in _nodes(one)],
+        "nodes": [node for placed in every for node in _nodes(placed)],
         "copies": [
             {
                 "name": copy.name,
@@ -118,25 +118,25 @@ def _span(graph: Graph) -> dict[str, Any]:
     return {"nodes": len(computed), "first": computed[0].name, "last": computed[-1].name}
 
 
-def _nodes(one: _Placed) -> Iterator[dict[str, Any]]:
+def _nodes(placed: _Placed) -> Iterator[dict[str, Any]]:
     part_of = {
-        node.name: part.index + one.first
-        for part in one.placement.cut.parts
+        node.name: part.index + placed.first
+        for part in placed.placement.cut.parts
         for node in part.graph.nodes
         if node.op.name != "input"
     }
-    layers = {node.name: layer_of(node) for node in one.graph.nodes}
-    computed = {node.name for _, _, node in one.computed()}
-    for placed in one.placement.places.values():
+    layers = {node.name: layer_of(node) for node in placed.graph.nodes}
+    computed = {node.name for _, _, node in placed.computed()}
+    for choice in placed.placement.places.values():
         yield {
-            "name": one.prefix + placed.name,
-            "op": placed.op,
-            "layer": layers.get(placed.name),
-            "backend": placed.backend,
-            "part": part_of.get(placed.name),
-            "computed": placed.name in computed,
-            "reason": placed.reason,
-            "refused": placed.refused,
+            "name": placed.prefix + choice.name,
+            "op": choice.op,
+            "layer": layers.get(choice.name),
+            "backend": choice.backend,
+            "part": part_of.get(choice.name),
+            "computed": choice.name in computed,
+            "reason": choice.reason,
+            "refused": choice.refused,
         }
 
 
@@ -145,18 +145,20 @@ def _device(
 ) -> dict[str, Any]:
     weights: set[str] = set()
     states: dict[str, Node] = {}
-    for one in every:
-        for part in one.placement.cut.parts:
+    for placed in every:
+        for part in placed.placement.cut.parts:
             if part.backend == name:
                 weights |= set(part.graph.leaves("weight"))
             leaves = part.graph.leaves("state").items()
-            states |= {state: leaf for state, leaf in leaves if one.placement.places[state].backend == name}
+            places = placed.placement.places
+            states |= {state: leaf for state, leaf in leaves if places[state].backend == name}
     sizes = executor.pinned_sizes(executor.config.n_ctx) | {"C": 0}
     per_sequence = sum(_bytes(leaf, sizes) for leaf in states.values())
-    prefill = [_arena(one.parts, name) for one in every]  # an encoder has a program and an arena of its own
+    # an encoder has a program and an arena of its own
+    prefill = [_arena(placed.parts, name) for placed in every]
     return {
         "backend": name,
-        "nodes": sum(backend == name for one in every for backend, _, _ in one.computed()),
+        "nodes": sum(backend == name for placed in every for backend, _, _ in placed.computed()),
         "weight_bytes": sum(executor.file.tensors[weight].n_bytes for weight in sorted(weights)),
         "state_bytes_per_token": sum(_bytes(leaf, sizes | {"C": 1}) for leaf in states.values())
         - per_sequence,

@@ -29,19 +29,19 @@ _ODD = ("inf", "-inf", "nan")  # floats that JSON lacks
 def graph_of(nodes: Sequence[Record], outputs: Mapping[str, str]) -> Graph:
     """The graph of records; a `GraphError` for invalid ones. Folders of sources are not known."""
     ops = known_ops()
-    made: dict[str, Node] = {}
+    by_name: dict[str, Node] = {}
     for record in nodes:
         try:
-            made[record["name"]] = _node(record, made, ops)
+            by_name[record["name"]] = _node(record, by_name, ops)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise GraphError(f"node {record.get('name')!r} of the dump cannot be read: {error!r}") from None
-    missing = [name for name in outputs.values() if name not in made]
+    missing = [name for name in outputs.values() if name not in by_name]
     if missing:
         raise GraphError(f"the dump has an output of an unknown node {missing[0]!r}")
-    return Graph(tuple(made.values()), {output: made[name] for output, name in outputs.items()})
+    return Graph(tuple(by_name.values()), {output: by_name[name] for output, name in outputs.items()})
 
 
-def _node(record: Record, made: Mapping[str, Node], ops: Mapping[str, Op]) -> Node:
+def _node(record: Record, by_name: Mapping[str, Node], ops: Mapping[str, Op]) -> Node:
     name = record["op"]
     if name not in ops:
         raise ValueError(unknown_op(name))
@@ -52,7 +52,7 @@ def _node(record: Record, made: Mapping[str, Node], ops: Mapping[str, Op]) -> No
         source = Source(file, int(line))
     return Node(
         op,
-        tuple(made[name] for name in record["inputs"]),
+        tuple(by_name[name] for name in record["inputs"]),
         _type(record),
         record["name"],
         {name: _attribute(op, name, value) for name, value in record["attributes"].items()},
@@ -115,8 +115,8 @@ def read_dump(path: Path) -> Document:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise UsageError(f"{path}: wanted a dump of the format {FORMAT!r}")
     try:
-        for found in document["passes"]:
-            graph_of(found["nodes"], found["outputs"])
+        for pass_ in document["passes"]:
+            graph_of(pass_["nodes"], pass_["outputs"])
     except (GraphError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: not a dump of graphml: {error}") from None
     return document
@@ -124,13 +124,13 @@ def read_dump(path: Path) -> Document:
 
 def _from_text(name: str, text: str) -> Document:
     graph = verify(parse(text, known_ops()))
-    found = {
+    pass_ = {
         "name": "text",
         "seconds": 0.0,
         "outputs": {output: node.name for output, node in graph.outputs.items()},
         "nodes": nodes_of(graph),
     }
     return {
-        "format": FORMAT, "model": name, "backend": None, "versions": {}, "passes": [found], "collapsed": [],
+        "format": FORMAT, "model": name, "backend": None, "versions": {}, "passes": [pass_], "collapsed": [],
         "fusions": {"applied": [], "refused": []}, "plan": None, "seconds": {}, "overlays": {},
     }  # fmt: skip

@@ -41,15 +41,15 @@ def select(
     document: Document, name: str | None = None, layer: int | None = None, collapse: bool = False
 ) -> Selection:
     """The nodes of a pass (None: the last): all, of one layer, or with equal neighbouring layers once."""
-    found = _pass(document, name)
-    whole = Selection(found["name"], found["nodes"], found["outputs"])
+    pass_ = _pass(document, name)
+    whole = Selection(pass_["name"], pass_["nodes"], pass_["outputs"])
     if layer is not None:
         return one_layer(whole, layer)
     return _collapsed(whole) if collapse else whole
 
 
 def _pass(document: Document, name: str | None) -> Mapping[str, Any]:
-    passes: dict[str, Mapping[str, Any]] = {found["name"]: found for found in document["passes"]}
+    passes: dict[str, Mapping[str, Any]] = {pass_["name"]: pass_ for pass_ in document["passes"]}
     if name is None:
         return passes[list(passes)[-1]]
     if name not in passes:

@@ -117,10 +117,10 @@ class Profile:
 
 def overlays(stage: Stage) -> dict[str, dict[str, float]]:
     """Overlays of a graph in dumps and the viewer: per node microseconds at work, waiting, and bytes read."""
-    found: dict[str, dict[str, float]] = {"time_us": {}, "wait_us": {}, "bytes": {}}
+    values: dict[str, dict[str, float]] = {"time_us": {}, "wait_us": {}, "bytes": {}}
     for i, entry in enumerate(stage.entries):
         if entry.op:
-            found["time_us"][entry.name] = 1e6 * float(np.median(stage.work[:, i]))
-            found["wait_us"][entry.name] = 1e6 * float(np.median(stage.wait[:, i]))
-            found["bytes"][entry.name] = entry.work.n_bytes
-    return found
+            values["time_us"][entry.name] = 1e6 * float(np.median(stage.work[:, i]))
+            values["wait_us"][entry.name] = 1e6 * float(np.median(stage.wait[:, i]))
+            values["bytes"][entry.name] = entry.work.n_bytes
+    return values

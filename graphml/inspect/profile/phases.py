@@ -44,7 +44,7 @@ def places(graph: Graph) -> dict[str, Place]:
     recurrence. Outside the layers: nodes that depend on layers are the output projection; nodes that depend
     on the tokens alone, the embedding; tables of positions belong to attention.
     """
-    found: dict[str, Place] = {}
+    place_of: dict[str, Place] = {}
     layers: dict[int, list[Node]] = {}
     outside = []
     for node in graph.nodes:
@@ -56,7 +56,7 @@ def places(graph: Graph) -> dict[str, Place]:
         else:
             layers.setdefault(layer, []).append(node)
     for layer, members in layers.items():
-        found |= {name: Place(layer, phase) for name, phase in _layer_phases(members).items()}
+        place_of |= {name: Place(layer, phase) for name, phase in _layer_phases(members).items()}
     after = _dependent(graph.nodes, {node for members in layers.values() for node in members})
     on_tokens = _dependent(
         graph.nodes, {n for n in graph.nodes if n.op.family == "leaf" and n.name == "tokens"}
@@ -65,8 +65,8 @@ def places(graph: Graph) -> dict[str, Place]:
         after = _dependent(graph.nodes, {node for node in outside if products(node)})
     for node in outside:
         phase = OUTPUT if node in after else EMBEDDING if node in on_tokens else ATTENTION
-        found[node.name] = Place(None, phase)
-    return found
+        place_of[node.name] = Place(None, phase)
+    return place_of
 
 
 def kinds(graph: Graph) -> dict[int, str]:
@@ -80,15 +80,15 @@ def kinds(graph: Graph) -> dict[int, str]:
         layer = layer_of(node.name)
         if layer is not None and node.op.family != "leaf":
             layers.setdefault(layer, []).append(node)
-    found = {}
+    kind_of = {}
     for layer, members in layers.items():
         phases = _layer_phases(members).values()
         parts = _mixer_names(members)
         experts = any(_of_experts(node) for node in members)
         if experts or FEED_FORWARD in phases:
             parts.append("experts" if experts else "feed-forward")
-        found[layer] = " + ".join(parts)
-    return found
+        kind_of[layer] = " + ".join(parts)
+    return kind_of
 
 
 def _mixer_names(members: Iterable[Node]) -> list[str]:
@@ -140,35 +140,35 @@ def _layer_phases(members: list[Node]) -> dict[str, str]:
 
 def _until_product(members: list[Node], mixers: list[Node]) -> set[Node]:
     """The mixers and the nodes after them, up to and including the next product."""
-    found = set(mixers)
+    reached = set(mixers)
     still_open = set(mixers)
     for node in members:
-        if node not in found and any(source in still_open for source in node.inputs):
-            found.add(node)
+        if node not in reached and any(source in still_open for source in node.inputs):
+            reached.add(node)
             if not products(node):
                 still_open.add(node)
-    return found
+    return reached
 
 
 def _needed(inside: set[Node], roots: Iterable[Node]) -> set[Node]:
     """The roots and all within the layer that they depend on."""
-    found: set[Node] = set()
+    needed: set[Node] = set()
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if node in inside and node not in found:
-            found.add(node)
+        if node in inside and node not in needed:
+            needed.add(node)
             stack.extend(node.inputs)
-    return found
+    return needed
 
 
 def _dependent(nodes: Iterable[Node], on: set[Node]) -> set[Node]:
     """The nodes `on` and all that depend on them."""
-    found = set(on)
+    dependent = set(on)
     for node in nodes:
-        if any(source in found for source in node.inputs):
-            found.add(node)
-    return found
+        if any(source in dependent for source in node.inputs):
+            dependent.add(node)
+    return dependent
 
 
 def place_of(node: Node, known: Mapping[str, Place]) -> Place:

@@ -87,12 +87,12 @@ def profile(model: Model, n_prompt: int = 512, n_gen: int | None = None, rounds:
 
 def text_ids(model: Model, count: int) -> list[int]:
     """`count` tokens of a text, or arbitrary ones without a vocabulary."""
-    found: list[int] = []
+    ids: list[int] = []
     if model.tokenizer is not None:
-        found = model.encode(TEXT * (count // 16 + 1))
-    if len(found) < count:
-        found = np.random.default_rng(0).integers(0, model.n_vocab, count).tolist()
-    return found[:count]
+        ids = model.encode(TEXT * (count // 16 + 1))
+    if len(ids) < count:
+        ids = np.random.default_rng(0).integers(0, model.n_vocab, count).tolist()
+    return ids[:count]
 
 
 class _Recorder:
@@ -174,7 +174,7 @@ class _Recorder:
 
     def _encode_s(self, token: int) -> float | None:
         """Run the last token again, not timed: the cost of submitting its step to an asynchronous device."""
-        program, found = self.decode.program, []
+        program, seconds = self.decode.program, []
         if not isinstance(program, EncodingProgram):
             return None
         self._stop()
@@ -182,8 +182,8 @@ class _Recorder:
             self._session.rewind(self._session.n_past - 2)
             self._session.eval([token])  # restores a recurrent state too
             self._session.eval([token])
-            found.append(program.encode_s)
-        return float(np.median(found))
+            seconds.append(program.encode_s)
+        return float(np.median(seconds))
 
     def _stage(self, name: str, tokens: int, samples: list[Sample], compiled: Compiled) -> Stage:
         known = places(compiled.graph)
@@ -228,8 +228,8 @@ def _entries(samples: list[Sample], known: Mapping[str, Place]) -> list[Entry]:
     ]
 
 
-def with_times(model: Model, found: Profile) -> Document:
+def with_times(model: Model, measured: Profile) -> Document:
     """The document of the graph that was profiled last, the tokens' or else the prompt's, with its times."""
-    stage = found.stages[-1]
+    stage = measured.stages[-1]
     document = describe_model(model.executor, 1 if stage.tokens == 1 else model.executor.n_batch)
     return {**document, "overlays": overlays(stage)}

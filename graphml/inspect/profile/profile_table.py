@@ -144,8 +144,8 @@ def markdown(profile: Profile, bandwidth: float, by: Sequence[str]) -> str:
     lines = [headline(profile, bandwidth)]
     for stage in profile.stages:
         lines += ["", f"## {stage.name}", summary(stage)]
-        for one in by:
-            lines += ["", *text_table(table(stage, one, bandwidth).rows, _NUMBERS)]
+        for grouping in by:
+            lines += ["", *text_table(table(stage, grouping, bandwidth).rows, _NUMBERS)]
     return "\n".join(lines) + "\n"
 
 
@@ -166,13 +166,13 @@ def summary(stage: Stage) -> str:
         if stage.name == "prompt"
         else f"{1e3 * whole:.3f} ms a token"
     )
-    told = f"{what}, the median of {count}: {stage.tokens / whole:.1f} tokens/s; "
+    speed = f"{what}, the median of {count}: {stage.tokens / whole:.1f} tokens/s; "
     if not stage.barriers and not waited:  # one thread, or a device without threads that meet
         calls, layer_calls = kernel_calls(stage)
         encoded = "" if stage.encode_s is None else f", encoded in {1e3 * stage.encode_s:.3f} ms"
-        return f"{told}{calls} kernel calls, {layer_calls:.1f} a layer{encoded}"
+        return f"{speed}{calls} kernel calls, {layer_calls:.1f} a layer{encoded}"
     return (
-        f"{told}{1e3 * waited:.3f} ms of it ({waited / whole:.1%}) the threads wait for each other, at "
+        f"{speed}{1e3 * waited:.3f} ms of it ({waited / whole:.1%}) the threads wait for each other, at "
         f"{stage.barriers} barriers, {stage.layer_barriers:.1f} a layer"
     )
 
@@ -189,9 +189,9 @@ def comma_separated(profile: Profile, bandwidth: float, by: str) -> str:
     tables = [table(stage, by, bandwidth) for stage in profile.stages]
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["stage", *tables[0].rows[0]])
-    for one in tables:
-        for row in one.rows:
-            writer.writerow([one.stage, *("" if value is None else value for value in row.values())])
+    for stage_table in tables:
+        for row in stage_table.rows:
+            writer.writerow([stage_table.stage, *("" if value is None else value for value in row.values())])
     return out.getvalue()
 
 
@@ -218,7 +218,7 @@ def as_json(profile: Profile, bandwidth: float, by: Sequence[str] = BY) -> dict[
                 "barriers": stage.barriers,
                 "barriers_per_layer": stage.layer_barriers,
                 "encode_ms": None if stage.encode_s is None else round(1e3 * stage.encode_s, 6),
-                **{one: list(table(stage, one, bandwidth).rows) for one in by},
+                **{grouping: list(table(stage, grouping, bandwidth).rows) for grouping in by},
             }
             for stage in profile.stages
         ],

@@ -58,9 +58,9 @@ def draw(path: Path, run: MixedRun) -> None:
         height_ratios=[lane_height * len(run.requests), rows_height],
     )  # fmt: skip
     first, last = _shown(run)
-    names = {one.sequence: _name(one, run) for one in run.requests}
-    for y, one in enumerate(run.requests):
-        _lane(lanes, y, one, run, arrived, 1e3 * (last - first))
+    names = {request.sequence: _name(request, run) for request in run.requests}
+    for y, request in enumerate(run.requests):
+        _lane(lanes, y, request, run, arrived, 1e3 * (last - first))
     lanes.set_yticks(range(len(names)), list(names.values()))
     lanes.invert_yaxis()
     lanes.axvline(0, color="black", linestyle=":", linewidth=1)
@@ -97,21 +97,21 @@ def _rows_of_steps(bars: Any, run: MixedRun, origin: float) -> None:
         bars.add_collection(PolyCollection(corners, facecolors=colour, **EDGE))
 
 
-def _lane(lanes: Any, y: int, one: RequestTimes, run: MixedRun, origin: float, shown_ms: float) -> None:
+def _lane(lanes: Any, y: int, request: RequestTimes, run: MixedRun, origin: float, shown_ms: float) -> None:
     """One sequence's steps as bars, with the number of rows in those of its prompt."""
     waits: list[tuple[float, float, str]] = []
     steps: list[tuple[float, float]] = []
     colours: list[str] = []
     for step in run.steps:
         begin, wide = 1e3 * (step.begin_s - origin), 1e3 * (step.end_s - step.begin_s)
-        rows = next((rows for rows in step.rows if rows.sequence == one.sequence), None)
+        rows = next((rows for rows in step.rows if rows.sequence == request.sequence), None)
         if rows is not None:
-            hit = rows.found or (one.n_cached and not rows.generates)
+            hit = rows.found or (request.n_cached and not rows.generates)
             steps.append((begin, wide))
             colours.append(TOKEN if rows.generates else FOUND if hit else PROMPT)
-            if not rows.generates and one.n_prompt == run.n_prompt:
+            if not rows.generates and request.n_prompt == run.n_prompt:
                 lanes.text(begin + wide / 2, y, str(rows.count), ha="center", va="center", fontsize=5)
-        for why in (waiting.reason for waiting in step.waiting if waiting.sequence == one.sequence):
+        for why in (waiting.reason for waiting in step.waiting if waiting.sequence == request.sequence):
             joined = waits.pop()[0] if waits and waits[-1][2] == why else begin
             waits.append((joined, begin + wide, why))
     height = y - LANE / 2, LANE
@@ -122,17 +122,18 @@ def _lane(lanes: Any, y: int, one: RequestTimes, run: MixedRun, origin: float, s
             lanes.text((begin + end) / 2, y, why, ha="center", va="center", fontsize="x-small")
 
 
-def _name(one: RequestTimes, run: MixedRun) -> str:
-    long = one in run.requests[run.n_sequences :]
+def _name(request: RequestTimes, run: MixedRun) -> str:
+    long = request in run.requests[run.n_sequences :]
     if not long:
         return "generates"
-    return f"{one.n_prompt} ids, {one.n_cached} found" if one.n_cached else f"{one.n_prompt} ids"
+    cached = f", {request.n_cached} found" if request.n_cached else ""
+    return f"{request.n_prompt} ids{cached}"
 
 
 def _shown(run: MixedRun) -> tuple[float, float]:
     """From a few steps before the long prompts arrived to a few after both have a token."""
     arrived = run.requests[-1].arrived_s
-    answered = max(one.token_s[0] for one in run.requests[run.n_sequences :])
+    answered = max(request.token_s[0] for request in run.requests[run.n_sequences :])
     before = [arrived, *reversed([step.begin_s for step in run.steps if step.end_s <= arrived])]
     after = [answered, *(step.end_s for step in run.steps if step.begin_s >= answered)]
     return before[: MARGIN + 1][-1], after[: MARGIN + 1][-1]

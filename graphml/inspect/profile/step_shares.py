@@ -60,18 +60,18 @@ class StepShares:
         """The shares of these steps, the largest first; none where nothing was timed."""
         if not self._runs or not steps:
             return []
-        found: dict[str, list[float]] = defaultdict(list)
+        op_seconds: dict[str, list[float]] = defaultdict(list)
         main: set[str] = set()
         for times in self._runs:
             of_run: dict[str, float] = defaultdict(float)
-            for one in times():
-                of_run[one.node.op.name] += mean(one.work_s)
-                of_run[WAITS] += mean(one.wait_s)
-                if is_main(one.node):
-                    main.add(one.node.op.name)
+            for node_time in times():
+                of_run[node_time.node.op.name] += mean(node_time.work_s)
+                of_run[WAITS] += mean(node_time.wait_s)
+                if is_main(node_time.node):
+                    main.add(node_time.node.op.name)
             for op, seconds in of_run.items():
-                found[op].append(seconds)
-        taken = {op: median(each) for op, each in found.items()}
+                op_seconds[op].append(seconds)
+        taken = {op: median(each) for op, each in op_seconds.items()}
         computed = median(step.compute_s for step in steps)
         whole = median(step.end_s - step.begin_s for step in steps)
         taken[SAMPLING] = max(0.0, computed - sum(taken.values()))

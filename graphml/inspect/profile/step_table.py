@@ -42,31 +42,32 @@ def markdown(run: MixedRun) -> str:
         f"a step is to take {1e3 * run.target_s:g} ms while a sequence generates"
     )
     kinds = text_table(list(_kinds(run)), _NUMBERS)
-    requests = text_table([_request(run, one) for one in run.requests], _NUMBERS)
+    requests = text_table([_request(run, request) for request in run.requests], _NUMBERS)
     return "\n".join((head, "", *kinds, *_shares(run), "", *requests, ""))
 
 
 def as_json(run: MixedRun) -> dict[str, Any]:
     """Everything that was recorded; seconds are since the first step."""
-    found = dataclasses.asdict(run)
+    record = dataclasses.asdict(run)
     start = run.steps[0].begin_s if run.steps else 0.0
-    for step in found["steps"]:
+    for step in record["steps"]:
         step["begin_s"] -= start
         step["end_s"] -= start
-    for one in found["requests"]:
-        one["arrived_s"] -= start
-        one["token_s"] = [at - start for at in one["token_s"]]
-    return found
+    for request in record["requests"]:
+        request["arrived_s"] -= start
+        request["token_s"] = [at - start for at in request["token_s"]]
+    return record
 
 
 def _shares(run: MixedRun) -> Iterator[str]:
     """The table of ops, and what the main ones take together."""
     if run.shares:
         rows = [
-            {"a step of tokens": one.op, "ms": 1e3 * one.seconds, "share": one.share} for one in run.shares
+            {"a step of tokens": op_time.op, "ms": 1e3 * op_time.seconds, "share": op_time.share}
+            for op_time in run.shares
         ]
-        main = sum(one.share for one in run.shares if one.main)
-        waits = sum(one.share for one in run.shares if one.op == WAITS)
+        main = sum(op_time.share for op_time in run.shares if op_time.main)
+        waits = sum(op_time.share for op_time in run.shares if op_time.op == WAITS)
         yield from ("", *text_table(rows, _NUMBERS), "")
         yield (
             f"Products and attention: {main:.1%} of the step; {main / max(1.0 - waits, 1e-9):.1%} of what "
@@ -86,16 +87,18 @@ def _kinds(run: MixedRun) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def _request(run: MixedRun, one: RequestTimes) -> Row:
-    gaps = one.gaps_s or [0.0]
+def _request(run: MixedRun, request: RequestTimes) -> Row:
+    gaps = request.gaps_s or [0.0]
     return {
-        "sequence": one.sequence, "prompt": one.n_prompt, "found": one.n_cached,
-        "first token ms": 1e3 * one.first_s, "ms a token": 1e3 * median(gaps), "most ms": 1e3 * max(gaps),
-        "waited for": _waits(run.steps, one.sequence),
+        "sequence": request.sequence, "prompt": request.n_prompt, "found": request.n_cached,
+        "first token ms": 1e3 * request.first_s, "ms a token": 1e3 * median(gaps), "most ms": 1e3 * max(gaps),
+        "waited for": _waits(run.steps, request.sequence),
     }  # fmt: skip
 
 
 def _waits(steps: Sequence[Step], sequence: int) -> str:
     """As "prefix (4 steps)"."""
-    reasons = Counter(one.reason for step in steps for one in step.waiting if one.sequence == sequence)
+    reasons = Counter(
+        waiting.reason for step in steps for waiting in step.waiting if waiting.sequence == sequence
+    )
     return ", ".join(f"{why} ({count} step{'s' * (count > 1)})" for why, count in reasons.items())

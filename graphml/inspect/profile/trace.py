@@ -123,7 +123,8 @@ def step_trace(steps: Sequence[Step], model: str, backend: str) -> dict[str, Any
     start = steps[0].begin_s if steps else 0.0
     roles = [_roles(step) for step in steps]
     tracks = {
-        sequence: FIRST + i for i, sequence in enumerate(sorted({one for each in roles for one in each}))
+        sequence: FIRST + i
+        for i, sequence in enumerate(sorted({sequence_id for each in roles for sequence_id in each}))
     }
     events = [*_tracks_of(tracks, model, backend)]
     for step in steps:
@@ -142,12 +143,18 @@ def step_trace(steps: Sequence[Step], model: str, backend: str) -> dict[str, Any
 
 def _roles(step: Step) -> dict[int, SequenceRows | Waits]:
     """What a step was to each sequence."""
-    return {**{one.sequence: one for one in step.waiting}, **{one.sequence: one for one in step.rows}}
+    return {
+        **{waiting.sequence: waiting for waiting in step.waiting},
+        **{rows.sequence: rows for rows in step.rows},
+    }
 
 
 def _tracks_of(tracks: dict[int, int], model: str, backend: str) -> Iterator[Event]:
     yield metadata("process_name", STEPS, f"graphml engine: {model} on {backend}")
-    for track, name in ((STEPS, "steps"), *((track, f"sequence {one}") for one, track in tracks.items())):
+    for track, name in (
+        (STEPS, "steps"),
+        *((track, f"sequence {sequence}") for sequence, track in tracks.items()),
+    ):
         yield metadata("thread_name", track, name)
         yield {**metadata("thread_sort_index", track, name), "args": {"sort_index": track}}
 
@@ -182,7 +189,7 @@ def _step(step: Step, start: float) -> Iterator[Event]:
 
 def _sequence(part: Sequence[tuple[Step, SequenceRows | Waits]], track: int, start: float) -> Iterator[Event]:
     """What each step was to one sequence; steps in which it waits for the same are one event."""
-    for why, group in groupby(part, lambda one: one[1].reason if isinstance(one[1], Waits) else None):
+    for why, group in groupby(part, lambda entry: entry[1].reason if isinstance(entry[1], Waits) else None):
         of = list(group)
         if why is not None:
             begin, end = of[0][0].begin_s - start, of[-1][0].end_s - start

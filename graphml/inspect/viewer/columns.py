@@ -19,14 +19,14 @@ def encode(document: Mapping[str, Any]) -> str:
     """The document as base64 of raw deflate of columnar JSON: letters, digits, `+`, `/`, `=`."""
     values: dict[str, int] = {}
     packed = dict(document)
-    packed["passes"] = [_packed_pass(one, values) for one in document["passes"]]
+    packed["passes"] = [_packed_pass(pass_, values) for pass_ in document["passes"]]
     text = _json({"document": packed, "values": [json.loads(value) for value in values]})
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
     return base64.b64encode(squeeze.compress(text.encode()) + squeeze.flush()).decode()
 
 
-def _packed_pass(one: Mapping[str, Any], values: dict[str, int]) -> dict[str, Any]:
-    nodes: Sequence[Mapping[str, Any]] = one["nodes"]
+def _packed_pass(pass_: Mapping[str, Any], values: dict[str, int]) -> dict[str, Any]:
+    nodes: Sequence[Mapping[str, Any]] = pass_["nodes"]
     places = {node["name"]: place for place, node in enumerate(nodes)}
     keys = dict.fromkeys(key for node in nodes for key in node)
     columns: dict[str, list[Any]] = {}
@@ -36,7 +36,7 @@ def _packed_pass(one: Mapping[str, Any], values: dict[str, int]) -> dict[str, An
         else:
             columns[key] = [_place(node.get(key), values) for node in nodes]
     return {
-        **{key: value for key, value in one.items() if key != "nodes"},
+        **{key: value for key, value in pass_.items() if key != "nodes"},
         "size": len(nodes),
         "columns": columns,
     }
@@ -58,7 +58,7 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _finite(one) for key, one in value.items()}
+        return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return value
