@@ -129,9 +129,10 @@ class CompiledPrograms:
         return {name: node for graph in graphs for name, node in graph.leaves("state").items()}.values()
 
     def check_file(self) -> None:
-        """WeightsError where the file that weights are read from has changed; before programs and prompts."""
-        if self._mapped:
-            self.file.check_unchanged()
+        """WeightsError where the file of the weights has changed, UsageError where it was closed."""
+        with self._open_lock.opened():
+            if self._mapped:
+                self.file.check_unchanged()
 
     def out_of_memory_of(self, what: str, n_tokens: int, error: MemoryError) -> BackendError:
         """The error for memory that there is not, with what helps."""
