@@ -134,11 +134,9 @@ def test_closing_between_a_compilation_and_the_step(path: Path, monkeypatch: pyt
         session.eval(IDS)
 
 
-# Under load the user of a model that is closed while it builds got another error in 3 of 8 whole runs; it did not
-# come in 900 tries with random times. The assertion says which one it was.
-RARE = pytest.mark.xfail(
-    strict=False, reason="another error than that of a closed model, rarely; not understood"
-)
+# Under load, in 3 of 8 whole runs, the user of a model that is closed while it builds got another error; none
+# in 900 tries with random times. The assertion says which one it was.
+RARE = pytest.mark.xfail(strict=False, reason="another error than that of a closed model, rarely")
 
 
 @pytest.mark.parametrize("where", [pytest.param("build", marks=RARE), "compile_graph", "fill"])
