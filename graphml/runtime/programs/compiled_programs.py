@@ -130,7 +130,7 @@ class CompiledPrograms:
 
     def check_file(self) -> None:
         """WeightsError where the file of the weights has changed, UsageError where it was closed."""
-        with self._open_lock.opened():
+        with self._open_lock.opened():  # else a close meanwhile gives its descriptor to another file
             if self._mapped:
                 self.file.check_unchanged()
 
