@@ -297,7 +297,7 @@ def sequences_that_share_steps_and_blocks_say_what_each_says_alone(executor: Exe
         return  # an encoder's source text is in no plan
     plain, n_blocks = logits_of(executor), 7
     n_copies = 4 if executor.recurrent else 0
-    runner = Runner(executor, plain.shape[-1], n_blocks, 3, n_copies)
+    runner = Runner(executor, n_blocks, 3, n_copies)
     checkpoints = Checkpoints(n_copies, BLOCK_SIZE, runner.has_cells, BLOCK_SIZE) if n_copies else None
     pool, n_ctx = BlockPool(n_blocks, BLOCK_SIZE), n_blocks * BLOCK_SIZE
     scheduler = Scheduler(pool, 3, n_ctx, 9, recurrent=executor.recurrent, checkpoints=checkpoints)

@@ -67,7 +67,7 @@ def in_company(executor: Executor, ids: list[int], n_blocks: int = 4) -> tuple[l
 
     Also how often one was preempted.
     """
-    runner = Runner(executor, executor.config.n_vocab, n_blocks, 3)
+    runner = Runner(executor, n_blocks, 3)
     pool = BlockPool(n_blocks, BLOCK_SIZE, keep=not executor.recurrent)
     n_ctx = n_blocks * BLOCK_SIZE
     scheduler = Scheduler(pool, 3, n_ctx, prompt_cap=9, recurrent=executor.recurrent)

@@ -67,7 +67,7 @@ class Batch:
     ) -> list[Floats]:
         """What was evaluated, a row for each session; nothing where only the `top_k` of each is read."""
         work = [(evaluation.sequence, evaluation.waiting) for evaluation in begun]
-        common = work, sessions[0].n_vocab, self._executor.options
+        common = work, self._executor.options
         rows, known = list[Floats](), list[NextLogits]()
         with ExitStack() as meters:
             for session in sessions:

@@ -40,11 +40,11 @@ def draft_kind(params: SamplingParams, executor: Executor, draft: DraftModel | N
 
 
 def drafts_for(
-    params: SamplingParams, executor: Executor, draft: DraftModel | None, n_ctx: int, n_vocab: int
+    params: SamplingParams, executor: Executor, draft: DraftModel | None, n_ctx: int
 ) -> Drafts | None:
     """The drafts of a new sequence; None for none. Arguments and errors as of `draft_kind`.
 
-    n_ctx, n_vocab: most tokens of it, and ids that are tokens.
+    n_ctx: most tokens of it.
     """
     kind = draft_kind(params, executor, draft)
     if kind == "none":
@@ -53,7 +53,7 @@ def drafts_for(
     if kind == "mtp":
         head = prediction_head(executor)
         head.prepare()
-        drafter = head.drafter(n_ctx, n_vocab)
+        drafter = head.drafter(n_ctx, executor.n_vocab)
     else:
         drafter = NgramDrafter() if kind == "ngram" or draft is None else draft.drafter()
     return Drafts(drafter, params.spec_draft_n_max, params.spec_draft_n_min)

@@ -55,7 +55,6 @@ class Engine:
         self,
         executor: Executor,
         tokenizer: Tokenizer | None,
-        n_vocab: int,
         n_ctx: int,
         kv_memory: float | None = None,
         max_sequences: int | None = None,
@@ -67,14 +66,14 @@ class Engine:
         draft: DraftModel | None = None,
     ) -> None:
         self.max_sequences = checked_sequences(executor, max_sequences)
-        sizes = n_vocab, n_ctx, kv_memory, self.max_sequences
+        sizes = n_ctx, kv_memory, self.max_sequences
         parts = engine_parts(executor, *sizes, checked_itl(target_itl_ms), prefix_cache)
-        self.n_ctx, self.n_vocab = parts.n_ctx, n_vocab
+        self.n_ctx, self.n_vocab = parts.n_ctx, executor.n_vocab
         self._executor, self._tokenizer = executor, tokenizer
         self._loop, runner = parts.loop, parts.runner
         self._runner = weakref.ref(runner)  # the loop's own, as long as it is open
         self._full, self._draft = full or Overflow(), draft
-        self._requests = Requests(executor, tokenizer, n_vocab, self.n_ctx)
+        self._requests = Requests(executor, tokenizer, self.n_vocab, self.n_ctx)
         self._check_full(self._full)
         blocks = opened_store(store, store_bytes, executor, runner.parts.rows, bool(prefix_cache))
         if blocks is not None:
@@ -146,8 +145,8 @@ class Engine:
             sequence.prompt_scores = scores
             if negative is None:
                 most = self.n_ctx if request.max_tokens is None else len(request.ids) + request.max_tokens
-                sizes = min(most, self.n_ctx), self.n_vocab
-                sequence.drafts = drafts_for(params, self._executor, self._draft, *sizes)
+                n_ctx = min(most, self.n_ctx)
+                sequence.drafts = drafts_for(params, self._executor, self._draft, n_ctx)
             else:
                 Guidance(sequence, RunningSequence(negative, next(self._orders), index), scale)
             members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))

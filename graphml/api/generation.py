@@ -21,7 +21,6 @@ from graphml.options.argument_checks import count_or_none
 from graphml.runtime.blocks.overflow import Overflow, n_dropped
 from graphml.runtime.plans.prompt_scores import score_of
 from graphml.runtime.sessions.committed import check_room
-from graphml.runtime.sessions.run_ahead import steps_ahead
 from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.sampling import SamplingParams
 from graphml.sampling.structured.params_structure import Structured
@@ -83,7 +82,7 @@ def generation(
     check_stop(tokenizer, params)
     limits = _limits(session, Overflow(overflow, keep), most, checked)
     structured = Structured(params, tokenizer)
-    drafts_of = drafts_for(params, executor, session._draft, session.n_ctx, session.n_vocab)
+    drafts_of = drafts_for(params, executor, session._draft, session.n_ctx)
     drafts = session_drafts(session, drafts_of)
     session.begin(new)
     session.chooses, session._structured = params, structured
@@ -178,26 +177,10 @@ def _decide(
     held = session._held
     if drafts is not None:
         return drafts.token(session, params, limits.more(session.meter.n_gen) - 1)
-    if not session._executor.has_top_k or held.latest.next_logits.known:
-        return session.sampled(params)
-    if session._ahead is None:
-        session._ahead = steps_ahead(
-            session.sequence(),
-            session._probe.options,
-            params,
-            session.numbers,
-            session.n_vocab,
-        )
-    ahead = session._ahead
-    if ahead is not None and ahead.ready and held.latest.n_evaluated >= len(session._held) - 1:
-        most = min(session.n_ctx - len(session._held), limits.more(session.meter.n_gen))
-        ahead_token = ahead.token(held, more=most > 1)
-        if ahead_token is not None:
-            return ahead_token
-    token = session.sampled(params)
-    if ahead is not None:
-        ahead.missed(held.latest.next_logits.row is not None)
-    return token
+    token = None
+    if session._executor.has_top_k and held.n_waiting <= 1 and not held.latest.next_logits.known:
+        token = session.sampled_ahead(params, limits.more(session.meter.n_gen) > 1)
+    return session.sampled(params) if token is None else token
 
 
 def _forced(session: EvaluatedSession, limits: Limits) -> list[int]:

@@ -20,7 +20,7 @@ class Adapted(Protocol):
 
     _probe: Any
     _turn: int
-    _ahead: Any
+    _next: Any
 
     @property
     def n_past(self) -> int:
@@ -40,7 +40,7 @@ class Adapted(Protocol):
 def go_on_with(session: Adapted, options: CompileOptions) -> None:
     """Evaluate what comes by other options, which differ in adapters; what was evaluated stays."""
     session._turn += 1
-    session._ahead = None
+    session._next = None
     if not options.computes_as(session._probe.options):
         session.sequence().share_nothing()
         session._probe.options = options

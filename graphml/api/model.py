@@ -28,7 +28,6 @@ from graphml.api.tokens import Ids
 from graphml.backend import Progress, no_progress
 from graphml.errors import GraphmlError, UsageError
 from graphml.ir.cells import MAX_CELLS
-from graphml.loading.architecture import EMBEDDING
 from graphml.options.argument_checks import items_of, whole_number
 from graphml.options.option_fields import Whole
 from graphml.runtime.blocks.overflow import Overflow
@@ -60,11 +59,10 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
         self.arch: str = executor.architecture.name
         self.config: Any = executor.config
         self.n_ctx: int = executor.config.n_ctx
-        embedding = executor.file.tensors.get(EMBEDDING)
-        self.n_vocab: int = executor.config.n_vocab if embedding is None else embedding.shape[0]
+        self.n_vocab = executor.n_vocab
         self._progress = progress
         self.draft: DraftModel | None = None
-        self._texts = TextEngines(executor, self.n_vocab)
+        self._texts = TextEngines(executor)
         if pre is not None:
             _ = self.tokenizer  # a wrong name is told at once
 
@@ -98,7 +96,7 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
         options = with_adapters(executor.options, executor.file, lora, executor.encodes)
         options = with_control(options, executor.file, control_vectors, control_layers)
         probe = Probe(executor, capture, patch, history, options)
-        own = executor, self.tokenizer, self.n_vocab, size, seed, self._progress, probe
+        own = executor, self.tokenizer, size, seed, self._progress, probe
         return Session(*own, prefix_cache=prefix_cache, draft=self.draft)
 
     def moved(self, session: Session) -> Session:
@@ -133,7 +131,6 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
                 Session(
                     self.executor,
                     self.tokenizer,
-                    self.n_vocab,
                     size,
                     seed if first is None else first + i,
                     self._progress,
@@ -173,7 +170,7 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
         check_deterministic(self.executor, deterministic)
         size = self._context(n_ctx)
         return Engine(
-            self.executor, self.tokenizer, self.n_vocab, size, kv_memory, max_sequences, target_itl_ms,
+            self.executor, self.tokenizer, size, kv_memory, max_sequences, target_itl_ms,
             prefix_cache, store, store_bytes, Overflow(overflow, keep), self.draft,
         )  # fmt: skip
 
@@ -251,8 +248,8 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
         UsageError with the reason for a file of another model, cache type (`kv`) or version of the format,
         and for one that is damaged. The backend may be another one; results then differ by rounding.
         """
-        held, settings, chat = restore_session(self.executor, self.n_vocab, path, self._context)
-        own = self.executor, self.tokenizer, self.n_vocab, settings.n_ctx, settings.seed, self._progress
+        held, settings, chat = restore_session(self.executor, path, self._context)
+        own = self.executor, self.tokenizer, settings.n_ctx, settings.seed, self._progress
         session = Session(*own, held=held, prefix_cache=False, draft=self.draft)  # perhaps of another backend
         session.numbers, session.chooses = settings.numbers, settings.params
         session.numbers.vocabulary = self.tokenizer

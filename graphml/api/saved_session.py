@@ -89,7 +89,7 @@ def save_session(
 
 
 def restore_session(
-    executor: Executor, n_vocab: int, path: AnyPath, check_n_ctx: Callable[[int], object]
+    executor: Executor, path: AnyPath, check_n_ctx: Callable[[int], object]
 ) -> tuple[Committed, Settings, Mapping[str, Any] | None]:
     """What the session of a file held, its settings, and what `chat` was when it was saved, or None.
 
@@ -105,11 +105,11 @@ def restore_session(
             check_n_ctx(n_ctx)
         except UsageError as error:
             raise UsageError(f"{target}: {error}") from None
-        ids, source = (_ids(file, name, n_vocab, n_ctx) for name in (IDS, SOURCE))
+        ids, source = (_ids(file, name, executor.n_vocab, n_ctx) for name in (IDS, SOURCE))
         if n_evaluated > len(ids) or (len(source) and not executor.encodes):
             raise UsageError(f"{target}: {n_evaluated} tokens evaluated of {len(ids)}, {len(source)} read")
         params, random = _params_of(target, about), _random_of(target, about)
-        next_logits, chat = _next_of(file, n_vocab), _chat_of(file)
+        next_logits, chat = _next_of(file, executor.n_vocab), _chat_of(file)
         sequence = session_sequence(executor, executor.options, n_ctx)
         wanted = array_names(sequence) | ({*OWN} & file.names)
         if file.names != wanted:

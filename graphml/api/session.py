@@ -93,7 +93,7 @@ class Session(EvaluatedSession):
         copy_sequence(sequence, copy)
         held = Committed(copy)
         held.take(self._held.latest)
-        own = executor, self._tokenizer, self.n_vocab, self.n_ctx, self.seed, self._progress, probe, held
+        own = executor, self._tokenizer, self.n_ctx, self.seed, self._progress, probe, held
         fork = Session(*own, self._finds, self._draft)
         fork.numbers, fork.stop_reason, fork.chooses = self.numbers.copy(), self.stop_reason, self.chooses
         return fork
@@ -172,7 +172,7 @@ class Session(EvaluatedSession):
         """Give the memory back, to sessions that share it while any is open; a second call does nothing."""
         self._turn += 1
         self._cancelled = True
-        self._ahead = None
+        self._next = None
         self._held.close()
         self._probe.close()
 

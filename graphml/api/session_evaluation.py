@@ -21,12 +21,14 @@ from graphml.ir.op import Array, Floats
 from graphml.options.argument_checks import seed_or_random
 from graphml.runtime.plans.next_token import next_token
 from graphml.runtime.plans.plan_sources import check_source, encoder_program
+from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.sessions.committed import Captured, Committed, Evaluation
 from graphml.runtime.sessions.evaluation import evaluate
 from graphml.runtime.sessions.pinned import Pinned
-from graphml.runtime.sessions.run_ahead import Ahead
 from graphml.runtime.sessions.shared_room import session_sequence
+from graphml.runtime.steps.computed_plan import BegunPlan
+from graphml.runtime.steps.run_ahead import RunAhead, following
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
 from graphml.sampling.logprobs import TokenLogprobs
 from graphml.sampling.next_logits import NOTHING_KNOWN
@@ -44,7 +46,6 @@ class EvaluatedSession:
         self,
         executor: Executor,
         tokenizer: Tokenizer | None,
-        n_vocab: int,
         n_ctx: int,
         seed: int | None = None,
         progress: Progress = no_progress,
@@ -53,11 +54,12 @@ class EvaluatedSession:
         prefix_cache: bool = True,
         draft: DraftModel | None = None,
     ) -> None:
-        self.n_ctx, self.n_vocab = n_ctx, n_vocab
+        self.n_ctx, self.n_vocab = n_ctx, executor.n_vocab
         self.stop_reason: StopReason | None = None
         self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
         self._probe = probe or Probe(executor)
-        self._ahead: Ahead | None = None
+        self._ahead: RunAhead | None = None  # of the latest generation
+        self._next: BegunPlan | None = None  # submitted before the row before it was read
         self._cancelled = False  # an Event has a lock, which Ctrl-C may leave locked
         self._turn, self._finds, self._draft = 0, prefix_cache, draft
         self.chooses, self._structured = SamplingParams(), Structured()  # of the latest generation
@@ -111,9 +113,8 @@ class EvaluatedSession:
 
     def begin(self, new: bool = True) -> None:
         """A new use: what ran before is over, figures and reasons start anew; not `new`: a cancel counts."""
-        self.sequence()
         self._executor.programs.check_file()
-        self._ahead, self._structured = None, Structured()
+        self._ahead, self._structured = RunAhead(self.sequence().room), Structured()
         self._turn += 1
         if new:
             self._cancelled = False
@@ -129,8 +130,7 @@ class EvaluatedSession:
 
     def evaluation(self, ids: Array = NO_IDS) -> Evaluation:
         """Begin to evaluate the tokens that are not evaluated yet, and `ids`; `commit` ends it."""
-        if self._ahead is not None:
-            self._ahead.drop()
+        self._next = None
         return self._held.begin(self.n_ctx, ids)
 
     def commit(self, done: Evaluation, next_logits: NextLogits, of_rows: bool = False) -> None:
@@ -153,8 +153,7 @@ class EvaluatedSession:
 
     def sequence(self) -> Pinned:
         """Where the keys and values are, after the step ahead is dropped; UsageError once it is closed."""
-        if self._ahead is not None:
-            self._ahead.drop()
+        self._next = None
         return self._held.rolled_back()
 
     def reads_top_k(self, params: SamplingParams) -> bool:
@@ -187,7 +186,7 @@ class EvaluatedSession:
             reads_top_k = by is not None and has_top_k and self.reads_top_k(by)
             of_all = [(by, self.numbers)] if by is not None and reads_top_k else ()
             how = probe.options, all_logits, scored, of_all
-            results = evaluate(work, self.n_vocab, *how, take, cancelled, self._progress)
+            results = evaluate(work, *how, take, cancelled, self._progress)
             if not results:
                 return _NO_LOGITS
             (last,) = results
@@ -234,6 +233,31 @@ class EvaluatedSession:
             token = self.sampled_from_known(params)
         assert token is not None
         return token
+
+    def sampled_ahead(self, params: SamplingParams, more: bool) -> int | None:
+        """The same by a step that was submitted ahead, or is now; None where that cannot be.
+
+        At most one token is not evaluated. more: whether another one follows, whose step is submitted first.
+        """
+        held, ahead = self._held, self._ahead
+        assert ahead is not None
+        step, self._next = self._next, None
+        if step is None or not ahead.counts(step.plan, 0, held.history()):
+            sequence = held.last_waits()
+            sequence.samples_by(params, self.numbers)
+            last = np.array(held.history()[-1:], np.int32)
+            step = ahead.submit(StepPlan((sequence.rows(last, 1),), options=self._probe.options))
+        if step is None:
+            return None
+        before, after = held.latest, following(step.plan, self.n_ctx) if more else None
+        self._next = None if after is None else ahead.submit(after, step)
+        (token,) = ahead.read(step, step.plan.sampled).tokens
+        if isinstance(token, Exception):
+            raise token
+        if isinstance(token, int):
+            held.evaluated(before)
+            return token
+        return None  # its whole row is needed
 
     def sampled_from_known(self, params: SamplingParams) -> int | None:
         """A token by what is known of it; None where its whole row is needed, and not known."""

@@ -112,7 +112,7 @@ class TextEngine:
     It has blocks for one step, and a thread from the first text to `close`.
     """
 
-    def __init__(self, executor: Executor, n_vocab: int, pooling: str) -> None:
+    def __init__(self, executor: Executor, pooling: str) -> None:
         self._executor, self._pooling = executor, pooling
         count, limit = min(TOGETHER, executor.n_batch), longest_text(executor)
         n_blocks = count + -(-max(limit, executor.n_batch) // BLOCK_SIZE)
@@ -122,7 +122,7 @@ class TextEngine:
             for group in executor.cell_groups
         ]
         windows = [WindowBlocks(room, n_blocks) for room in rooms]
-        self._runner = Runner(executor, n_vocab, n_blocks, count, windows=windows, pooling=pooling)
+        self._runner = Runner(executor, n_blocks, count, windows=windows, pooling=pooling)
         pool = BlockPool(n_blocks, BLOCK_SIZE, keep=False, windows=windows)
         scheduler = Scheduler(pool, count, n_blocks * BLOCK_SIZE, recurrent=executor.recurrent)
         self._loop = StepLoop(self._runner, scheduler, StepBudget(1.0, executor.n_batch))
@@ -143,8 +143,8 @@ class TextEngine:
 class TextEngines:
     """The engines of a model's texts, one for each pooling, made when first asked for. From any thread."""
 
-    def __init__(self, executor: Executor, n_vocab: int) -> None:
-        self._executor, self._n_vocab = executor, n_vocab
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
         self._lock = threading.Lock()
         self._engines: dict[str, TextEngine] = {}
 
@@ -155,7 +155,7 @@ class TextEngines:
         check_texts(self._executor, texts)
         with self._lock:
             if pooling not in self._engines:
-                self._engines[pooling] = TextEngine(self._executor, self._n_vocab, pooling)
+                self._engines[pooling] = TextEngine(self._executor, pooling)
             engine = self._engines[pooling]
         return engine.rows(texts, progress)
 

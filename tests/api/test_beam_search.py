@@ -101,7 +101,7 @@ def test_blocks_and_slots_come_back(model: graphml.Model) -> None:
     """At each step no block is held by nobody, and the pool is large enough at its smallest."""
     settings = BeamSettings(4, 40, 1.0, False, frozenset())
     n_blocks = blocks_for(len(IDS), settings)
-    runner, pool = Runner(model.executor, model.n_vocab, n_blocks, 8), BlockPool(n_blocks, BLOCK_SIZE, False)
+    runner, pool = Runner(model.executor, n_blocks, 8), BlockPool(n_blocks, BLOCK_SIZE, False)
     search, held = BeamSearch(runner, pool, settings, model.path), []
     logits = search._logits
 

@@ -11,8 +11,9 @@ import pytest
 
 import graphml
 from graphml.api.engine import Engine
-from graphml.compiler.top_k_outputs import SAMPLED
+from graphml.compiler.top_k_outputs import SAMPLED, SAMPLING_SETTINGS
 from graphml.ir.op import Array
+from graphml.ir.ops.sampling import SETTINGS
 from graphml.runtime.steps import runner
 from graphml.runtime.steps.computed_plan import BegunPlan
 from graphml.runtime.steps.runner import Runner
@@ -26,6 +27,7 @@ PARAMS = [
     SamplingParams(temperature=0.9, top_k=0, top_p=1.0),
     SamplingParams(temperature=1.0, top_k=8),
 ]
+TOP_K_SETTING = SETTINGS.index("top_k")
 PROMPTS = [[7, 8, 9], [20], [*range(40, 75)], [7, 8, 9, 10], [30, 31], [50, 51, 52]]
 
 
@@ -40,15 +42,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[graphml.Model]:
 def followed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows of each plan that was submitted ahead."""
     seen: list[int] = []
-    begin = Runner.begin
+    submit = Runner.submit
 
-    def counted(self: Runner, plan: Any, after: BegunPlan | None = None) -> BegunPlan | None:
-        begun = begin(self, plan, after)
+    def counted(self: Runner, plan: Any, after: BegunPlan | None, wanted: Any) -> BegunPlan | None:
+        begun = submit(self, plan, after, wanted)
         if after is not None and begun is not None:
             seen.append(plan.n_rows)
         return begun
 
-    monkeypatch.setattr(Runner, "begin", counted)
+    monkeypatch.setattr(Runner, "submit", counted)
     return seen
 
 
@@ -86,14 +88,15 @@ def test_tokens_are_those_of_sessions(model: graphml.Model, followed: list[int],
 def test_a_device_that_samples_otherwise_is_not_believed(
     model: graphml.Model, followed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of three tokens of the device is another than the host's."""
+    """One of three tokens of the device is another than the host's; of greedy rows nothing else is read."""
     wanted = all_alone(model, [30])
     run, chance = remembering.RememberingProgram.run, random.Random(5)
 
     def wrong(self: Any, dims: Mapping[str, int], state: Any) -> dict[str, Array]:
         outputs = run(self, dims, state)
         for row in range(dims["O"]):
-            if chance.random() < 0.3 and SAMPLED in outputs:
+            greedy = SAMPLED in outputs and self.inputs[SAMPLING_SETTINGS][row][TOP_K_SETTING] == 1.0
+            if chance.random() < 0.3 and SAMPLED in outputs and not greedy:
                 outputs[SAMPLED] = outputs[SAMPLED].copy()
                 outputs[SAMPLED][row] ^= 1
                 self._latest = outputs
@@ -150,3 +153,21 @@ def test_another_engine_cancels_and_new_requests_come_between(
         stop.set()
         other.join()
     assert followed
+
+
+def test_a_sequence_by_itself_runs_ahead_where_its_row_must_be_read_along(
+    model: graphml.Model, followed: list[int]
+) -> None:
+    """As in a session; of several sequences whole rows are not read ahead."""
+    params = SamplingParams(temperature=0.9, top_k=0, top_p=0.8)
+    with model.session(seed=3) as session:
+        wanted = [token.id for token in session.generate([7, 8, 9], params, max_tokens=20)]
+    followed.clear()
+    with model.engine(max_sequences=2) as engine:
+        assert engine.submit([7, 8, 9], params, max_tokens=20, seed=3).result(60).tokens == wanted
+    assert len(followed) > 10
+    followed.clear()
+    with model.engine(max_sequences=2) as engine:
+        handles = [engine.submit([7, 8, 9], params, max_tokens=20, seed=3) for _ in range(2)]
+        assert [handle.result(60).tokens for handle in handles] == [wanted, wanted]
+    assert 2 not in followed

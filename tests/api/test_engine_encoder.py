@@ -103,7 +103,7 @@ def test_too_few_blocks_and_cancels_leave_nothing(model: graphml.Model) -> None:
 def test_logits_in_shared_steps_are_those_of_a_session(model: graphml.Model) -> None:
     """On a GPU too: of what engines do, steps of several sequences alone run kernels."""
     executor, n_blocks = model.executor, 4
-    runner = Runner(executor, model.n_vocab, n_blocks, 3)
+    runner = Runner(executor, n_blocks, 3)
     scheduler = Scheduler(BlockPool(n_blocks, BLOCK_SIZE), 3, 64)
     forced = [START, *CHANCE.integers(0, 80, 40).tolist()]
     for order, text in enumerate(TEXTS[:4]):
@@ -142,7 +142,7 @@ def test_a_text_that_can_never_be_read_is_refused_at_once(model: graphml.Model) 
 
 def test_blocks_of_sequences_hold_nothing_of_sources(model: graphml.Model) -> None:
     """The numbers of both are given out apart: to copy or write a block leaves the texts of others alone."""
-    parts = Runner(model.executor, model.n_vocab, 4, 2).parts
+    parts = Runner(model.executor, 4, 2).parts
     assert {kind: {name.split(".")[0] for name in parts.read(kind, [1])[0]} for kind in parts.rows} == {
         "": {"cache"}, "source": {"source"}
     }  # fmt: skip

@@ -30,7 +30,7 @@ PARTS = (
     "api/session.py",
     "runtime/sessions/committed.py",
     "runtime/sessions/evaluation.py",
-    "runtime/sessions/run_ahead.py",
+    "runtime/steps/run_ahead.py",
     "api/batch.py",
     "sampling/next_logits.py",
     "api/session_evaluation.py",

@@ -146,7 +146,7 @@ def ranking(name: str, classifier: Mapping[str, tuple[int, ...]], keys: Mapping[
 def embedded(executor: Executor, texts: list[Any], pooling: str) -> Numbers:
     """Rows of several texts in one step."""
     pooling = pooling or executor.pooling
-    runner, sequences = Runner(executor, 0, 12, 3, pooling=pooling), list[Sequence]()
+    runner, sequences = Runner(executor, 12, 3, pooling=pooling), list[Sequence]()
     for slot, ids in enumerate(texts):
         sequences.append(Sequence(Request(np.array(ids, np.int32), pooling=pooling), slot))
         sequences[-1].slot, sequences[-1].blocks = slot, list(range(4 * slot, 4 * slot + 4))

@@ -81,7 +81,7 @@ class Submitting(Runner):
         self.paused: list[int] = []
         self.asking: threading.Thread | None = None
 
-    def begin(self, plan: StepPlan, before: object = None) -> BegunPlan | None:  # type: ignore[override]
+    def submit(self, plan: StepPlan, *more: object) -> BegunPlan | None:  # type: ignore[override]
         self.n_begun += 1
         return BegunPlan(plan, self.n_begun, dict, 0.0)
 

@@ -27,7 +27,7 @@ A, B = [1] * 10, [2] * 6
 class Runner:
     """Every step takes 0.5 s and gives token 0; one with the bad id raises."""
 
-    def begin(self, plan: StepPlan, before: object = None) -> None: ...
+    def submit(self, plan: StepPlan, *more: object) -> None: ...
 
     def finish(self, begun: object, of: object) -> Computed:
         raise AssertionError
@@ -205,7 +205,7 @@ class Losing:
     def run(self, plan: StepPlan) -> Computed:
         raise AssertionError
 
-    def begin(self, plan: StepPlan, after: BegunPlan | None = None) -> BegunPlan | None:
+    def submit(self, plan: StepPlan, after: BegunPlan | None, wanted: object) -> BegunPlan | None:
         self.n_begun += 1
         if after is not None and self.n_begun % 3 == 0:
             return None

@@ -118,7 +118,7 @@ def endless_engine(model: Model, n_ctx: int, **options: Any) -> Engine:
 
     options: as of `Model.engine`.
     """
-    return Engine(model.executor, None, model.n_vocab, n_ctx, **options)
+    return Engine(model.executor, None, n_ctx, **options)
 
 
 def _run(

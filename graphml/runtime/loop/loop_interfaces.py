@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence as Values
 from typing import Protocol
 
 from graphml.ir.op import Array
@@ -17,8 +18,8 @@ class Runs(Protocol):
     def run(self, plan: StepPlan) -> Computed:
         """What follows each sequence of `plan.sampled`, in order, and the seconds that it took."""
 
-    def begin(self, plan: StepPlan, after: BegunPlan | None = None) -> BegunPlan | None:
-        """Submit a plan, or None; see `Runner.begin`."""
+    def submit(self, plan: StepPlan, after: BegunPlan | None, wanted: Values[str]) -> BegunPlan | None:
+        """Submit a plan, or None; see `Runner.submit`."""
 
     def finish(self, begun: BegunPlan, of: Mapping[int, Sequence]) -> Computed:
         """Wait for a submitted plan; see `Runner.finish`."""

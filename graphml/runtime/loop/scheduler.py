@@ -17,7 +17,6 @@ from graphml.errors import UsageError
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.sequence import Sequence, Status
 from graphml.runtime.loop.admission import Admission
-from graphml.runtime.loop.following_plan import following_plan
 from graphml.runtime.loop.prompt_chunks import PromptChunks
 from graphml.runtime.loop.sequence_queues import SequenceQueues
 from graphml.runtime.loop.text_blocks import check_text
@@ -26,6 +25,7 @@ from graphml.runtime.plans.moved_blocks import shift
 from graphml.runtime.plans.step_plan import Move, Rows, StepPlan
 from graphml.runtime.steps.draft_rows import computed, with_drafts, with_states_again
 from graphml.runtime.steps.guidance import newest_idle
+from graphml.runtime.steps.run_ahead import following
 
 
 class Scheduler:
@@ -123,9 +123,22 @@ class Scheduler:
         None where other sequences have a part in it: one that could be admitted, or must be preempted; and
         where one is sure to end.
         """
-        if self.waiting and self._queues.slots:
+        after = following(plan, self.n_ctx)
+        if after is None or len(plan.rows) != len(self.running) or (self.waiting and self._queues.slots):
             return None
-        return following_plan(plan, self.running, self.pool, self.n_ctx, self._queues.order)
+        size = self.pool.block_size
+        needed = [
+            rows.sequence.blocks_needed(rows.start + 1 - rows.sequence.n_computed, size)
+            for rows in after.rows
+        ]
+        blocks = self.pool.allocate(sum(needed))
+        if blocks is None:
+            return None
+        for rows, count in zip(after.rows, needed, strict=True):
+            rows.sequence.blocks += blocks[:count]
+            del blocks[:count]
+            self._queues.order.serve(rows.sequence.request, 1)
+        return after
 
     def computed(self, plan: StepPlan) -> None:
         """The step was run: its rows are computed, for sequences that still run; drafts: see `draft_rows`."""

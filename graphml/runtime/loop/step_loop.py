@@ -22,8 +22,9 @@ from graphml.runtime.loop.speculation import Speculation
 from graphml.runtime.loop.step_budget import StepBudget
 from graphml.runtime.loop.timeline import Timeline
 from graphml.runtime.loop.token_delivery import TokenDelivery
-from graphml.runtime.plans.step_plan import Rows, StepPlan
+from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.steps.computed_plan import BegunPlan, Computed
+from graphml.runtime.steps.run_ahead import RunAhead
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ class StepLoop:
         self._between = BetweenSteps()
         self.wake_readers: Callable[[], None] = lambda: None
         """Called when listeners have been told of a step, and the next one is planned or none follows."""
-        self._wants_rows = False  # a token could not be sampled without its whole row
+        self._ahead = RunAhead(runner)
 
     def add(self, members: Iterable[tuple[Sequence, Listener]]) -> None:
         """Sequences of one request wait from now on, all of them or, with an error, none; from any thread."""
@@ -174,14 +175,12 @@ class StepLoop:
     def _step(self, plan: StepPlan) -> None:
         assert self._runner is not None
         try:
-            begun, self._wants_rows = None if self._wants_rows else self._runner.begin(plan), False
+            begun = self._ahead.submit(plan)
             if begun is None:
                 self._hand_out(plan, self._runner.run(plan))
-                return
-            tokens: tuple[int, ...] | None = None
             while begun is not None:
                 plan = begun.plan
-                begun, tokens = self._finish(begun, tokens)
+                begun = self._finish(begun)
         except Exception as error:  # of this step alone
             with self.lock:
                 if self.timeline is not None:
@@ -189,26 +188,21 @@ class StepLoop:
                 for rows in plan.all_rows:
                     self._delivery.fail(rows.sequence, error)
 
-    def _finish(
-        self, begun: BegunPlan, tokens: tuple[int, ...] | None
-    ) -> tuple[BegunPlan | None, tuple[int, ...] | None]:
-        """Finish a submitted step, before that submit the one after it; that, and the ids that it computes.
+    def _finish(self, begun: BegunPlan) -> BegunPlan | None:
+        """Finish a submitted step, before that submit the one after it, which is returned.
 
-        tokens: the ids that this one computes where the device chose them. It counts for the sequences that
-        really go on so; others compute their cell once more.
+        It counts for the sequences that really go on so; others compute their cell once more.
         """
-        assert self._runner is not None
-        plan, runner = begun.plan, self._runner
+        plan = begun.plan
         with self.lock:
             self._delivery.drop_cancelled()
             self._delivery.drop_expired(self._clock())
-            fed = tokens or (None,) * len(plan.rows)
-            rows = [span for span, token in zip(plan.rows, fed, strict=True) if _counts(span, token)]
+            rows = [span for i, span in enumerate(plan.rows) if self._counts(plan, i)]
             whole = len(rows) == len(plan.rows) and not self._closing and not self._between
             following = self.scheduler.follow(plan) if whole else None
             if self.prefixes is not None:
                 self.prefixes.save()
-        after = runner.begin(following, begun) if following is not None else None
+        after = self._ahead.submit(following, begun) if following is not None else None
         if after is not None:
             with self.lock:
                 if self.timeline is not None:
@@ -219,9 +213,14 @@ class StepLoop:
             for row, sequence in plan.sampled.items()
             if any(sequence is kept.sequence for kept in rows)
         }
-        computed = runner.finish(begun, of)
-        self._hand_out(StepPlan(tuple(rows)), computed)
-        return after, computed.device_tokens
+        self._hand_out(StepPlan(tuple(rows)), self._ahead.read(begun, of))
+        return after
+
+    def _counts(self, plan: StepPlan, row: int) -> bool:
+        """Whether a submitted row is what its sequence computes next."""
+        start, sequence = plan.rows[row].start, plan.rows[row].sequence
+        runs = sequence.status is Status.RUNNING and sequence.n_computed == start
+        return runs and self._ahead.counts(plan, row, sequence.ids)
 
     def _hand_out(self, plan: StepPlan, computed: Computed) -> None:
         """A plan was computed: its tokens go to those who wait for them."""
@@ -230,8 +229,7 @@ class StepLoop:
             self.n_steps += 1
             self.recent.append((plan.n_rows, computed.seconds))
             self.speculation.counted(plan, computed)
-            if not self._delivery.deliver(plan, computed):
-                self._wants_rows = True
+            self._delivery.deliver(plan, computed)
             if self.timeline is not None:
                 self.timeline.ended(plan, computed.seconds, self._clock())
 
@@ -240,11 +238,3 @@ class StepLoop:
             self._closing = True
             self._between.fail(BackendError("engine: it has ended"))
             self._delivery.end_all(tell)
-
-
-def _counts(rows: Rows, token: int | None) -> bool:
-    """Whether a submitted row is what its sequence computes next; token: the id that the device took."""
-    sequence = rows.sequence
-    if sequence.status is not Status.RUNNING or sequence.n_computed != rows.start:
-        return False
-    return token is None or sequence.ids[rows.start :] == [token]

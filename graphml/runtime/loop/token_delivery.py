@@ -63,10 +63,10 @@ class TokenDelivery:
             if member is not None:
                 self._end(member, "deadline")
 
-    def deliver(self, plan: StepPlan, computed: Computed) -> bool:
+    def deliver(self, plan: StepPlan, computed: Computed) -> None:
         """A plan was computed: its tokens go to those who wait for them.
 
-        False where a token could not be sampled without its whole row: its sequence stays as it is.
+        Where one could not be sampled without its whole row, its sequence stays as it is.
         """
         tokens = dict(zip(plan.sampled.values(), computed.tokens, strict=True))
         done = [rows for rows in plan.rows if tokens.get(rows.sequence, 0) is not None]
@@ -92,7 +92,6 @@ class TokenDelivery:
             member = self._members.get(sequence)
             if member is not None:
                 self._end(member, "end")
-        return len(done) == len(plan.rows)
 
     def _deliver_drafted(self, plan: StepPlan, computed: Computed) -> None:
         """The tokens behind the first, of sequences with drafts; what was wrong of those is given back."""

@@ -24,7 +24,7 @@ from graphml.errors import UsageError
 from graphml.ir.cell_groups import CellGroup
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
-from graphml.loading.architecture import Architecture
+from graphml.loading.architecture import EMBEDDING, Architecture
 from graphml.passes.cell_moves import CellMoves
 from graphml.runtime.blocks.window_ring import pinned_sizes
 from graphml.runtime.programs.compiled_programs import CompiledPrograms
@@ -36,6 +36,7 @@ from graphml.weights import ModelFile
 class Executor:
     """One model on one device.
 
+    n_vocab: ids that it knows.
     n_batch: tokens of the longest step; cache_dtype: how keys and values are kept; swa_full: layers that see
     a window keep all of them; options: how programs are compiled where a call says nothing else. Several
     sessions may share an executor from several threads; their steps take turns: whoever computes one holds
@@ -58,6 +59,8 @@ class Executor:
         open_lock: OpenLock | None = None,
     ) -> None:
         self.file, self.architecture, self.config = file, architecture, config
+        embedding = file.tensors.get(EMBEDDING)
+        self.n_vocab: int = config.n_vocab if embedding is None else embedding.shape[0]
         self.graphs = ModelGraphs(file, architecture, config, cache_dtype, swa_full)
         self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
         self._open_lock = open_lock or OpenLock(file.path)

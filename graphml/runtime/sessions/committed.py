@@ -186,6 +186,11 @@ class Committed:
         return self._sequence.n_computed >= n_tokens
 
     @property
+    def n_waiting(self) -> int:
+        """How many tokens are not evaluated."""
+        return self.latest.n_tokens - self.latest.n_evaluated
+
+    @property
     def n_cells(self) -> int:
         """How many tokens are in cells, while an evaluation runs, too."""
         return self._sequence.n_computed

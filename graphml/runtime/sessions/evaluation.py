@@ -54,7 +54,6 @@ def _steps(lengths: Sequence[int], n_batch: int, max_chunk: int) -> list[Step]:
 
 def evaluate(
     work: Work,
-    n_vocab: int,
     options: CompileOptions,
     all_logits: bool = False,
     scored: bool = False,
@@ -72,6 +71,7 @@ def evaluate(
     after an error, sequences may hold more: the caller rolls them back.
     Where tokens see later ones, all of a text must come at once: a UsageError otherwise.
     """
+    n_vocab = work[0][0].room.executor.n_vocab
     lengths, logits, tops = list[int](), list[Floats](), dict[int, TopK]()
     try:
         for _, ids in work:

@@ -32,6 +32,7 @@ from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.memory_needed import state_bytes
 from graphml.runtime.sessions.kept_states import KeptStates
 from graphml.runtime.steps.cell_mover import CellMove, move_cells
+from graphml.runtime.steps.computed_plan import BegunPlan, Computed
 from graphml.runtime.steps.runner import Read, Runner
 from graphml.sampling import PeekableRandom, SamplingParams
 from graphml.sampling.moment import Vocabulary
@@ -275,7 +276,7 @@ class Room:
         n_blocks = -(-n_ctx // BLOCK_SIZE) * n_sequences
         try:
             self.runner = Runner(
-                executor, 0, n_blocks, n_sequences, windows=self._rings, pinned=options, alone=alone
+                executor, n_blocks, n_sequences, windows=self._rings, pinned=options, alone=alone
             )
         except MemoryError as error:
             wanted = state_bytes(executor, executor.pinned_sizes(n_ctx, n_sequences))
@@ -331,6 +332,23 @@ class Room:
                     sequence.rewind(rows.start)
                 raise
 
+    def submit(self, plan: StepPlan, after: BegunPlan | None, wanted: Sequence[str]) -> BegunPlan | None:
+        """Submit rows of sequences as of `Runner.submit`; these hold them then, until they are rewound."""
+        with self.executor.lock:
+            begun = None
+            try:
+                for rows in plan.rows:
+                    _pinned(rows).append(rows.count)
+                begun = self.runner.submit(plan, after, wanted)
+            finally:
+                for rows in plan.rows if begun is None else ():
+                    _pinned(rows).rewind(rows.start)
+            return begun
+
+    def finish(self, begun: BegunPlan, of: Mapping[int, sequence.Sequence]) -> Computed:
+        """See `Runner.finish`."""
+        return self.runner.finish(begun, of)
+
     def run_with_others(self, sequence: Pinned, rows: Rows, read: Read) -> None:
         """Compute the next rows of a sequence, in one step with those that wait for one."""
         self.run({sequence: rows}, read)
@@ -367,3 +385,8 @@ class Room:
         }
         self.run(rows, lambda outputs: copies.append(outputs[executor.architecture.output].copy()))
         return copies[0]
+
+
+def _pinned(rows: Rows) -> Pinned:
+    assert isinstance(rows.sequence, Pinned)
+    return rows.sequence

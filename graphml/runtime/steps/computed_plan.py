@@ -17,12 +17,14 @@ class Computed:
 
     further: the tokens behind the first of sequences with drafts, all but the last of them as drafted.
     device_tokens: what the device sampled from each, which a plan that was submitted after this one has
-    computed. failed: sequences whose prompts have rows that are no numbers. pooled: the rows of each text.
+    computed; needs_row: whether some need a whole row. failed: sequences whose prompts have rows that are no
+    numbers. pooled: the rows of each text.
     """
 
     tokens: list[Sampled]
     seconds: float
     device_tokens: tuple[int, ...] = ()
+    needs_row: bool = False
     failed: Mapping[Sequence, Exception] = field(default_factory=dict)
     pooled: Mapping[Sequence, Array] = field(default_factory=dict)
     further: Mapping[Sequence, list[int | Exception]] = field(default_factory=dict)

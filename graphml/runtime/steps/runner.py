@@ -33,17 +33,15 @@ from graphml.runtime.plans.plan_sources import read_sources
 from graphml.runtime.plans.plan_texts import pooled_texts, text_program
 from graphml.runtime.plans.prompt_scores import MOST_ROWS, keep_scores
 from graphml.runtime.plans.request_adapters import RequestAdapters
-from graphml.runtime.plans.step_plan import Rows, StepPlan
+from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.steps.begun_masks import begin_masks
 from graphml.runtime.steps.cell_mover import CellMove, move_cells, prepare_moves
 from graphml.runtime.steps.computed_plan import BegunPlan, Computed
 from graphml.runtime.steps.draft_steps import draft_program, show_hidden
 from graphml.runtime.steps.sampled_rows import (
-    AHEAD_OUTPUTS,
     drafted_rows,
     sampled_rows,
-    samples_ahead,
     write_draft_settings,
     write_settings,
 )
@@ -69,7 +67,6 @@ class Runner:
     def __init__(
         self,
         executor: Executor,
-        n_vocab: int,
         n_blocks: int,
         max_sequences: int,
         n_checkpoints: int = 0,
@@ -82,7 +79,7 @@ class Runner:
             executor.check_continues()
         self.executor, self.max_sequences, self.n_blocks = executor, max_sequences, n_blocks
         self._pinned, self.alone = pinned, alone
-        self.max_chunk, self._n_vocab = executor.max_chunk, n_vocab
+        self.max_chunk = executor.max_chunk
         self.n_rows = min(executor.n_batch, max_sequences * self.max_chunk)
         self._runs_ahead = executor.has_top_k and not executor.recurrent  # whose states cannot be rolled back
         device = executor.device
@@ -263,29 +260,19 @@ class Runner:
             return Computed([], time.perf_counter() - start, failed=failed, pooled=pooled)
         if shows:
             show_hidden(outputs, plan)
-        tokens = sampled_rows(outputs, plan.sampled, self._n_vocab, executor.file.path, self._top_rows)
+        tokens = sampled_rows(outputs, plan.sampled, executor.n_vocab, executor.file.path, self._top_rows)
         first = dict(zip(plan.sampled.values(), tokens, strict=True))
-        further = drafted_rows(outputs, plan.drafted, first, self._n_vocab, executor.file.path)
+        further = drafted_rows(outputs, plan.drafted, first, executor.n_vocab, executor.file.path)
         seconds = time.perf_counter() - start
         return Computed(tokens, seconds, failed=failed, further=further, pooled=pooled)
 
-    def begin(self, plan: StepPlan, after: BegunPlan | None = None) -> BegunPlan | None:
-        """Submit a plan; None where it cannot be, or where a device gains nothing by it.
+    def submit(self, plan: StepPlan, after: BegunPlan | None, wanted: Values[str]) -> BegunPlan | None:
+        """Submit a plan, to be read by `finish`; None where the device cannot. wanted: outputs to be read.
 
-        after: a submitted plan of as many rows, the tokens of which this one computes, whatever they are.
+        after: a submitted plan of as many rows; its tokens, as the device samples them, are this one's ids.
         """
         if not self._runs_ahead:
             return None
-        sequences = [rows.sequence for rows in plan.rows]
-        samples = all(
-            samples_ahead(sequence.request.params) and sequence.drafts is None for sequence in sequences
-        )
-        if not samples or plan.sources or plan.texts or any(map(_waits, plan.rows)):
-            return None
-        return self.submit(plan, after, AHEAD_OUTPUTS)
-
-    def submit(self, plan: StepPlan, after: BegunPlan | None, wanted: Values[str]) -> BegunPlan | None:
-        """As `begin`, without asking whether the device's samples are of use; wanted: outputs to be read."""
         executor = self.executor
         with executor.lock:
             options = plan.options or self._adapters.of(plan)
@@ -305,11 +292,16 @@ class Runner:
 
     def finish(self, begun: BegunPlan, of: Mapping[int, Sequence]) -> Computed:
         """Wait for a submitted plan; of: the output rows that count, and whose they are."""
-        outputs = begun.outputs()
-        tokens = sampled_rows(outputs, of, self._n_vocab, self.executor.file.path)
+        outputs, of_model = begun.outputs(), (self.executor.n_vocab, self.executor.file.path)
+        samples = {name: values for name, values in outputs.items() if name != "logits"}
+        tokens = sampled_rows(samples, of, *of_model)
+        needs_row = None in tokens
+        if needs_row and "logits" in outputs:
+            tokens = sampled_rows(outputs, of, *of_model)
         now = time.perf_counter()
         seconds, self._finished_s = now - max(begun.begin_s, self._finished_s), now
-        return Computed(tokens, seconds, device_tokens=tuple(outputs[SAMPLED].tolist()))
+        device_tokens = tuple(outputs[SAMPLED].tolist())
+        return Computed(tokens, seconds, device_tokens=device_tokens, needs_row=needs_row)
 
     def _prepare(self, plan: StepPlan) -> None:
         """What comes before the rows of a plan: its chunks are checked, states restored, cells moved.
@@ -344,8 +336,3 @@ class Runner:
     def prepare_moves(self, shifts: bool) -> None:
         """Compile what copies cells or, for shifts, what moves positions, so that no step waits for it."""
         prepare_moves(self.executor, self.state, rotates=shifts)
-
-
-def _waits(rows: Rows) -> bool:
-    """Whether more than its own row on the device decides what follows."""
-    return bool(rows.n_scored) or rows.sequence.guidance is not None

@@ -31,13 +31,9 @@ from graphml.runtime.steps.guidance import Waits
 from graphml.sampling import (
     DeviceSample,
     DeviceSettings,
-    Enough,
     NextLogits,
-    SamplingParams,
     TopK,
-    device_samples_row,
     device_settings,
-    top_k_enough,
 )
 from graphml.sampling.row_batches import One, TopRows, sample_rows
 from graphml.sampling.structured.forced_tokens import MOST, forced_tokens
@@ -51,27 +47,6 @@ needed and not among the outputs."""
 
 _LONG = 65_536
 """Logits of a row from which on threads gain more than they wait for each other."""
-AHEAD_OUTPUTS = (SAMPLED, OF_ROW, TOP_K_IDS, TOP_K_LOGITS)
-"""What is read at most of a step of an engine that is submitted before the one before it was read."""
-
-
-def ahead_outputs(params: SamplingParams) -> tuple[str, ...] | None:
-    """What is read of a step that is submitted before the one before it was read, to check what is sampled.
-
-    None where the device does not sample by these parameters. With the logits where the top k may not be
-    enough: else the step would run once more.
-    """
-    if device_settings(params, 0.0, TOP_K) is None:
-        return None
-    if params.greedy or device_samples_row(params):
-        return AHEAD_OUTPUTS[:2]
-    always = top_k_enough(params, TOP_K) is Enough.ALWAYS
-    return AHEAD_OUTPUTS if always else (*AHEAD_OUTPUTS, "logits")
-
-
-def samples_ahead(params: SamplingParams) -> bool:
-    """Whether the device samples by these parameters, and the host hardly ever needs a whole row to check."""
-    return "logits" not in (ahead_outputs(params) or ["logits"])
 
 
 def top_k_of(
