@@ -12,9 +12,9 @@ from graphml.errors import UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.options.argument_checks import whole_number
 from graphml.runtime.blocks.block_pool import BlockPool
-from graphml.runtime.blocks.drafting import DRAFT_ROWS
 from graphml.runtime.blocks.window_blocks import WindowBlocks
 from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.loop.speculation import Speculation
 from graphml.runtime.loop.step_budget import StepBudget
 from graphml.runtime.loop.step_loop import StepLoop
 from graphml.runtime.plans.checkpoints import Checkpoints
@@ -83,7 +83,7 @@ def engine_parts(
         pool, count, n_ctx,
         recurrent=executor.recurrent, checkpoints=checkpoints, max_chunk=executor.max_chunk,
     )  # fmt: skip
-    loop = StepLoop(runner, scheduler, StepBudget(target_itl_s, executor.n_batch))
-    loop.speculation.most = min(DRAFT_ROWS, executor.n_batch)
-    loop.speculation.recurrent = executor.recurrent
+    speculation = Speculation(executor.n_batch, executor.recurrent)
+    budget = StepBudget(target_itl_s, executor.n_batch)
+    loop = StepLoop(runner, scheduler, budget, speculation=speculation)
     return EngineParts(loop, runner, n_ctx)

@@ -1,28 +1,34 @@
 """A session's generation: token after token until something ends it; a full context ends it, or is shifted.
 
-A part of `Session` in a file of its own: it works on the session's tokens, programs and meter.
+With drafts, a token comes from the rows of one as long as that is right. It works on the session's tokens,
+programs and meter; knows nothing of who drafts.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from graphml.api.draft_choice import drafts_for
-from graphml.api.drafted_generation import SessionDrafts, session_drafts
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.api.tokens import GeneratedText, Ids, StopReason, Token, check_stop, checked_ids
 from graphml.errors import UsageError
-from graphml.ir.op import Array
+from graphml.ir.op import Array, Floats
 from graphml.options.argument_checks import count_or_none
+from graphml.runtime.blocks.drafting import MOST_AGAIN, Drafts, n_right
 from graphml.runtime.blocks.overflow import Overflow, n_dropped
+from graphml.runtime.loop.speculation import Speculation
 from graphml.runtime.plans.prompt_scores import score_of
+from graphml.runtime.programs.model_graphs import HIDDEN
 from graphml.runtime.sessions.committed import check_room
+from graphml.runtime.sessions.evaluation import drafted_logits
 from graphml.runtime.steps.cell_mover import check_shifts
-from graphml.sampling import SamplingParams
+from graphml.runtime.steps.draft_steps import draft_program
+from graphml.sampling import NextLogits, SamplingParams
 from graphml.sampling.structured.params_structure import Structured
 
 
@@ -83,8 +89,10 @@ def generation(
     limits = _limits(session, Overflow(overflow, keep), most, checked)
     structured = Structured(params, tokenizer)
     drafts_of = drafts_for(params, executor, session._draft, session.n_ctx)
-    drafts = session_drafts(session, drafts_of)
+    _show_hidden(session, False)  # of a generation that was never begun
+    drafts = None if drafts_of is None else SessionDrafts(session, drafts_of)
     session.begin(new)
+    session.meter.drafts = drafts_of
     session.chooses, session._structured = params, structured
     tokens = _generated(session, checked, params, limits, drafts, session._turn)
     return tokens if drafts is None else _closing(tokens, drafts)
@@ -220,3 +228,90 @@ def _make_room(session: EvaluatedSession, limits: Limits, count: int) -> None:
         session._held.shift(kept, drop)
         session.numbers.kept.forget(kept, drop)
         session.shifts.append((kept, drop))
+
+
+def _show_hidden(session: EvaluatedSession, hidden: bool) -> None:
+    """Have the session's steps give hidden rows, or not; then it shares none."""
+    probe = session._probe
+    if probe.options.hidden != hidden:
+        probe.options = replace(probe.options, hidden=hidden)
+        probe.watch = None
+        if hidden:
+            session.sequence().share_nothing()
+
+
+class SessionDrafts:
+    """The drafts of one generation. UsageError for a session that captures, whose steps are the caller's."""
+
+    def __init__(self, session: EvaluatedSession, drafts: Drafts) -> None:
+        if session._probe.options.keep:
+            raise UsageError("spec_type: wanted none for a session that captures or patches values")
+        executor = session._executor
+        self._drafts, self._speculation = drafts, Speculation(executor.n_batch, executor.recurrent)
+        self._rows: Floats = np.empty((0, 0), np.float32)  # behind the latest id and each of the draft
+        self._draft: list[int] = []
+        self._at = 0  # tokens held when the latest was sampled
+        if drafts.reads_hidden:
+            _show_hidden(session, True)
+            session._probe.watch = self._saw
+            self._session = session
+        draft_program(executor, session._probe.options, 1)
+
+    def token(self, session: EvaluatedSession, params: SamplingParams, most: int) -> int:
+        """The id that follows; `most` ids may follow it."""
+        held = session._held
+        begin = time.perf_counter()
+        n_rows = 0
+        draft, rows, self._draft = self._draft, self._rows, []
+        came = held.latest.ids[self._at : len(held)]  # one that was sampled, and forced ones
+        self._at = len(held)
+        n = n_right(draft, came)
+        if n and n == len(came) and held.has_cells(len(held)):
+            held.evaluated(held.latest, NextLogits(rows[n]))
+            self._drafts.counted(0, n)
+            self._draft, self._rows = draft[n:], rows[n:]
+        elif held.latest.next_logits.known or held.n_waiting != 1:
+            return session.sampled(params)
+        else:
+            held.rolled_back()  # recurrent states go back to before a draft that was wrong
+            again = held.n_waiting - 1
+            proposed = self._proposed(session, params, most, again) if again <= MOST_AGAIN else []
+            if not proposed and not 0 < again < self._speculation.most:
+                token = session.sampled(params)
+                self._speculation.times.measured(again + 1, time.perf_counter() - begin)
+                return token
+            n_rows = again + 1 + len(proposed)
+            evaluation = session.evaluation()
+            ids = np.concatenate([evaluation.waiting, np.array(proposed, np.int32)])
+            probe = session._probe
+            logits = drafted_logits(evaluation.sequence, ids, again, probe.options, probe.take)
+            held.evaluated(held.latest, NextLogits(logits[again]))
+            self._drafts.counted(len(proposed), 0)
+            self._draft, self._rows = proposed, logits[again:]
+        chosen = session.sampled_from_known(params)
+        assert chosen is not None  # its whole row is known
+        if n_rows:
+            self._speculation.times.measured(n_rows, time.perf_counter() - begin)
+        return chosen
+
+    def _proposed(
+        self, session: EvaluatedSession, params: SamplingParams, most: int, again: int
+    ) -> list[int]:
+        room = min(self._speculation.room(1, again), session.n_ctx - len(session._held) - 1, most)
+        matcher = session._structured.matcher(params, session.generated)
+        draft = self._drafts.propose(session._held.history(), room, matcher)
+        (draft,) = self._speculation.worth([(self._drafts, draft)], 1, again)
+        if not draft:
+            return []
+        with session._executor.lock:
+            return draft if session.sequence().keep_before_draft() else []
+
+    def _saw(self, outputs: Mapping[str, Array]) -> None:
+        rows = outputs[HIDDEN]
+        self._drafts.saw(self._session._held.n_cells - len(rows), rows)
+
+    def close(self) -> None:
+        """No token is wanted any more."""
+        if self._drafts.reads_hidden and self._session._probe.watch == self._saw:
+            _show_hidden(self._session, False)  # else they are another generation's
+        self._drafts.drafter.close()

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from graphml.runtime.blocks.drafting import Drafts
+
 
 @dataclass(frozen=True)
 class Stats:
@@ -50,8 +52,7 @@ class Meter:
     n_prompt: int = 0
     n_cached: int = 0
     n_gen: int = 0
-    n_drafted: int = 0
-    n_accepted: int = 0
+    drafts: Drafts | None = None
     _prompt_s: float = 0.0
     _token_s: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
@@ -80,6 +81,6 @@ class Meter:
             ttft_s=self._prompt_s + first if self.n_gen else 0.0,
             prefill_tps=(self.n_prompt - self.n_cached) / self._prompt_s if self._prompt_s else 0.0,
             gen_tps=(self.n_gen - 1) / later if later and self.n_gen > 1 else 0.0,
-            n_drafted=self.n_drafted,
-            n_accepted=self.n_accepted,
+            n_drafted=self.drafts.n_drafted if self.drafts else 0,
+            n_accepted=self.drafts.n_accepted if self.drafts else 0,
         )

@@ -16,9 +16,9 @@ from graphml.runtime.blocks.request import Request
 from graphml.runtime.blocks.sequence import Sequence, Status
 from graphml.runtime.blocks.window_blocks import WindowBlocks, WindowRoom
 from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.loop.speculation import accept, give_back
 from graphml.runtime.plans.checkpoints import Checkpoints
 from graphml.runtime.plans.step_plan import Rows, StepPlan
-from graphml.runtime.steps.draft_rows import accept, give_back
 
 SIZE = 4
 MOST_IDS = 16  # of a step

@@ -1,18 +1,22 @@
 """Which waiting sequences start in a step, what they find of their prefixes, and what the others wait for.
 
-Knows sequences, blocks and counts; nothing of rows of those that run already.
+A text of which only rows are wanted is computed whole within one step, since its tokens may see later ones,
+and is pooled there; its blocks are free again behind the step. Knows sequences, blocks and counts; nothing of
+rows of those that run already, or of what pooling is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Values
 
+from graphml.errors import UsageError
+from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.loop.prompt_chunks import PromptChunks
 from graphml.runtime.loop.sequence_queues import SequenceQueues
 from graphml.runtime.loop.siblings import computes_for, sibling_of, take_over
-from graphml.runtime.loop.text_blocks import obstacle_of, take_blocks
 from graphml.runtime.plans.prompt_scores import is_scored
 from graphml.runtime.plans.step_plan import Rows
 from graphml.runtime.steps.guidance import waits_for_other
@@ -47,7 +51,7 @@ class Admission:
                 return
             if sequence.request.pooling:
                 self._queues.begin(sequence)
-                take_blocks(sequence, self._pool)
+                _take_blocks(sequence, self._pool)
                 self._queues.order.serve(sequence.request, len(sequence.ids))
                 texts.append(sequence)
                 budget -= len(sequence.ids)
@@ -90,7 +94,7 @@ class Admission:
         if budget <= 0 or not self._queues.slots or (is_scored(sequence) and self._chunks.scored_left <= 0):
             return "rows" if self._queues.slots else "slot"
         if sequence.request.pooling:
-            return obstacle_of(sequence, texts, budget, self._pool, self._promised())
+            return _text_obstacle(sequence, texts, budget, self._pool, self._promised())
         if self.held_back(sequence):
             return "store"
         sibling = sibling_of(sequence, self._queues.running, self._pool)
@@ -117,3 +121,36 @@ class Admission:
             for sequence in self._queues.running
         )
         return needed + (math.ceil(WATERMARK * self._pool.n_blocks) if self._queues.running else 0)
+
+
+def _n_blocks(text: Sequence, pool: BlockPool) -> int:
+    return -(-len(text.ids) // pool.block_size)
+
+
+def check_text(text: Sequence, pool: BlockPool) -> None:
+    """UsageError for a text that no step could compute."""
+    most = min([pool.n_blocks, *(window.n_blocks for window in pool.windows)])
+    if not 0 < _n_blocks(text, pool) <= most:
+        raise UsageError(
+            f"text: wanted 1 to {most * pool.block_size} ids, for which the engine has blocks; "
+            f"got {len(text.ids)}"
+        )
+
+
+def _text_obstacle(text: Sequence, texts: Values[Sequence], budget: int, pool: BlockPool, spare: int) -> str:
+    """What a text waits for beside those that a step has already: rows or blocks; "": it can be computed.
+
+    The first of a step has as many rows as it needs. spare: free blocks that are others'.
+    """
+    if texts and (len(text.ids) > budget or text.request.pooling != texts[0].request.pooling):
+        return "rows"
+    needed = _n_blocks(text, pool)
+    free = min([pool.n_free - spare, *(window.n_free for window in pool.windows)])
+    return "" if needed <= free else "blocks"
+
+
+def _take_blocks(text: Sequence, pool: BlockPool) -> None:
+    """Give a text the blocks that all of it needs, which are free."""
+    blocks = pool.allocate(_n_blocks(text, pool))
+    assert blocks is not None
+    text.blocks, text.n_cached = blocks, 0

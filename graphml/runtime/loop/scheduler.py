@@ -16,14 +16,13 @@ from __future__ import annotations
 from graphml.errors import UsageError
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.sequence import Sequence, Status
-from graphml.runtime.loop.admission import Admission
+from graphml.runtime.loop.admission import Admission, check_text
 from graphml.runtime.loop.prompt_chunks import PromptChunks
 from graphml.runtime.loop.sequence_queues import SequenceQueues
-from graphml.runtime.loop.text_blocks import check_text
+from graphml.runtime.loop.speculation import computed, with_drafts, with_states_again
 from graphml.runtime.plans.checkpoints import Checkpoints
 from graphml.runtime.plans.moved_blocks import shift
 from graphml.runtime.plans.step_plan import Move, Rows, StepPlan
-from graphml.runtime.steps.draft_rows import computed, with_drafts, with_states_again
 from graphml.runtime.steps.guidance import newest_idle
 from graphml.runtime.steps.run_ahead import following
 
@@ -141,7 +140,7 @@ class Scheduler:
         return after
 
     def computed(self, plan: StepPlan) -> None:
-        """The step was run: its rows are computed, for sequences that still run; drafts: see `draft_rows`."""
+        """The step was run: its rows are computed, for sequences that still run; see `speculation`."""
         self.sources.read(plan.sources)
         for rows in plan.rows:
             if rows.sequence.status is Status.RUNNING and rows.sequence.n_computed == rows.first_new:

@@ -45,6 +45,7 @@ class StepLoop:
         scheduler: Scheduler,
         budget: StepBudget,
         clock: Callable[[], float] = time.monotonic,
+        speculation: Speculation | None = None,
     ) -> None:
         self.scheduler, self._budget, self._clock = scheduler, budget, clock
         self._delivery = TokenDelivery(scheduler)
@@ -58,7 +59,7 @@ class StepLoop:
         self.n_steps = 0
         self.recent: deque[tuple[int, float]] = deque(maxlen=RECENT_STEPS)  # rows, seconds
         self.timeline: Timeline | None = None
-        self.speculation = Speculation()
+        self.speculation = speculation or Speculation()
         self._between = BetweenSteps()
         self.wake_readers: Callable[[], None] = lambda: None
         """Called when listeners have been told of a step, and the next one is planned or none follows."""

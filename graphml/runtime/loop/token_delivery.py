@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from graphml.runtime.blocks.sequence import Sequence, Status
 from graphml.runtime.loop.loop_member import LoopMember
 from graphml.runtime.loop.scheduler import Scheduler
+from graphml.runtime.loop.speculation import accept, give_back
 from graphml.runtime.plans.prompt_scores import is_scored
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.steps.computed_plan import Computed
-from graphml.runtime.steps.draft_rows import accept, give_back
 from graphml.runtime.steps.guidance import Waits, leader_of
 
 
