@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -30,10 +30,11 @@ class OneText:
         """All outputs of the program."""
         found: dict[str, Array] = {}
         rows = self.sequence.rows(np.array(ids, np.int32), len(ids) if all_logits else 1)
-        self.room.run(
-            {self.sequence: rows},
-            lambda outputs: found.update({name: value.copy() for name, value in outputs.items()}),
-        )
+
+        def take(outputs: Mapping[str, Array], end_row: int) -> None:
+            found.update({name: value.copy() for name, value in outputs.items()})
+
+        self.room.run({self.sequence: (rows, take)})
         return found
 
 

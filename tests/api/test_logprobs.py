@@ -263,10 +263,10 @@ def test_a_session_keeps_nothing_of_a_prompt_that_fails_or_is_cancelled(
     def damaged(outputs: Any, *others: Any) -> Any:
         return keep_scores({"logits": np.full_like(outputs["logits"], np.nan)}, *others)
 
-    def cancelled(room: Room, rows_of: Any, *others: Any) -> None:
-        n_rows.append(sum(rows.count for rows in rows_of.values()))
+    def cancelled(room: Room, parts: Any, *others: Any) -> None:
+        n_rows.append(sum(rows.count for rows, _ in parts.values()))
         session.cancel()
-        run(room, rows_of, *others)
+        run(room, parts, *others)
 
     with model.session(n_ctx=128) as session:
         session.eval(IDS[:3])

@@ -17,8 +17,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.ir.op import Array, Floats
 from graphml.runtime.plans.prompt_scores import MOST_ROWS
-from graphml.runtime.plans.step_plan import Rows
-from graphml.runtime.sessions.pinned import Pinned
+from graphml.runtime.sessions.pinned import Part, Pinned
 from graphml.runtime.steps.sampled_rows import device_settings_of, top_k_of
 from graphml.sampling import (
     PeekableRandom,
@@ -82,18 +81,15 @@ def evaluate(
     for (sequence, _), (params, numbers) in zip(work, by, strict=False):
         sequence.samples_by(params, numbers)
 
-    def keep(step: Step, rows_of: Mapping[Pinned, Rows], outputs: Mapping[str, Array]) -> None:
-        row = -1
-        for i, first, end in step:
-            sequence = work[i][0]
-            row += rows_of[sequence].n_outputs  # its last
-            if all_logits:
-                logits[i][first:end] = outputs["logits"][row + 1 - (end - first) : row + 1]
-            elif end == lengths[i] and by:
-                whole = _row_of(sequence, outputs, row)
-                tops[i] = top_k_of(outputs, row, n_vocab, device_settings_of(sequence), whole)
-            elif end == lengths[i]:
-                logits[i][0] = outputs["logits"][row]
+    def keep(i: int, first: int, end: int, outputs: Mapping[str, Array], end_row: int) -> None:
+        sequence, row = work[i][0], end_row - 1
+        if all_logits:
+            logits[i][first:end] = outputs["logits"][end_row - (end - first) : end_row]
+        elif end == lengths[i] and by:
+            whole = _row_of(sequence, outputs, row)
+            tops[i] = top_k_of(outputs, row, n_vocab, device_settings_of(sequence), whole)
+        elif end == lengths[i]:
+            logits[i][0] = outputs["logits"][row]
         if take is not None:
             take(outputs)
 
@@ -112,7 +108,7 @@ def drafted_logits(
     """
     copies = list[Floats]()
 
-    def read(outputs: Mapping[str, Array]) -> None:
+    def keep(outputs: Mapping[str, Array], end_row: int) -> None:
         if take is not None:
             take(outputs)
         copies.append(outputs["logits"][: len(ids)].copy())
@@ -121,7 +117,7 @@ def drafted_logits(
         sequence.restore_states()
         n_drafted = len(ids) - 1 - n_again
         rows = replace(sequence.rows(ids, len(ids)), n_drafted=n_drafted, n_again=n_again)
-        sequence.room.run({sequence: rows}, read, options)
+        sequence.room.run({sequence: (rows, keep)}, options)
     return copies[0]
 
 
@@ -141,12 +137,15 @@ def _run(
     options: CompileOptions,
     all_logits: bool,
     scored: bool,
-    keep: Callable[[Step, Mapping[Pinned, Rows], Mapping[str, Array]], None],
+    keep: Callable[[int, int, int, Mapping[str, Array], int], None],
     cancelled: Callable[[], bool] | None,
     progress: Progress,
     lengths: Sequence[int],
 ) -> bool:
-    """Take all steps; keep: gets each with its outputs, in the order of their rows. False when cancelled."""
+    """Take all steps; keep: gets sequence, first token and behind the last, and a `Part`'s outputs.
+
+    False when cancelled.
+    """
     room, one_row = work[0][0].room, not all_logits and not scored
     shares = work[0][0].shares and one_row and not options.hidden
     max_chunk = min(room.runner.max_chunk, MOST_ROWS) if scored else room.runner.max_chunk
@@ -164,19 +163,19 @@ def _run(
             return False
         if tell is not None:
             tell("prefill", done, total)
-        rows_of = dict[Pinned, Rows]()
+        parts = dict[Pinned, Part]()
         for i, first, end in step:
             sequence, ids = work[i]
             if scored:
-                rows_of[sequence] = sequence.scored_rows(ids[first:end], end == len(ids))
+                rows = sequence.scored_rows(ids[first:end], end == len(ids))
             else:
-                rows_of[sequence] = sequence.rows(ids[first:end], end - first if all_logits else 1)
+                rows = sequence.rows(ids[first:end], end - first if all_logits else 1)
+            parts[sequence] = rows, functools.partial(keep, i, first, end)
             done += end - first
-        read = functools.partial(keep, step, rows_of)
         if shares:
-            room.run_with_others(sequence, rows_of[sequence], read)  # of a session by itself
+            room.run_with_others(sequence, parts[sequence])  # of a session by itself
         else:
-            room.run(rows_of, read, options)
+            room.run(parts, options)
     if room.copies is not None:
         _keep_states(work)
     if tell is not None:

@@ -12,6 +12,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -33,13 +34,15 @@ from graphml.runtime.programs.memory_needed import state_bytes
 from graphml.runtime.sessions.kept_states import KeptStates
 from graphml.runtime.steps.cell_mover import CellMove, move_cells
 from graphml.runtime.steps.computed_plan import BegunPlan, Computed
-from graphml.runtime.steps.runner import Read, Runner
+from graphml.runtime.steps.runner import Runner
 from graphml.sampling import PeekableRandom, SamplingParams
 from graphml.sampling.moment import Vocabulary
 from graphml.system.pages import out_of_memory
 
 MOST_COPIES = 4  # of the states of a recurrent sequence
 COPIES_BYTES = 256 << 20  # of all sequences of a room
+Part: TypeAlias = tuple[Rows, Callable[[Mapping[str, Array], int], None]]
+"""Rows of a step, and what gets its outputs by name and the number of the output row behind their last."""
 NO_IDS: Array = np.empty(0, np.int32)
 
 
@@ -307,17 +310,24 @@ class Room:
 
     def run(
         self,
-        rows_of: Mapping[Pinned, Rows],
-        read: Read,
+        parts: Mapping[Pinned, Part],
         options: CompileOptions | None = None,
         inputs: Mapping[str, Array] | None = None,
     ) -> None:
         """Compute rows of sequences, which begin behind what these hold, in one step; they hold them then.
 
-        read: gets the outputs; see `Runner.run`. After an error each sequence holds what it held before.
+        Each gets the outputs; see `Runner.run`. After an error each sequence holds what it held before.
         WeightsError where scored rows are no numbers.
         """
+
+        def read(outputs: Mapping[str, Array]) -> None:
+            end = 0
+            for rows, take in parts.values():
+                end += rows.n_outputs
+                take(outputs, end)
+
         with self.executor.lock:
+            rows_of = {sequence: rows for sequence, (rows, _) in parts.items()}
             plan = StepPlan(tuple(rows_of.values()), options=options, inputs=inputs or {})
             try:
                 are_right = list[bool]()
@@ -349,9 +359,9 @@ class Room:
         """See `Runner.finish`."""
         return self.runner.finish(begun, of)
 
-    def run_with_others(self, sequence: Pinned, rows: Rows, read: Read) -> None:
+    def run_with_others(self, sequence: Pinned, part: Part) -> None:
         """Compute the next rows of a sequence, in one step with those that wait for one."""
-        self.run({sequence: rows}, read)
+        self.run({sequence: part})
 
     def prompt(
         self, sequence: Pinned, ids: Array, cancelled: Callable[[], bool] | None
@@ -380,10 +390,16 @@ class Room:
         count = sum(map(len, ids.values()))
         if not 0 < count <= executor.n_batch or not all(map(len, ids.values())):
             raise UsageError(f"step: wanted 1 to {executor.n_batch} ids, some of each sequence; got {count}")
-        rows = {
-            sequence: sequence.rows(some, len(some) if all_logits else 1) for sequence, some in ids.items()
-        }
-        self.run(rows, lambda outputs: copies.append(outputs[executor.architecture.output].copy()))
+
+        def take(outputs: Mapping[str, Array], end: int) -> None:
+            copies.append(outputs[executor.architecture.output].copy())
+
+        self.run(
+            {
+                sequence: (sequence.rows(some, len(some) if all_logits else 1), take)
+                for sequence, some in ids.items()
+            }
+        )
         return copies[0]
 
 

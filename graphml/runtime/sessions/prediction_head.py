@@ -118,13 +118,13 @@ class PredictionHead:
         """Append ids behind the tokens of these hidden rows: the last one's logits and its own hidden row."""
         copies: list[Floats] = []
 
-        def read(outputs: Mapping[str, Array]) -> None:
+        def take(outputs: Mapping[str, Array], end: int) -> None:
             copies.extend(outputs[name][0].copy() for name in ("logits", HIDDEN))
 
         with self.executor.lock:
             self._owner.n_steps += 1
             rows = sequence.rows(np.array(ids, np.int32), 1)
-            sequence.room.run({sequence: rows}, read, inputs={HIDDEN: hidden})
+            sequence.room.run({sequence: (rows, take)}, inputs={HIDDEN: hidden})
         logits, row = copies
         return logits, row
 

@@ -22,12 +22,10 @@ from graphml.errors import BackendError
 from graphml.ir.cells import BLOCK_SIZE, MAX_CELLS
 from graphml.ir.op import Array
 from graphml.runtime.blocks.state_rows import copy_rows
-from graphml.runtime.plans.step_plan import Rows
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.memory_needed import bytes_of_states
-from graphml.runtime.sessions.pinned import Pinned, Room
+from graphml.runtime.sessions.pinned import Part, Pinned, Room
 from graphml.runtime.sessions.shared_steps import SharedSteps
-from graphml.runtime.steps.runner import Read
 from graphml.system.pages import free_memory
 
 MOST_SEQUENCES = 8
@@ -98,12 +96,12 @@ class SharedRoom(Room):
             weakref.finalize(taken, self._free.append, slot).atexit = False
             return taken
 
-    def run_with_others(self, sequence: Pinned, rows: Rows, read: Read) -> None:
+    def run_with_others(self, sequence: Pinned, part: Part) -> None:
         """See `SharedSteps.run`; alone, a sequence waits for nobody."""
         if len(self._free) >= self.n_sequences - 1:
-            self.run({sequence: rows}, read)
+            self.run({sequence: part})
         else:
-            self.steps.run(sequence, rows, read)
+            self.steps.run(sequence, part)
 
     def tell(self, slot: int, known: Callable[[], Sequence[int] | None]) -> None:
         """See `Room`."""

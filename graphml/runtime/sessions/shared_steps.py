@@ -5,7 +5,7 @@ and the thread that computes next takes all that wait and fit in one step. There
 of the callers, and a thread that is alone computes as if nothing was shared. The executor's lock alone
 keeps steps apart; who leads is a hint, so that an interruption at any place can lose time, but no step.
 
-Knows rows of sequences, rows of logits and threads; nothing of sessions or what they hold.
+Knows rows of sequences and threads; nothing of logits, sessions or what they hold.
 """
 
 from __future__ import annotations
@@ -13,16 +13,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
-from typing import TypeAlias
 
 from graphml.errors import BackendError
-from graphml.ir.op import Array
-from graphml.runtime.plans.step_plan import Rows
-from graphml.runtime.sessions.pinned import Pinned
-
-Keep: TypeAlias = Callable[[Mapping[str, Array]], None]
+from graphml.runtime.sessions.pinned import Part, Pinned
 
 _POLL_S = 0.05
 """A thread that waits looks so often whether it was forgotten: another one may have been interrupted."""
@@ -31,15 +25,14 @@ _MOST_WAIT_S, _WAIT_SHARE = 0.005, 0.25
 
 
 class _Waiting:
-    """The rows that a sequence brings; logits: [1, n_vocab], once they are computed.
+    """The rows that a sequence brings; done: they are computed.
 
     alone: a step with others failed; only its own thread computes it.
     """
 
-    def __init__(self, sequence: Pinned, rows: Rows) -> None:
-        self.sequence, self.rows, self.slot = sequence, rows, sequence.slot
-        self.logits: Array | None = None
-        self.alone = False
+    def __init__(self, sequence: Pinned, part: Part) -> None:
+        self.sequence, self.part, self.slot = sequence, part, sequence.slot
+        self.done = self.alone = False
         self.woken: SimpleQueue[None] = SimpleQueue()
 
 
@@ -58,18 +51,18 @@ class SharedSteps:
         self._last_s = 0.0
         self._compiled = self._refused = False
 
-    def run(self, sequence: Pinned, rows: Rows, keep: Keep) -> None:
+    def run(self, sequence: Pinned, part: Part) -> None:
         """Compute the next rows of a sequence, in a step with others that wait.
 
-        keep: gets the logits after the last id. An error of a step with others is raised in none of them:
-        each is computed once more by itself.
+        Its outputs are taken in the thread that computes it. An error of a step with others is raised in none
+        of them: each is computed once more by itself.
         """
-        mine = _Waiting(sequence, rows)
+        mine = _Waiting(sequence, part)
         try:
             self.waiting[mine.slot] = mine
             if self._arrivals is not None:
                 self._arrivals.put(None)
-            while mine.logits is None:
+            while not mine.done:
                 if self._leads(mine):
                     self._lead(mine)
                 else:
@@ -77,7 +70,6 @@ class SharedSteps:
                         mine.woken.get(timeout=_POLL_S)
         finally:
             self._leave(mine)
-        keep({"logits": mine.logits})
 
     def settle(self, slot: int) -> None:
         """Nothing is computed for a sequence from now on that an interrupted thread has left waiting."""
@@ -99,7 +91,7 @@ class SharedSteps:
 
     def _leave(self, mine: _Waiting) -> None:
         """Done, or interrupted: then a step that has taken it is awaited first. Another thread may lead."""
-        if mine.logits is None:
+        if not mine.done:
             with self._lock:
                 self._drop(mine)
         self._drop(mine)
@@ -115,12 +107,12 @@ class SharedSteps:
     def _lead(self, mine: _Waiting) -> None:
         """Compute one step, of whoever waits; not necessarily `mine`."""
         with self._lock:
-            if mine.logits is not None:
+            if mine.done:
                 return
             taken = self._taken(mine)
             begin = time.perf_counter()
             try:
-                logits = self._computed(taken)
+                self._compute(taken)
             except Exception:
                 if taken == [mine]:
                     raise
@@ -128,24 +120,20 @@ class SharedSteps:
                     waiting.alone = True
                 return
             self._last_s = time.perf_counter() - begin
-            for row, waiting in enumerate(taken):
-                waiting.logits = logits[row : row + 1]
+            for waiting in taken:
+                waiting.done = True
                 self._drop(waiting)
         if len(taken) > 1:
             self._expected |= {waiting.slot for waiting in taken}
         for waiting in taken:
             waiting.woken.put(None)
 
-    def _computed(self, taken: list[_Waiting]) -> Array:
+    def _compute(self, taken: list[_Waiting]) -> None:
         for waiting in taken:
-            if waiting.sequence.n_computed != waiting.rows.start:  # a step before was interrupted
-                waiting.sequence.rewind(waiting.rows.start)
-        logits: list[Array] = []
-        rows = {waiting.sequence: waiting.rows for waiting in taken}
-        taken[0].sequence.room.run(
-            rows, lambda outputs: logits.append(outputs["logits"][: len(taken)].copy())
-        )
-        return logits[0]
+            start = waiting.part[0].start
+            if waiting.sequence.n_computed != start:  # a step before was interrupted
+                waiting.sequence.rewind(start)
+        taken[0].sequence.room.run({waiting.sequence: waiting.part for waiting in taken})
 
     def _taken(self, mine: _Waiting) -> list[_Waiting]:
         """What the next step computes: the oldest that waits, and what fits beside it."""
@@ -154,9 +142,10 @@ class SharedSteps:
         self._await_others(mine)
         left, taken = mine.sequence.room.executor.n_batch, list[_Waiting]()
         for waiting in list(self.waiting.values()):
-            if not waiting.alone and waiting.logits is None and waiting.rows.count <= left:
+            count = waiting.part[0].count
+            if not waiting.alone and not waiting.done and count <= left:
                 taken.append(waiting)
-                left -= waiting.rows.count
+                left -= count
         return taken
 
     def _ready(self, mine: _Waiting) -> bool:
@@ -175,7 +164,7 @@ class SharedSteps:
 
     def _await_others(self, mine: _Waiting) -> None:
         """Give those of the last steps a moment to come back, else two groups would take turns."""
-        if mine.rows.count == mine.sequence.room.executor.n_batch:
+        if mine.part[0].count == mine.sequence.room.executor.n_batch:
             return
         end = time.perf_counter() + min(_MOST_WAIT_S, _WAIT_SHARE * self._last_s)
         self._arrivals = arrivals = SimpleQueue[None]()
