@@ -186,7 +186,7 @@ def _decide(
     if drafts is not None:
         return drafts.token(session, params, limits.more(session.meter.n_gen) - 1)
     token = None
-    if session._executor.has_top_k and held.n_waiting <= 1 and not held.latest.next_logits.known:
+    if session.has_top_k and held.n_waiting <= 1 and not held.latest.next_logits.known:
         token = session.sampled_ahead(params, limits.more(session.meter.n_gen) > 1)
     return session.sampled(params) if token is None else token
 

@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from graphml.api.session import Session
 from graphml.errors import UsageError, WeightsError
 from graphml.sampling.logprobs import log_sums
+from graphml.sampling.next_logits import no_numbers
 from graphml.sampling.sampler import flaw_of
 
 _MOST_LOSS = math.log(sys.float_info.max)  # beyond it the perplexity is no number
@@ -76,18 +78,15 @@ def _losses(session: Session, chunk: list[int], rows: int = 256) -> NDArray[np.f
     for start in range(first, len(chunk) - 1, rows):
         end = min(start + rows, len(chunk) - 1)
         logits = session.eval(chunk[start:end], all_logits=True)
-        parts.append(_loss(logits, np.asarray(chunk[start + 1 : end + 1])))
+        path = session._executor.file.path
+        parts.append(_loss(logits, np.asarray(chunk[start + 1 : end + 1]), path))
     return np.concatenate(parts)
 
 
-def _loss(logits: NDArray[np.float32], targets: NDArray[np.integer]) -> NDArray[np.float64]:
+def _loss(logits: NDArray[np.float32], targets: NDArray[np.integer], path: Path) -> NDArray[np.float64]:
     """Logits [n, vocabulary] and the ids that really came [n] -> negative log-likelihoods [n]."""
     flaw = next((row_flaw for row in logits if (row_flaw := flaw_of(row)) is not None), None)
     if flaw is not None:
-        raise WeightsError(
-            f"the model's logits are no numbers: {flaw}. Its tensors are damaged or not those of this "
-            "architecture, or numbers leave the range of the cache's dtype (kv); `graphml compare` shows "
-            "where they begin"
-        )
+        raise WeightsError(no_numbers(path, flaw))
     losses: NDArray[np.float64] = log_sums(logits) - logits[np.arange(len(targets)), targets]
     return losses

@@ -19,7 +19,6 @@ from graphml.compiler.top_k_outputs import TOP_K
 from graphml.errors import UsageError
 from graphml.ir.op import Array, Floats
 from graphml.options.argument_checks import seed_or_random
-from graphml.runtime.plans.next_token import next_token
 from graphml.runtime.plans.plan_sources import check_source, encoder_program
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.programs.executor import Executor
@@ -31,7 +30,7 @@ from graphml.runtime.steps.computed_plan import BegunPlan
 from graphml.runtime.steps.run_ahead import RunAhead, following
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
 from graphml.sampling.logprobs import TokenLogprobs
-from graphml.sampling.next_logits import NOTHING_KNOWN
+from graphml.sampling.next_logits import NOTHING_KNOWN, next_token
 from graphml.sampling.structured.params_structure import Structured
 from graphml.sampling.top_k_sampling import samples_without_row
 from graphml.text.tokenizer import Tokenizer
@@ -57,6 +56,7 @@ class EvaluatedSession:
         self.n_ctx, self.n_vocab = n_ctx, executor.n_vocab
         self.stop_reason: StopReason | None = None
         self._executor, self._tokenizer, self._progress = executor, tokenizer, progress
+        self.has_top_k = executor.has_top_k
         self._probe = probe or Probe(executor)
         self._ahead: RunAhead | None = None  # of the latest generation
         self._next: BegunPlan | None = None  # submitted before the row before it was read
@@ -158,8 +158,7 @@ class EvaluatedSession:
 
     def reads_top_k(self, params: SamplingParams) -> bool:
         """Whether the top k of a row is read to sample by these params, and not the whole row."""
-        executor = self._executor
-        return executor.has_top_k and samples_without_row(params, TOP_K, always=executor.recurrent)
+        return self.has_top_k and samples_without_row(params, TOP_K, always=self._executor.recurrent)
 
     def evaluated(
         self, ids: Array, all_logits: bool = False, by: SamplingParams | None = None, scored: bool = False
@@ -182,8 +181,7 @@ class EvaluatedSession:
         with shared as n_cached:
             self.meter.n_cached += n_cached
             work = [(sequence, evaluation.waiting[n_cached:])]
-            has_top_k = self._executor.has_top_k and not scored
-            reads_top_k = by is not None and has_top_k and self.reads_top_k(by)
+            reads_top_k = by is not None and self.has_top_k and not scored and self.reads_top_k(by)
             of_all = [(by, self.numbers)] if by is not None and reads_top_k else ()
             how = probe.options, all_logits, scored, of_all
             results = evaluate(work, *how, take, cancelled, self._progress)

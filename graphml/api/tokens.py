@@ -94,7 +94,7 @@ class GeneratedText:
         self._stream = tokenizer.stream(skip_special=True) if tokenizer is not None else None
         self._ends = tokenizer.end_tokens if tokenizer is not None else frozenset()
         self._stop_tokens = params.stop_tokens
-        self._stops = StopMatcher(params.stop)
+        self._stops = StopMatcher(params.stop) if params.stop else None
 
     def ended_by(self, token: int) -> StopReason | None:
         """Why this token ends the text without being part of it; None if it does not."""
@@ -104,11 +104,13 @@ class GeneratedText:
 
     def push(self, token: int) -> tuple[str, bool]:
         """Return the text that this token made certain, and whether a stop string was met."""
-        return ("", False) if self._stream is None else self._stops.push(self._stream.push(token))
+        text = "" if self._stream is None else self._stream.push(token)
+        return (text, False) if self._stops is None else self._stops.push(text)
 
     def flush(self) -> str:
         """Return what was held back, as far as no stop string is in it."""
-        if self._stream is None:
-            return ""
-        shown, stopped = self._stops.push(self._stream.flush())
+        rest = "" if self._stream is None else self._stream.flush()
+        if self._stops is None:
+            return rest
+        shown, stopped = self._stops.push(rest)
         return shown if stopped else shown + self._stops.flush()

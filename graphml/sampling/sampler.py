@@ -105,6 +105,10 @@ class Sampler:
         Greedy params use no number of the generator, all others one per token, and one more for XTC.
         Raises UsageError for logits of another shape, NaN or +inf among them, or no token left to choose.
         """
+        if self._is_argmax:
+            row = _checked(logits)
+            _check_usable(row)
+            return int(np.argmax(row))
         run = _Run(self, len(logits), history, generator)
         return run.choose(self._last(logits, run))
 
@@ -154,6 +158,11 @@ class Sampler:
         seen: list[tuple[str, Candidates]] = []
         self._last(logits, _Run(self, len(logits), history, generator or PeekableRandom(0)), seen)
         return iter(seen)
+
+    @cached_property
+    def _is_argmax(self) -> bool:
+        """Whether the largest logit is the token, and nothing else decides: the chain is temperature 0."""
+        return self.params.greedy and [filter_.name for filter_, _ in self.steps] == ["temperature"]
 
     @cached_property
     def _adjusts_last(self) -> bool:

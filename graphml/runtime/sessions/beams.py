@@ -24,12 +24,12 @@ from graphml.ir.op import Array, Floats
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.request import Request
 from graphml.runtime.blocks.sequence import Sequence
-from graphml.runtime.plans.next_token import no_numbers
 from graphml.runtime.plans.step_plan import Move, Rows, StepPlan
 from graphml.runtime.steps.computed_plan import Computed
 from graphml.sampling import flaw_of
 from graphml.sampling.candidates import leading
 from graphml.sampling.logprobs import log_sums
+from graphml.sampling.next_logits import no_numbers
 
 NEVER = "never"
 

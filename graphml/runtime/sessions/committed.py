@@ -109,7 +109,7 @@ class Committed:
 
     @property
     def _sequence(self) -> Pinned:
-        if self._cells is None or self._cells.room.executor.closed:
+        if self._cells is None or self._cells.room.open_lock.closed:
             raise UsageError("the session, or its model, was closed")
         return self._cells
 

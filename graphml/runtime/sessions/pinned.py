@@ -274,6 +274,7 @@ class Room:
         alone: bool = False,
     ) -> None:
         self.executor, self.n_ctx, self.n_sequences = executor, n_ctx, n_sequences
+        self.open_lock = executor.open_lock
         n_batch = executor.n_batch
         self._rings = [WindowRing(group, n_ctx, n_sequences, n_batch) for group in executor.cell_groups]
         n_blocks = -(-n_ctx // BLOCK_SIZE) * n_sequences
@@ -327,18 +328,17 @@ class Room:
                 take(outputs, end)
 
         with self.executor.lock:
-            rows_of = {sequence: rows for sequence, (rows, _) in parts.items()}
-            plan = StepPlan(tuple(rows_of.values()), options=options, inputs=inputs or {})
+            plan = StepPlan(tuple([rows for rows, _ in parts.values()]), options=options, inputs=inputs or {})
             try:
                 are_right = list[bool]()
-                for sequence, rows in rows_of.items():
+                for sequence, (rows, _) in parts.items():
                     are_right.append(sequence.append(rows.count))
                 for error in self.runner.run(plan, read).failed.values():
                     raise error
-                for sequence, is_right in zip(rows_of, are_right, strict=True) if self.copies else ():
+                for sequence, is_right in zip(parts, are_right, strict=True) if self.copies else ():
                     sequence.was_computed(is_right)
             except BaseException:
-                for sequence, rows in rows_of.items():
+                for sequence, (rows, _) in parts.items():
                     sequence.rewind(rows.start)
                 raise
 

@@ -154,8 +154,7 @@ class Runner:
         self, n_rows: int, n_sequences: int, every: bool, options: CompileOptions | None
     ) -> Compiled:
         """The program of a step of pinned sequences; every: each of its rows gives logits."""
-        chosen = self._pinned if options is None else options
-        return self.executor.programs.compiled_for(n_rows, n_sequences, every, chosen)
+        return self.executor.programs.compiled_for(n_rows, n_sequences, every, options)
 
     def prepare_drafts(self, hidden: bool = False) -> None:
         """Have the program of steps with more output rows than sequences; from any thread.
@@ -231,7 +230,7 @@ class Runner:
             read_sources(executor, plan, self.state, self.n_blocks * BLOCK_SIZE, self.max_sequences)
         if not plan.rows:
             return Computed([], time.perf_counter() - start, pooled=pooled)
-        options = plan.options or self._adapters.of(plan)
+        options = plan.options or self._pinned or self._adapters.of(plan)
         shows = read is None and any(
             rows.sequence.drafts is not None and rows.sequence.drafts.reads_hidden for rows in plan.rows
         )
@@ -275,7 +274,7 @@ class Runner:
             return None
         executor = self.executor
         with executor.lock:
-            options = plan.options or self._adapters.of(plan)
+            options = plan.options or self._pinned or self._adapters.of(plan)
             alone = self.alone and len(plan.rows) == 1
             compiled = self._program_of(plan, options, alone)
             ahead, inputs = compiled.ahead, compiled.program.inputs

@@ -25,7 +25,6 @@ from graphml.compiler.top_k_outputs import (
 from graphml.ir.op import Array, Floats
 from graphml.runtime.blocks.drafting import n_right
 from graphml.runtime.blocks.sequence import Sequence
-from graphml.runtime.plans.next_token import next_token
 from graphml.runtime.plans.step_plan import Rows
 from graphml.runtime.steps.guidance import Waits
 from graphml.sampling import (
@@ -35,6 +34,7 @@ from graphml.sampling import (
     TopK,
     device_settings,
 )
+from graphml.sampling.next_logits import next_token
 from graphml.sampling.row_batches import One, TopRows, sample_rows
 from graphml.sampling.structured.forced_tokens import MOST, forced_tokens
 from graphml.sampling.structured.matcher import Matcher

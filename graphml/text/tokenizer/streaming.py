@@ -62,7 +62,8 @@ class Stream:
 
     def push(self, token: int) -> str:
         """Take the next token; return the text that is now final, perhaps none."""
-        piece = self._decoding.piece(token_id(token), self._skip_special and token not in self._shown)
+        id = token if type(token) is int else token_id(token)
+        piece = self._decoding.piece(id, self._skip_special and token not in self._shown)
         if self._first and self._decoding.drop_first_space:
             piece = piece.removeprefix(b" ")
         self._first = False
