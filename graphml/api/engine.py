@@ -11,8 +11,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 
-from graphml.api.draft_choice import drafts_for
-from graphml.api.draft_model import DraftModel
+from graphml.api.draft_choice import DraftModel, drafts_for
 from graphml.api.engine_opening import checked_itl, checked_sequences, engine_parts
 from graphml.api.engine_requests import Requests
 from graphml.api.engine_stats import EngineStats

@@ -1,33 +1,41 @@
-"""An open model: its tokenizer, configuration and chat template, and the sessions that run on it.
+"""An open model: its tokenizer and templates, read when they are asked for, and all that runs on it.
 
 Knows how the parts fit together; does none of their work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
+import numpy as np
+
 from graphml.api.batch import Batch
+from graphml.api.beam_search import Beam, beam_search
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.chat import Chat
 from graphml.api.chat_prompt import ChatSettings
-from graphml.api.decoding_methods import DecodingMethods
-from graphml.api.draft_model import DraftModel
-from graphml.api.embedding import EmbeddingMethods
+from graphml.api.draft_choice import DraftModel
 from graphml.api.engine import Engine
 from graphml.api.engine_opening import check_deterministic
-from graphml.api.request_handle import generate
+from graphml.api.filling import MAX_TOKENS, Files, fill_ids, filled
+from graphml.api.healing import HealedPrompt, healed
+from graphml.api.model_templates import ModelTemplates
+from graphml.api.model_tokenizer import no_tokenizer, tokenizer_of
+from graphml.api.request_handle import SCORES, generate
 from graphml.api.saved_session import AnyPath, restore_session
 from graphml.api.session import Session
-from graphml.api.text_methods import TextMethods
-from graphml.api.text_rows import TextEngines
+from graphml.api.text_rows import TOGETHER, TextEngines, chosen_pooling, normalized, texts_of
 from graphml.api.token_stream import Result
-from graphml.api.tokens import Ids
+from graphml.api.tokens import Ids, checked_ids
 from graphml.backend import Progress, no_progress
-from graphml.errors import GraphmlError, UsageError
+from graphml.errors import GraphmlError, TokenizerError, UsageError
 from graphml.ir.cells import MAX_CELLS
+from graphml.ir.op import Floats
 from graphml.options.argument_checks import items_of, whole_number
 from graphml.options.option_fields import Whole
 from graphml.runtime.blocks.overflow import Overflow
@@ -36,10 +44,13 @@ from graphml.runtime.programs.executor import Executor
 from graphml.runtime.sessions.committed import Committed
 from graphml.runtime.sessions.pinned import Room
 from graphml.runtime.steps.cell_mover import check_shifts
-from graphml.sampling import SamplingParams
+from graphml.sampling import SamplingParams, checked_params
+from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate, template_names
+from graphml.text.tokenizer import Tokenizer
+from graphml.weights import Metadata
 
 
-class Model(TextMethods, DecodingMethods, EmbeddingMethods):
+class Model:
     """An open model. Made by `load`; close it, or use it in a `with`, to give threads and file back.
 
     arch: name of the architecture. config: its configuration, a frozen dataclass. n_ctx: the context that it
@@ -54,7 +65,8 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
         template: str | None = None,
         progress: Progress = no_progress,
     ) -> None:
-        super().__init__(pre, template)
+        self._pre, self._template_text = pre, template  # of `load`, in place of what the file says
+        self._making = RLock()
         self.executor, self.path = executor, path
         self.arch: str = executor.architecture.name
         self.config: Any = executor.config
@@ -65,6 +77,50 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
         self._texts = TextEngines(executor)
         if pre is not None:
             _ = self.tokenizer  # a wrong name is told at once
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer, read when first asked for; None if the file has no vocabulary."""
+        with self._making:
+            return tokenizer_of(self._metadata, self._pre)
+
+    @property
+    def has_template(self) -> bool:
+        """Whether a chat template was given or is in the file."""
+        return self._template_text is not None or bool(template_names(self._metadata))
+
+    @cached_property
+    def templates(self) -> ModelTemplates:
+        """The chat templates by name: "default", and those with names of their own, such as "tool_use"."""
+        return ModelTemplates(self._metadata, self._needed(), self._template_text)
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The default chat template; TemplateError if there is none."""
+        return self.templates[DEFAULT_NAME]
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Return the ids of a text; see `Tokenizer.encode`. TokenizerError without a vocabulary."""
+        return self._needed().encode(text, add_special, parse_special)
+
+    def decode(self, ids: Any, skip_special: bool = False) -> str:
+        """Return the text of ids; skip_special leaves control tokens out."""
+        return self._needed().decode(ids, skip_special)
+
+    def piece(self, id: int) -> str:
+        """Return the text of one token; bytes that make no character become U+FFFD."""
+        return self._needed().piece(id)
+
+    @property
+    def _metadata(self) -> Metadata:
+        """What the file says, read from the map when it is asked for."""
+        self.executor.file.check_unchanged()
+        return self.executor.file.metadata
+
+    def _needed(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise TokenizerError(f"{self.path}: {no_tokenizer(self.executor.file.metadata)}")
+        return self.tokenizer
 
     def session(
         self,
@@ -193,6 +249,157 @@ class Model(TextMethods, DecodingMethods, EmbeddingMethods):
                 done.append(result)
                 self._progress("generate", len(done), len(every))
         return done
+
+    def fill(
+        self,
+        prefix: str,
+        suffix: str = "",
+        params: SamplingParams | None = None,
+        max_tokens: int | None = MAX_TOKENS,
+        *,
+        extra: Files = (),
+        order: str = "psm",
+        n_ctx: int | None = None,
+        seed: int | None = None,
+    ) -> str:
+        """The text between a prefix and a suffix, by the fill-in-the-middle tokens of the vocabulary.
+
+        extra: (name, text) of other files, the nearest last; order: `psm` (prefix first) or `spm` (suffix
+        first), as the model was trained. What has no room in the context is left out: of the prefix its
+        beginning, of the suffix its end, of the files the first ones. UsageError for a model without the
+        tokens, which names those it lacks.
+        """
+        ids = self.fill_ids(prefix, suffix, extra, order, max_tokens, n_ctx)
+        return filled(self, ids, params, max_tokens, n_ctx, seed)
+
+    def fill_ids(
+        self,
+        prefix: str,
+        suffix: str = "",
+        extra: Files = (),
+        order: str = "psm",
+        max_tokens: int | None = MAX_TOKENS,
+        n_ctx: int | None = None,
+    ) -> list[int]:
+        """The ids that `fill` continues, for a session or `Engine.submit`; errors as of `fill`."""
+        return fill_ids(self, prefix, suffix, extra, order, max_tokens, n_ctx)
+
+    def heal(self, prompt: str | Ids, params: SamplingParams | None = None) -> HealedPrompt:
+        """A prompt without its last token, and params by which the text begins with what that spelled.
+
+        For a session or `Engine.submit`: what is generated begins with `HealedPrompt.text`. prompt: a text,
+        or ids. UsageError for params that have a grammar or the like already.
+        """
+        params = checked_params(params)
+        ids = self.encode(prompt) if isinstance(prompt, str) else prompt
+        checked = checked_ids(ids, self.n_vocab, some=True).tolist()
+        if self.tokenizer is None:
+            raise TokenizerError(f"{self.path}: heal: wanted a model with a vocabulary; it has none")
+        return healed(self.tokenizer, checked, params)
+
+    def beam_search(
+        self,
+        prompt: str | Ids,
+        beams: int = 4,
+        max_tokens: int = MAX_TOKENS,
+        *,
+        n_best: int = 1,
+        length_penalty: float = 1.0,
+        early_stopping: bool | str = False,
+        stop_tokens: Iterable[int] = (),
+    ) -> list[Beam]:
+        """The `n_best` most likely continuations among `beams` that go on together, the best first.
+
+        They are compared by the sum of log-probabilities / length ** length_penalty: 0 is the sum, 1 the
+        mean; an end token counts. early_stopping: it ends when as many as `beams` have ended; False: and
+        when none of those that go on is better now; "never": when none can become better. stop_tokens end a
+        text besides those of the vocabulary. UsageError for other arguments, a prompt without room, and
+        models with windows (unless opened with swa_full), with an encoder, or that do not continue texts.
+        """
+        how = n_best, length_penalty, early_stopping, stop_tokens
+        return beam_search(self, prompt, beams, max_tokens, *how)
+
+    def guided(
+        self,
+        prompt: str | Ids,
+        negative_prompt: str | Ids | None = None,
+        guidance_scale: float = 1.5,
+        params: SamplingParams | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+    ) -> Result:
+        """Continue a prompt with classifier-free guidance, away from what follows a negative prompt.
+
+        Logits are negative + guidance_scale * (prompt - negative), of log-probabilities; negative_prompt
+        None: the prompt's last token alone, so that the prompt counts more. Both sequences share their steps.
+        In an engine of its own; `Engine.submit` has the same arguments. UsageError for a model with an
+        encoder, and a scale that is not from 0 to 100.
+        """
+        with self.engine() as engine:
+            how: Any = {"guidance_scale": guidance_scale, "negative_prompt": negative_prompt}
+            return engine.submit(prompt, params, max_tokens, seed, **how).result()
+
+    def best_of(
+        self,
+        prompt: str | Ids,
+        n: int,
+        params: SamplingParams | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+        by: str = "mean",
+    ) -> Result:
+        """The most likely of `n` sampled continuations, by the mean or the sum of log-probabilities.
+
+        In an engine of its own; `Engine.submit(..., n=n).best(by)` does it in another. params: without a
+        temperature all are the same.
+        """
+        if by not in SCORES:
+            raise UsageError(f"by: wanted one of {', '.join(SCORES)}; got {by!r}")
+        params = checked_params(params)
+        if params.logprobs is None:
+            params = replace(params, logprobs=0)
+        with self.engine() as engine:
+            return engine.submit(prompt, params, max_tokens, seed, n).best(by)
+
+    def embed(
+        self, texts: str | Sequence[str], pooling: str | None = None, normalize: bool = False
+    ) -> Floats:
+        """The embedding of each text, float32 [n, d]; of one text [1, d].
+
+        pooling: what the rows of a text's tokens become: `mean`, `cls` (the first), `last`, or `rank`, the
+        scores of a classifier; None: what the file says. Any model does it, by the rows that its logits are
+        made of. normalize: bring rows to length 1. A text must have at most `n_batch` tokens. UsageError for
+        other arguments, or a file that says nothing of pooling; TokenizerError without a vocabulary.
+        """
+        self._open()
+        chosen = chosen_pooling(self.executor, pooling)
+        rows = self._embedded([self.encode(text) for text in texts_of(texts)], chosen)
+        return normalized(rows) if normalize and chosen != "rank" else rows
+
+    def embed_tokens(self, text: str) -> Floats:
+        """The embedding of each of a text's tokens, float32 [tokens, d]."""
+        self._open()
+        return self._embedded([self.encode(text)], "none")
+
+    def rank(self, query: str, texts: str | Sequence[str]) -> Floats:
+        """How well each text answers a query, float32 [n, scores]: by the classifier of a reranking model.
+
+        Query and text are together in one sequence, as llama.cpp joins them. Errors as of `embed`.
+        """
+        self._open()
+        return self._embedded([self._needed().pair(query, text) for text in texts_of(texts)], "rank")
+
+    def _embedded(self, ids: list[list[int]], pooling: str) -> Floats:
+        rows = self.embed_ids(ids, pooling)
+        return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
+
+    def embed_ids(self, texts: Sequence[Sequence[int]], pooling: str) -> list[Floats]:
+        """The rows of each text's ids, float32 [rows, d]: one, with the pooling `none` one for each id.
+
+        Texts of several threads share steps. Errors as of `embed`.
+        """
+        self._open()
+        return self._texts.rows(texts, pooling, self._progress if len(texts) > TOGETHER else no_progress)
 
     def _open(self) -> None:
         if self.executor.closed:

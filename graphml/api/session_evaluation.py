@@ -11,7 +11,7 @@ import contextlib
 import numpy as np
 
 from graphml.api.capture import Probe
-from graphml.api.draft_model import DraftModel
+from graphml.api.draft_choice import DraftModel
 from graphml.api.stats import Meter, Stats
 from graphml.api.tokens import NO_IDS, StopReason
 from graphml.backend import Progress, no_progress

@@ -1,6 +1,6 @@
 """Texts to rows in an engine: each a request of its own, so that texts of many callers share steps.
 
-Knows ids, loops and rows; what pooling means is `graphml.loading.pooling`'s.
+Knows arguments, ids, loops and rows; what pooling means is `graphml.loading.pooling`'s.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError, UsageError
 from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.op import Floats
+from graphml.loading.pooling import POOLINGS
+from graphml.options.argument_checks import items_of, text_of
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.request import Request
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
@@ -29,6 +31,33 @@ from graphml.runtime.steps.runner import Runner
 
 TOGETHER = 8
 """Texts of one step at most, of a model's own engine of texts."""
+
+
+def chosen_pooling(executor: Executor, pooling: str | None) -> str:
+    """The pooling that is asked for, else the file's; UsageError for an unknown one, or if there is none."""
+    if pooling is not None and pooling not in POOLINGS:
+        raise UsageError(f"pooling: wanted one of {', '.join(POOLINGS)}; got {pooling!r}")
+    chosen = pooling or executor.pooling
+    if chosen == "none":
+        raise UsageError(
+            f"pooling: {executor.file.path} says none, which gives no row for a text as a whole: "
+            "choose mean, cls (the first token's) or last, or see embed_tokens"
+        )
+    return chosen
+
+
+def texts_of(texts: str | Sequence[str]) -> list[str]:
+    """One text or several as a list; UsageError for what is no text."""
+    if isinstance(texts, str):
+        return [texts]
+    every = items_of("texts", texts, "a text or a sequence of texts")
+    return [text_of(f"texts[{i}]", text) for i, text in enumerate(every)]
+
+
+def normalized(rows: Floats) -> Floats:
+    """Rows brought to length 1; zeros stay."""
+    length = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+    return np.asarray(rows / np.where(length > 0, length, 1.0), np.float32)
 
 
 def check_texts(executor: Executor, texts: Sequence[Sequence[int]]) -> None:

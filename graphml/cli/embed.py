@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from graphml.api.embedding import chosen_pooling
+from graphml.api.text_rows import chosen_pooling
 from graphml.cli import options
 from graphml.cli.console import Bars, write, write_json
 from graphml.cli.opening import find, load

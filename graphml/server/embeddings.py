@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
-from graphml.api.embedding import chosen_pooling
+from graphml.api.text_rows import chosen_pooling
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.json_response import json_response
 from graphml.server.prompts import prompts_of

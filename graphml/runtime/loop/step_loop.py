@@ -16,12 +16,11 @@ from graphml.errors import BackendError, UsageError
 from graphml.runtime.blocks.sequence import Sequence, Status
 from graphml.runtime.loop.between_steps import BetweenSteps
 from graphml.runtime.loop.loop_interfaces import Listener, Prefixes, Runs
-from graphml.runtime.loop.loop_member import LoopMember
 from graphml.runtime.loop.scheduler import Scheduler
 from graphml.runtime.loop.speculation import Speculation
 from graphml.runtime.loop.step_budget import StepBudget
 from graphml.runtime.loop.timeline import Timeline
-from graphml.runtime.loop.token_delivery import TokenDelivery
+from graphml.runtime.loop.token_delivery import LoopMember, TokenDelivery
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.steps.computed_plan import BegunPlan, Computed
 from graphml.runtime.steps.run_ahead import RunAhead
