@@ -1,24 +1,25 @@
 """A conversation with a model: messages in, answers out, and as little evaluated twice as possible.
 
 The model's chat template turns the whole conversation to text at every turn. What the session has already
-seen of that text is not evaluated again; what a template rewrites of earlier turns is. Knows
-messages and their prompt; knows nothing of files, backends, terminals or formats of answers.
+seen of that text is not evaluated again; what a template rewrites of earlier turns is. Of a long
+one the oldest turns are left out. Knows messages and their prompt; nothing of files, backends, terminals or
+formats of answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from os.path import commonprefix
 from typing import Any
 
 from graphml.api.answer_reader import AnswerReader
 from graphml.api.chat_prompt import ChatPrompt, ChatSettings, prompt_of
-from graphml.api.chat_room import room
 from graphml.api.invoked_adapters import InvokedAdapters
 from graphml.api.message_list import MessageList
 from graphml.api.saved_session import AnyPath
-from graphml.api.seen_text import Seen
 from graphml.api.session import Session
 from graphml.api.tool_rounds import MAX_ROUNDS, ChatEvent, Confirm, calls_of, checked_rounds, rounds
 from graphml.api.tools import tools_of
@@ -31,6 +32,48 @@ from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
 from graphml.text.fenced_text import encode_fenced, fenced, without_fences
 from graphml.text.messages import Message
 from graphml.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A rendered text and the ids that stand for it, whatever the session holds meanwhile.
+
+    places: (characters, ids) pairs: so many ids stand for so many characters.
+    """
+
+    text: str = ""
+    ids: tuple[int, ...] = ()
+    places: tuple[tuple[int, int], ...] = ((0, 0),)
+
+    def shifted(self, keep: int, drop: int) -> Seen:
+        """The same after a session has forgotten ids: those that are left stand for all of the text."""
+        ids = self.ids[:keep] + self.ids[keep + drop :]
+        end = keep + drop
+        left = [(text, n if n <= keep else n - drop) for text, n in self.places if n <= keep or n >= end]
+        return Seen(self.text, ids, tuple(left))
+
+    def saved(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def restored(saved: Mapping[str, Any]) -> Seen:
+        """What was `saved`; UsageError for what is no such value."""
+        try:
+            text, ids = saved["text"], tuple(saved["ids"])
+            places = tuple((characters, count) for characters, count in saved["places"])
+            numbers = [*ids, *(number for place in places for number in place)]
+            if not isinstance(text, str) or not all(
+                type(number) is int and number >= 0 for number in numbers
+            ):
+                raise ValueError("wanted a text and whole numbers")
+            rises = all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(places))
+            if places[:1] != ((0, 0),) or not rises or places[-1] > (len(text), len(ids)):
+                raise ValueError("its places do not rise from 0 to its end")
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"seen: wanted a text, its ids and places in both; {error!r:.200}") from None
+        return Seen(text, ids, places)
+
 
 WHOLE = ("end", "length", "context")  # why an answer ends, all of whose tokens are in its text
 
@@ -290,3 +333,43 @@ def _shared(ids: Sequence[int], other: Sequence[int]) -> int:
             break
         count += 1
     return count
+
+
+def room(
+    messages: list[Message],
+    n_total: int,
+    n_new: int,
+    kept: int,
+    n_ctx: int,
+    full: Overflow,
+    length: Callable[[Message], int],
+) -> tuple[int, int]:
+    """Which ids of a conversation are left out, (keep, drop), where a full context is shifted.
+
+    n_total, n_new: ids of the conversation, and those of them that are not held yet; kept: ids at its begin
+    that stay; length: ids of a message's content. Where the last message has no room for a token of an
+    answer, or nothing is shifted, unanswered messages are removed: ContextFullError.
+    """
+    if n_total < n_ctx:
+        return 0, 0
+    if full.shifts:
+        if kept + n_new < n_ctx:
+            return 0, 0  # the session makes room
+        drop = max((n_total - kept) // 2, n_total + 1 - n_ctx)
+        if kept + drop + length(messages[-1]) < n_total:
+            return kept, drop
+    removed: list[Message] = []
+    while messages and _is_unanswered(messages[-1]):
+        removed.append(messages.pop())
+    n_message = min(sum(map(length, removed)), n_total)
+    n_used = n_total - n_message
+    used = f"of which {n_used} are used" if n_used < n_ctx else "all of which are used"
+    raise ContextFullError(
+        f"the message has {n_message} tokens; the context holds {n_ctx}, {used}, and an answer needs "
+        "room too. Shorten it, begin anew, or give a longer context (--ctx; n_ctx in Python) if the "
+        "model allows"
+    )
+
+
+def _is_unanswered(message: Message) -> bool:
+    return message["role"] in ("user", "tool") or "tool_calls" in message

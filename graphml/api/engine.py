@@ -12,15 +12,14 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 
 from graphml.api.draft_choice import DraftModel, drafts_for
-from graphml.api.engine_opening import checked_itl, checked_sequences, engine_parts
+from graphml.api.engine_opening import checked_itl, checked_sequences, engine_parts, opened
 from graphml.api.engine_requests import Requests
-from graphml.api.engine_stats import EngineStats
 from graphml.api.engine_store import AnyPath, opened_store
-from graphml.api.open_loops import opened
 from graphml.api.prefix_files import PrefixFiles, prefix_files
 from graphml.api.reader_wakes import Wakes
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
+from graphml.api.stats import EngineStats
 from graphml.api.text_rows import rows_of_texts
 from graphml.api.token_stream import TokenStream
 from graphml.api.tokens import NO_IDS, Ids

@@ -1,10 +1,13 @@
 """What an engine runs on, assembled: blocks, windows, checkpoints, runner, scheduler, loop.
 
-Knows arguments of `Model.engine` and which part wants which; nothing of requests.
+A loop ends with its owner, and all before Python does. Knows arguments of `Model.engine` and which part wants
+which; nothing of requests.
 """
 
 from __future__ import annotations
 
+import atexit
+import weakref
 from dataclasses import dataclass
 
 from graphml.api.engine_memory import n_blocks_for, n_checkpoints_for, window_rooms
@@ -87,3 +90,19 @@ def engine_parts(
     budget = StepBudget(target_itl_s, executor.n_batch)
     loop = StepLoop(runner, scheduler, budget, speculation=speculation)
     return EngineParts(loop, runner, n_ctx)
+
+
+_OPEN: weakref.WeakSet[StepLoop] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """No step may run while Python ends."""
+    for loop in list(_OPEN):
+        loop.close()
+
+
+def opened(owner: object, loop: StepLoop) -> None:
+    """A loop ends when its owner is collected, which waits for nobody, and when the process ends."""
+    _OPEN.add(loop)
+    weakref.finalize(owner, StepLoop.ask_to_close, loop)  # in any thread, so it must not wait

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from graphml.api.open_loops import opened
+from graphml.api.engine_opening import opened
 from graphml.backend import Progress, no_progress
 from graphml.errors import BackendError, UsageError
 from graphml.ir.cells import BLOCK_SIZE

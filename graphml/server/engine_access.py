@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from graphml.api.engine import Engine
-from graphml.api.engine_stats import EngineStats
 from graphml.api.model import Model
+from graphml.api.stats import EngineStats
 from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.api_keys import ApiKeys
 from graphml.server.key_limits import KeyLimits

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from graphml.api.engine_stats import EngineStats
+from graphml.api.stats import EngineStats
 from graphml.api.token_stream import Result
 from graphml.server.key_limits import KeyUse
 

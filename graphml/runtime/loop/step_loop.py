@@ -9,12 +9,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from graphml.errors import BackendError, UsageError
 from graphml.runtime.blocks.sequence import Sequence, Status
-from graphml.runtime.loop.between_steps import BetweenSteps
 from graphml.runtime.loop.loop_interfaces import Listener, Prefixes, Runs
 from graphml.runtime.loop.scheduler import Scheduler
 from graphml.runtime.loop.speculation import Speculation
@@ -26,6 +26,38 @@ from graphml.runtime.steps.computed_plan import BegunPlan, Computed
 from graphml.runtime.steps.run_ahead import RunAhead
 
 T = TypeVar("T")
+
+
+class BetweenSteps:
+    """Calls that wait for the engine's thread, in order."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+
+    def __bool__(self) -> bool:
+        """Whether any waits."""
+        return not self._calls.empty()
+
+    def ask(self, call: Callable[[], T]) -> Future[T]:
+        """Have a call made; any thread."""
+        future: Future[T] = Future()
+        self._calls.put((call, future))
+        return future
+
+    def run(self) -> None:
+        """Make all calls that wait; the engine's thread, where no step is computed."""
+        while not self._calls.empty():
+            call, future = self._calls.get()
+            try:
+                future.set_result(call())
+            except Exception as error:
+                future.set_exception(error)
+
+    def fail(self, error: Exception) -> None:
+        """No call is made any more."""
+        while not self._calls.empty():
+            self._calls.get()[1].set_exception(error)
+
 
 RECENT_STEPS = 256
 """Steps whose rows and times are kept for `Engine.stats`."""
