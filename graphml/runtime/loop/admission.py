@@ -14,9 +14,9 @@ from collections.abc import Sequence as Values
 from graphml.errors import UsageError
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.sequence import Sequence
-from graphml.runtime.loop.prompt_chunks import PromptChunks
 from graphml.runtime.loop.sequence_queues import SequenceQueues
 from graphml.runtime.loop.siblings import computes_for, sibling_of, take_over
+from graphml.runtime.loop.step_budget import PromptChunks
 from graphml.runtime.plans.prompt_scores import is_scored
 from graphml.runtime.plans.step_plan import Rows
 from graphml.runtime.steps.guidance import waits_for_other

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence as Values
 from typing import Protocol
 
 from graphml.ir.op import Array
-from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.step_plan import StepPlan
-from graphml.runtime.steps.computed_plan import BegunPlan, Computed
+from graphml.runtime.steps.computed_plan import Computed
+from graphml.runtime.steps.run_ahead import Submits
 
 
-class Runs(Protocol):
+class Runs(Submits, Protocol):
     """What computes plans: a `Runner`, or a made-up one."""
 
     def run(self, plan: StepPlan) -> Computed:
         """What follows each sequence of `plan.sampled`, in order, and the seconds that it took."""
-
-    def submit(self, plan: StepPlan, after: BegunPlan | None, wanted: Values[str]) -> BegunPlan | None:
-        """Submit a plan, or None; see `Runner.submit`."""
-
-    def finish(self, begun: BegunPlan, of: Mapping[int, Sequence]) -> Computed:
-        """Wait for a submitted plan; see `Runner.finish`."""
 
 
 class Prefixes(Protocol):

@@ -17,9 +17,9 @@ from graphml.errors import UsageError
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.sequence import Sequence, Status
 from graphml.runtime.loop.admission import Admission, check_text
-from graphml.runtime.loop.prompt_chunks import PromptChunks
 from graphml.runtime.loop.sequence_queues import SequenceQueues
 from graphml.runtime.loop.speculation import computed, with_drafts, with_states_again
+from graphml.runtime.loop.step_budget import PromptChunks
 from graphml.runtime.plans.checkpoints import Checkpoints
 from graphml.runtime.plans.moved_blocks import shift
 from graphml.runtime.plans.step_plan import Move, Rows, StepPlan

@@ -35,11 +35,11 @@ from graphml.runtime.plans.prompt_scores import MOST_ROWS, keep_scores
 from graphml.runtime.plans.request_adapters import RequestAdapters
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.programs.executor import Executor
-from graphml.runtime.steps.begun_masks import begin_masks
 from graphml.runtime.steps.cell_mover import CellMove, move_cells, prepare_moves
 from graphml.runtime.steps.computed_plan import BegunPlan, Computed
 from graphml.runtime.steps.draft_steps import draft_program, show_hidden
 from graphml.runtime.steps.sampled_rows import (
+    begin_masks,
     drafted_rows,
     sampled_rows,
     write_draft_settings,

@@ -1,13 +1,16 @@
 """The tokens that follow a step's output rows: sampled from the top k or by the device where that is enough.
 
+Masks of structured sequences are computed by threads of their own while a step computes the logits. Matchers
+compute without the interpreter's lock, all but GBNF's first mask of a state, which the next ones find.
 Knows a program's outputs and samplers; nothing of plans, blocks or who waits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
@@ -22,6 +25,7 @@ from graphml.compiler.top_k_outputs import (
     TOP_K_IDS,
     TOP_K_LOGITS,
 )
+from graphml.errors import UsageError
 from graphml.ir.op import Array, Floats
 from graphml.runtime.blocks.drafting import n_right
 from graphml.runtime.blocks.sequence import Sequence
@@ -45,6 +49,7 @@ Sampled: TypeAlias = int | Exception | Waits | None
 """A token, an error of this row alone, a row that waits for another sequence's; None where the whole row is
 needed and not among the outputs."""
 
+_N_MASK_THREADS = max(1, min(4, (os.cpu_count() or 1) // 2))
 _LONG = 65_536
 """Logits of a row from which on threads gain more than they wait for each other."""
 
@@ -219,3 +224,36 @@ def _by(known: NextLogits, sequence: Sequence, path: Path, ids: list[int]) -> in
     if sequence.matcher is not None:
         sequence.matcher.catch_up(ids, sequence.n_generated + len(ids) - len(sequence.ids))
     return next_token(known, params, ids, sequence.numbers, path, sequence.matcher, sequence.scores)
+
+
+@lru_cache(maxsize=1)
+def _mask_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_N_MASK_THREADS, "graphml-masks")
+
+
+def begin_masks(sequences: Iterable[Sequence]) -> Callable[[], None]:
+    """Begin to compute the masks of those that have matchers; what waits until they are there.
+
+    Errors are found again by those who ask the matcher. Until then nobody else may use the matchers.
+    """
+    structured = [sequence for sequence in sequences if sequence.matcher is not None]
+    if not structured:
+        return lambda: None
+    workers, share = _mask_threads(), -(-len(structured) // _N_MASK_THREADS)
+    begun: list[Future[None]] = [
+        workers.submit(_compute_masks, structured[start : start + share])
+        for start in range(0, len(structured), share)
+    ]
+
+    def ready() -> None:
+        wait(begun)
+
+    return ready
+
+
+def _compute_masks(sequences: Iterable[Sequence]) -> None:
+    for sequence in sequences:
+        with contextlib.suppress(UsageError):  # raised again where this one's token is sampled
+            assert sequence.matcher is not None
+            sequence.matcher.catch_up(sequence.ids, sequence.n_generated)
+            sequence.matcher.bits()
