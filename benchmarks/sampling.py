@@ -29,7 +29,7 @@ import graphml
 from graphml.errors import GraphmlError
 from graphml.loading import discovery
 from graphml.runtime.loop.step_loop import StepLoop
-from graphml.runtime.steps import begun_masks, runner
+from graphml.runtime.steps import runner, sampled_rows
 from graphml.sampling import SamplingParams, score_order
 from graphml.sampling.random_numbers import PeekableRandom
 from graphml.sampling.sampler import make_sampler
@@ -182,7 +182,7 @@ def time_steps(given: argparse.Namespace) -> None:
 def _counted() -> dict[str, list[float]]:
     """Processor seconds of each call of what samples, makes masks and hands tokens out, from now on."""
     spent: dict[str, list[float]] = {}
-    for owner, name in ((runner, "sampled_rows"), (StepLoop, "_hand_out"), (begun_masks, "_compute")):
+    for owner, name in ((runner, "sampled_rows"), (StepLoop, "_hand_out"), (sampled_rows, "_compute_masks")):
         setattr(owner, name, _timed(getattr(owner, name), name, spent))
     return spent
 
