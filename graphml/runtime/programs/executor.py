@@ -63,12 +63,12 @@ class Executor:
         self.n_vocab: int = config.n_vocab if embedding is None else embedding.shape[0]
         self.graphs = ModelGraphs(file, architecture, config, cache_dtype, swa_full)
         self.n_batch, self.cache_dtype, self.options = n_batch, cache_dtype, options
-        self._open_lock = open_lock or OpenLock(file.path)
+        self.open_lock = open_lock or OpenLock(file.path)
         self.programs = CompiledPrograms(
-            self.graphs, on_device(backend, device), device, n_batch, options, progress, self._open_lock
+            self.graphs, on_device(backend, device), device, n_batch, options, progress, self.open_lock
         )
         self.movers: dict[tuple[str, str, frozenset[str] | None], tuple[CellMoves, Program]] = {}
-        self.lock = self._open_lock.lock
+        self.lock = self.open_lock.lock
         self.n_steps = 0  # so far, of whatever session
         self.shared_rooms: weakref.WeakSet[Any] = weakref.WeakSet()  # see `runtime.sessions.shared_room`
         self.head: Any = None  # see `runtime.sessions.prediction_head`
@@ -84,25 +84,20 @@ class Executor:
         return self.programs.device
 
     @property
-    def open_lock(self) -> OpenLock:
-        """The lock of its device, for another executor on it."""
-        return self._open_lock
-
-    @property
     def closed(self) -> bool:
         """Whether its device and file were given back."""
-        return self._open_lock.closed
+        return self.open_lock.closed
 
     def build(
         self, max_tokens: int, max_outputs: int, max_sequences: int = 1, pooling: str = "", **more: bool
     ) -> Graph:
         """The graph of one step; see `ModelGraphs.build`."""
-        with self._open_lock.opened():
+        with self.open_lock.opened():
             return self.graphs.build(max_tokens, max_outputs, max_sequences, pooling, **more)
 
     def build_encoder(self, max_tokens: int, max_sequences: int = 1) -> Graph:
         """The graph that reads source texts; see `ModelGraphs.build_encoder`."""
-        with self._open_lock.opened():
+        with self.open_lock.opened():
             return self.graphs.build_encoder(max_tokens, max_sequences)
 
     @property
@@ -186,7 +181,7 @@ class Executor:
         """Give the device and the file back; no program can run any more. A second call does nothing."""
         with self.lock:
             if not self.closed:
-                self._open_lock.closed = True
+                self.open_lock.closed = True
                 self.programs.clear()
                 self.movers.clear()
                 if self.head is not None:
