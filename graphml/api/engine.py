@@ -37,7 +37,7 @@ from graphml.runtime.loop.timeline import LIMIT, Timeline
 from graphml.runtime.programs.adapter_options import Scaled
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.steps.cell_mover import check_shifts
-from graphml.runtime.steps.guidance import Guidance
+from graphml.runtime.steps.guidance import GuidancePair
 from graphml.runtime.store.stored_prefixes import StoredPrefixes
 from graphml.sampling import SamplingParams, checked_params
 from graphml.sampling.logprobs import TokenLogprobs
@@ -149,7 +149,7 @@ class Engine:
                 sizes = min(most, self.n_ctx), self.n_vocab
                 sequence.drafts = drafts_for(params, self._executor, self._draft, *sizes)
             else:
-                Guidance(sequence, RunningSequence(negative, next(self._orders), index), scale)
+                GuidancePair(sequence, RunningSequence(negative, next(self._orders), index), scale)
             members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))
         return members
 

@@ -13,10 +13,10 @@ from graphml import settings
 from graphml.bench import test_plan as plan
 from graphml.bench.bench_options import (
     LengthOptions,
+    MeasuredServers,
     ModelOptions,
     OutputOptions,
     RunOptions,
-    ServerOptions,
     SettingOptions,
 )
 from graphml.bench.describe import environment
@@ -28,7 +28,7 @@ from graphml.cli.bench_compare import compare
 from graphml.cli.checks import check_backends, check_file, check_places
 from graphml.cli.console import Bars, write_both
 from graphml.cli.opening import find
-from graphml.cli.options import Source
+from graphml.cli.options import ModelSource
 from graphml.cli.typer_options import flags_given, grouped
 from graphml.errors import UsageError
 from graphml.loading import discovery
@@ -44,7 +44,7 @@ def run(
     lengths: LengthOptions,
     setting: SettingOptions,
     how: RunOptions,
-    servers: ServerOptions,
+    servers: MeasuredServers,
     written: OutputOptions,
 ) -> None:
     """Measure prompt processing and generation, as llama-bench does.
@@ -55,7 +55,7 @@ def run(
     if context.invoked_subcommand is not None:
         return
     asked = flags_given(context, ModelOptions, LengthOptions, SettingOptions, RunOptions)
-    bench_server.check_server(servers, asked, flags_given(context, ServerOptions), written)
+    bench_server.check_server(servers, asked, flags_given(context, MeasuredServers), written)
     if servers.server:
         bench_server.run_servers(servers, lengths, asked, how, written)
         return
@@ -113,9 +113,9 @@ def default_model(model_options: ModelOptions, bars: Bars) -> str:
     return str(find(None, _source(model_options), bars))
 
 
-def _source(model_options: ModelOptions, hf: str | None = None) -> Source:
+def _source(model_options: ModelOptions, hf: str | None = None) -> ModelSource:
     """How one of the models is looked for."""
-    return Source(hf, model_options.offline)
+    return ModelSource(hf, model_options.offline)
 
 
 def default_threads() -> int:
@@ -124,9 +124,9 @@ def default_threads() -> int:
     return settings.threads() or int(facts.get("threads", 1))
 
 
-def _shown(wanted: list[plan.Setting], ratio: str) -> list[str]:
+def _shown(wanted: list[plan.SideParameters], ratio: str) -> list[str]:
     """The settings that become columns: those that have several values, or another than the usual."""
-    usual = plan.Setting("", "", "", 0)
+    usual = plan.SideParameters("", "", "", 0)
     names = ("n_batch", "n_ubatch", "type_k", "type_v", "quant", "place", "gpu_layers")
     shown = [
         name for name in names if {getattr(setting, name) for setting in wanted} != {getattr(usual, name)}

@@ -24,7 +24,7 @@ from graphml.inspect.compare.route import TOKENS
 
 
 @dataclass(frozen=True)
-class Given(numbers.Given):
+class BisectOptions(numbers.ComparedOptions):
     """The same, B as the graph was written, and as many tokens as cross the borders of kernels and caches."""
 
     tokens: numbers.Tokens = TOKENS
@@ -34,7 +34,7 @@ class Given(numbers.Given):
 @grouped
 def bisect(
     opening: options.Compared,
-    run_options: Given,
+    run_options: BisectOptions,
     model: options.Model = None,
     saved: Annotated[
         Path | None,
@@ -90,7 +90,7 @@ def _write(
 ) -> list[str]:
     if out is None or finding is None or not finding.graph.nodes or finding.copied is not None:
         return []  # a copy happens between two devices: no graph of one reproduces it
-    case = repro.Case(finding.graph, finding.other, finding.arrays)
+    case = repro.ReproCase(finding.graph, finding.other, finding.arrays)
     backends = (
         judge if finding.graph is not finding.other else finding.backend or run.facts["backend"],
         judge,

@@ -15,7 +15,7 @@ from graphml.cli.console import write_file, write_json
 from graphml.cli.typer_options import grouped
 from graphml.errors import UsageError
 from graphml.inspect.bisect.findings import told
-from graphml.inspect.compare.compare import Row, as_markdown, with_errors, wrong_copies
+from graphml.inspect.compare.compare import ComparedValue, as_markdown, with_errors, wrong_copies
 from graphml.inspect.compare.compare import compare as compare_runs
 from graphml.inspect.compare.observe import observe, save
 from graphml.inspect.dumps.without_weights import describe_model
@@ -24,7 +24,7 @@ from graphml.inspect.dumps.without_weights import describe_model
 @grouped
 def compare(
     opening: options.Compared,
-    run_options: numbers.Given,
+    run_options: numbers.ComparedOptions,
     model: options.Model = None,
     worst: Annotated[
         int, typer.Option("--worst", min=0, help="Print the values that differ most, so many; 0: all.")
@@ -77,7 +77,7 @@ def compare(
     print(copies + _ending(rows))
 
 
-def _ending(rows: list[Row]) -> str:
+def _ending(rows: list[ComparedValue]) -> str:
     top = max(rows, key=lambda row: row.difference.nmse)
     odd = sum(1 for row in rows if row.difference.nan[0] or row.difference.inf[0])
     return (

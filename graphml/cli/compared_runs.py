@@ -48,7 +48,7 @@ FORMATS = ("md", "json")
 
 
 @dataclass(frozen=True)
-class Given:
+class ComparedOptions:
     """The options of both, besides those of opening the model."""
 
     backend: Backends = f"cpu,{JUDGE}"
@@ -81,7 +81,7 @@ class Sides:
 
 @contextmanager
 def opened(
-    model: str | None, opening: options.Opening, run_options: Given, a: str | None, b: str | None
+    model: str | None, opening: options.Opening, run_options: ComparedOptions, a: str | None, b: str | None
 ) -> Iterator[Sides]:
     """Open the model once per backend; a or b None: that side is not run.
 

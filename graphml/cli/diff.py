@@ -74,7 +74,7 @@ def diff(
     difference = differences.compare(in_a, in_b, (counted[0], counted[1]))
     if html is not None:
         names = _names((a, other), (in_a.name, in_b.name), (switches[0], switches[1]))
-        sides = differences.Side(names[0], titles[0]), differences.Side(names[1], titles[1])
+        sides = differences.GraphTitles(names[0], titles[0]), differences.GraphTitles(names[1], titles[1])
         page = differences.both(right, in_a, in_b, difference, sides)
         if a != other:
             page["model"] = " and ".join(dict.fromkeys((left["model"], right["model"])))

@@ -18,7 +18,7 @@ LONGEST_WHOLE_ARRAY = 64
 
 @grouped
 def info(
-    source: options.Source,
+    source: options.ModelSource,
     model: options.Model = None,
     json: options.Json = False,
     quant: options.Quant = None,

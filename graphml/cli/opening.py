@@ -11,7 +11,7 @@ import graphml
 from graphml.api.load_model import load_model
 from graphml.cli.checks import check_opening
 from graphml.cli.console import Bars
-from graphml.cli.options import Opening, Source
+from graphml.cli.options import ModelSource, Opening
 from graphml.errors import UsageError
 from graphml.loading import fetch
 from graphml.runtime.programs.executor import Executor
@@ -19,7 +19,7 @@ from graphml.runtime.programs.open_executor import open_executor
 from graphml.weights import ModelFile
 
 
-def find(model: str | None, source: Source | Opening, bars: Bars) -> Path:
+def find(model: str | None, source: ModelSource | Opening, bars: Bars) -> Path:
     """Return the path of the model that the arguments name, downloaded if it must be; None: the default."""
     progress = _shown(model, source, bars)
     if source.hf is None:
@@ -27,7 +27,7 @@ def find(model: str | None, source: Source | Opening, bars: Bars) -> Path:
     return fetch.fetch_hub(source.hf, progress=progress, offline=source.offline)
 
 
-def open_header(model: str | None, source: Source | Opening, bars: Bars) -> ModelFile:
+def open_header(model: str | None, source: ModelSource | Opening, bars: Bars) -> ModelFile:
     """Open that model for what its header says; of one of the hub no more is downloaded."""
     progress = _shown(model, source, bars)
     if source.hf is None:
@@ -35,7 +35,7 @@ def open_header(model: str | None, source: Source | Opening, bars: Bars) -> Mode
     return fetch.open_hub_header(source.hf, progress=progress, offline=source.offline)
 
 
-def _shown(model: str | None, source: Source | Opening, bars: Bars) -> fetch.Progress:
+def _shown(model: str | None, source: ModelSource | Opening, bars: Bars) -> fetch.Progress:
     """What shows a download; before it, UsageError for a model that is named twice, or a wrong option."""
     if isinstance(source, Opening):
         check_opening(source)

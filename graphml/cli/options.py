@@ -85,7 +85,7 @@ ReasoningFormat = Annotated[
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """Where a model is looked for, besides MODEL."""
 
     hf: str | None = option(
@@ -98,7 +98,7 @@ class Source:
 class Opening(LoadOptions):
     """The load options, and where a model is looked for besides MODEL."""
 
-    hf: str | None = same(Source, "hf")
+    hf: str | None = same(ModelSource, "hf")
 
 
 OVERRIDES = ("override_kv", *(name for name, option in options_of(LoadOptions).items() if option.key))

@@ -14,7 +14,7 @@ from graphml.cli.typer_options import grouped
 
 @grouped
 def pull(
-    source: options.Source,
+    source: options.ModelSource,
     name: Annotated[
         str | None,
         typer.Argument(

@@ -19,7 +19,7 @@ from graphml.cli.opening import find, load, seed_of
 from graphml.cli.shown_answer import speed, text_of
 from graphml.cli.token_colours import TokenColours, as_json, in_colours, table_of
 from graphml.cli.typer_options import grouped
-from graphml.cli.ways_of_decoding import Asked, Decoding, Found, chat_prompt_of, found_whole
+from graphml.cli.ways_of_decoding import Asked, DecodingOptions, Found, chat_prompt_of, found_whole
 from graphml.errors import UsageError
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams
@@ -46,7 +46,7 @@ def run(
     opening: options.Talking,
     params: SamplingParams,
     full: Overflow,
-    decoding: Decoding,
+    decoding: DecodingOptions,
     model: options.Model = None,
     prompt: Prompt = None,
     max_tokens: options.MaxTokens = 256,
@@ -74,7 +74,7 @@ def run(
     text = _prompt(prompt)
     limit = None if max_tokens < 0 else max_tokens
     asked = given_variables, reasoning_format
-    how = Answer(
+    how = AnswerSettings(
         system, raw, params, full, limit, ctx, seed, *asked, captures.patterns, decoding, infill.gap(), json
     )
     if not (raw or infill.suffix is not None):
@@ -147,7 +147,7 @@ def _prompt(prompt: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerSettings:
     """How a prompt is answered."""
 
     system: str
@@ -160,13 +160,13 @@ class Answer:
     variables: dict[str, Any] | None
     reasoning_format: str
     capture: tuple[str, ...]
-    decoding: Decoding
+    decoding: DecodingOptions
     gap: Gap | None = None
     silent: bool = False
 
 
 def _begin(
-    model: graphml.Model, text: str, how: Answer, bars: Bars
+    model: graphml.Model, text: str, how: AnswerSettings, bars: Bars
 ) -> tuple[graphml.Session | Found, str, Iterator[str]]:
     """What has the answer's figures, the text that the model is given, and the pieces of its answer."""
     seed, kept = seed_of(how.seed), bool(how.capture)
@@ -202,7 +202,7 @@ def _begin(
 
 
 def _begin_whole(
-    model: graphml.Model, text: str, how: Answer, bars: Bars, plain: bool
+    model: graphml.Model, text: str, how: AnswerSettings, bars: Bars, plain: bool
 ) -> tuple[Found, str, Iterator[str]]:
     """The same of an answer that is found as a whole."""
     way, params = how.decoding, how.params

@@ -33,7 +33,7 @@ from graphml.server.api_keys import keys_in
 from graphml.server.chat_templates import NAMED
 from graphml.server.command_line import PRINTING, Parsed, help_text, parsed, with_variables
 from graphml.server.draft_names import draft_flags
-from graphml.server.server_options import DEFAULT_SAMPLING, Limits, ServerOptions
+from graphml.server.server_options import DEFAULT_SAMPLING, RequestLimits, ServerOptions
 from graphml.server.told_lines import tell
 from graphml.text.template_process import PROCESSES
 
@@ -190,13 +190,13 @@ def _keys(texts: list[str]) -> tuple[str, ...]:
     return keys
 
 
-def _limits(values: dict[str, Any]) -> Limits:
+def _limits(values: dict[str, Any]) -> RequestLimits:
     limits: dict[str, int] = {}
     if "waiting" in values:
         limits["waiting"] = values["waiting"]
     if "body_mib" in values:
         limits["body_bytes"] = values["body_mib"] << 20
-    return Limits(**limits)
+    return RequestLimits(**limits)
 
 
 def _sampling(command: Parsed) -> SamplingParams:

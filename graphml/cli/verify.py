@@ -12,7 +12,7 @@ import graphml
 from graphml.api.model import Model
 from graphml.authoring.verify import record as records
 from graphml.authoring.verify.recorders import PEERS, record_of
-from graphml.authoring.verify.runs import Runs
+from graphml.authoring.verify.runs import RecordRuns
 from graphml.authoring.verify.search import verify as verify_model
 from graphml.authoring.verify.verdict_text import as_json, as_text
 from graphml.cli import compared_runs as numbers
@@ -28,7 +28,7 @@ EXACT, HALF, QUANTISED = 1e-6, 1e-4, 5e-3  # the NMSE that a part may have, by t
 
 @grouped
 def verify(
-    source: options.Source,
+    source: options.ModelSource,
     model: options.Model = None,
     against: Annotated[
         str,
@@ -87,11 +87,13 @@ def verify(
         raise typer.Exit(1)
 
 
-def _record(model: Model, path: Path, against: str, prompt: str, tokens: int, python: str) -> records.Record:
+def _record(
+    model: Model, path: Path, against: str, prompt: str, tokens: int, python: str
+) -> records.PeerRecord:
     if not against or against.partition(":")[0] in PEERS:
         ids = tuple(numbers.ids_of(model, prompt, tokens))
         if not against:
-            return Runs(model.executor, ids).record(f"graphml {graphml.__version__}")
+            return RecordRuns(model.executor, ids).record(f"graphml {graphml.__version__}")
         architecture = model.executor.file.metadata.text("general.architecture")
         return record_of(against, path, architecture, ids, python)
     return records.read(Path(against))

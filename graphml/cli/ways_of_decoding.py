@@ -25,7 +25,7 @@ from graphml.text.answers import Event
 
 
 @dataclass(frozen=True)
-class Decoding:
+class DecodingOptions:
     """How the text is found; with the defaults it is sampled, token by token.
 
     beams: 0: no beam search. best_of: 1: no others to choose from.
@@ -158,7 +158,7 @@ class Asked:
     negative: list[int] | None = None
 
 
-def found_whole(model: graphml.Model, how: Decoding, asked: Asked) -> Found:
+def found_whole(model: graphml.Model, how: DecodingOptions, asked: Asked) -> Found:
     """The answer of a way that is `whole`."""
     return _by_beams(model, how, asked) if how.beams else _of_engine(model, how, asked)
 
@@ -171,7 +171,7 @@ def chat_prompt_of(model: graphml.Model, system: str, text: str, **settings: Any
     return chat_prompt(model.tokenizer, model.templates, messages, **settings)
 
 
-def _by_beams(model: graphml.Model, how: Decoding, asked: Asked) -> Found:
+def _by_beams(model: graphml.Model, how: DecodingOptions, asked: Asked) -> Found:
     n_ctx = min(asked.n_ctx or model.n_ctx, model.n_ctx)
     room = n_ctx - len(asked.ids)
     check_room(n_ctx, 0, len(asked.ids) + 1)
@@ -191,7 +191,7 @@ def _by_beams(model: graphml.Model, how: Decoding, asked: Asked) -> Found:
     return Found(best.text, best.tokens, best.stop_reason, asked.ids, None, n_ctx, stats, scores)
 
 
-def _of_engine(model: graphml.Model, how: Decoding, asked: Asked) -> Found:
+def _of_engine(model: graphml.Model, how: DecodingOptions, asked: Asked) -> Found:
     params, count = asked.params, how.best_of
     if count > 1 and params.logprobs is None:
         params = replace(params, logprobs=0)

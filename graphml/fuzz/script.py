@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from graphml.fuzz.checks import Difference
-from graphml.fuzz.graphs import Drawn
+from graphml.fuzz.checks import WrongResult
+from graphml.fuzz.graphs import DrawnGraph
 from graphml.inspect.compare import archive
 from graphml.ir import text
 from graphml.ir.ops.leaf import LEAVES
@@ -40,12 +40,12 @@ raise SystemExit(1 if difference else 0)
 '''
 
 
-def without_lines(drawn: Drawn) -> str:
+def without_lines(drawn: DrawnGraph) -> str:
     """The graph's text without the source lines of its nodes."""
     return re.sub(r' at "[^"]*":\d+$', "", text.write(drawn.graph), flags=re.MULTILINE)
 
 
-def write_script(drawn: Drawn, difference: Difference, folder: Path) -> Path:
+def write_script(drawn: DrawnGraph, difference: WrongResult, folder: Path) -> Path:
     """`fuzz_NUMBER.py` and its arrays; the graph is in its text form, a line a node."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"fuzz_{drawn.number}.py"

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from graphml.sampling.candidates import Candidates
-from graphml.sampling.chain_from_entries import Chain, Drawn, chain
+from graphml.sampling.chain_from_entries import Chain, ChainCandidates, chain
 from graphml.sampling.filter import Enough, Filter, Needs, NeedsTopK
 from graphml.sampling.next_logits import NextLogits
 from graphml.sampling.params import SamplingParams, checked_params
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Candidates",
     "Chain",
+    "ChainCandidates",
     "DeviceSample",
     "DeviceSettings",
-    "Drawn",
     "Enough",
     "Filter",
     "Needs",

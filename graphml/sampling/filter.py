@@ -74,7 +74,7 @@ class Stateful:
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class ChainEntry:
     """A filter as an entry of a chain: `{"type": type, parameter: value, ...}`.
 
     fields: parameter -> the field of the params that it is. defaults: of fields, where they differ. is_on,
@@ -120,4 +120,4 @@ class Filter:
     keeps: Stateful | None = None
     selects: bool = False
     with_mirostat: bool = False
-    entries: tuple[Entry, ...] = field(default=())
+    entries: tuple[ChainEntry, ...] = field(default=())

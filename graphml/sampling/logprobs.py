@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.sampling.candidates import Candidates, Floats, all_candidates, leading
-from graphml.sampling.moment import Vocabulary
+from graphml.sampling.moment import SamplerVocabulary
 
 MOST = 256
 """Most likely tokens that can be asked for with each token."""
@@ -54,13 +54,13 @@ def log_sums(rows: Floats) -> NDArray[np.float64]:
     return log_sum
 
 
-def of_row(row: Floats, token: int, n_top: int, vocabulary: Vocabulary | None = None) -> TokenLogprobs:
+def of_row(row: Floats, token: int, n_top: int, vocabulary: SamplerVocabulary | None = None) -> TokenLogprobs:
     """How likely a token is by its row of logits, float32 [n_vocab], without NaN or +inf."""
     return of_candidates(all_candidates(row), token, n_top, vocabulary)
 
 
 def of_candidates(
-    among: Candidates, token: int, n_top: int, vocabulary: Vocabulary | None = None
+    among: Candidates, token: int, n_top: int, vocabulary: SamplerVocabulary | None = None
 ) -> TokenLogprobs:
     """How likely a token is among the candidates that a sampler chain leaves; it is one of them."""
     scores, total, entropy = _scores(among)
@@ -95,5 +95,5 @@ def _place(among: Candidates, token: int) -> int:
     return int(np.flatnonzero(among.ids == token)[0])
 
 
-def _bytes(vocabulary: Vocabulary | None, token: int) -> bytes:
+def _bytes(vocabulary: SamplerVocabulary | None, token: int) -> bytes:
     return b"" if vocabulary is None else vocabulary.piece_bytes(token)

@@ -12,7 +12,7 @@ from typing import Protocol
 from graphml.errors import UsageError
 
 
-class Vocabulary(Protocol):
+class SamplerVocabulary(Protocol):
     """What samplers read of a tokenizer; `graphml.text.tokenizer.Tokenizer` has it."""
 
     n_vocab: int
@@ -55,9 +55,9 @@ class Moment:
     n_vocab: int = 0
     chance: Callable[[], float] = _no_number
     state: tuple[float, ...] = ()
-    vocabulary: Vocabulary | None = None
+    vocabulary: SamplerVocabulary | None = None
 
-    def words(self, what: str) -> Vocabulary:
+    def words(self, what: str) -> SamplerVocabulary:
         """The vocabulary; UsageError naming the setting that needs it."""
         if self.vocabulary is None:
             raise UsageError(f"{what}: wanted a model with a vocabulary, whose tokens have texts; got none")

@@ -9,13 +9,13 @@ from typing import TypeAlias
 
 from graphml.errors import UsageError
 from graphml.loading import fetch
-from graphml.sampling.moment import Vocabulary
+from graphml.sampling.moment import SamplerVocabulary
 from graphml.text.tokenizer import load_tokenizer
 
-AnyVocabulary: TypeAlias = str | os.PathLike[str] | Vocabulary
+AnyVocabulary: TypeAlias = str | os.PathLike[str] | SamplerVocabulary
 
 
-def opened_vocabulary(vocab: AnyVocabulary) -> Vocabulary:
+def opened_vocabulary(vocab: AnyVocabulary) -> SamplerVocabulary:
     """The tokenizer itself, or that of a model file by its path or name, read once while it does not change.
 
     TokenizerError for a file without one, UsageError for anything else.
@@ -30,6 +30,6 @@ def opened_vocabulary(vocab: AnyVocabulary) -> Vocabulary:
 
 
 @lru_cache(maxsize=8)
-def _of_file(path: str, mark: tuple[int, int]) -> Vocabulary:
+def _of_file(path: str, mark: tuple[int, int]) -> SamplerVocabulary:
     with fetch.open_header(path) as file:
         return load_tokenizer(file.metadata)

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphml.errors import UsageError
-from graphml.sampling.moment import Vocabulary
-from graphml.sampling.sampler_states import KeptStates
+from graphml.sampling.moment import SamplerVocabulary
+from graphml.sampling.sampler_states import FilterStates
 
 MAX_PEEKED = 1 << 16
 
@@ -31,8 +31,8 @@ class PeekableRandom:
     kept: the states of the sequence's samplers; vocabulary: whose texts they read, None where there is none.
     """
 
-    def __init__(self, seed: int, vocabulary: Vocabulary | None = None) -> None:
-        self.seed, self.vocabulary, self.kept = seed, vocabulary, KeptStates()
+    def __init__(self, seed: int, vocabulary: SamplerVocabulary | None = None) -> None:
+        self.seed, self.vocabulary, self.kept = seed, vocabulary, FilterStates()
         self._generator = np.random.default_rng(seed)
         self._peeked: deque[float] = deque()
 
@@ -77,5 +77,5 @@ class PeekableRandom:
             raise UsageError(f"random: wanted the state of a random generator; {error!r:.200}") from None
         restored._generator.bit_generator.state = {"bit_generator": "PCG64", "state": words, **whole}
         restored._peeked.extend(peeked)
-        restored.kept = KeptStates.restored(saved.get("kept", {}))
+        restored.kept = FilterStates.restored(saved.get("kept", {}))
         return restored

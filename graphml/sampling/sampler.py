@@ -36,7 +36,7 @@ class _Left:
     after: Candidates
 
 
-class _Run:
+class _ChainRun:
     """One run of a chain: its moments, and what its filters with a state left."""
 
     def __init__(self, sampler: Sampler, n_vocab: int, history: Sequence[int], numbers: Numbers) -> None:
@@ -105,14 +105,14 @@ class Sampler:
         Greedy params use no number of the generator, all others one per token, and one more for XTC.
         Raises UsageError for logits of another shape, NaN or +inf among them, or no token left to choose.
         """
-        run = _Run(self, len(logits), history, generator)
+        run = _ChainRun(self, len(logits), history, generator)
         return run.choose(self._last(logits, run))
 
     def sample_and_left(
         self, logits: Floats, history: Sequence[int], generator: Numbers
     ) -> tuple[int, Candidates]:
         """The same, and the candidates that the token was chosen from; errors as of `sample`."""
-        run = _Run(self, len(logits), history, generator)
+        run = _ChainRun(self, len(logits), history, generator)
         left = self._last(logits, run)
         return run.choose(left), left
 
@@ -129,7 +129,7 @@ class Sampler:
         candidates = candidates_of_top_k(self.params, top)
         if candidates is None:
             return None
-        run = _Run(self, top.n_vocab, (), generator)
+        run = _ChainRun(self, top.n_vocab, (), generator)
         for filter_, apply in self.steps[1:]:
             candidates = run.step(filter_, apply, candidates)
         return run.choose(candidates)
@@ -142,7 +142,7 @@ class Sampler:
         generator: of a sequence, for filters that have a state or chances; no state is changed.
         """
         own = generator.copy() if isinstance(generator, PeekableRandom) else generator
-        run = _Run(self, len(logits), history, own or PeekableRandom(0))
+        run = _ChainRun(self, len(logits), history, own or PeekableRandom(0))
         candidates = self._last(logits, run)
         weights = np.exp(candidates.logits.astype(np.float64) - float(candidates.logits.max()))
         return candidates.ids, weights / weights.sum()
@@ -152,7 +152,7 @@ class Sampler:
     ) -> Iterator[tuple[str, Candidates]]:
         """The candidates as they come in ("logits"), then after each step, with the step's name."""
         seen: list[tuple[str, Candidates]] = []
-        self._last(logits, _Run(self, len(logits), history, generator or PeekableRandom(0)), seen)
+        self._last(logits, _ChainRun(self, len(logits), history, generator or PeekableRandom(0)), seen)
         return iter(seen)
 
     @cached_property
@@ -162,7 +162,7 @@ class Sampler:
         return not chosen or any(filter_.adjusts for filter_, _ in chosen)
 
     def _last(
-        self, logits: Floats, run: _Run, seen: list[tuple[str, Candidates]] | None = None
+        self, logits: Floats, run: _ChainRun, seen: list[tuple[str, Candidates]] | None = None
     ) -> Candidates:
         """The candidates behind the last step; seen: gets those before it, too."""
         candidates = all_candidates(_checked(logits))

@@ -21,16 +21,16 @@ DIST = "dist"
 """What llama.cpp calls the sampler that ends a chain and draws, whose generator it is."""
 
 
-class KeptStates:
+class FilterStates:
     """By filter. A sequence's own: `copy` for another that goes on the same way."""
 
     def __init__(self) -> None:
         self._states: dict[str, list[_After]] = {}
         self._generators: dict[str, MersenneTwister] = {}
 
-    def copy(self) -> KeptStates:
+    def copy(self) -> FilterStates:
         """Another one that holds the same."""
-        copied = KeptStates()
+        copied = FilterStates()
         copied._states = {name: list(states) for name, states in self._states.items()}
         copied._generators = {name: generator.copy() for name, generator in self._generators.items()}
         return copied
@@ -70,9 +70,9 @@ class KeptStates:
         }  # fmt: skip
 
     @staticmethod
-    def restored(saved: Mapping[str, Any]) -> KeptStates:
+    def restored(saved: Mapping[str, Any]) -> FilterStates:
         """What was `saved`; UsageError for what is no such thing."""
-        restored = KeptStates()
+        restored = FilterStates()
         try:
             for name, states in saved.get("states", {}).items():
                 restored._states[str(name)] = [_state_of(*state) for state in states]

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from graphml.sampling.candidates import Indices
-from graphml.sampling.moment import Vocabulary
+from graphml.sampling.moment import SamplerVocabulary
 
 Breakers: TypeAlias = Mapping[int, Sequence[tuple[int, ...]]]
 """First token of a breaker -> the tokens that follow it, for each of its spellings."""
@@ -24,7 +24,7 @@ _LONGEST_BREAKER, _LONGEST_TAIL = 40, 20
 class TokenTexts:
     """The texts of a vocabulary's tokens, those of control tokens empty, sorted once."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: SamplerVocabulary) -> None:
         n = vocabulary.n_vocab
         self._texts = [b"" if vocabulary.is_special(i) else vocabulary.piece_bytes(i) for i in range(n)]
         order = sorted(range(n), key=self._texts.__getitem__)
@@ -62,13 +62,13 @@ class TokenTexts:
 
 
 @lru_cache(maxsize=4)
-def texts_of(vocabulary: Vocabulary) -> TokenTexts:
+def texts_of(vocabulary: SamplerVocabulary) -> TokenTexts:
     """The texts of its tokens; made once."""
     return TokenTexts(vocabulary)
 
 
 @lru_cache(maxsize=32)
-def breakers_of(vocabulary: Vocabulary, texts: tuple[str, ...]) -> Breakers:
+def breakers_of(vocabulary: SamplerVocabulary, texts: tuple[str, ...]) -> Breakers:
     """Every way in which tokens spell these texts, with any text before and behind; made once.
 
     As in llama.cpp: a token that contains the text is one alone; one that ends with a beginning of it is
@@ -88,11 +88,11 @@ def breakers_of(vocabulary: Vocabulary, texts: tuple[str, ...]) -> Breakers:
 
 
 @lru_cache(maxsize=4)
-def _first_bytes(vocabulary: Vocabulary) -> list[bytes]:
+def _first_bytes(vocabulary: SamplerVocabulary) -> list[bytes]:
     return [vocabulary.first_bytes(token) for token in range(vocabulary.n_vocab)]
 
 
-def _tails(word: bytes, text: bytes, vocabulary: Vocabulary) -> list[tuple[int, ...]]:
+def _tails(word: bytes, text: bytes, vocabulary: SamplerVocabulary) -> list[tuple[int, ...]]:
     if text in word:
         return [()]
     ends = [size for size in range(1, min(len(word), len(text) - 1) + 1) if word.endswith(text[:size])]

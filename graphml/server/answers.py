@@ -15,12 +15,12 @@ from graphml.api.tokens import Token
 from graphml.server.conversations import conversation_of
 from graphml.server.request_fields import ChatCompletion
 from graphml.server.running_request import Generation
-from graphml.server.sampling_settings import Settings
+from graphml.server.sampling_settings import RequestSettings
 from graphml.server.service import Service, merged
 from graphml.text.answers import Answer, ContentDelta, Event
 
 
-class Reader(Protocol):
+class AnswerSplitter(Protocol):
     """Tells an answer's parts apart, token by token."""
 
     answer: Answer
@@ -55,7 +55,7 @@ class Answering:
 
     prompt: ChatPrompt
     generation: Generation
-    readers: list[Reader] = field(default_factory=list)
+    readers: list[AnswerSplitter] = field(default_factory=list)
 
     async def events(self) -> AsyncIterator[tuple[int, Token | None, list[Event]]]:
         """Number of the sequence, its token and what that means; without a token at the end."""
@@ -89,7 +89,7 @@ async def answering(service: Service, request: object, chat: ChatCompletion) -> 
     """Have the engine answer a conversation."""
     chat_prompts: list[ChatPrompt] = []
 
-    def prompts() -> tuple[list[list[int]], Settings]:
+    def prompts() -> tuple[list[list[int]], RequestSettings]:
         settings = service.settings(chat)
         chat_prompts.append(conversation_of(service, chat, settings.params))
         return [chat_prompts[0].ids], replace(settings, params=chat_prompts[0].params)
@@ -100,7 +100,7 @@ async def answering(service: Service, request: object, chat: ChatCompletion) -> 
     )
 
 
-def _reader(prompt: ChatPrompt) -> Reader:
+def _reader(prompt: ChatPrompt) -> AnswerSplitter:
     """What reads an answer; the tokens' own texts are enough where nothing is told apart."""
     return (
         prompt.reader() if prompt.tools or prompt.marks is not None or prompt.format.whole else PlainReader()

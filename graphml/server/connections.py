@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from graphml.errors import UsageError
-from graphml.server.server_options import Limits, ServerOptions
+from graphml.server.server_options import RequestLimits, ServerOptions
 
 LARGEST_HEAD = 64 << 10
 KEEP_ALIVE_S = 75
@@ -27,7 +27,7 @@ REFUSED = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length:
 class TimedProtocol(H11Protocol):
     """uvicorn's protocol, with limits on the time from a request's first byte to its last."""
 
-    def __init__(self, *arguments: Any, limits: Limits, **named: Any) -> None:
+    def __init__(self, *arguments: Any, limits: RequestLimits, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._limits = limits
         self._part: str | None = None

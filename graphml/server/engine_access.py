@@ -23,7 +23,7 @@ from graphml.server.api_errors import ApiError, wrong_field
 from graphml.server.api_keys import ApiKeys
 from graphml.server.key_limits import KeyLimits
 from graphml.server.running_request import Generation
-from graphml.server.sampling_settings import Settings
+from graphml.server.sampling_settings import RequestSettings
 from graphml.server.saved_slots import SavedSlots
 from graphml.server.server_metrics import ServerMetrics
 from graphml.server.server_options import ServerOptions
@@ -79,7 +79,7 @@ class EngineAccess:
     def submit(
         self,
         ids: list[int],
-        settings: Settings,
+        settings: RequestSettings,
         arrived: float,
         *,
         salt: bytes = b"",

@@ -20,7 +20,7 @@ from graphml.server.json_response import gone, json_response
 from graphml.server.request_body import body_of
 from graphml.server.request_fields import Completion, Sampling
 from graphml.server.running_request import Generation
-from graphml.server.sampling_settings import Settings, described
+from graphml.server.sampling_settings import RequestSettings, described
 from graphml.server.service import STOP_TYPES, Service, all_finished, cancel_all, merged, timings
 from graphml.server.shown_logprobs import entries
 
@@ -31,7 +31,7 @@ async def completion(service: Service, request: Request) -> Response | EventStre
     if not body.n_probs and not body.logprobs:
         body.logprobs = None  # 0 is for none here
 
-    def prompts() -> tuple[list[list[int]], Settings]:
+    def prompts() -> tuple[list[list[int]], RequestSettings]:
         ids = service.prompts_of(body.prompt)
         return ids, service.settings(body)
 
@@ -151,7 +151,7 @@ def final(
     return answer
 
 
-def stopping_word(service: Service, result: Result, settings: Settings) -> str:
+def stopping_word(service: Service, result: Result, settings: RequestSettings) -> str:
     """The stop string that ended an answer; empty where none did."""
     if result.stop_reason != "stop":
         return ""

@@ -15,7 +15,7 @@ from graphml.server.event_stream import EventStream
 from graphml.server.llama_completion import answered
 from graphml.server.request_body import body_of
 from graphml.server.request_fields import Infill
-from graphml.server.sampling_settings import Settings
+from graphml.server.sampling_settings import RequestSettings
 from graphml.server.service import Service
 from graphml.server.text_limits import check_chars
 
@@ -29,7 +29,7 @@ async def infill(service: Service, request: Request) -> Response | EventStream:
                        ("prompt", body.prompt), *(("input_extra", text) for _, text in extra)):  # fmt: skip
         check_chars(text, service.options.limits.tokenized_chars, name)
 
-    def prompts() -> tuple[list[list[int]], Settings]:
+    def prompts() -> tuple[list[list[int]], RequestSettings]:
         settings, model = service.settings(body), service.model
         ids = model.fill_ids(
             body.input_prefix, body.input_suffix, extra, max_tokens=settings.max_tokens,

@@ -20,7 +20,7 @@ from graphml.server.openai_completions import reason
 from graphml.server.request_body import body_of
 from graphml.server.request_fields import Count, Sampling
 from graphml.server.running_request import Generation
-from graphml.server.sampling_settings import Settings
+from graphml.server.sampling_settings import RequestSettings
 from graphml.server.service import Service, all_finished, cancel_all, merged, new_id, usage
 from graphml.server.text_limits import check_chars
 
@@ -45,7 +45,7 @@ async def fim_completions(service: Service, request: Request) -> Response | Even
     if body.seed is None:
         body.seed = body.random_seed
 
-    def prompts() -> tuple[list[list[int]], Settings]:
+    def prompts() -> tuple[list[list[int]], RequestSettings]:
         settings, n_ctx = service.settings(body), service.access.n_ctx
         return [
             service.model.fill_ids(body.prompt, suffix, max_tokens=settings.max_tokens, n_ctx=n_ctx)

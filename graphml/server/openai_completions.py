@@ -25,7 +25,7 @@ from graphml.server.prompts import begins_with_text
 from graphml.server.request_body import body_of
 from graphml.server.request_fields import Completion, TextCompletion
 from graphml.server.running_request import Generation
-from graphml.server.sampling_settings import Settings
+from graphml.server.sampling_settings import RequestSettings
 from graphml.server.service import (
     FINGERPRINT,
     Service,
@@ -73,7 +73,7 @@ async def completions(service: Service, request: Request) -> Response | EventStr
     """`POST /v1/completions`."""
     completion = await body_of(service, request, TextCompletion)
 
-    def prompts() -> tuple[list[list[int]], Settings]:
+    def prompts() -> tuple[list[list[int]], RequestSettings]:
         settings = service.settings(completion)
         if completion.suffix:
             return _filling(service, completion, completion.suffix, settings), settings
@@ -116,7 +116,7 @@ async def completions(service: Service, request: Request) -> Response | EventStr
 
 
 def _filling(
-    service: Service, completion: TextCompletion, suffix: str, settings: Settings
+    service: Service, completion: TextCompletion, suffix: str, settings: RequestSettings
 ) -> list[list[int]]:
     """Prompts for the text between a prompt and `suffix`; UsageError for a model that fills no gaps."""
     texts = completion.prompt if isinstance(completion.prompt, list) else [completion.prompt]

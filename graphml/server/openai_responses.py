@@ -26,7 +26,7 @@ from graphml.server.response_items import input_items, output_items
 from graphml.server.responses_input import Responses, as_chat
 from graphml.server.service import Service, new_id, timings
 from graphml.server.shown_logprobs import entries
-from graphml.server.stored_responses import Stored
+from graphml.server.stored_responses import StoredResponse
 from graphml.text.answers import ContentDelta, Event
 
 
@@ -43,7 +43,9 @@ async def responses(service: Service, request: Request) -> Response | EventStrea
             after = [*messages, reply.readers[0].answer.message()]
             items = [*listed, *input_items(body.input)]
             streamed = (None, 0) if writer is None else (writer.pieces, writer.n_progress)
-            service.responses.put(request.scope.get("graphml.key"), Stored(response, after, items, *streamed))
+            service.responses.put(
+                request.scope.get("graphml.key"), StoredResponse(response, after, items, *streamed)
+            )
 
     if body.stream:
         return service.stream(request, _events(body, reply, shown, keep), reply.cancel)
@@ -117,7 +119,7 @@ async def cancel_response(service: Service, request: Request) -> Response:
     raise ApiError(400, "Cannot cancel a synchronous response: it ends with its connection")
 
 
-def _stored(service: Service, request: Request, id: str | None = None) -> Stored:
+def _stored(service: Service, request: Request, id: str | None = None) -> StoredResponse:
     id = request.path_params["id"] if id is None else id
     return service.responses.get(request.scope.get("graphml.key"), id)
 

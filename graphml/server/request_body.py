@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from graphml.server.api_errors import ApiError
 from graphml.server.request_fields import decoded
-from graphml.server.server_options import Limits
+from graphml.server.server_options import RequestLimits
 from graphml.server.service import Service
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ async def read_body(service: Service, request: Request, decode: Callable[[bytes]
     return await asyncio.get_running_loop().run_in_executor(_BIG, work)
 
 
-def check_counts(raw: bytes, limits: Limits) -> None:
+def check_counts(raw: bytes, limits: RequestLimits) -> None:
     """ApiError 413 for a body with too many values, keys or escaped characters, valid JSON or not.
 
     Nothing is decoded: strings are cut out, part by part, and what is between them is counted.

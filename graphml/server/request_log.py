@@ -35,7 +35,7 @@ class Generated(Protocol):
 
 
 @dataclass
-class Record:
+class EndedRequest:
     """A request that has ended. began_ns: `begin` since 1970. status: 0 without an answer."""
 
     id: str
@@ -70,7 +70,7 @@ class Record:
 class Ended(Protocol):
     """Takes records of requests that have ended."""
 
-    def __call__(self, record: Record) -> None:
+    def __call__(self, record: EndedRequest) -> None:
         """Take one."""
 
 
@@ -89,7 +89,7 @@ class RequestLog:
         headers = Headers(scope=scope)
         client_id = headers.get("x-request-id", "")
         id = client_id if ID.fullmatch(client_id) else secrets.token_hex(16)
-        record = Record(id, scope["method"], scope["path"], headers, time.monotonic(), time.time_ns())
+        record = EndedRequest(id, scope["method"], scope["path"], headers, time.monotonic(), time.time_ns())
         scope["graphml.request_id"], scope["graphml.generations"] = id, []
 
         async def sending(message: Message) -> None:
@@ -108,6 +108,6 @@ class RequestLog:
                 listener(record)
 
 
-def print_line(record: Record) -> None:
+def print_line(record: EndedRequest) -> None:
     """Write a request's line to stderr."""
     tell(record.line)

@@ -15,7 +15,7 @@ from graphml.api.model import Model
 from graphml.api.request_handle import Handle
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
-from graphml.server.sampling_settings import Settings
+from graphml.server.sampling_settings import RequestSettings
 from graphml.server.saved_slots import SavedSlots
 from graphml.server.server_metrics import ServerMetrics
 
@@ -41,7 +41,7 @@ class Generation:
         access: Access,
         handle: Handle,
         ids: list[int],
-        settings: Settings,
+        settings: RequestSettings,
         arrived: float,
         kept_as: int | None = None,
         key: str | None = None,

@@ -18,7 +18,7 @@ from graphml.sampling.params import STRUCTURES
 from graphml.server.api_errors import wrong_field
 from graphml.server.draft_names import SHOWN, draft_fields
 from graphml.server.request_fields import ChatCompletion, Completion, Sampling, TextCompletion
-from graphml.server.server_options import Limits, ServerOptions
+from graphml.server.server_options import RequestLimits, ServerOptions
 from graphml.text.tokenizer import Tokenizer
 
 SAME = (
@@ -34,7 +34,7 @@ ID = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
-class Settings:
+class RequestSettings:
     """How a prompt is continued. seed: None for a random one; max_tokens: None: until the model ends.
 
     n: how often. n_best: so many are told, the most likely ones; None: all of them.
@@ -58,7 +58,7 @@ class Settings:
         return replace(self.params, rng="graphml") if structured else self.params
 
 
-def settings_of(sampling: Sampling, options: ServerOptions, tokenizer: Tokenizer) -> Settings:
+def settings_of(sampling: Sampling, options: ServerOptions, tokenizer: Tokenizer) -> RequestSettings:
     """The settings of a request; ApiError 400 naming the field that is wrong."""
     changes: dict[str, Any] = {name: value for name in SAME if (value := getattr(sampling, name)) is not None}
     if sampling.top_k is not None:
@@ -85,11 +85,11 @@ def settings_of(sampling: Sampling, options: ServerOptions, tokenizer: Tokenizer
     limits = (sampling.n_predict, sampling.max_completion_tokens, sampling.max_tokens)
     most = next((limit for limit in limits if limit is not None), options.n_predict)
     count, n_shown = _counts(sampling, options.limits)
-    return Settings(params, None if seed == -1 else seed % 2**32, None if most < 0 else most,
+    return RequestSettings(params, None if seed == -1 else seed % 2**32, None if most < 0 else most,
                     count, ignore_eos, n_shown)  # fmt: skip
 
 
-def _counts(sampling: Sampling, limits: Limits) -> tuple[int, int | None]:
+def _counts(sampling: Sampling, limits: RequestLimits) -> tuple[int, int | None]:
     """How many answers are generated, and how many of them are told, None for all."""
     count = sampling.n_cmpl or sampling.n or 1
     if count > limits.n:
@@ -106,7 +106,7 @@ def _counts(sampling: Sampling, limits: Limits) -> tuple[int, int | None]:
     return best_of, count
 
 
-def _logprobs(sampling: Sampling, limits: Limits) -> dict[str, Any]:
+def _logprobs(sampling: Sampling, limits: RequestLimits) -> dict[str, Any]:
     """How many of the most likely tokens are told with each: none is for none, 0 for the token alone."""
     wanted = getattr(sampling, "logprobs", None)
     if isinstance(sampling, ChatCompletion):
@@ -125,7 +125,7 @@ def _logprobs(sampling: Sampling, limits: Limits) -> dict[str, Any]:
     return {"logprobs": count, "post_sampling_probs": after, "prompt_logprobs": count if echoed else None}
 
 
-def _stops(stop: str | list[str], limits: Limits) -> tuple[str, ...]:
+def _stops(stop: str | list[str], limits: RequestLimits) -> tuple[str, ...]:
     texts = [stop] if isinstance(stop, str) else stop
     if len(texts) > limits.stops or any(len(text) > limits.stop_chars for text in texts):
         most = f"at most {limits.stops} texts of at most {limits.stop_chars} characters"
@@ -134,7 +134,7 @@ def _stops(stop: str | list[str], limits: Limits) -> tuple[str, ...]:
 
 
 def _biases(
-    biases: dict[str, float | bool] | list[Any] | None, limits: Limits, tokenizer: Tokenizer
+    biases: dict[str, float | bool] | list[Any] | None, limits: RequestLimits, tokenizer: Tokenizer
 ) -> dict[int, float]:
     """Token id -> what is added to its logit. A token is an id, or a text with all its tokens."""
     if biases is None:
@@ -175,7 +175,7 @@ def _tokens(token: object, tokenizer: Tokenizer) -> list[int]:
     )  # ids of others are ignored, as llama-server does
 
 
-def _structure(sampling: Sampling, limits: Limits) -> dict[str, Any]:
+def _structure(sampling: Sampling, limits: RequestLimits) -> dict[str, Any]:
     """The grammar or schema that the text follows; of several the request's own field counts first."""
     if sampling.regex:
         return {"grammar": "", "json_schema": "", "regex": sampling.regex}
@@ -191,7 +191,7 @@ def _structure(sampling: Sampling, limits: Limits) -> dict[str, Any]:
     return {} if sampling.response_format is None else _response_format(sampling.response_format, limits)
 
 
-def _response_format(response_format: dict[str, Any], limits: Limits) -> dict[str, Any]:
+def _response_format(response_format: dict[str, Any], limits: RequestLimits) -> dict[str, Any]:
     kind = response_format.get("type")
     if kind == "text":
         return {}
@@ -210,7 +210,7 @@ def _response_format(response_format: dict[str, Any], limits: Limits) -> dict[st
     raise wrong_field("response_format", f"wanted text, json_object or json_schema as type; got {kind!r:.40}")
 
 
-def _schema(name: str, schema: object, limits: Limits) -> str:
+def _schema(name: str, schema: object, limits: RequestLimits) -> str:
     if isinstance(schema, str):
         try:
             schema = json.loads(schema)
@@ -233,7 +233,7 @@ def _checked(base: SamplingParams, changes: dict[str, Any]) -> SamplingParams:
         raise wrong_field(name, str(error).partition(": ")[2]) from None
 
 
-def described(settings: Settings, sampling: Sampling, n_predict: int) -> dict[str, Any]:
+def described(settings: RequestSettings, sampling: Sampling, n_predict: int) -> dict[str, Any]:
     """The settings as llama-server's `generation_settings` writes them."""
     params = settings.params
     same = {name: getattr(params, name) for name in SAME if name not in ("regex", "open_objects")}

@@ -24,7 +24,7 @@ POOLINGS = ("none", "mean", "cls", "last", "rank")
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """What one request may ask for; more is 400, a larger body 413."""
 
     body_bytes: int = 32 << 20
@@ -119,7 +119,7 @@ class ServerOptions:
     ping: float = 30.0
     sleep_idle: float = -1.0
     drain: float = 30.0
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
 
     def __post_init__(self) -> None:
         for flag, value, least, most in (

@@ -30,7 +30,7 @@ from graphml.server.prompts import prompts_of
 from graphml.server.request_fields import Sampling
 from graphml.server.resumable_streams import ResumableStreams
 from graphml.server.running_request import Generation
-from graphml.server.sampling_settings import Settings, settings_of
+from graphml.server.sampling_settings import RequestSettings, settings_of
 from graphml.server.server_metrics import ServerMetrics
 from graphml.server.server_options import ServerOptions
 from graphml.server.stored_responses import StoredResponses
@@ -105,7 +105,7 @@ class Service:
         self,
         request: Request,
         sampling: Sampling,
-        prompts: Callable[[], tuple[list[list[int]], Settings]],
+        prompts: Callable[[], tuple[list[list[int]], RequestSettings]],
     ) -> list[Generation]:
         """Have the engine continue what a request asks for; `prompts` runs in a thread."""
         arrived = request.scope.get("graphml.arrived", time.monotonic())
@@ -135,7 +135,7 @@ class Service:
         """The ids of each prompt of a request; ApiError 400 for what is none."""
         return prompts_of(prompt, self.tokenizer, self.options.limits.prompts, self.access.n_ctx)[0]
 
-    def settings(self, sampling: Sampling) -> Settings:
+    def settings(self, sampling: Sampling) -> RequestSettings:
         """How a request wants its text sampled."""
         return settings_of(sampling, self.options, self.tokenizer)
 

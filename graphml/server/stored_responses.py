@@ -15,7 +15,7 @@ from graphml.server.api_errors import ApiError
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredResponse:
     """A response; the conversation up to its end, as messages; and the items that it was made of.
 
     pieces, n_progress: of its stream, as of `ResponseEvents`; None without one.
@@ -41,7 +41,7 @@ class StoredResponses:
         self._kept: dict[tuple[str | None, str], bytes] = {}
         self.n_bytes = 0
 
-    def put(self, key: str | None, stored: Stored) -> None:
+    def put(self, key: str | None, stored: StoredResponse) -> None:
         """Keep one; one that is too large is not kept."""
         raw = msgspec.json.encode(stored)
         if len(raw) > self._most_each:
@@ -59,12 +59,12 @@ class StoredResponses:
         ((most, _),) = shares.most_common(1)
         return next(pair for pair in self._kept if pair[0] == most)
 
-    def get(self, key: str | None, id: str) -> Stored:
+    def get(self, key: str | None, id: str) -> StoredResponse:
         """The one of this id; ApiError 404 where it is not known."""
         raw = self._kept.get((key, id))
         if raw is None:
             raise self._unknown()
-        return msgspec.json.decode(raw, type=Stored)
+        return msgspec.json.decode(raw, type=StoredResponse)
 
     def delete(self, key: str | None, id: str) -> None:
         """Forget one; ApiError 404 where it is not known."""

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import graphml
 from graphml.errors import UsageError
-from graphml.server.request_log import Generated, Record
+from graphml.server.request_log import EndedRequest, Generated
 
 LOG = logging.getLogger(__name__)
 PARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
@@ -46,7 +46,7 @@ class TraceExport:
         self._thread = threading.Thread(target=self._send_all, name="graphml-traces", daemon=True)
         self._thread.start()
 
-    def __call__(self, record: Record) -> None:
+    def __call__(self, record: EndedRequest) -> None:
         """Take the spans of a request that has ended, where its caller wants any."""
         parent = PARENT.fullmatch(record.headers.get("traceparent", ""))
         if parent is not None and not int(parent[3], 16) & 1:
@@ -94,7 +94,7 @@ class TraceExport:
             connection.close()
 
 
-def spans_of(record: Record, trace: str | None, parent: str | None) -> Iterator[Span]:
+def spans_of(record: EndedRequest, trace: str | None, parent: str | None) -> Iterator[Span]:
     """The span of a request, and those of its phases. trace, parent: the caller's, None for a new trace."""
     trace = trace or secrets.token_hex(16)
     about: dict[str, str | int] = {
@@ -119,7 +119,7 @@ def spans_of(record: Record, trace: str | None, parent: str | None) -> Iterator[
             yield _span(trace, own["spanId"], name, record, begin, end, counts, INTERNAL)
 
 
-def _phases(record: Record, generation: Generated) -> Iterator[tuple[str, float, float]]:
+def _phases(record: EndedRequest, generation: Generated) -> Iterator[tuple[str, float, float]]:
     """Name, begin and end of each phase, in seconds since the request came."""
     submitted = generation.submitted - record.begin
     first = record.seconds if generation.first is None else generation.first - record.begin
@@ -130,7 +130,7 @@ def _phases(record: Record, generation: Generated) -> Iterator[tuple[str, float,
 
 
 def _span(
-    trace: str, parent: str | None, name: str, record: Record, begin: float, end: float,
+    trace: str, parent: str | None, name: str, record: EndedRequest, begin: float, end: float,
     about: dict[str, str | int], kind: int,
 ) -> Span:  # fmt: skip
     return {

@@ -17,11 +17,11 @@ import pytest
 
 import graphml.peers
 from benchmarks import peers
-from graphml.bench.test_plan import Setting, Test
+from graphml.bench.test_plan import SideParameters, Test
 from graphml.errors import BackendError, UsageError
 from tests.bench.results import ENVIRONMENT, FakeSide
 
-SETTING = Setting("graphml", "m.gguf", "cpu", 2)
+SETTING = SideParameters("graphml", "m.gguf", "cpu", 2)
 SHORT, DEEP = Test(8, 0), Test(8, 0, 64)
 PROGRAM = f"""#!{sys.executable} -S
 import json, sys
@@ -112,7 +112,7 @@ def test_a_peer_is_measured_in_a_process_of_its_own(python: str) -> None:
 
 
 def test_a_peer_that_is_missing_or_cannot_open_the_model_is_a_row(python: str) -> None:
-    unknown = Setting("graphml", "unknown.gguf", "cpu", 2)
+    unknown = SideParameters("graphml", "unknown.gguf", "cpu", 2)
     with ExitStack() as stack:
         others, missing = peers.opened(unknown, {"openvino": python, "llama.cpp": "/no/python"}, stack)
     assert others == []
@@ -132,7 +132,7 @@ def test_one_table_and_the_same_in_json(
     tmp_path: Path, python: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Opened(peers.Engine):
-        def __new__(cls, setting: Setting, python: str = "") -> Any:
+        def __new__(cls, setting: SideParameters, python: str = "") -> Any:
             return super().__new__(cls) if python else Ours("cpu", [], [2, 2, 1])
 
     class Ours(Fake):
@@ -298,4 +298,4 @@ def test_what_openvino_cannot_measure_is_refused(openvino: Any, monkeypatch: pyt
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--peer: wanted one of llama\.cpp, openvino; got 'onnx'"):
-        peers.Engine(Setting("onnx", "m.gguf", "cpu", 1))
+        peers.Engine(SideParameters("onnx", "m.gguf", "cpu", 1))

@@ -11,7 +11,7 @@ REFERENCE = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?::(?P<wanted>.+))?", re.
 
 
 @dataclass(frozen=True)
-class Reference:
+class RepoReference:
     """A repository, and the quantisation or the file in it, if any is named."""
 
     text: str
@@ -24,9 +24,9 @@ class Reference:
         return f"hub model {self.text!r}"
 
 
-def read_reference(text: str) -> Reference:
+def read_reference(text: str) -> RepoReference:
     """Parse a reference; UsageError for any other text."""
     match = REFERENCE.fullmatch(text)
     if match is None:
         raise UsageError(f"hub model {text!r}: wanted user/repo or user/repo:QUANT")
-    return Reference(text, match["repo"], match["wanted"])
+    return RepoReference(text, match["repo"], match["wanted"])

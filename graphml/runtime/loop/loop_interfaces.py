@@ -11,7 +11,7 @@ from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.steps.computed_plan import BegunPlan, Computed
 
 
-class Runs(Protocol):
+class PlanRunner(Protocol):
     """What computes plans: a `Runner`, or a made-up one."""
 
     def run(self, plan: StepPlan) -> Computed:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from graphml.errors import BackendError, UsageError
 from graphml.runtime.blocks.sequence import Sequence, Status
 from graphml.runtime.loop.between_steps import BetweenSteps
-from graphml.runtime.loop.loop_interfaces import Listener, Prefixes, Runs
+from graphml.runtime.loop.loop_interfaces import Listener, PlanRunner, Prefixes
 from graphml.runtime.loop.loop_member import LoopMember
 from graphml.runtime.loop.scheduler import Scheduler
 from graphml.runtime.loop.speculation import Speculation
@@ -40,14 +40,14 @@ class StepLoop:
 
     def __init__(
         self,
-        runner: Runs,
+        runner: PlanRunner,
         scheduler: Scheduler,
         budget: StepBudget,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.scheduler, self._budget, self._clock = scheduler, budget, clock
         self._delivery = TokenDelivery(scheduler)
-        self._runner: Runs | None = runner
+        self._runner: PlanRunner | None = runner
         self.prefixes: Prefixes | None = None
         self.lock = threading.Lock()
         self._woken: SimpleQueue[None] = SimpleQueue()  # may be put to by a finalizer, within any lock

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphml.sampling.candidates import Candidates, forbidden, softmax
-from graphml.sampling.filter import Entry, Filter, Needs, State, Stateful
+from graphml.sampling.filter import ChainEntry, Filter, Needs, State, Stateful
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
 
@@ -72,7 +72,7 @@ FILTER = Filter(
     keeps=Stateful(_start, _after, on_accept=True),
     selects=True,
     entries=(
-        Entry(
+        ChainEntry(
             "adaptive_p",
             {"target": "adaptive_target", "decay": "adaptive_decay"},
             is_on=lambda params: True,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphml.sampling.candidates import Candidates, Indices
-from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.filter import ChainEntry, Filter, Needs
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
 from graphml.sampling.token_texts import texts_of
@@ -44,5 +44,5 @@ FILTER = Filter(
     always=True,
     adjusts=True,
     with_mirostat=True,
-    entries=(Entry("banned_strings", {"strings": "banned_strings"}),),
+    entries=(ChainEntry("banned_strings", {"strings": "banned_strings"}),),
 )

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from graphml.sampling.candidates import Candidates, entropy_of, softmax
-from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.filter import ChainEntry, Filter, Needs
 from graphml.sampling.filters.temperature import masked_temperature, temperature
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
@@ -56,7 +56,7 @@ FILTER = Filter(
     place=130,
     with_mirostat=True,
     entries=(
-        Entry(
+        ChainEntry(
             "temp_ext",
             {"temp": "temperature", "delta": "dynatemp_range", "exponent": "dynatemp_exponent"},
             is_on=lambda params: True,

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphml.errors import UsageError
 from graphml.sampling.candidates import Candidates, in_float32_range
-from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.filter import ChainEntry, Filter, Needs
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
 
@@ -60,5 +60,5 @@ FILTER = Filter(
     always=True,
     adjusts=True,
     with_mirostat=True,
-    entries=(Entry("logit_bias", {"bias": "logit_bias"}, apply=_in_llama_cpp),),
+    entries=(ChainEntry("logit_bias", {"bias": "logit_bias"}, apply=_in_llama_cpp),),
 )

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from graphml.sampling.candidates import Candidates, Floats, leading, softmax
-from graphml.sampling.filter import Entry, Filter, Needs, State, Stateful
+from graphml.sampling.filter import ChainEntry, Filter, Needs, State, Stateful
 from graphml.sampling.filters.top_k import top_k
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
@@ -69,7 +69,7 @@ FILTER = Filter(
     selects=True,
     with_mirostat=True,
     entries=(
-        Entry(
+        ChainEntry(
             "mirostat",
             {**PARAMETERS, "m": "mirostat_m"},
             is_on=lambda params: True,

@@ -6,7 +6,7 @@ import numpy as np
 
 from graphml.errors import UsageError
 from graphml.sampling.candidates import Candidates
-from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.filter import ChainEntry, Filter, Needs
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
 
@@ -39,5 +39,5 @@ FILTER = Filter(
     place=40,
     adjusts=True,
     with_mirostat=True,
-    entries=(Entry("function", {"function": "function"}),),
+    entries=(ChainEntry("function", {"function": "function"}),),
 )

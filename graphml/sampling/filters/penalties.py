@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphml.sampling.candidates import Candidates, in_float32_range
-from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.filter import ChainEntry, Filter, Needs
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
 
@@ -60,7 +60,7 @@ FILTER = Filter(
     place=20,
     adjusts=True,
     entries=(
-        Entry(
+        ChainEntry(
             "penalties",
             {
                 "last_n": "repeat_last_n",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from graphml.sampling.candidates import Candidates
-from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
+from graphml.sampling.filter import ChainEntry, Enough, Filter, NeedsTopK
 from graphml.sampling.params import SamplingParams
 from graphml.sampling.sorted_rows import SortedRows, column
 
@@ -73,7 +73,7 @@ FILTER = Filter(
     on_device=_on_device,
     with_mirostat=True,
     entries=(
-        Entry(
+        ChainEntry(
             "temp",
             {"temp": "temperature"},
             is_on=lambda params: params.temperature != 1.0,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphml.sampling.candidates import Candidates, shortest_prefix, softmax
-from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
+from graphml.sampling.filter import ChainEntry, Enough, Filter, NeedsTopK
 from graphml.sampling.params import SamplingParams
 from graphml.sampling.sorted_rows import SortedRows, column
 from graphml.sampling.top_k_logits import TopK
@@ -65,7 +65,7 @@ FILTER = Filter(
     apply=lambda params, candidates, _: top_p(candidates, params.top_p, params.min_keep),
     needs=NeedsTopK(enough=lambda params, k: Enough.OFTEN, candidates=_of_top_k),
     place=80,
-    entries=(Entry("top_p", {"p": "top_p", "min_keep": "min_keep"}),),
+    entries=(ChainEntry("top_p", {"p": "top_p", "min_keep": "min_keep"}),),
     rows=_rows,
     on_device=lambda params: {"top_p": params.top_p} if params.min_keep <= 1 else None,
 )

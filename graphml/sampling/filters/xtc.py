@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphml.sampling.candidates import Candidates, leading, softmax
-from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.filter import ChainEntry, Filter, Needs
 from graphml.sampling.moment import Moment
 from graphml.sampling.params import SamplingParams
 
@@ -58,7 +58,7 @@ FILTER = Filter(
     needs=Needs.ROW,
     place=120,
     entries=(
-        Entry(
+        ChainEntry(
             "xtc",
             {"probability": "xtc_probability", "threshold": "xtc_threshold", "min_keep": "min_keep"},
             apply=_in_llama_cpp,

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from graphml.errors import UsageError
 from graphml.sampling.grammar_triggers import MARKER, SPELLED
-from graphml.sampling.moment import Vocabulary
+from graphml.sampling.moment import SamplerVocabulary
 from graphml.sampling.params import LLAMA_CPP, STRUCTURES, SamplingParams
 from graphml.sampling.structured.canonical_tokens import CanonicalTokens
 from graphml.sampling.structured.forced_tokens import forced_tokens
@@ -51,7 +51,7 @@ _COMPILED: OrderedDict[_Key, _Compiled] = OrderedDict()
 _LOCK = Lock()
 
 
-def matcher_of(params: SamplingParams, tokenizer: Vocabulary | None) -> Matcher | None:
+def matcher_of(params: SamplingParams, tokenizer: SamplerVocabulary | None) -> Matcher | None:
     """A matcher at the begin of a text, None where the parameters name no structure.
 
     UsageError for a structure that is wrong or not supported, or a model without a tokenizer.
@@ -149,7 +149,9 @@ def _choices_grammar(texts: Sequence[str]) -> str:
 class Structured:
     """What one session's generation must follow; nothing, where it is made of nothing."""
 
-    def __init__(self, params: SamplingParams | None = None, tokenizer: Vocabulary | None = None) -> None:
+    def __init__(
+        self, params: SamplingParams | None = None, tokenizer: SamplerVocabulary | None = None
+    ) -> None:
         self._params = params
         self._matcher = None if params is None else matcher_of(params, tokenizer)
 
