@@ -31,7 +31,7 @@ from graphml.bench.measure import measure
 from graphml.bench.result_rows import quartiles
 from graphml.bench.side import PEERS, ProcessSide
 from graphml.bench.test_plan import SideParameters, Test
-from graphml.cli.machine import cpu_name
+from graphml.cli.terminal.machine import cpu_name
 from graphml.errors import GraphmlError
 from graphml.ir.work import Work
 from graphml.loading import discovery, fetch

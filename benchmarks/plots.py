@@ -24,7 +24,7 @@ from graphml.backend.optional_parts import NamedDevice
 from graphml.bench.cells import device
 from graphml.bench.logit_check import WRONG
 from graphml.bench.result_rows import ResultRow
-from graphml.cli.machine import read_bandwidth
+from graphml.cli.terminal.machine import read_bandwidth
 from graphml.inspect.dumps.node_names import printable
 from graphml.inspect.profile.measured import MeasuredStage, Profile
 from graphml.inspect.profile.profile import profile

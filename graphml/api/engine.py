@@ -40,7 +40,7 @@ from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.runtime.steps.guidance import GuidancePair
 from graphml.runtime.store.stored_prefixes import StoredPrefixes
 from graphml.sampling import SamplingParams, checked_params
-from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.tokenizer import Tokenizer
 

@@ -29,7 +29,7 @@ from graphml.runtime.sessions.sequence_arrays import WINDOWS, array_names, fill_
 from graphml.runtime.sessions.shared_room import session_sequence
 from graphml.runtime.store.model_code import own_code_of
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
-from graphml.sampling.next_logits import NOTHING_KNOWN
+from graphml.sampling.chain.next_logits import NOTHING_KNOWN
 from graphml.weights.tensor_file import TensorFile, write_tensors
 
 FORMAT, VERSION = "graphml-session", 1

@@ -28,10 +28,10 @@ from graphml.runtime.sessions.pinned import Pinned
 from graphml.runtime.sessions.run_ahead import Ahead
 from graphml.runtime.sessions.shared_room import session_sequence
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
-from graphml.sampling.logprobs import TokenLogprobs
-from graphml.sampling.next_logits import NOTHING_KNOWN
+from graphml.sampling.candidates.logprobs import TokenLogprobs
+from graphml.sampling.chain.next_logits import NOTHING_KNOWN
+from graphml.sampling.chain.top_k_sampling import samples_without_row
 from graphml.sampling.structured.params_structure import Structured
-from graphml.sampling.top_k_sampling import samples_without_row
 from graphml.text.tokenizer import Tokenizer
 
 _NO_LOGITS: Floats = np.empty(0, np.float32)

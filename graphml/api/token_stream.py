@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from graphml.api.reader_wakes import TaskReader, ThreadReader, WaitingReader, Wakes
 from graphml.api.tokens import Token
-from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.candidates.logprobs import TokenLogprobs
 
 T = TypeVar("T")
 R = TypeVar("R", bound=WaitingReader)

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphml.sampling.structured.type_schemas import states_schema
+from graphml.sampling.schemas.type_schemas import states_schema
 
 
 def typed_value(value: Any, kind: Any) -> Any:

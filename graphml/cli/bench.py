@@ -23,13 +23,14 @@ from graphml.bench.describe import environment
 from graphml.bench.job import Job
 from graphml.bench.made_models import bench_model
 from graphml.bench.row_formats import FORMATS
-from graphml.cli import bench_server, machine
+from graphml.cli import bench_server
 from graphml.cli.bench_compare import compare
-from graphml.cli.checks import check_backends, check_file, check_places
-from graphml.cli.console import Bars, write_both
-from graphml.cli.opening import find
-from graphml.cli.options import ModelSource
-from graphml.cli.typer_options import flags_given, grouped
+from graphml.cli.options.checks import check_backends, check_file, check_places
+from graphml.cli.options.opening import find
+from graphml.cli.options.options import ModelSource
+from graphml.cli.options.typer_options import flags_given, grouped
+from graphml.cli.terminal import machine
+from graphml.cli.terminal.console import Bars, write_both
 from graphml.errors import UsageError
 from graphml.loading import discovery
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from graphml.bench.bench_options import LengthOptions, MeasuredServers, OutputOptions, RunOptions
 from graphml.bench.server_load import ServerLoad
 from graphml.bench.server_rows import FORMATS, measure_servers
-from graphml.cli.checks import key_of
-from graphml.cli.console import Bars, write_both
+from graphml.cli.options.checks import key_of
+from graphml.cli.terminal.console import Bars, write_both
 from graphml.errors import UsageError
 
 HEEDED = ("-p", "-n", "-r", "--no-warmup")

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli import compared_runs as numbers
-from graphml.cli import options
-from graphml.cli.checks import check_file, check_folder, check_limit
-from graphml.cli.console import size, write_json
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import compared_runs as numbers
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_file, check_folder, check_limit
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import size, write_json
 from graphml.errors import UsageError
 from graphml.inspect.bisect import repro
 from graphml.inspect.bisect.bisect import Finding, check_alike, examine

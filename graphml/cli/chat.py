@@ -10,18 +10,18 @@ from typing import Annotated
 import typer
 
 from graphml.api.chat_prompt import ChatSettings
-from graphml.cli import options
-from graphml.cli.answer_options import template_variables, with_files, with_template
-from graphml.cli.checks import key_of
-from graphml.cli.console import Bars, remark
 from graphml.cli.conversation.commands import completions, take
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.line_input import LineInput, open_input
 from graphml.cli.conversation.server_chat import ServerChat, fields_of
 from graphml.cli.conversation.server_stream import ServerStream
 from graphml.cli.conversation.tool_calls import Permission, offered_tools
-from graphml.cli.opening import find, load, seed_of
-from graphml.cli.typer_options import flags_given, grouped
+from graphml.cli.options import options
+from graphml.cli.options.answer_options import template_variables, with_files, with_template
+from graphml.cli.options.checks import key_of
+from graphml.cli.options.opening import find, load, seed_of
+from graphml.cli.options.typer_options import flags_given, grouped
+from graphml.cli.terminal.console import Bars, remark
 from graphml.errors import UsageError
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams

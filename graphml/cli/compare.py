@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli import compared_runs as numbers
-from graphml.cli import options
-from graphml.cli.checks import check_target
-from graphml.cli.console import write_file, write_json
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import compared_runs as numbers
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_target
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import write_file, write_json
 from graphml.errors import UsageError
 from graphml.inspect.bisect.findings import told
 from graphml.inspect.compare.compare import ComparedValue, as_markdown, with_errors, wrong_copies

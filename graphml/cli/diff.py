@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli import dumps, options
-from graphml.cli.checks import check_target
-from graphml.cli.console import write_file, write_json
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import dumps, options
+from graphml.cli.options.checks import check_target
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import write_file, write_json
 from graphml.errors import UsageError
 from graphml.inspect.dumps import diff as differences
 from graphml.inspect.dumps.document import Document

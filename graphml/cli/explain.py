@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli import dumps, options
-from graphml.cli.console import write_json
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import dumps, options
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import write_json
 from graphml.inspect.dumps import explain as explanations
 
 NodeName = Annotated[str, typer.Option("--node", metavar="NAME", help="The node, such as layers.3.up.")]

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from graphml import settings
-from graphml.cli import options
-from graphml.cli.checks import check_backends, check_folder, check_target
-from graphml.cli.console import Bars
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_backends, check_folder, check_target
+from graphml.cli.terminal.console import Bars
 from graphml.errors import BackendError, UsageError
 from graphml.fuzz import campaign
 from graphml.fuzz.checks import CheckedBackend, WrongResult

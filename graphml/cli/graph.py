@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli import dumps, options
-from graphml.cli.console import remark
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import dumps, options
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import remark
 from graphml.errors import UsageError
 from graphml.inspect.dumps import dump
 from graphml.inspect.dumps.document import Document

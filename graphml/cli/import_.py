@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from graphml.authoring.importing.command import import_source
-from graphml.cli.checks import check_target
-from graphml.cli.console import write_file
+from graphml.cli.options.checks import check_target
+from graphml.cli.terminal.console import write_file
 from graphml.errors import ArchitectureError, BackendError, UsageError, WeightsError
 
 

@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import graphml
 from graphml import settings
-from graphml.cli.console import print_error
+from graphml.cli.terminal.console import print_error
 from graphml.errors import GraphmlError, UsageError
 
 COMMANDS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from graphml.bench.describe import describe_file
-from graphml.cli import options
-from graphml.cli.console import size, write_json
+from graphml.cli.options import options
+from graphml.cli.terminal.console import size, write_json
 from graphml.errors import GraphmlError
 from graphml.loading import fetch
 from graphml.loading.download.stored import PARTLY, StoredModel, stored_models

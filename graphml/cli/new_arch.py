@@ -10,8 +10,8 @@ import typer
 
 from graphml.authoring.draft.tiny import write_tiny
 from graphml.authoring.draft.write import draft
-from graphml.cli.checks import check_file, check_target
-from graphml.cli.console import write_file
+from graphml.cli.options.checks import check_file, check_target
+from graphml.cli.terminal.console import write_file
 from graphml.errors import ArchitectureError, UsageError
 from graphml.loading import discovery
 

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from graphml.api.perplexity import perplexity as estimates
-from graphml.cli import options
-from graphml.cli.console import Bars, write_json
-from graphml.cli.opening import find, load
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import options
+from graphml.cli.options.opening import find, load
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import TokenizerError, UsageError
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from graphml.cli import options
-from graphml.cli.console import Bars, size, write_json
-from graphml.cli.opening import header
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import options
+from graphml.cli.options.opening import header
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, size, write_json
 from graphml.inspect.dumps.placed_nodes import describe_placement
 
 _SHOWN = 12  # parts and copies, unless all are asked for

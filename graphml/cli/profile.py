@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from graphml.backend import Device, NamedDevice
-from graphml.cli import machine, options
-from graphml.cli.checks import check_target
-from graphml.cli.console import Bars, write_file, write_json
-from graphml.cli.opening import find, load
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_target
+from graphml.cli.options.opening import find, load
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal import machine
+from graphml.cli.terminal.console import Bars, write_file, write_json
 from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
 from graphml.inspect.profile import profile_table, step_plot, step_table

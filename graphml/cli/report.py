@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from graphml.api.model import Model
-from graphml.cli import doctor, options
-from graphml.cli.checks import check_target
-from graphml.cli.console import Bars, remark
-from graphml.cli.opening import find, load
-from graphml.cli.typer_options import grouped
+from graphml.cli import doctor
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_target
+from graphml.cli.options.opening import find, load
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, remark
 from graphml.errors import UsageError
 from graphml.inspect.bug_report import report as gather
 from graphml.inspect.bug_report import write_zip

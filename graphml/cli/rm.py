@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli.console import size
+from graphml.cli.terminal.console import size
 from graphml.errors import UsageError
 from graphml.loading.download.stored import PARTLY, StoredModel, named, remove, stored_models
 

@@ -21,20 +21,20 @@ import typer
 import graphml
 from graphml import settings
 from graphml.api.load_model import load_model
-from graphml.cli.console import Bars, write
+from graphml.cli.terminal.console import Bars, write
 from graphml.errors import UsageError
 from graphml.loading import fetch
 from graphml.runtime.programs.adapter_options import parse_files
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.metadata_overrides import parse_overrides
 from graphml.sampling import SamplingParams
-from graphml.sampling.logit_biases import parse_biases
-from graphml.server.api_keys import keys_in
-from graphml.server.chat_templates import NAMED
-from graphml.server.command_line import PRINTING, Parsed, help_text, parsed, with_variables
-from graphml.server.draft_names import draft_flags
-from graphml.server.server_options import DEFAULT_SAMPLING, RequestLimits, ServerOptions
-from graphml.server.told_lines import tell
+from graphml.sampling.settings.logit_biases import parse_biases
+from graphml.server.observing.told_lines import tell
+from graphml.server.options.api_keys import keys_in
+from graphml.server.options.chat_templates import NAMED
+from graphml.server.options.command_line import PRINTING, Parsed, help_text, parsed, with_variables
+from graphml.server.options.server_options import DEFAULT_SAMPLING, RequestLimits, ServerOptions
+from graphml.server.requests.draft_names import draft_flags
 from graphml.text.template_process import PROCESSES
 
 DEFAULT_PARALLEL = 8

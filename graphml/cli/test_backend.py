@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from graphml.backend import Backend, Device, on_device
-from graphml.cli import options
-from graphml.cli.checks import check_backends, check_file
-from graphml.cli.console import Bars, write_json
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_backends, check_file
+from graphml.cli.terminal.console import Bars, write_json
 from graphml.conformance import networks, perf, suite
 from graphml.conformance.cases import Case
 from graphml.conformance.support import NATIVE, apart, support

@@ -11,9 +11,10 @@ import typer
 
 from graphml import settings
 from graphml.backend import Backend
-from graphml.cli import machine, options
-from graphml.cli.checks import check_backends, check_file
-from graphml.cli.console import Bars, write_json
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_backends, check_file
+from graphml.cli.terminal import machine
+from graphml.cli.terminal.console import Bars, write_json
 from graphml.conformance.own_ops import OwnResult, check_own_ops
 from graphml.conformance.suite import matches
 from graphml.errors import BackendError, UsageError, did_you_mean

@@ -15,12 +15,12 @@ from graphml.authoring.verify.recorders import PEERS, record_of
 from graphml.authoring.verify.runs import RecordRuns
 from graphml.authoring.verify.search import verify as verify_model
 from graphml.authoring.verify.verdict_text import as_json, as_text
-from graphml.cli import compared_runs as numbers
-from graphml.cli import options
-from graphml.cli.checks import check_file, check_limit, check_target
-from graphml.cli.console import Bars, write_json
-from graphml.cli.opening import find
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import compared_runs as numbers
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_file, check_limit, check_target
+from graphml.cli.options.opening import find
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import UsageError
 
 EXACT, HALF, QUANTISED = 1e-6, 1e-4, 5e-3  # the NMSE that a part may have, by the weights of the model

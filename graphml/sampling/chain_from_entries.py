@@ -15,16 +15,16 @@ import numpy as np
 
 from graphml.errors import UsageError, did_you_mean
 from graphml.options.argument_checks import items_of, mapping_of, text_of, token_id, whole_number
-from graphml.sampling import choice
-from graphml.sampling.candidates import Candidates, Floats, Ids, all_candidates, softmax
+from graphml.sampling.candidates import choice
+from graphml.sampling.candidates.candidates import Candidates, Floats, Ids, all_candidates, softmax
+from graphml.sampling.candidates.filter import Apply, ChainEntry, Filter
+from graphml.sampling.candidates.mersenne_twister import MersenneTwister
+from graphml.sampling.candidates.moment import Moment, SamplerVocabulary
+from graphml.sampling.candidates.open_vocabulary import AnyVocabulary, opened_vocabulary
+from graphml.sampling.candidates.sampler_states import DIST
+from graphml.sampling.chain.filter_order import CHAIN
 from graphml.sampling.chain_grammar import GrammarStep
-from graphml.sampling.filter import Apply, ChainEntry, Filter
-from graphml.sampling.filter_order import CHAIN
-from graphml.sampling.mersenne_twister import MersenneTwister
-from graphml.sampling.moment import Moment, SamplerVocabulary
-from graphml.sampling.open_vocabulary import AnyVocabulary, opened_vocabulary
-from graphml.sampling.params import LLAMA_CPP, SamplingParams
-from graphml.sampling.sampler_states import DIST
+from graphml.sampling.settings.params import LLAMA_CPP, SamplingParams
 
 _BY_TYPE: dict[str, tuple[Filter, ChainEntry]] = {
     entry.type: (filter_, entry) for filter_ in CHAIN for entry in filter_.entries

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from graphml.errors import UsageError
-from graphml.sampling.candidates import Candidates
-from graphml.sampling.moment import Moment, SamplerVocabulary
+from graphml.sampling.candidates.candidates import Candidates
+from graphml.sampling.candidates.moment import Moment, SamplerVocabulary
 from graphml.sampling.structured import grammar
 
 _KNOWN = ("grammar", "root", "lazy", "trigger_patterns", "trigger_tokens")

@@ -16,7 +16,7 @@ from graphml.api.load_model import load_model
 from graphml.backend import no_progress
 from graphml.cli.main import COMMANDS, app
 from graphml.cli.serve import load_options
-from graphml.server.command_line import parsed
+from graphml.server.options.command_line import parsed
 from tests import tiny_model
 from tests.docs.pages import ROOT, blocks
 

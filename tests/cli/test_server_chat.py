@@ -22,8 +22,8 @@ import graphml
 from graphml import SamplingParams, UsageError
 from graphml.cli.conversation.server_chat import SAME, fields_of
 from graphml.cli.main import app
-from graphml.server.request_fields import ChatCompletion
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.server_options import ServerOptions
+from graphml.server.requests.request_fields import ChatCompletion
 from tests.server.running_server import STORIES, running
 from tests.server.scripted_server import Script, chunk, served
 

@@ -34,7 +34,7 @@ from graphml.ir.ops.leaf import LEAVES
 from graphml.loading import discovery, fetch
 from graphml.passes.fusion import all_ops, fusions
 from graphml.sampling import Needs, NeedsTopK
-from graphml.sampling.filter_order import CHAIN
+from graphml.sampling.chain.filter_order import CHAIN
 from tests import architecture_table, option_table, support_table
 from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, name_of, prose, table
 from tests.looped import looped

@@ -17,7 +17,8 @@ import graphml
 from graphml.loading import discovery
 from graphml.runtime.steps import sampled_rows
 from graphml.runtime.steps.runner import Runner
-from graphml.sampling import SamplingParams, device_settings, top_k_sampling
+from graphml.sampling import SamplingParams, device_settings
+from graphml.sampling.chain import top_k_sampling
 
 STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 DEVICES = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 import graphml
 from graphml import UsageError, settings
 from graphml.bench.bench_options import MeasuredServers, RunOptions, SettingOptions
-from graphml.cli import opening
 from graphml.cli.main import app
-from graphml.cli.ways_of_decoding import DecodingOptions
+from graphml.cli.options import opening
+from graphml.cli.options.ways_of_decoding import DecodingOptions
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.options.option_fields import Whole, options_of
 from graphml.runtime.blocks.overflow import Overflow

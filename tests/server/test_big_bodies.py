@@ -13,9 +13,11 @@ from urllib.parse import urlsplit
 import pytest
 
 import graphml
-from graphml.server import connections, request_body, request_fields
-from graphml.server.api_errors import ApiError
-from graphml.server.server_options import RequestLimits, ServerOptions
+from graphml.server.access import connections
+from graphml.server.options.server_options import RequestLimits, ServerOptions
+from graphml.server.protocols import request_body
+from graphml.server.requests import request_fields
+from graphml.server.responses.api_errors import ApiError
 from graphml.text.tokenizer import Tokenizer
 from tests.server.running_server import Running, running
 

@@ -11,7 +11,7 @@ from graphml import settings
 from graphml.cli import serve as command
 from graphml.cli.serve import load_options, reference_of, server_options
 from graphml.errors import UsageError
-from graphml.server.command_line import BY_NAME, PRESETS, Parsed, parsed, with_variables
+from graphml.server.options.command_line import BY_NAME, PRESETS, Parsed, parsed, with_variables
 from tests.looped import looped
 
 LISTED = Path(__file__).parents[1] / "data" / "llama_server_flags.txt"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import graphml
-from graphml.server.server_options import RequestLimits, ServerOptions
+from graphml.server.options.server_options import RequestLimits, ServerOptions
 from tests.server.running_server import Running, running
 
 OFF = "rerank|models/load"

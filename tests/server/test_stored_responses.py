@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
-from graphml.server.api_errors import ApiError
-from graphml.server.stored_responses import StoredResponse, StoredResponses
+from graphml.server.engine.stored_responses import StoredResponse, StoredResponses
+from graphml.server.responses.api_errors import ApiError
 
 
 def stored(id: str, n_chars: int = 0) -> StoredResponse:

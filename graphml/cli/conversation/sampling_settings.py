@@ -11,9 +11,9 @@ import json
 from typing import Any, get_args
 
 from graphml.api.chat import Chat
-from graphml.cli import options
 from graphml.cli.conversation.server_chat import ServerChat
-from graphml.cli.opening import seed_of
+from graphml.cli.options import options
+from graphml.cli.options.opening import seed_of
 from graphml.errors import UsageError
 from graphml.inspect.dumps.node_names import nearest
 from graphml.options.option_fields import Option, options_of

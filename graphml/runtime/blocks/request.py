@@ -13,7 +13,7 @@ from graphml.ir.op import Array
 from graphml.passes.lora import Adapter
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams
-from graphml.sampling.moment import SamplerVocabulary
+from graphml.sampling.candidates.moment import SamplerVocabulary
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from graphml.errors import UsageError, WeightsError
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, flaw_of
-from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.sampling.structured.matcher import Matcher
 
 

@@ -17,7 +17,7 @@ from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.next_token import no_numbers
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.sampling import flaw_of
-from graphml.sampling.logprobs import TokenLogprobs, of_row
+from graphml.sampling.candidates.logprobs import TokenLogprobs, of_row
 
 MOST_ROWS = 64
 """Rows of prompts in a step that give logits: 37 MiB for 151,936 words."""

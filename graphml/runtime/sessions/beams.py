@@ -28,8 +28,8 @@ from graphml.runtime.plans.next_token import no_numbers
 from graphml.runtime.plans.step_plan import Move, Rows, StepPlan
 from graphml.runtime.steps.computed_plan import Computed
 from graphml.sampling import flaw_of
-from graphml.sampling.candidates import leading
-from graphml.sampling.logprobs import log_sums
+from graphml.sampling.candidates.candidates import leading
+from graphml.sampling.candidates.logprobs import log_sums
 
 NEVER = "never"
 

@@ -34,7 +34,7 @@ from graphml.runtime.sessions.kept_states import KeptStates
 from graphml.runtime.steps.cell_mover import CellMove, move_cells
 from graphml.runtime.steps.runner import Read, Runner
 from graphml.sampling import PeekableRandom, SamplingParams
-from graphml.sampling.moment import SamplerVocabulary
+from graphml.sampling.candidates.moment import SamplerVocabulary
 from graphml.system.pages import out_of_memory
 
 MOST_COPIES = 4  # of the states of a recurrent sequence

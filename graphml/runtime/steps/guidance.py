@@ -15,7 +15,7 @@ import numpy as np
 from graphml.ir.op import Floats
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.sampling import flaw_of
-from graphml.sampling.logprobs import log_sums
+from graphml.sampling.candidates.logprobs import log_sums
 
 
 class WaitingRow(Enum):

@@ -39,11 +39,11 @@ from graphml.sampling import (
     device_settings,
     top_k_enough,
 )
-from graphml.sampling.row_batches import One, TopRows, sample_rows
+from graphml.sampling.batches.row_batches import One, TopRows, sample_rows
+from graphml.sampling.chain.top_k_sampling import samples_without_row
 from graphml.sampling.structured.forced_tokens import MOST, forced_tokens
 from graphml.sampling.structured.matcher import Matcher
 from graphml.sampling.structured.packed_masks import Bits
-from graphml.sampling.top_k_sampling import samples_without_row
 
 Sampled: TypeAlias = int | Exception | WaitingRow | None
 """A token, an error of this row alone, a row that waits for another sequence's; None where the whole row is

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, Floats, softmax
-from graphml.sampling.filter import ChainEntry, Filter, Needs
+from graphml.sampling.candidates.candidates import Candidates, Floats, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
 from graphml.sampling.filters.top_k import top_k
 
 

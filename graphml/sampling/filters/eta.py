@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from graphml.sampling.candidates import Candidates, entropy_of, softmax
-from graphml.sampling.filter import ChainEntry, Filter, Needs
+from graphml.sampling.candidates.candidates import Candidates, entropy_of, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
 from graphml.sampling.filters.epsilon import at_least
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, softmax
-from graphml.sampling.filter import ChainEntry, Filter, Needs
-from graphml.sampling.moment import Moment, SamplerVocabulary
-from graphml.sampling.params import SamplingParams
-from graphml.sampling.token_texts import texts_of
+from graphml.sampling.candidates.candidates import Candidates, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
+from graphml.sampling.candidates.moment import Moment, SamplerVocabulary
+from graphml.sampling.candidates.token_texts import texts_of
+from graphml.sampling.settings.params import SamplingParams
 
 LEAST = np.float32(0.2)
 

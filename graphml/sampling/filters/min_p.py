@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates
-from graphml.sampling.filter import ChainEntry, Enough, Filter, NeedsTopK
+from graphml.sampling.candidates.candidates import Candidates
+from graphml.sampling.candidates.filter import ChainEntry, Enough, Filter, NeedsTopK
+from graphml.sampling.candidates.sorted_rows import SortedRows, column
+from graphml.sampling.candidates.top_k_logits import TopK
 from graphml.sampling.filters.top_k import top_k
-from graphml.sampling.params import SamplingParams
-from graphml.sampling.sorted_rows import SortedRows, column
-from graphml.sampling.top_k_logits import TopK
+from graphml.sampling.settings.params import SamplingParams
 
 
 def min_p(candidates: Candidates, p: float, min_keep: int) -> Candidates:

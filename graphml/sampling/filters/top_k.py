@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, leading
-from graphml.sampling.filter import ChainEntry, Enough, Filter, NeedsTopK
+from graphml.sampling.candidates.candidates import Candidates, leading
+from graphml.sampling.candidates.filter import ChainEntry, Enough, Filter, NeedsTopK
 
 
 def top_k(candidates: Candidates, k: int) -> Candidates:

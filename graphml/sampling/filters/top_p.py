@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, shortest_prefix, softmax
-from graphml.sampling.filter import ChainEntry, Enough, Filter, NeedsTopK
-from graphml.sampling.params import SamplingParams
-from graphml.sampling.sorted_rows import SortedRows, column
-from graphml.sampling.top_k_logits import TopK
+from graphml.sampling.candidates.candidates import Candidates, shortest_prefix, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Enough, Filter, NeedsTopK
+from graphml.sampling.candidates.sorted_rows import SortedRows, column
+from graphml.sampling.candidates.top_k_logits import TopK
+from graphml.sampling.settings.params import SamplingParams
 
 _MARGIN = 2e-5
 """How far from an edge between two tokens the sum of probabilities must be: sums differ by their order."""

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graphml.errors import UsageError
-from graphml.sampling.candidates import Floats
-from graphml.sampling.next_logits import NextLogits
+from graphml.sampling.candidates.candidates import Floats
+from graphml.sampling.chain.next_logits import NextLogits
 from graphml.sampling.structured.canonical_tokens import CanonicalTokens, is_narrow
 from graphml.sampling.structured.literal_texts import ByteWalk
 from graphml.sampling.structured.packed_masks import Bits, masked_row, unpacked

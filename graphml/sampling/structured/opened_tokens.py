@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
-from graphml.sampling.moment import SamplerVocabulary
-from graphml.sampling.open_vocabulary import AnyVocabulary, opened_vocabulary
+from graphml.sampling.candidates.moment import SamplerVocabulary
+from graphml.sampling.candidates.open_vocabulary import AnyVocabulary, opened_vocabulary
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 KEPT_TEXTS: Final = 4096

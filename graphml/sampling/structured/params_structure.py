@@ -14,9 +14,10 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from graphml.errors import UsageError
-from graphml.sampling.grammar_triggers import MARKER, SPELLED
-from graphml.sampling.moment import SamplerVocabulary
-from graphml.sampling.params import LLAMA_CPP, STRUCTURES, SamplingParams
+from graphml.sampling.candidates.moment import SamplerVocabulary
+from graphml.sampling.schemas.time_limit import within_seconds
+from graphml.sampling.settings.grammar_triggers import MARKER, SPELLED
+from graphml.sampling.settings.params import LLAMA_CPP, STRUCTURES, SamplingParams
 from graphml.sampling.structured.canonical_tokens import CanonicalTokens
 from graphml.sampling.structured.forced_tokens import forced_tokens
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
@@ -27,7 +28,6 @@ from graphml.sampling.structured.matcher import Matcher, Structure
 from graphml.sampling.structured.opened_tokens import tokens_of
 from graphml.sampling.structured.schema_structure import generated_structure
 from graphml.sampling.structured.text_begin import TextBegin
-from graphml.sampling.structured.time_limit import within_seconds
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 KEPT: Final = 64
