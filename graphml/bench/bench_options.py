@@ -154,10 +154,10 @@ class SettingOptions:
     """The settings that each test is run with, in all combinations."""
 
     batch_size: tuple[int, ...] = _numbers(
-        (plan.SideParameters.n_batch,), "Tokens given at a time.", "--batch-size", "-b", least=1
+        (plan.SideParameters.n_batch,), "Logical batch size in tokens.", "--batch-size", "-b", least=1
     )
     ubatch_size: tuple[int, ...] = _numbers(
-        (plan.SideParameters.n_ubatch,), "Tokens of one step.", "--ubatch-size", "-ub", least=1
+        (plan.SideParameters.n_ubatch,), "Physical batch size in tokens.", "--ubatch-size", "-ub", least=1
     )
     threads: tuple[int, ...] = _numbers(
         (), _LOADING["threads"].text, *_LOADING["threads"].flags, least=1,
@@ -240,9 +240,7 @@ class MeasuredServers:
         "--long-prompt", range=Whole(0),
     )  # fmt: skip
     idle: int = option(0, "Connections that stay open and ask nothing.", "--idle", range=Whole(0))
-    api_key: str | None = option(
-        None, "Key of the servers; a path with @ before it: a file that has it.", "--api-key", metavar="KEY"
-    )
+    api_key: str | None = option(None, "API key of the servers, or @FILE.", "--api-key", metavar="KEY")
 
     def __post_init__(self) -> None:
         check(self, by_flag=True)

@@ -38,19 +38,17 @@ def bisect(
     model: options.Model = None,
     saved: Annotated[
         Path | None,
-        typer.Option(
-            "--saved", metavar="RUN.npz", help="A run that --save wrote, in place of A and its tokens."
-        ),
+        typer.Option("--saved", metavar="RUN.npz", help="Values saved by `compare --save`, in place of A."),
     ] = None,
     limit: Annotated[
         float | None,
-        typer.Option("--limit", min=0.0, metavar="NMSE", help="Allowed for every value alike."),
+        typer.Option("--limit", min=0.0, metavar="NMSE", help="Tolerance of every value, as NMSE."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--repro", metavar="FOLDER", help="Write repro.py and repro.npz there.")
+        Path | None, typer.Option("--repro", metavar="FOLDER", help="Folder for repro.py and repro.npz.")
     ] = None,
 ) -> None:
-    """Find the first value that is wrong by itself, not by what it was given. Exit code 1: there is one."""
+    """Find the first node whose result is wrong although its inputs are right. Exit code 1: there is one."""
     numbers.check_format(run_options.format)
     check_limit(limit)
     check_file("--saved", saved)

@@ -50,24 +50,26 @@ def chat(
         list[Path] | None,
         typer.Option(
             metavar="FILE.py",
-            help="Offer the functions of a Python file, which is run; each call is asked about. May be given "
+            help="Functions of a Python file, which is run, as tools; calls ask for permission. May be given "
             "again.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Call tools without asking.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Call tools without asking for permission.")
+    ] = False,
     server: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Talk with the model of a running server of OpenAI's protocol in place of one here.",
+            help="URL of a server with OpenAI's protocol to chat with, in place of a local model.",
         ),
     ] = None,
     api_key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Key of the server; a path with @ before it: a file that has it."),
+        typer.Option(metavar="KEY", help="API key of the server, or @FILE."),
     ] = None,
     stats: Annotated[
-        bool, typer.Option("--stats", help="Print a line about the speed after each answer.")
+        bool, typer.Option("--stats", help="Print tokens per second after each answer.")
     ] = False,
 ) -> None:
     """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the conversation."""

@@ -27,18 +27,20 @@ def compare(
     run_options: numbers.ComparedOptions,
     model: options.Model = None,
     worst: Annotated[
-        int, typer.Option("--worst", min=0, help="Print the values that differ most, so many; 0: all.")
+        int, typer.Option("--worst", min=0, help="Print only the N values that differ most; 0: all.")
     ] = 0,
     saving: Annotated[
         Path | None,
-        typer.Option("--save", metavar="RUN.npz", help="Write A's run to a file instead of comparing it."),
+        typer.Option(
+            "--save", metavar="RUN.npz", help="Save the values of A in a file, without a comparison."
+        ),
     ] = None,
     graph: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Write A's graph with these errors too, for the viewer."),
+        typer.Option(metavar="FILE.json", help="Also write A's graph with these errors, for the viewer."),
     ] = None,
 ) -> None:
-    """List, value by value in the order of the graph, how far two runs of a model are apart."""
+    """Compare every intermediate value of two runs of a model, on two backends or with other fusions."""
     numbers.check_format(run_options.format)
     if saving is not None and (worst or graph is not None or run_options.fuse_b):
         raise UsageError("--save: wanted no --worst, --graph and --fuse-b: A's run is written, not compared")

@@ -24,17 +24,17 @@ A = Annotated[
 B = Annotated[
     str | None, typer.Argument(metavar="B", help="The other one; by default A.", show_default=False)
 ]
-FuseA = Annotated[
-    str | None, typer.Option("--fuse-a", metavar="SWITCHES", help="Fusions of A, as --fuse has them.")
+FuseA = Annotated[str | None, typer.Option("--fuse-a", metavar="SWITCHES", help="Fusions of A, see --fuse.")]
+FuseB = Annotated[str | None, typer.Option("--fuse-b", metavar="SWITCHES", help="Fusions of B, see --fuse.")]
+PassA = Annotated[
+    str | None, typer.Option("--pass-a", metavar="NAME", help="Pass of A; by default the last.")
 ]
-FuseB = Annotated[
-    str | None, typer.Option("--fuse-b", metavar="SWITCHES", help="Fusions of B, as --fuse has them.")
+PassB = Annotated[
+    str | None, typer.Option("--pass-b", metavar="NAME", help="Pass of B; by default the last.")
 ]
-PassA = Annotated[str | None, typer.Option("--pass-a", metavar="NAME", help="Which pass of A; the last.")]
-PassB = Annotated[str | None, typer.Option("--pass-b", metavar="NAME", help="Which pass of B; the last.")]
-Layer = Annotated[int | None, typer.Option("--layer", min=0, help="Compare this layer alone.")]
+Layer = Annotated[int | None, typer.Option("--layer", min=0, help="Compare only this layer.")]
 Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Also write both graphs to one page.")
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML page with both graphs.")
 ]
 
 
@@ -52,7 +52,7 @@ def diff(
     json: options.Json = False,
     html: Html = None,
 ) -> None:
-    """Show which nodes two graphs do not share: removed, added, changed. The exit code is 1 if they differ.
+    """Compare two graphs: nodes removed, added, changed. The exit code is 1 if they differ.
 
     A and B are model files, short names or dumps in JSON or text form.
     """

@@ -26,7 +26,7 @@ PACKAGES = ("numpy", "llvmlite", "tokenizers", "jinja2", "huggingface-hub")
 
 
 def doctor(threads: options.Threads = None, json: options.Json = False) -> None:
-    """Show the processor, its features, threads and memory bandwidth, and every backend."""
+    """Show processor, instruction sets, threads, memory bandwidth, and which backends can be used."""
     report = facts(threads)
     if json:
         write_json(report)

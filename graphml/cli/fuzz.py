@@ -23,24 +23,22 @@ from graphml.loading.own_ops import load_own_ops
 
 def fuzz(
     backend: Annotated[
-        str, typer.Option(metavar="NAMES", help="With commas; each is compared with NumPy.")
+        str, typer.Option(metavar="NAMES", help="Backends, with commas; each is compared with NumPy.")
     ] = "cpu",
-    graphs: Annotated[int, typer.Option(metavar="N", help="How many graphs.")] = 1000,
-    first: Annotated[
-        int, typer.Option(metavar="N", help="The number of the first; a number is a graph.")
-    ] = 0,
+    graphs: Annotated[int, typer.Option(metavar="N", help="Number of graphs.")] = 1000,
+    first: Annotated[int, typer.Option(metavar="N", help="Number (seed) of the first graph.")] = 0,
     record: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="What was tried so far; a later run goes on from it.", show_default=False
+            metavar="FILE", help="State of the campaign; a later run resumes from it.", show_default=False
         ),
     ] = None,
-    scripts: Annotated[Path, typer.Option(metavar="FOLDER", help="Where scripts of differences go.")] = Path(
-        "fuzz"
-    ),
+    scripts: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for scripts that reproduce differences.")
+    ] = Path("fuzz"),
     threads: options.Threads = None,
 ) -> None:
-    """Try random graphs of the whole language; the exit code is 1 if a backend differs in one.
+    """Fuzz backends with random graphs against the NumPy reference. Exit code 1: a result differs.
 
     Each graph runs fused and plain, planned and with every value kept, at once and in steps. One that differs
     is made small and written as a script. Ops of one's own are drawn too (GRAPHML_OPS).

@@ -22,14 +22,14 @@ LARGE = 200
 FORMATS = (*dump.DRAWINGS, "json", "model-explorer", "html")
 
 Pass = Annotated[
-    str | None, typer.Option("--pass", metavar="NAME", help="After which pass; by default the last.")
+    str | None, typer.Option("--pass", metavar="NAME", help="Graph after this pass; by default the last.")
 ]
-Layer = Annotated[int | None, typer.Option("--layer", min=0, help="This layer alone.")]
+Layer = Annotated[int | None, typer.Option("--layer", min=0, help="Only this layer.")]
 Collapse = Annotated[
     bool | None,
     typer.Option(
         "--collapse/--no-collapse",
-        help="Layers that are alike once; by default where a terminal reads the text of a large graph.",
+        help="Print equal layers once; default for large graphs as text on a terminal.",
         show_default=False,
     ),
 ]

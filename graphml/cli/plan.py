@@ -18,7 +18,7 @@ def plan(
     ctx: options.Context = None,
     json: options.Json = False,
 ) -> None:
-    """Show the memory for weights, keys and values, and intermediate results, and what of the file is unused.
+    """Show the memory that weights, KV cache and intermediate results need, and tensors that stay unused.
 
     Reads the header only.
     """

@@ -23,11 +23,11 @@ from graphml.inspect.bug_report import write_zip
 def report(
     opening: options.Running,
     model: options.Model = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.zip", help="Where to write it.")
-    ] = Path("graphml-report.zip"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.zip", help="Output file.")] = Path(
+        "graphml-report.zip"
+    ),
 ) -> None:
-    """Write graphs, plan, placement, fusions, a small profile and facts of the machine into one zip.
+    """Write a bug report: graphs, memory plan, placement, fusions, a small profile, facts of the machine.
 
     No weights, no vocabulary, no prompts and no folders are in it. Prints its path.
     """

@@ -23,7 +23,7 @@ Names = Annotated[
 
 def rm(
     names: Names,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Remove downloaded models, whole or partial, from graphml's cache and the Hugging Face hub's."""
     stored = stored_models()

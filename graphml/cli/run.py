@@ -33,15 +33,13 @@ from graphml.text.template_process import PROCESSES
 
 Prompt = Annotated[
     str | None,
-    typer.Option(
-        "--prompt", "-p", help="What to answer; without it, what comes on stdin.", show_default=False
-    ),
+    typer.Option("--prompt", "-p", help="The prompt; without it, stdin is read.", show_default=False),
 ]
 Raw = Annotated[
     bool, typer.Option("--raw", help="Continue the text as it is, without the model's chat template.")
 ]
 ShowPrompt = Annotated[
-    bool, typer.Option("--show-prompt", help="Print the text that the model is given, before its answer.")
+    bool, typer.Option("--show-prompt", help="Print the rendered prompt before the answer.")
 ]
 
 

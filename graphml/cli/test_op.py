@@ -32,9 +32,7 @@ def test_op(
     file: Annotated[
         Path, typer.Argument(metavar="FILE.py", help="The file that declares or imports the ops; it is run.")
     ],
-    op: Annotated[
-        str, typer.Option(metavar="PATTERN", help="Which ops: names or patterns, with commas.")
-    ] = "*",
+    op: Annotated[str, typer.Option(metavar="PATTERN", help="Names or patterns of ops, with commas.")] = "*",
     backend: Annotated[
         str | None,
         typer.Option(
@@ -46,7 +44,7 @@ def test_op(
     output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = OUTPUTS[0],
     threads: options.Threads = None,
 ) -> None:
-    """Test the ops of a file on every backend against their functions; the exit code is 1 if one is wrong."""
+    """Test custom ops of a file on every backend against their NumPy functions. Exit code 1: one is wrong."""
     if output not in OUTPUTS:
         raise UsageError(f"--output: wanted one of {', '.join(OUTPUTS)}; got {output!r}")
     check_file("FILE", file)

@@ -18,7 +18,7 @@ def tune(
     model: options.Model = None,
     json: options.Json = False,
 ) -> None:
-    """Find the parameters with which this machine runs the model's kernels fastest, and keep them.
+    """Autotune the kernels of a model on this machine and save the fastest parameters.
 
     Programs use them where GRAPHML_TUNED=1 or load(..., tuned=True) says so.
     """

@@ -34,28 +34,28 @@ def verify(
         str,
         typer.Option(
             "--against", metavar="hf|llama.cpp|FILE", show_default=False,
-            help="What it is held against: hf[:CHECKPOINT], llama.cpp[:FILE.gguf], a record or a golden.",
+            help="Reference: hf[:CHECKPOINT], llama.cpp[:FILE.gguf], or a file of --record.",
         ),
     ] = "",
     prompt: numbers.Prompt = numbers.TEXT,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Its first tokens, run in one batch.")] = 16,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Number of tokens, run in one batch.")] = 16,
     limit: Annotated[
         float | None,
         typer.Option("--limit", min=0.0, metavar="NMSE", show_default=False,
-                     help="Allowed for a part by itself; by default as the weights' formats ask for."),
+                     help="Tolerance of each part as NMSE; by default as the weights' types need."),
     ] = None,
     recording: Annotated[
         Path | None,
         typer.Option("--record", metavar="FILE.npz",
-                     help="Write what it is held against; without --against the model's own values."),
+                     help="Save the values of the reference; without --against those of the model itself."),
     ] = None,
     python: Annotated[
-        str, typer.Option("--python", metavar="PATH", show_default=False, help="Python that has the peer.")
+        str, typer.Option("--python", metavar="PATH", show_default=False, help="Python that has it.")
     ] = sys.executable,
     format: numbers.Format = "md",
     arch: options.Architecture = None,
 ) -> None:  # fmt: skip
-    """Hold a model's graph in float32 against another program, part by part, and name the likely mistake.
+    """Compare a model with a reference implementation, and locate the first difference and its cause.
 
     Exit code 1: a part is wrong.
     """

@@ -51,13 +51,13 @@ try:
     main()
 finally:
     files = {name for name in sys.modules if name.startswith("graphml.") and name != "graphml.cli.main"}
-    cheap = {f"graphml.{name}" for name in ("cli", "cli.console", "errors", "settings")}
+    cheap = {f"graphml.{name}" for name in ("cli", "cli.terminal", "cli.terminal.console", "errors", "settings")}
     print(sorted(files - cheap), "numpy" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[] False\n")
     assert " placement " in done.stdout
-    assert "Show where the nodes of a model go and why" in " ".join(done.stdout.replace("│", " ").split())
+    assert "Show the backend of each node and why" in " ".join(done.stdout.replace("│", " ").split())
     asked = {"COMP_WORDS": "graphml pl", "COMP_CWORD": "1", "_GRAPHML_COMPLETE": "complete_bash"}
     done = subprocess.run(COMMAND, capture_output=True, text=True, env={**os.environ, **asked})
     assert done.stdout.split() == ["plan", "placement"]

@@ -78,14 +78,18 @@ class InfillOptions:
 
     suffix: Annotated[
         str | None,
-        typer.Option(help="Write what stands between the prompt and this text (infill).", show_default=False),
+        typer.Option(
+            help="Fill in the middle: generate the text between the prompt and this suffix.",
+            show_default=False,
+        ),
     ] = None
     infill_extra: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Another file that --suffix may look at; may be given again."),
+        typer.Option(metavar="FILE", help="Another file as context for --suffix; may be given again."),
     ] = None
     spm_infill: Annotated[
-        bool, typer.Option("--spm-infill", help="The suffix comes first in an infill prompt.")
+        bool,
+        typer.Option("--spm-infill", help="Fill-in-the-middle prompts in the order suffix, prefix, middle."),
     ] = False
 
     def gap(self) -> Gap | None:

@@ -23,12 +23,12 @@ class CaptureOptions:
         typer.Option(
             "--capture",
             metavar="PATTERN",
-            help="Values to write to --captured, as layers.*.attention; may be given again.",
+            help="Intermediate values to save in --captured, such as layers.*.attention; may be given again.",
         ),
     ] = None
     captured: Annotated[
         Path | None,
-        typer.Option("--captured", metavar="FILE.npz", help="Where the values of --capture are written."),
+        typer.Option("--captured", metavar="FILE.npz", help="File for the values of --capture."),
     ] = None
 
     @property

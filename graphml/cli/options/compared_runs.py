@@ -33,14 +33,14 @@ Backends = Annotated[
     ),
 ]
 FuseA = Annotated[
-    str, typer.Option("--fuse-a", metavar="SWITCHES", help="Fusions of A; as --fuse.", show_default=False)
+    str, typer.Option("--fuse-a", metavar="SWITCHES", help="Fusions of A, see --fuse.", show_default=False)
 ]
-FuseB = Annotated[str, typer.Option("--fuse-b", metavar="SWITCHES", help="Fusions of B.")]
-Prompt = Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="The text to run.")]
+FuseB = Annotated[str, typer.Option("--fuse-b", metavar="SWITCHES", help="Fusions of B, see --fuse.")]
+Prompt = Annotated[str, typer.Option("--prompt", "-p", metavar="TEXT", help="The prompt.")]
 Tokens = Annotated[
     int,
     typer.Option(
-        "--tokens", min=1, help="So many tokens of it; the last runs alone, those before in a batch."
+        "--tokens", min=1, help="Number of prompt tokens; the last is a decode step, the others one batch."
     ),
 ]
 Format = Annotated[str, typer.Option("--format", help="md or json.")]

@@ -15,10 +15,10 @@ from graphml.inspect.dumps.records import is_dump, read_dump
 from graphml.inspect.dumps.without_weights import describe_model
 
 Tokens = Annotated[
-    int, typer.Option("--tokens", min=1, help="Tokens of the step: 1 is decoding, 512 reads a prompt.")
+    int, typer.Option("--tokens", min=1, help="Number of tokens in the step: 1 for decode, 512 for prefill.")
 ]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead of stdout.")
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Output file, in place of stdout.")
 ]
 
 

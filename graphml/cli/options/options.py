@@ -38,12 +38,13 @@ Quant = Annotated[str | None, stated("quant")]
 Architecture = Annotated[Path | None, stated("arch")]
 Context = Annotated[
     int | None,
-    typer.Option("--ctx", "-c", min=1, help="Tokens of context; by default as the model was trained."),
+    typer.Option("--ctx", "-c", min=1, help="Context length in tokens; by default that of the model."),
 ]
-System = Annotated[str, typer.Option("--system", help="What the system message says.")]
+System = Annotated[str, typer.Option("--system", help="System message.")]
 CHAT_MAX_TOKENS = 512
 MaxTokens = Annotated[
-    int, typer.Option("--max-tokens", "-n", min=-1, help="Most tokens to generate; -1: until the model ends.")
+    int,
+    typer.Option("--max-tokens", "-n", min=-1, help="Maximum number of tokens to generate; -1: no limit."),
 ]
 Seed = Annotated[
     int, typer.Option("--seed", "-s", min=-1, help="Seed of the random generator; -1: a random one.")
@@ -71,7 +72,7 @@ Template = Annotated[
     typer.Option(
         "--chat-template",
         metavar="NAME|JINJA",
-        help="The model's chat template of this name, or the text of one in place of it.",
+        help="A Jinja chat template, or the name of another template in the model file.",
     ),
 ]
 ReasoningFormat = Annotated[
@@ -79,7 +80,7 @@ ReasoningFormat = Annotated[
     typer.Option(
         "--reasoning-format",
         metavar="FORMAT",
-        help="none: reasoning is text like the answer; deepseek, auto: it is told apart.",
+        help="none: reasoning stays in the text; deepseek, auto: it is separated from the answer.",
     ),
 ]
 
@@ -89,7 +90,7 @@ class ModelSource:
     """Where a model is looked for, besides MODEL."""
 
     hf: str | None = option(
-        None, "A model of the Hugging Face hub instead.", "--hf", "-hf", metavar="USER/REPO:QUANT"
+        None, "A model from the Hugging Face hub.", "--hf", "-hf", metavar="USER/REPO:QUANT"
     )
     offline: bool | None = same(LoadOptions, "offline")
 

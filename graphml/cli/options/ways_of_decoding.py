@@ -33,12 +33,12 @@ class DecodingOptions:
 
     beams: int = option(
         0,
-        "Beam search: so many texts go on together, and the most likely one is the answer; 0: none.",
+        "Number of beams of beam search; 0: none.",
         "--beams",
         range=Whole(0),
     )
     length_penalty: float = option(
-        1.0, "Beams are compared by log-probability / length ** this; 0: by the sum.", "--length-penalty",
+        1.0, "Exponent P of a beam's score, log-probability / length ** P; 0: the sum.", "--length-penalty",
         range=Real(-100, 100),
     )  # fmt: skip
     early_stopping: str = option(
@@ -49,24 +49,24 @@ class DecodingOptions:
         range=OneOf(("better", "always", "never")),
     )
     best_of: int = option(
-        1, "Sample so many answers and give the most likely one.", "--best-of", range=Whole(1, 128)
+        1, "Best of N: sample N answers, print the most likely.", "--best-of", range=Whole(1, 128)
     )
     best_by: str = option(
-        "mean", "How they are compared, by log-probabilities of tokens: {words}.", "--best-by",
+        "mean", "Score of --best-of by the tokens' log-probabilities: {words}.", "--best-by",
         range=OneOf(SCORES),
     )  # fmt: skip
     guidance_scale: float = option(
         1.0,
-        "Classifier-free guidance: how far to go away from the negative prompt; 1: none.",
+        "Scale of classifier-free guidance; 1: none.",
         "--guidance-scale",
         range=Real(0, 100),
     )
     negative_prompt: str | None = option(
-        None, "The prompt to go away from; by default the prompt's last token.", "--negative-prompt",
+        None, "Negative prompt of the guidance; by default the prompt's last token.", "--negative-prompt",
     )  # fmt: skip
     heal: bool = option(
         False,
-        "Take back the last token of the prompt, and begin the text with what it spelled (token healing).",
+        "Token healing: generate the prompt's last token anew, with its text as a prefix.",
         "--heal",
     )
 

@@ -127,12 +127,12 @@ def _script(case: ReproCase, backends: tuple[str, str], limit: float, title: str
     sides = []
     for name, graph in (("A", case.graph), ("B", case.other)):
         lines = "\n".join(f"    {line + chr(10)!r}" for line in text.write(_anonymous(graph)).splitlines())
-        sides.append(f"{name} = Side({backends[name == 'B']!r}, (\n{lines}\n))\n")
+        sides.append(f"{name} = ReproGraph({backends[name == 'B']!r}, (\n{lines}\n))\n")
     besides = f", ops={list(ops)!r}" if ops else ""
     return (
         f'"""{title}\n\nMade by `graphml bisect`; needs graphml and the .npz beside it.'
         ' Exit code 1: the difference is still there.\n"""\n\n'
-        "import sys\nfrom pathlib import Path\n\nfrom graphml.inspect.bisect.repro import Side, reproduce\n\n"
+        "import sys\nfrom pathlib import Path\n\nfrom graphml.inspect.bisect.repro import ReproGraph, reproduce\n\n"
         f"{''.join(sides)}\n"
         f'sys.exit(reproduce(A, B, Path(__file__).with_suffix(".npz"), limit={limit!r}{besides}))\n'
     )

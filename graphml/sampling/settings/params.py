@@ -180,7 +180,7 @@ class SamplingParams:
         range=Checked(checked_json_text), metavar="SCHEMA", on_command_line=str,
     )  # fmt: skip
     open_objects: bool = option(
-        False, "Objects of a schema that lists their properties and is silent on others may have others.",
+        False, "Allow additional properties in objects whose schema does not say.",
         "--open-objects", range=Checked(checked_flag),
     )  # fmt: skip
     regex: str = option(
@@ -190,7 +190,7 @@ class SamplingParams:
         "", "A Lark grammar that the text follows, from its rule start.", "--lark", range=Checked(text_of),
     )  # fmt: skip
     choices: tuple[str, ...] = option(
-        (), "A text that may be the whole answer.", "--choice",
+        (), "One of the possible answers.", "--choice",
         range=Checked(checked_texts), on_command_line=str, repeated=True, write=list,
     )  # fmt: skip
     begins_with: str = option(
@@ -210,11 +210,11 @@ class SamplingParams:
     )  # fmt: skip
 
     grammar_lazy: bool = option(
-        False, "The structure counts from one of the triggers on; before, the text is free.",
+        False, "Lazy grammar: applies from the first --grammar-trigger on.",
         "--grammar-lazy", range=Checked(checked_flag),
     )  # fmt: skip
     grammar_triggers: tuple[Trigger, ...] = option(
-        (), "A text or a token id with which a lazy structure begins.", "--grammar-trigger",
+        (), "A text or token id that starts a lazy grammar.", "--grammar-trigger",
         range=Checked(checked_triggers), metavar="TEXT", on_command_line=str, repeated=True,
         write=lambda triggers: [trigger.value or str(trigger.token) for trigger in triggers],
     )  # fmt: skip
@@ -228,9 +228,11 @@ class SamplingParams:
         "auto: the draft model where there is one.", "--spec-type",
         range=OneOf(("auto", "none", "ngram", "draft", "mtp")),
     )  # fmt: skip
-    spec_draft_n_max: int = option(15, "Most tokens of a draft.", "--spec-draft-n-max", range=Whole(1, 64))
+    spec_draft_n_max: int = option(
+        15, "Maximum number of draft tokens.", "--spec-draft-n-max", range=Whole(1, 64)
+    )
     spec_draft_n_min: int = option(
-        0, "Shorter drafts are not tried.", "--spec-draft-n-min", range=Whole(0, 64)
+        0, "Minimum number of draft tokens.", "--spec-draft-n-min", range=Whole(0, 64)
     )
 
     def __post_init__(self) -> None:
