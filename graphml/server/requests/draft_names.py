@@ -5,12 +5,14 @@ Knows names and sampling parameters; nothing of models.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
-from graphml.server.requests.request_fields import Sampling
 from graphml.server.responses.api_errors import wrong_field
+
+if TYPE_CHECKING:  # the command line reads names where the libraries of requests are missing
+    from graphml.server.requests.request_fields import Sampling
 
 NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 KINDS = {
