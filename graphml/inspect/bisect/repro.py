@@ -132,7 +132,8 @@ def _script(case: ReproCase, backends: tuple[str, str], limit: float, title: str
     return (
         f'"""{title}\n\nMade by `graphml bisect`; needs graphml and the .npz beside it.'
         ' Exit code 1: the difference is still there.\n"""\n\n'
-        "import sys\nfrom pathlib import Path\n\nfrom graphml.inspect.bisect.repro import ReproGraph, reproduce\n\n"
+        "import sys\nfrom pathlib import Path\n\n"
+        "from graphml.inspect.bisect.repro import ReproGraph, reproduce\n\n"
         f"{''.join(sides)}\n"
         f'sys.exit(reproduce(A, B, Path(__file__).with_suffix(".npz"), limit={limit!r}{besides}))\n'
     )
