@@ -116,7 +116,7 @@ def default_model(model_options: ModelOptions, bars: Bars) -> str:
 
 def _source(model_options: ModelOptions, hf: str | None = None) -> ModelSource:
     """How one of the models is looked for."""
-    return ModelSource(hf, model_options.offline)
+    return ModelSource(None, hf, model_options.offline)
 
 
 def default_threads() -> int:

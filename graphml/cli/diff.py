@@ -40,7 +40,7 @@ Html = Annotated[
 
 @grouped
 def diff(
-    compiling: options.Compiling,
+    compiling: options.ComparedGraphs,
     a: A = None,
     b: B = None,
     fuse_a: FuseA = None,

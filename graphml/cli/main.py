@@ -188,7 +188,8 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def graphml_command(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Run language models as static op graphs. Without MODEL, the commands use SmolLM2-135M-Instruct."""

@@ -21,6 +21,7 @@ from graphml.cli.options.answer_options import (
 )
 from graphml.cli.options.captured_values import CaptureOptions
 from graphml.cli.options.opening import find, load, seed_of
+from graphml.cli.options.prompts import PromptOptions, Words, model_and_prompt
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.options.ways_of_decoding import Asked, DecodingOptions, Found, chat_prompt_of, found_whole
 from graphml.cli.terminal.console import Bars, remark, write, write_json
@@ -31,10 +32,6 @@ from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams
 from graphml.text.template_process import PROCESSES
 
-Prompt = Annotated[
-    str | None,
-    typer.Option("--prompt", "-p", help="The prompt; without it, stdin is read.", show_default=False),
-]
 Raw = Annotated[
     bool, typer.Option("--raw", help="Continue the text as it is, without the model's chat template.")
 ]
@@ -45,14 +42,14 @@ ShowPrompt = Annotated[
 
 @grouped
 def run(
+    prompts: PromptOptions,
     infill: InfillOptions,
     captures: CaptureOptions,
     opening: options.Talking,
     params: SamplingParams,
     full: Overflow,
     decoding: DecodingOptions,
-    model: options.Model = None,
-    prompt: Prompt = None,
+    words: Words = None,
     max_tokens: options.MaxTokens = 256,
     raw: Raw = False,
     system: options.System = "",
@@ -75,7 +72,7 @@ def run(
         raise UsageError("--raw, --template: wanted one of them; got both")
     captures.check()
     decoding.check_params(params, full, bool(captures.patterns), infill.suffix is not None)
-    text = _prompt(prompt)
+    model, text = model_and_prompt(words or (), prompts, opening)
     limit = None if max_tokens < 0 else max_tokens
     asked = given_variables, reasoning_format
     how = AnswerSettings(
@@ -140,14 +137,6 @@ def _write_tables(session: graphml.Session | Found) -> None:
     for name, scores in (("prompt", session.prompt_logprobs), ("answer", session.logprobs)):
         if any(token is not None for token in scores):
             write(f"\n{name}\n{table_of(scores)}\n")
-
-
-def _prompt(prompt: str | None) -> str:
-    if prompt is not None:
-        return prompt
-    if sys.stdin.isatty():
-        raise UsageError("prompt: wanted -p TEXT, or a text on stdin")
-    return sys.stdin.read()
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,10 @@ import atexit
 import contextlib
 import json
 import os
-import re
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import typer
 
@@ -244,7 +242,12 @@ def _path(command: Parsed, opening: LoadOptions, bars: Bars) -> Path:
     values = command.values
     if "docker_repo" in values:
         raise UsageError("--docker-repo: Docker Hub is not read; wanted a file, or a model of the hub (-hf)")
-    url = values.get("model_url") and reference_of(values["model_url"])
+    url = values.get("model_url") and fetch.reference_of_address(values["model_url"])
+    if url is None and "model_url" in values:
+        raise UsageError(
+            "--model-url: wanted a file's address on huggingface.co, of the branch main; "
+            f"got {values['model_url']!r:.120}"
+        )
     named = [name for name in (command.model, values.get("model"), values.get("hf"), url) if name is not None]
     if len(named) > 1:
         raise UsageError(f"serve: wanted one model, got {' and '.join(map(repr, named))}")
@@ -260,15 +263,3 @@ def _path(command: Parsed, opening: LoadOptions, bars: Bars) -> Path:
     if "hf_file" in values:
         reference = f"{reference.split(':')[0]}:{values['hf_file']}"
     return fetch.fetch_hub(reference, progress=progress, offline=opening.offline)
-
-
-def reference_of(url: str) -> str:
-    """A file's address on the Hugging Face hub as a reference of it; UsageError for one of elsewhere."""
-    match = re.fullmatch(
-        r"https?://huggingface\.co/([^/]+/[^/]+)/(?:resolve|blob)/main/([^?#]+)(?:[?#].*)?", url
-    )
-    if match is None:
-        raise UsageError(
-            f"--model-url: wanted a file's address on huggingface.co, of the branch main; got {url!r:.120}"
-        )
-    return f"{match[1]}:{unquote(match[2])}"

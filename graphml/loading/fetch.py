@@ -22,7 +22,7 @@ from graphml.weights import ModelFile
 
 __all__ = [
     "DEFAULT_MODEL", "MODELS", "HubModel", "KnownModel", "Progress", "WheelModel", "fetch", "fetch_hub",
-    "is_downloaded", "open_header", "open_hub_header", "resolve",
+    "is_downloaded", "names_model", "open_header", "open_hub_header", "reference_of_address", "resolve",
 ]  # fmt: skip
 
 LOG = logging.getLogger(__name__)
@@ -148,7 +148,23 @@ def _named(model: str | os.PathLike[str] | None) -> Path | str:
     raise UsageError(
         f"model {text!r}: no such file, and no short name (`graphml models` lists them"
         + (f"; did you mean {near[0]}?)" if near else ")")
-        + ", and no user/repo:QUANT of the Hugging Face hub"
+        + ", and no user/repo:QUANT or address of the Hugging Face hub"
+    )
+
+
+def names_model(word: str) -> bool:
+    """Whether a word that is either a model or a prompt is a model: here, by its name, or nearly so."""
+    with contextlib.suppress(OSError, ValueError):
+        if word and Path(word).exists():
+            return True
+    if any(letter.isspace() for letter in word) or not word:
+        return False
+    return (
+        _is_written_as_path(word)
+        or word.lower().endswith(FILE_ENDINGS)
+        or "://" in word
+        or _is_reference(word)
+        or bool(similar(word.lower(), MODELS, 1, 0.75))
     )
 
 

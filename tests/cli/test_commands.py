@@ -161,7 +161,7 @@ OF_THE_MODEL = ("no chat template", "unknown kind of model file")
             ["run", STORIES, "-p", "x", "--system", "s", *REFERENCE],
             "--system: wanted a model with a chat template",
         ),
-        (["run", STORIES, "-p", "x", "-hf", "a/b"], "wanted either MODEL or -hf"),
+        (["run", STORIES, "-p", "x", "-hf", "a/b"], "prompt: wanted one, got"),
         (["chat", STORIES, *REFERENCE], "no chat template"),
         (["info", __file__], "unknown kind of model file"),
         (["plan", STORIES, "-c", 1000, *REFERENCE], "--ctx: wanted 1 to 512"),

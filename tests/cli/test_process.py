@@ -51,7 +51,8 @@ try:
     main()
 finally:
     files = {name for name in sys.modules if name.startswith("graphml.") and name != "graphml.cli.main"}
-    cheap = {f"graphml.{name}" for name in ("cli", "cli.terminal", "cli.terminal.console", "errors", "settings")}
+    names = "cli", "cli.terminal", "cli.terminal.console", "errors", "settings"
+    cheap = {f"graphml.{name}" for name in names}
     print(sorted(files - cheap), "numpy" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

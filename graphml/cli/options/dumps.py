@@ -24,8 +24,9 @@ Output = Annotated[
 
 def document_of(model: str | None, tokens: int, opening: Opening) -> Document:
     """The document of a model's passes, from the header of its file, or of a dump in a file."""
-    if model is not None and opening.hf is None and is_dump(Path(model)):
-        return read_dump(Path(model))
+    dump = model if model is not None else opening.named
+    if dump is not None and opening.hf is None and is_dump(Path(dump)):
+        return read_dump(Path(dump))
     with Bars() as bars, header(model, opening, tokens, bars) as (_, executor):
         return describe_model(executor, tokens)
 

@@ -21,7 +21,7 @@ from graphml.weights import ModelFile
 
 def find(model: str | None, source: ModelSource | Opening, bars: Bars) -> Path:
     """Return the path of the model that the arguments name, downloaded if it must be; None: the default."""
-    progress = _shown(model, source, bars)
+    model, progress = _named(model, source), _shown(source, bars)
     if source.hf is None:
         return fetch.resolve(model, progress, source.offline)
     return fetch.fetch_hub(source.hf, progress=progress, offline=source.offline)
@@ -29,18 +29,26 @@ def find(model: str | None, source: ModelSource | Opening, bars: Bars) -> Path:
 
 def open_header(model: str | None, source: ModelSource | Opening, bars: Bars) -> ModelFile:
     """Open that model for what its header says; of one of the hub no more is downloaded."""
-    progress = _shown(model, source, bars)
+    model, progress = _named(model, source), _shown(source, bars)
     if source.hf is None:
         return fetch.open_header(model, progress, source.offline)
     return fetch.open_hub_header(source.hf, progress=progress, offline=source.offline)
 
 
-def _shown(model: str | None, source: ModelSource | Opening, bars: Bars) -> fetch.Progress:
-    """What shows a download; before it, UsageError for a model that is named twice, or a wrong option."""
+def _named(model: str | None, source: ModelSource | Opening) -> str | None:
+    """The model by position or by --model; UsageError for one that is named twice."""
+    names = {"MODEL": model, "--model": source.named, "-hf": source.hf}
+    stated = {flag: name for flag, name in names.items() if name is not None}
+    if len(stated) > 1:
+        both = " and ".join(f"{flag} {name!r}" for flag, name in stated.items())
+        raise UsageError(f"wanted one of MODEL, --model and -hf; got {both}")
+    return source.named if model is None else model
+
+
+def _shown(source: ModelSource | Opening, bars: Bars) -> fetch.Progress:
+    """What shows a download; before it, UsageError for a wrong option."""
     if isinstance(source, Opening):
         check_opening(source)
-    if model is not None and source.hf is not None:
-        raise UsageError(f"wanted either MODEL or -hf, got both: {model!r} and {source.hf!r}")
     return lambda done, total: bars.report("download", done, total or 0)
 
 

@@ -15,12 +15,15 @@ from graphml.cli.options.typer_options import Shown, typer_option
 from graphml.options.option_fields import option, options_of, same
 from graphml.runtime.programs.load_options import LoadOptions
 
+MODEL_HELP = (
+    "A GGUF file, a folder of transformers, a llama2.c checkpoint, a short name (smollm2 is the default), or "
+    "user/repo:QUANT."
+)
 Model = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="A GGUF file, a folder of transformers, a llama2.c checkpoint, a short name (smollm2 is the "
-        "default), or user/repo:QUANT.",
+        help=MODEL_HELP,
         show_default=False,
     ),
 ]
@@ -89,6 +92,9 @@ ReasoningFormat = Annotated[
 class ModelSource:
     """Where a model is looked for, besides MODEL."""
 
+    named: str | None = option(
+        None, "The model, in place of MODEL by position.", "--model", "-m", metavar="MODEL"
+    )
     hf: str | None = option(
         None, "A model from the Hugging Face hub.", "--hf", "-hf", metavar="USER/REPO:QUANT"
     )
@@ -99,26 +105,29 @@ class ModelSource:
 class Opening(LoadOptions):
     """The load options, and where a model is looked for besides MODEL."""
 
+    named: str | None = same(ModelSource, "named")
     hf: str | None = same(ModelSource, "hf")
 
 
 OVERRIDES = ("override_kv", *(name for name, option in options_of(LoadOptions).items() if option.key))
 """Those that change the file's metadata."""
-_COMPILING = (
+_COMPILED = (
     "hf", "offline", "backend", "threads", "kv", "swa_full", "arch", "fuse", "place", "gpu_layers", "strict",
     "lora", "control_vectors", "control_layers", *OVERRIDES,
 )  # fmt: skip
-_HEADER = (*_COMPILING, "n_batch")
+_HEADER = ("named", *_COMPILED, "n_batch")
 _RUNNING = (*_HEADER, "quant", "pre", "pages", "numa", "pin", "tuned", "deterministic")
 _GENERATING = (*_RUNNING, "template", "draft_model")
 
-Compiling = Annotated[Opening, Shown(*_COMPILING)]
+Compiling = Annotated[Opening, Shown("named", *_COMPILED)]
 """What decides what a model's graph becomes."""
+ComparedGraphs = Annotated[Opening, Shown(*_COMPILED)]
+"""The same, for a command that takes two models."""
 Header = Annotated[Opening, Shown(*_HEADER)]
 """The same for steps of some size. For commands that read no more than a file's header."""
 Running = Annotated[Opening, Shown(*_RUNNING)]
 """The same, and what decides what is in memory. For commands that run a model."""
 Talking = Annotated[Opening, Shown(*_GENERATING)]
 """The same, and the chat template and the draft model. For commands that answer messages."""
-Compared = Annotated[Opening, Shown("hf", "offline", "kv", "threads", "arch", "place", *OVERRIDES)]
+Compared = Annotated[Opening, Shown("named", "hf", "offline", "kv", "threads", "arch", "place", *OVERRIDES)]
 """What both sides of a comparison have in common; and where the nodes of the judged one go."""
