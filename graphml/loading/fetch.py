@@ -163,6 +163,7 @@ def names_model(word: str) -> bool:
         _is_written_as_path(word)
         or word.lower().endswith(FILE_ENDINGS)
         or "://" in word
+        or word.startswith(("hf.co/", "huggingface.co/"))
         or _is_reference(word)
         or bool(similar(word.lower(), MODELS, 1, 0.75))
     )
