@@ -86,5 +86,5 @@ def test_a_prompt_that_is_missing_or_twice_there_is_an_error() -> None:
         parsed("here.gguf")
     with pytest.raises(UsageError, match="prompt: wanted one, got 'Hi' and --prompt 'Ho'"):
         parsed("Hi", prompt="Ho")
-    with pytest.raises(UsageError, match="--file: missing.txt: "):
+    with pytest.raises(UsageError, match=r"--file: missing\.txt: "):
         parsed(files=[Path("missing.txt")])
