@@ -25,6 +25,7 @@ from graphml.bench.made_models import bench_model
 from graphml.bench.row_formats import FORMATS
 from graphml.cli import bench_server
 from graphml.cli.bench_compare import compare
+from graphml.cli.help_pages import HelpedGroup
 from graphml.cli.options.checks import check_backends, check_file, check_places
 from graphml.cli.options.opening import find
 from graphml.cli.options.options import ModelSource
@@ -34,7 +35,13 @@ from graphml.cli.terminal.console import Bars, write_both
 from graphml.errors import UsageError
 from graphml.loading import discovery
 
-bench = typer.Typer(add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
+bench = typer.Typer(
+    cls=HelpedGroup,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    invoke_without_command=True,
+)
 
 
 @bench.callback()

@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
+from graphml.cli.help_pages import GROUPS
 from graphml.options.option_fields import Option, Real, Whole, default_of
 
 
@@ -34,7 +35,10 @@ class _Group:
         types = get_type_hints(self.kind, include_extras=True)
         return [
             Parameter(
-                field.name, Parameter.KEYWORD_ONLY, default=_default(field), annotation=_type(field, types)
+                field.name,
+                Parameter.KEYWORD_ONLY,
+                default=_default(field),
+                annotation=_type(field, types, GROUPS.get(self.kind.__name__)),
             )
             for field in self.fields
         ]
@@ -79,8 +83,8 @@ def flags_given(context: typer.Context, *kinds: Any) -> list[str]:
     return [field.metadata["option"].flags[-1] for field in on_command_line]
 
 
-def typer_option(option: Option, default: Any) -> Any:
-    """The option as Typer wants it."""
+def typer_option(option: Option, default: Any, title: str | None = None) -> Any:
+    """The option as Typer wants it. title: what stands over it in the help."""
     least, most = option.range.ends if isinstance(option.range, (Whole, Real)) else (None, None)
     return typer.Option(
         *option.flags,
@@ -89,6 +93,7 @@ def typer_option(option: Option, default: Any) -> Any:
         min=least,
         max=most,
         show_default=option.shown or default not in (None, "", ()),
+        rich_help_panel=title,
     )
 
 
@@ -102,12 +107,22 @@ def _group(hint: Any) -> _Group | None:
     return _Group(kind, tuple(chosen.values()))
 
 
-def _type(field: Field[Any], types: dict[str, Any]) -> Any:
+def _type(field: Field[Any], types: dict[str, Any], title: str | None) -> Any:
     option = field.metadata.get("option")
     if option is None:
-        return types[field.name]
+        return _titled(types[field.name], title)
     kind: Any = option.on_command_line or types[field.name]
-    return Annotated[list[kind] | None if option.repeated else kind, typer_option(option, _default(field))]
+    return Annotated[
+        list[kind] | None if option.repeated else kind, typer_option(option, _default(field), title)
+    ]
+
+
+def _titled(annotation: Any, title: str | None) -> Any:
+    """The annotation of an option that Typer reads, with a title over it."""
+    for said in get_args(annotation)[1:]:
+        if hasattr(said, "rich_help_panel") and said.rich_help_panel is None:
+            said.rich_help_panel = title
+    return annotation
 
 
 def _default(field: Field[Any]) -> Any:

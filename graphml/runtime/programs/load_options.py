@@ -64,7 +64,7 @@ class LoadOptions:
     threads: int | None = with_setting(settings.threads, None, "--threads", "-t", range=Whole(1))
     kv: str = option(
         "f16",
-        f"How keys and values are kept: {OneOf(CACHE_DTYPES)}; two as KEYS/VALUES, like q8_0/q4_0.",
+        f"Data type of the KV cache: {OneOf(CACHE_DTYPES)}; two as KEYS/VALUES, like q8_0/q4_0.",
         "--kv",
         range=Checked(read_cache_types),
         metavar="TYPE",
@@ -76,7 +76,7 @@ class LoadOptions:
     )
     quant: str | None = option(
         None,
-        "What weights become in memory: {words}; fp32 is exact; by default as the file has them.",
+        "Convert weights on load: {words}; fp32 is exact; by default the types of the file.",
         "--quant",
         range=OneOf(tuple(QUANTS)),
     )

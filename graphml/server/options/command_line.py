@@ -8,8 +8,11 @@ environment.
 from __future__ import annotations
 
 import math
+import shutil
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Final
 
 from graphml.errors import UsageError, did_you_mean
@@ -262,11 +265,22 @@ def _read(name: str, read: Reader, text: str) -> Any:
         ) from None
 
 
+_HELP_COLUMN: Final = 30
+
+
 def help_text() -> str:
-    """All flags, one a line."""
+    """All flags and what they do, as wide as the terminal."""
     lines = ["Usage: graphml serve [OPTIONS] [MODEL]", "", "Options are llama-server's, and:", ""]
-    width = max(len(flag.names) for flag in FLAGS) + 2
-    lines += [f"  {flag.names.replace(' ', ', '):<{width + 4}} {flag.help}" for flag in FLAGS]
+    width = min(shutil.get_terminal_size().columns, 100) - 2
+    for flag in FLAGS:
+        names = f"  {flag.names.replace(' ', ', ')}"
+        help_lines = textwrap.wrap(flag.help, width - _HELP_COLUMN)
+        if len(names) + 2 > _HELP_COLUMN:
+            lines.append(names)
+            names = ""
+        lines += [
+            f"{left:<{_HELP_COLUMN}}{line}" for left, line in zip_longest([names], help_lines, fillvalue="")
+        ]
     return "\n".join(lines)
 
 
