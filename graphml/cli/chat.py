@@ -38,7 +38,7 @@ def chat(
     full: Overflow,
     model: options.Model = None,
     system: options.System = "",
-    max_tokens: options.MaxTokens = options.CHAT_MAX_TOKENS,
+    max_tokens: options.MaxTokens = -1,
     ctx: options.Context = None,
     seed: options.Seed = -1,
     variables: options.Variables = None,

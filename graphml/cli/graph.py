@@ -19,6 +19,8 @@ from graphml.inspect.viewer import render
 
 LARGE = 200
 """Nodes beyond which nobody reads all of a graph on a terminal."""
+BULK = ("graphml", "json", "model-explorer", "html")
+"""Formats for other programs, which a terminal never gets."""
 FORMATS = (*dump.DRAWINGS, "json", "model-explorer", "html")
 
 Pass = Annotated[
@@ -53,6 +55,8 @@ def graph(
     """
     if format not in FORMATS:
         raise UsageError(f"--format: wanted one of {', '.join(FORMATS)}; got {format!r}")
+    if format in BULK and output is None and sys.stdout.isatty():
+        raise UsageError(f"--format {format}: wanted -o FILE, or a pipe; it is nothing to read at a terminal")
     if layer is not None and collapse:
         raise UsageError("--layer, --collapse: wanted one of them; got both")
     document = dumps.document_of(model, tokens, compiling)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -24,7 +23,7 @@ from graphml.cli.options.opening import find, load, seed_of
 from graphml.cli.options.prompts import PromptOptions, Words, model_and_prompt
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.options.ways_of_decoding import Asked, DecodingOptions, Found, chat_prompt_of, found_whole
-from graphml.cli.terminal.console import Bars, remark, write, write_json
+from graphml.cli.terminal.console import Bars, remark, say, write, write_json
 from graphml.cli.terminal.shown_answer import speed, text_of
 from graphml.cli.terminal.token_colours import TokenColours, as_json, in_colours, table_of
 from graphml.errors import UsageError
@@ -50,7 +49,7 @@ def run(
     full: Overflow,
     decoding: DecodingOptions,
     words: Words = None,
-    max_tokens: options.MaxTokens = 256,
+    max_tokens: options.MaxTokens = -1,
     raw: Raw = False,
     system: options.System = "",
     show_prompt: ShowPrompt = False,
@@ -90,7 +89,9 @@ def run(
         if json:
             write_json(_as_json(opened, opening.backend, session, params, full_prompt, answer))
         elif session.stop_reason == "context":
-            print(f"graphml: the context of {session.n_ctx} tokens is full", file=sys.stderr)
+            say(f"graphml: the context of {session.n_ctx} tokens is full")
+        elif session.stop_reason == "length":
+            remark(f"cut at {max_tokens} tokens (-n)")
         if not json and not in_colours():
             _write_tables(session)
         remark(speed(session.stats))

@@ -146,6 +146,15 @@ def test_a_full_context_is_told(path: Path) -> None:
     assert "the context of 32 tokens is full" in done.stderr
 
 
+def test_an_answer_that_is_cut_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["run", path, "-p", "hello", "--raw", "-c", 32, *REFERENCE]
+    monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda stream: True)
+    assert "cut at 3 tokens (-n)" in graphml_command(*command, "-n", 3).stderr
+    unlimited = graphml_command(*command).stderr
+    assert "cut at" not in unlimited
+    assert "the context of 32 tokens is full" in unlimited
+
+
 OF_THE_MODEL = ("no chat template", "unknown kind of model file")
 """What is wrong with a file, and not with how the command was called."""
 

@@ -59,7 +59,7 @@ def changed(name: str, text: str, chat: Chat | ServerChat, params: SamplingParam
     if name == SEED:
         chat.session.set_seed(seed_of(_whole(name, text, -1, default=-1)))
     elif name == MAX_TOKENS:
-        limit = _whole(name, text, -1, default=options.CHAT_MAX_TOKENS)
+        limit = _whole(name, text, -1, default=-1)
         chat.max_new = None if limit < 0 else limit
     elif text == DEFAULT:
         return dataclasses.replace(params, **{name: getattr(SamplingParams(), name)})

@@ -44,10 +44,14 @@ Context = Annotated[
     typer.Option("--ctx", "-c", min=1, help="Context length in tokens; by default that of the model."),
 ]
 System = Annotated[str, typer.Option("--system", help="System message.")]
-CHAT_MAX_TOKENS = 512
 MaxTokens = Annotated[
     int,
-    typer.Option("--max-tokens", "-n", min=-1, help="Maximum number of tokens to generate; -1: no limit."),
+    typer.Option(
+        "--max-tokens",
+        "-n",
+        min=-1,
+        help="Maximum number of tokens to generate; -1: no limit but the context.",
+    ),
 ]
 Seed = Annotated[
     int, typer.Option("--seed", "-s", min=-1, help="Seed of the random generator; -1: a random one.")

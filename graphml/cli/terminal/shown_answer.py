@@ -8,29 +8,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from graphml import settings
 from graphml.api.stats import Stats
 from graphml.api.tool_rounds import ChatEvent, ToolResult
 from graphml.cli.terminal.console import Bars, write
+from graphml.cli.terminal.wrapped_text import WrappedText
 from graphml.text.answers import ContentDelta, ReasoningDelta
 
-DIM, PLAIN = "\x1b[2m", "\x1b[0m"
+DIM = "2"
 
 
 def text_of(events: Iterable[ChatEvent], bars: Bars, silent: bool = False) -> Iterator[str]:
     """The pieces of the text; reasoning is written meanwhile, dimmed, where stdout is a terminal."""
     shows = sys.stdout.isatty() and not silent
+    reasoning = WrappedText()
     reasons = called = says = False
     try:
         for event in events:
             if isinstance(event, ReasoningDelta) and shows:
                 bars.close()
-                _write(event.text, settings.colours())
+                reasoning.write(event.text, DIM)
                 reasons = True
             elif isinstance(event, ContentDelta):
                 if reasons:
                     write("\n\n")
-                    reasons = False
+                    reasons, reasoning = False, WrappedText()
                 yield "\n" + event.text if called else event.text
                 says, called = True, False
             elif isinstance(event, ToolResult):
@@ -38,15 +39,6 @@ def text_of(events: Iterable[ChatEvent], bars: Bars, silent: bool = False) -> It
     finally:
         if reasons:  # it ended within
             write("\n")
-
-
-def _write(text: str, dimmed: bool) -> None:
-    if dimmed:
-        sys.stdout.write(DIM)
-    write(text)
-    if dimmed:
-        sys.stdout.write(PLAIN)
-        sys.stdout.flush()
 
 
 def speed(stats: Stats) -> str:

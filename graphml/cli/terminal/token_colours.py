@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from graphml import settings
-from graphml.cli.terminal.console import say, write
+from graphml.cli.terminal.console import say
+from graphml.cli.terminal.wrapped_text import WrappedText
 from graphml.inspect.profile.text_table import text_table
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 
@@ -37,20 +38,21 @@ class TokenColours:
     def __init__(self, session: Scored) -> None:
         self._session, self._n = session, 0
         self._used = False
+        self._text = WrappedText()
 
     def write(self, piece: str) -> None:
         """Write one more piece, by the least likely of the tokens that made it certain."""
         tokens = self._session.logprobs[self._n :]
         self._n += len(tokens)
         self._used = self._used or bool(tokens)
-        write(piece, _colour(min(token.logprob for token in tokens)) if tokens else "")
+        self._text.write(piece, _colour(min(token.logprob for token in tokens)) if tokens else "")
 
     def write_prompt(self) -> None:
         """Write the prompt's tokens that have log-probabilities."""
         for token in self._session.prompt_logprobs:
             if token is not None:
                 self._used = True
-                write(token.bytes.decode("utf-8", "replace"), _colour(token.logprob))
+                self._text.write(token.bytes.decode("utf-8", "replace"), _colour(token.logprob))
 
     def explain(self) -> None:
         """Say on stderr what the colours mean, where there are any."""
