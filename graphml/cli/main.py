@@ -28,7 +28,7 @@ from graphml.errors import GraphmlError, UsageError
 
 TITLES = {
     "Use a model": ("run", "chat", "serve", "embed"),
-    "Models and this machine": ("info", "plan", "placement", "doctor", "pull", "models", "rm"),
+    "Models and this machine": ("info", "plan", "placement", "doctor", "pull", "models", "rm", "cache"),
     "Measure": ("perplexity", "profile", "bench", "tune"),
     "Graphs and numbers": ("graph", "diff", "explain", "compare", "bisect"),
     "Write architectures, ops and backends": (

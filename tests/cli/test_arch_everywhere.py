@@ -21,7 +21,19 @@ from tests import tiny_model
 from tests.docs.pages import ROOT, blocks
 
 # None, or no graph.
-NO_MODEL = {"info", "doctor", "models", "pull", "rm", "new-arch", "import", "test-backend", "test-op", "fuzz"}
+NO_MODEL = {
+    "info",
+    "doctor",
+    "models",
+    "pull",
+    "rm",
+    "cache",
+    "new-arch",
+    "import",
+    "test-backend",
+    "test-op",
+    "fuzz",
+}
 ENDLESS = {"serve"}
 SMALL = ["-p", "hello world", "--tokens", 3]
 # The arguments of each command besides the model's and `--arch`.
