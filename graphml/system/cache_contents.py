@@ -20,11 +20,11 @@ KINDS = {
     "bench": "models of random weights that `graphml bench --shape` made",
     "kernels": "compiled kernels of the CPU, a folder for each version",
     "array_kernels": "compiled kernels of numba, a folder for each version",
-    "opencl": "compiled OpenCL programs, by device and driver",
     "partial": "downloads and models that are not whole",
     "tuning.json": "what `graphml tune` found",
 }
 """Names below the cache folder, and what is there. Models of the hub are in its own cache."""
+OTHERS = "of another backend, or of another version"
 DAY_S = 86_400
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphml.bench.made_models import bench_model
-from graphml.system.cache_contents import KINDS
+from graphml.system.cache_contents import KINDS, OTHERS
 from tests.cli.test_commands import graphml_command
 
 
@@ -47,7 +47,7 @@ def test_every_kind_is_listed_with_its_size(folder: Path) -> None:
     assert str(folder) in table
     for kind in ("models", "kernels", "tuning.json"):
         assert KINDS[kind] in table
-    assert "not of this version" in table
+    assert OTHERS in table
     assert "small.gguf" not in table
     assert "small.gguf" in graphml_command("cache", "models").stdout
 

@@ -21,8 +21,8 @@ from graphml.loading import fetch
 from graphml.weights import open_model
 from tests import tiny_model
 from tests.looped import looped
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 REFERENCE = ["--backend", "reference"]
 
 

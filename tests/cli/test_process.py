@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests import tiny_model
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 COMMAND = [sys.executable, "-m", "graphml"]
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and terminals")

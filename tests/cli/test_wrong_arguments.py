@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from graphml.cli.main import COMMANDS, app
 from tests import tiny_model
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 REFERENCE = ["--backend", "reference"]
 SOFTPICK = Path(__file__).parents[1] / "own_ops" / "softpick.py"
 NO_NUMBER, BELOW = ("x", "1.5", ""), ("-7",)
@@ -181,6 +180,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--repetitions": (*NO_NUMBER, "0"),
     "--delay": ("x", "-1", "nan", "inf"),
     "--older-than": ("x", "-1"),
+    "--memory": ("x", "1X", "-1M"),
     "--over": ("x", "1X", "-1M"),
     "--case": ("nonsense", ""),
     "--output-err": NO_NAME,

@@ -16,9 +16,9 @@ from graphml.inspect.profile.step_shares import BETWEEN, SAMPLING, WAITS
 from graphml.inspect.profile.trace import step_trace
 from graphml.runtime.loop.timeline import SequenceRows, TimelineStep, WaitingSequence
 from tests import tiny_model
+from tests.stories import STORIES
 
 N_GEN = 300
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 
 
 @pytest.fixture(scope="module")

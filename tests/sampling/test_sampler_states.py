@@ -15,8 +15,8 @@ from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom
 from graphml.sampling.candidates.sampler_states import FilterStates
 from tests.looped import looped
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 BYTES = 5 * 2 * 4 * 8 * 4
 """Of keys and values of a token: layers, both, heads, width, float32."""
 START = [1, 403, 407, 261]

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -20,8 +19,6 @@ from graphml.server.observing.request_log import Ended
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.server_app import server_app
 from tests.server.served_app import served_config
-
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 
 
 @dataclass

@@ -6,12 +6,15 @@ Knows names and files; nothing of models.
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 from graphml.cli.options.options import Opening
 from graphml.errors import TokenizerError, UsageError
 from graphml.loading import discovery
 from graphml.passes.placement_rules import named_backends, parse_rules
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 
 
 def check_backends(option: str, names: str) -> None:
@@ -90,3 +93,13 @@ def key_of(key: str) -> str:
         return Path(key[1:]).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--api-key: wanted a file that can be read; got {key!r}: {error}") from None
+
+
+def bytes_of(option: str, text: str) -> int:
+    """The bytes of a size such as 500M or 2G, 0 for an empty text; UsageError for other texts."""
+    if not text:
+        return 0
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{option}: wanted a size such as 500M or 2G, got {text!r:.40}")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
