@@ -30,8 +30,8 @@ from graphml.bench.describe import environment, sha256
 from graphml.bench.measure import measure
 from graphml.bench.result_rows import quartiles
 from graphml.bench.side import PEERS, ProcessSide
-from graphml.bench.test_plan import Setting, Test
-from graphml.cli.machine import cpu_name
+from graphml.bench.test_plan import SideParameters, Test
+from graphml.cli.terminal.machine import cpu_name
 from graphml.errors import GraphmlError
 from graphml.ir.work import Work
 from graphml.loading import discovery, fetch
@@ -90,7 +90,9 @@ def _reason(name: str, error: GraphmlError) -> str:
     return str(error).removeprefix(f"{name}: ")
 
 
-def opened(setting: Setting, pythons: dict[str, str], stack: ExitStack) -> tuple[list[Engine], list[Row]]:
+def opened(
+    setting: SideParameters, pythons: dict[str, str], stack: ExitStack
+) -> tuple[list[Engine], list[Row]]:
     """The peers that open the model, and rows for those that do not."""
     engines, missing = list[Engine](), list[Row]()
     for name, python in pythons.items():
@@ -196,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         path = fetch.resolve(given.model)
         threads = given.threads or int(discovery.backend("cpu").describe().get("threads", 1))
-        setting = Setting(OURS, str(path), "cpu", threads)
+        setting = SideParameters(OURS, str(path), "cpu", threads)
         before = environment(cpu_name())  # the load average is that of other processes
         with ExitStack() as stack:
             ours = stack.enter_context(Engine(setting))

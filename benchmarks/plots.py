@@ -23,10 +23,10 @@ from graphml import settings
 from graphml.backend.optional_parts import NamedDevice
 from graphml.bench.cells import device
 from graphml.bench.logit_check import WRONG
-from graphml.bench.result_rows import Row
-from graphml.cli.machine import read_bandwidth
+from graphml.bench.result_rows import ResultRow
+from graphml.cli.terminal.machine import read_bandwidth
 from graphml.inspect.dumps.node_names import printable
-from graphml.inspect.profile.measured import Profile, Stage
+from graphml.inspect.profile.measured import MeasuredStage, Profile
 from graphml.inspect.profile.profile import profile
 from graphml.ir.work import total
 
@@ -56,7 +56,7 @@ print(2 * 1024**3 / min(taken))
 Line = tuple[str, list[tuple[float, float, float, float]]]
 
 
-def draw_speeds(folder: Path, rows: Sequence[Row]) -> list[Path]:
+def draw_speeds(folder: Path, rows: Sequence[ResultRow]) -> list[Path]:
     """Draw tokens per second against each field of which rows that are otherwise equal have two values.
 
     Returns the written files.
@@ -64,7 +64,7 @@ def draw_speeds(folder: Path, rows: Sequence[Row]) -> list[Path]:
     return [_speed(folder, rows, field) for field in AXES if lines(rows, field)]
 
 
-def draw_bars(folder: Path, rows: Sequence[Row]) -> list[Path]:
+def draw_bars(folder: Path, rows: Sequence[ResultRow]) -> list[Path]:
     """Draw a bar chart for each side: tokens per second of its tests, and the roof set by its memory.
 
     Returns the written files.
@@ -85,14 +85,14 @@ def draw_rooflines(
     return [_roofline(folder, measured, backend, stage, bandwidth, flops) for stage in measured.stages]
 
 
-def _is_figure(row: Row) -> bool:
+def _is_figure(row: ResultRow) -> bool:
     """Whether the speed of a row counts."""
     return "t/s" not in row.refused and row.correct != WRONG
 
 
-def lines(rows: Sequence[Row], field: str) -> list[Line]:
+def lines(rows: Sequence[ResultRow], field: str) -> list[Line]:
     """Lines of rows that differ only in the field: label, and x, median, quartiles."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[ResultRow]] = {}
     for row in filter(_is_figure, rows):
         groups.setdefault(tuple(getattr(row, name) for name in _IDENTITY if name != field), []).append(row)
     kept = [sorted(group, key=lambda row: int(getattr(row, field))) for group in groups.values()]
@@ -106,7 +106,7 @@ def lines(rows: Sequence[Row], field: str) -> list[Line]:
     ]
 
 
-def _label(row: Row, field: str, rows: Sequence[Row]) -> str:
+def _label(row: ResultRow, field: str, rows: Sequence[ResultRow]) -> str:
     """The label that distinguishes this line from the others."""
     test = [f"{kind}{count}" for kind, count in (("pp", row.n_prompt), ("tg", row.n_gen)) if count]
     parts = [row.suite_case] if row.suite_case and not field else ["+".join(test), row.backends]
@@ -126,7 +126,7 @@ def _label(row: Row, field: str, rows: Sequence[Row]) -> str:
     return ", ".join(parts)
 
 
-def _speed(folder: Path, rows: Sequence[Row], field: str) -> Path:
+def _speed(folder: Path, rows: Sequence[ResultRow], field: str) -> Path:
     """Tokens per second against one field; prompts and generation in panels of their own, legends below."""
     from matplotlib import pyplot
 
@@ -153,7 +153,7 @@ def _speed(folder: Path, rows: Sequence[Row], field: str) -> Path:
     return saved(figure, folder / f"{name}.png")
 
 
-def _bars(folder: Path, side: str, rows: Sequence[Row], everything: Sequence[Row]) -> Path:
+def _bars(folder: Path, side: str, rows: Sequence[ResultRow], everything: Sequence[ResultRow]) -> Path:
     """One side's tests, prompts and generation in panels of their own; dashed: all bytes at the bandwidth."""
     from matplotlib import pyplot
 
@@ -189,7 +189,7 @@ def _bars(folder: Path, side: str, rows: Sequence[Row], everything: Sequence[Row
     return saved(figure, folder / f"speed-{_file_name(side)}.png")
 
 
-def _has_roof(row: Row, longest: float) -> bool:
+def _has_roof(row: ResultRow, longest: float) -> bool:
     """Whether generation's roof is known, and not so far off that the bars would be too short."""
     return bool(row.n_gen and not row.n_prompt and row.of_bandwidth) and (
         row.median_ts / row.of_bandwidth <= FARTHEST * longest
@@ -202,7 +202,7 @@ def _file_name(side: str) -> str:
 
 
 def _roofline(
-    folder: Path, measured: Profile, backend: str, stage: Stage, bandwidth: float, flops: float
+    folder: Path, measured: Profile, backend: str, stage: MeasuredStage, bandwidth: float, flops: float
 ) -> Path:
     """Each kernel's operations per second against those per byte, below the roofs of memory and compute."""
     from matplotlib import pyplot
@@ -245,7 +245,7 @@ class Kernel:
     share: float
 
 
-def kernels(stage: Stage) -> list[Kernel]:
+def kernels(stage: MeasuredStage) -> list[Kernel]:
     """The nodes of a stage with products, grouped over all layers, the longest first."""
     whole = float(np.median(stage.seconds))
     members: dict[str, list[int]] = {}

@@ -31,7 +31,7 @@ from graphml_cpu.layouts import FEW_ROWS
 from graphml_cpu.lowering.linear import conversion, product_kernel
 
 from graphml import settings
-from graphml.cli import machine
+from graphml.cli.terminal import machine
 
 FLOATS = ("f32", "f16", "bf16")
 FEW = (1, 2, 4, 8)

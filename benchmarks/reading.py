@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import graphml
-from graphml.cli.machine import read_bandwidth
+from graphml.cli.terminal.machine import read_bandwidth
 from graphml.loading.architecture import EMBEDDING
 
 TOKEN = 7

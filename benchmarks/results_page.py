@@ -29,7 +29,7 @@ from graphml.bench.cells import (
     steps,
 )
 from graphml.bench.logit_check import WRONG
-from graphml.bench.result_rows import Row
+from graphml.bench.result_rows import ResultRow
 from graphml.inspect.dumps.node_names import printable
 
 # Title of a chart -> whether its tests have a prompt and tokens after it.
@@ -39,7 +39,7 @@ KINDS = {
     "Reading and generating": (True, True),
 }
 # Title of a column, whether it is a number, and its cell.
-_Column = tuple[str, bool, Callable[[Row], str]]
+_Column = tuple[str, bool, Callable[[ResultRow], str]]
 _CASE: Sequence[_Column] = (("case", False, lambda row: printable(row.suite_case)),)
 _FIRST: Sequence[_Column] = (
     ("model", False, lambda row: printable(row.model_type)),
@@ -64,7 +64,7 @@ _JUDGED: Sequence[_Column] = (
 )
 
 
-def page(rows: Sequence[Row], shown: Sequence[str] = (), commands: Sequence[str] = ()) -> Iterator[str]:
+def page(rows: Sequence[ResultRow], shown: Sequence[str] = (), commands: Sequence[str] = ()) -> Iterator[str]:
     """The page. shown: more columns, by field; commands: the command lines that measured these rows."""
     if rows:
         columns = _columns(rows[0], shown)
@@ -73,7 +73,7 @@ def page(rows: Sequence[Row], shown: Sequence[str] = (), commands: Sequence[str]
         yield _end(rows, commands)
 
 
-def _columns(first: Row, shown: Sequence[str]) -> list[_Column]:
+def _columns(first: ResultRow, shown: Sequence[str]) -> list[_Column]:
     more: list[_Column] = [
         (name, False, lambda row, name=name: str(getattr(row, name)))  # type: ignore[misc]
         for name in shown
@@ -84,7 +84,7 @@ def _columns(first: Row, shown: Sequence[str]) -> list[_Column]:
     return [*case, *_FIRST, *more, *_LAST, *compared, *_DEVICE, *judged]
 
 
-def _begin(first: Row, shown: Sequence[str]) -> str:
+def _begin(first: ResultRow, shown: Sequence[str]) -> str:
     style = Path(__file__).with_name("results.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
@@ -112,14 +112,14 @@ def _line(cells: Iterable[tuple[str, bool]]) -> str:
     return "<tr>" + "".join(f"<td{_NUMBER * n}>{html.escape(text)}</td>" for text, n in cells) + "</tr>\n"
 
 
-def _end(rows: Sequence[Row], commands: Sequence[str]) -> str:
+def _end(rows: Sequence[ResultRow], commands: Sequence[str]) -> str:
     marks = filter(None, (note.strip() for note in notes(rows)))
     told = "".join(f'<p class="note">{html.escape(one)}</p>\n' for one in marks)
     parts = [_charts(rows), _facts(rows), _commands(commands), _how(rows), _rounds(rows)]
     return f"</tbody></table></div>\n{told}</section>\n" + "".join(parts) + "</main>\n</body>\n</html>\n"
 
 
-def _charts(rows: Sequence[Row]) -> str:
+def _charts(rows: Sequence[ResultRow]) -> str:
     """A chart for each kind of test of each model, and one of the ratios."""
     found = []
     sides = list(dict.fromkeys(row.backends for row in rows))
@@ -147,7 +147,7 @@ def _figure(title: str, said: str, bars: Sequence[Bar]) -> str:
     return f"{head}\n{chart(bars, title)}\n</figure>\n"
 
 
-def _bar(row: Row, rows: Sequence[Row], sides: Sequence[str]) -> Bar:
+def _bar(row: ResultRow, rows: Sequence[ResultRow], sides: Sequence[str]) -> Bar:
     """A bar of speed; its mark is the roof of generation: the speed at the memory's bandwidth."""
     refused = "t/s" in row.refused or row.correct == WRONG
     roof = row.median_ts / row.of_bandwidth if row.of_bandwidth and row.n_gen and not refused else 0.0
@@ -156,14 +156,14 @@ def _bar(row: Row, rows: Sequence[Row], sides: Sequence[str]) -> Bar:
     return Bar(_name(row, rows), said, sides.index(row.backends), value, row.q1_ts, row.q3_ts, roof)
 
 
-def _ratio_bar(row: Row, rows: Sequence[Row], sides: Sequence[str]) -> Bar:
+def _ratio_bar(row: ResultRow, rows: Sequence[ResultRow], sides: Sequence[str]) -> Bar:
     """A bar of a ratio; its mark is the peer itself."""
     value = None if "ratio" in row.refused else row.ratio
     name = _full_name(row, rows) + f", {row.test}" * bool(row.suite_case)
     return Bar(name, ratio(row), sides.index(row.backends), value, row.ratio_q1, row.ratio_q3, 1.0)
 
 
-def _name(row: Row, rows: Sequence[Row]) -> str:
+def _name(row: ResultRow, rows: Sequence[ResultRow]) -> str:
     """The name that distinguishes a bar: a suite's case, or test and side, and settings that differ."""
     parts = [row.suite_case] if row.suite_case else [row.test, row.backends]
     if len({one.n_threads for one in rows}) > 1:
@@ -174,13 +174,13 @@ def _name(row: Row, rows: Sequence[Row]) -> str:
     return printable(", ".join(parts))
 
 
-def _full_name(row: Row, rows: Sequence[Row]) -> str:
+def _full_name(row: ResultRow, rows: Sequence[ResultRow]) -> str:
     """The same for rows of all models."""
     several = not row.suite_case and len({one.model_type for one in rows}) > 1
     return f"{printable(row.model_type)}, " * several + _name(row, rows)
 
 
-def _facts(rows: Sequence[Row]) -> str:
+def _facts(rows: Sequence[ResultRow]) -> str:
     """The machine, the sides and the models."""
     one = rows[0]
     machine = {
@@ -230,7 +230,7 @@ def _commands(commands: Sequence[str]) -> str:
     return f"<section><h2>Command</h2><pre>{lines}</pre></section>\n"
 
 
-def _how(rows: Sequence[Row]) -> str:
+def _how(rows: Sequence[ResultRow]) -> str:
     counts = sorted({len(row.samples_ts) for row in rows})
     rounds = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
     turns = "The sides took turns, round by round. " if len({row.backends for row in rows}) > 1 else ""
@@ -243,7 +243,7 @@ def _how(rows: Sequence[Row]) -> str:
     return f"<section><h2>How it was measured</h2><p>{text}</p></section>\n"
 
 
-def _rounds(rows: Sequence[Row]) -> str:
+def _rounds(rows: Sequence[ResultRow]) -> str:
     """Every round of every row, in a collapsed section."""
     lines = "".join(
         _line(

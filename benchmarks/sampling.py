@@ -30,9 +30,10 @@ from graphml.errors import GraphmlError
 from graphml.loading import discovery
 from graphml.runtime.loop.step_loop import StepLoop
 from graphml.runtime.steps import runner, sampled_rows
-from graphml.sampling import SamplingParams, score_order
-from graphml.sampling.random_numbers import PeekableRandom
-from graphml.sampling.sampler import make_sampler
+from graphml.sampling import SamplingParams
+from graphml.sampling.candidates.candidates import score_order
+from graphml.sampling.candidates.random_numbers import PeekableRandom
+from graphml.sampling.chain.sampler import make_sampler
 from graphml.sampling.structured.packed_masks import masked_row
 from graphml.sampling.structured.params_structure import matcher_of
 

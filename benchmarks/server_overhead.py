@@ -25,7 +25,7 @@ import graphml
 from graphml.api.chat_prompt import chat_prompt
 from graphml.api.engine import Engine
 from graphml.api.model import Model
-from graphml.bench.latencies import Answer
+from graphml.bench.latencies import AnswerTimes
 from graphml.bench.server_load import ServerLoad, messages, send
 from graphml.sampling import SamplingParams
 
@@ -33,17 +33,17 @@ SLOTS, N_CTX = 4, 4096
 START_S = 120.0
 
 
-def of_api(model: Model, engine: Engine, load: ServerLoad) -> Answer:
+def of_api(model: Model, engine: Engine, load: ServerLoad) -> AnswerTimes:
     """An answer of the engine to the load's one chat."""
     begin = time.perf_counter()
     assert model.tokenizer is not None
     ids = chat_prompt(model.tokenizer, model.templates, messages(load, 0)).ids
     ends = SamplingParams(logit_bias=dict.fromkeys(sorted(model.tokenizer.end_tokens), -math.inf))
     times = [time.perf_counter() for _ in engine.submit(ids, ends, max_tokens=load.n_gen)]
-    return Answer(begin, tuple(times), len(ids), 0)
+    return AnswerTimes(begin, tuple(times), len(ids), 0)
 
 
-def of_server(address: str, load: ServerLoad) -> Answer:
+def of_server(address: str, load: ServerLoad) -> AnswerTimes:
     """The server's answer to the same."""
     found = send(address, load)
     if len(found.answers) != 1:
@@ -64,7 +64,7 @@ def started(command: list[str], address: str) -> subprocess.Popen[bytes]:
     raise SystemExit(f"no server: {' '.join(command)}")
 
 
-def figures(one: Answer) -> tuple[float, float, float]:
+def figures(one: AnswerTimes) -> tuple[float, float, float]:
     """Milliseconds of the whole answer, to its first token, and between two."""
     whole = one.token_s[-1] - one.arrived_s
     return 1e3 * whole, 1e3 * one.ttft_s, 1e3 * statistics.median(one.itl_s)

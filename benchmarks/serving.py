@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from graphml.api.engine import Engine
 from graphml.api.model import Model
 from graphml.api.request_handle import Handle
-from graphml.bench.latencies import Answer
+from graphml.bench.latencies import AnswerTimes
 from graphml.errors import UsageError
 from graphml.inspect.profile.mixed_run import endless_engine
 
@@ -67,8 +67,8 @@ class Served:
     """
 
     seconds: float
-    answers: tuple[Answer, ...]
-    long: tuple[Answer, ...]
+    answers: tuple[AnswerTimes, ...]
+    long: tuple[AnswerTimes, ...]
     n_long_sent: int
     n_steps: int
     n_rows: int
@@ -126,7 +126,7 @@ async def _serve(engine: Engine, load: Load, n_vocab: int) -> Served:
     )  # fmt: skip
 
 
-async def _client(engine: Engine, name: str, prompts: list[Ids], n_gen: int) -> list[Answer]:
+async def _client(engine: Engine, name: str, prompts: list[Ids], n_gen: int) -> list[AnswerTimes]:
     """One request after another."""
     found = []
     for ids in prompts:
@@ -135,10 +135,10 @@ async def _client(engine: Engine, name: str, prompts: list[Ids], n_gen: int) -> 
     return found
 
 
-async def _answer(handle: Handle, arrived: float) -> Answer:
+async def _answer(handle: Handle, arrived: float) -> AnswerTimes:
     times = [time.perf_counter() async for _ in handle]
     result = handle.result()  # is there
-    return Answer(arrived, tuple(times), result.n_prompt, result.n_cached)
+    return AnswerTimes(arrived, tuple(times), result.n_prompt, result.n_cached)
 
 
 class _LongPrompts:
@@ -147,7 +147,7 @@ class _LongPrompts:
     def __init__(self, engine: Engine, load: Load, numbers: np.random.Generator, n_vocab: int) -> None:
         self._engine, self._load, self._numbers, self._n_vocab = engine, load, numbers, n_vocab
         self._waiting: dict[Handle, asyncio.Task[None]] = {}
-        self.answers: list[Answer] = []
+        self.answers: list[AnswerTimes] = []
         self.n_sent = 0
 
     async def arrive(self) -> None:

@@ -28,8 +28,8 @@ from graphml.bench.job import Job
 from graphml.bench.made_models import bench_model
 from graphml.bench.row_formats import FORMATS
 from graphml.cli.bench import default_model, default_threads, job_of, models_of
-from graphml.cli.console import Bars, write_both
-from graphml.cli.typer_options import flags_given, grouped
+from graphml.cli.options.typer_options import flags_given, grouped
+from graphml.cli.terminal.console import Bars, write_both
 from graphml.errors import GraphmlError, UsageError
 from graphml.options.option_fields import option, options_of, same
 

@@ -18,9 +18,9 @@ from graphml.bench.cells import TOO_NOISY, device, notes, of_bandwidth, ratio, s
 from graphml.bench.job import Job
 from graphml.bench.logit_check import WRONG
 from graphml.bench.measure import measure
-from graphml.bench.result_rows import Row, rows
+from graphml.bench.result_rows import ResultRow, rows
 from graphml.bench.side import ProcessSide
-from graphml.bench.test_plan import Setting
+from graphml.bench.test_plan import SideParameters
 from graphml.bench.written_rows import aligned, heads
 
 Models = Callable[[str, str], str]
@@ -34,8 +34,8 @@ class Judged:
     """
 
     case: Case
-    row: Row
-    others: tuple[Row, ...] = ()
+    row: ResultRow
+    others: tuple[ResultRow, ...] = ()
 
     def reached(self, goal: Goal) -> bool:
         """Whether the row's figure reaches the goal, or the alternative one."""
@@ -63,7 +63,7 @@ class Judged:
         return f"short: {', '.join(short)}" if short else "PASS"
 
     @property
-    def named(self) -> Row:
+    def named(self) -> ResultRow:
         """The row with its name, its goals and its verdict."""
         return replace(self.row, suite_case=self.case.name, wanted=self.wanted, verdict=self.verdict)
 
@@ -78,7 +78,7 @@ class Judged:
         return [goal for goal in self.case.goals if self.row.n_threads >= goal.threads]
 
 
-def figure(row: Row, name: str) -> float:
+def figure(row: ResultRow, name: str) -> float:
     """The figure of a row that goals name."""
     return {
         "ratio": row.ratio,
@@ -88,7 +88,7 @@ def figure(row: Row, name: str) -> float:
     }[name]
 
 
-def milliseconds(row: Row) -> float:
+def milliseconds(row: ResultRow) -> float:
     """The median time of a run."""
     return 1e3 * row.n_parallel * (row.n_prompt + row.n_gen) / row.median_ts
 
@@ -112,7 +112,9 @@ def run_cases(
             wanted, lambda case: (case.shape, case.type, case.quant, case.busy, case.repetitions)
         ):
             together = list(group)
-            setting = Setting("graphml", models(shape, type), "cpu", count, quant=quant, arch=base.arch)
+            setting = SideParameters(
+                "graphml", models(shape, type), "cpu", count, quant=quant, arch=base.arch
+            )
             job = replace(
                 base, settings=[setting], tests=[case.test for case in together],
                 repetitions=rounds if repetitions is None else repetitions,
@@ -124,7 +126,7 @@ def run_cases(
                 yield Judged(case, first, tuple(replace(row, suite_case=case.name) for row in others))
 
 
-def _beside_busy(job: Job, setting: Setting, busy: int, progress: Progress) -> Iterator[Row]:
+def _beside_busy(job: Job, setting: SideParameters, busy: int, progress: Progress) -> Iterator[ResultRow]:
     """All threads beside one thread, both graphml's, while other processes keep processors busy."""
     digest = job.digest(setting, progress)
     with ExitStack() as stack:
@@ -168,7 +170,7 @@ _COLUMNS: tuple[tuple[str, int, Callable[[Judged], str]], ...] = (
 
 def markdown(found: Iterable[Judged]) -> Iterator[str]:
     """One line for each case once it is measured; then the machine."""
-    kept, head = list[Row](), heads(_COLUMNS)
+    kept, head = list[ResultRow](), heads(_COLUMNS)
     for one in found:
         yield head + aligned(_COLUMNS, [cell(one) for _, _, cell in _COLUMNS])
         head = ""

@@ -65,11 +65,14 @@ class ContextFullError(GraphmlError):
 _LONGEST = 256  # characters of a wrong name that are looked at: a file may hold a megabyte of them
 
 
-def similar(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """The known names most similar to a wrong one, the most similar first; none where none is near."""
+def similar(name: str, known: Iterable[str], most: int = 3, least: float = 0.5) -> list[str]:
+    """The known names most similar to a wrong one, the most similar first; none where none is near.
+
+    least: the share of letters that agree, as `difflib.SequenceMatcher.ratio` has it.
+    """
     import difflib  # not for each start: it is needed for errors alone
 
-    return difflib.get_close_matches(name[:_LONGEST], list(known), most, 0.5)
+    return difflib.get_close_matches(name[:_LONGEST], list(known), most, least)
 
 
 def did_you_mean(name: str, known: Iterable[str], most: int = 3) -> str:

@@ -117,17 +117,17 @@ compile_processes = Setting(
     shown="the physical cores, at most 4",
 )  # fmt: skip
 pages = Setting(
-    "GRAPHML_PAGES", one_of("ahead", "map", "huge", "copy"), "ahead", "Where weights are in memory: {words}."
+    "GRAPHML_PAGES", one_of("ahead", "map", "huge", "copy"), "ahead", "Memory pages of weights: {words}."
 )
 numa = Setting(
     "GRAPHML_NUMA", one_of("first-touch", "interleave"), "first-touch",
-    "On which memory node they are: {words}.",
+    "NUMA policy of weights: {words}.",
 )  # fmt: skip
 pin = Setting(
     "GRAPHML_PIN", SWITCH, False,
-    "Each worker thread stays on a core of its own, neighbours on one memory node; Linux alone.",
+    "Pin worker threads to cores, neighbours on one NUMA node; Linux only.",
 )  # fmt: skip
-tuned = Setting("GRAPHML_TUNED", SWITCH, False, "Kernels use the parameters that `graphml tune` found.")
+tuned = Setting("GRAPHML_TUNED", SWITCH, False, "Use kernel parameters saved by `graphml tune`.")
 fuse = Setting(
     "GRAPHML_FUSE", TEXT, "",
     "Which fusions are on: none, or names such as -swiglu,+linear; by default all.", shown="all",

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from graphml.authoring.importing.description import Description, read_description
+from graphml.authoring.importing.description import TracedModule, read_description
 from graphml.authoring.importing.evaluation import random_parameter
 
 FOLDER = Path(__file__).parent / "data" / "imports"
@@ -48,7 +48,9 @@ def record(name: str, traced: Path) -> None:
     (FOLDER / f"{name}.json.gz").write_bytes(gzip.compress(data, 9, mtime=0))
 
 
-def described(name: str, folder: Path, change: Callable[[dict[str, Any]], None] | None = None) -> Description:
+def described(
+    name: str, folder: Path, change: Callable[[dict[str, Any]], None] | None = None
+) -> TracedModule:
     """A record as a description; change: what is done to it first."""
     found = json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes()))
     if change is not None:
@@ -69,7 +71,7 @@ def described(name: str, folder: Path, change: Callable[[dict[str, Any]], None] 
     return made
 
 
-def stored_values(description: Description) -> dict[str, Array]:
+def stored_values(description: TracedModule) -> dict[str, Array]:
     """The parameters of a record by name; the output of a tied one is stored as its embedding."""
     leaves = {one.name: one for one in description.inputs.values() if one.kind == "parameter"}
     found = {name: random_parameter(one).astype(np.float32) for name, one in leaves.items()}
@@ -79,7 +81,7 @@ def stored_values(description: Description) -> dict[str, Array]:
     return found
 
 
-def write_folder(description: Description, folder: Path, **fields: Any) -> None:
+def write_folder(description: TracedModule, folder: Path, **fields: Any) -> None:
     """A checkpoint with the record's config.json and parameters. fields: in place of the config's."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**description.config, **fields}))

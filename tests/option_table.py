@@ -16,10 +16,10 @@ from typing import Any
 from graphml import settings
 from graphml.bench.bench_options import (
     LengthOptions,
+    MeasuredServers,
     ModelOptions,
     OutputOptions,
     RunOptions,
-    ServerOptions,
     SettingOptions,
 )
 from graphml.options.option_fields import POSITIVE, Option, Real, Whole, default_of
@@ -49,7 +49,7 @@ def sampling_settings() -> list[Row]:
 
 
 def bench_options() -> list[Row]:
-    kinds = (ModelOptions, LengthOptions, SettingOptions, RunOptions, ServerOptions, OutputOptions)
+    kinds = (ModelOptions, LengthOptions, SettingOptions, RunOptions, MeasuredServers, OutputOptions)
     return [("bench option", "default", "what it is"), *(
         (_flags(stated), _shown(one, stated), stated.text) for kind in kinds for one, stated in _stated(kind)
     )]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphml.sampling import PeekableRandom, SamplingParams, make_sampler
-from graphml.sampling.candidates import Floats
+from graphml.sampling.candidates.candidates import Floats
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "samplers.png"
 SIZE = 24

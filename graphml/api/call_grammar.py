@@ -16,13 +16,13 @@ from typing import Any, Final
 from graphml.api.tools import Tool
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
-from graphml.sampling.grammar_triggers import MARKER, SPELLED, Trigger
-from graphml.sampling.params import STRUCTURES
+from graphml.sampling.schemas.schema_members import schema_of_members
+from graphml.sampling.schemas.schema_words import ANNOTATIONS
+from graphml.sampling.schemas.time_limit import within_seconds
+from graphml.sampling.settings.grammar_triggers import MARKER, SPELLED, Trigger
+from graphml.sampling.settings.params import STRUCTURES
 from graphml.sampling.structured.params_structure import LARK, matcher_of
-from graphml.sampling.structured.schema_members import schema_of_members
 from graphml.sampling.structured.schema_structure import schema_of_part
-from graphml.sampling.structured.schema_words import ANNOTATIONS
-from graphml.sampling.structured.time_limit import within_seconds
 from graphml.text.answers import AnswerFormat, ReasoningMarks
 from graphml.text.answers.forced_calls import call_trigger, forced_calls, lark_spelling
 from graphml.text.tokenizer import Tokenizer

@@ -20,7 +20,7 @@ from graphml.api.tools_in_messages import with_tools_described
 from graphml.errors import TemplateError, UsageError
 from graphml.options.argument_checks import mapping_of
 from graphml.sampling import SamplingParams
-from graphml.sampling.structured.schema_members import schema_of_members
+from graphml.sampling.schemas.schema_members import schema_of_members
 from graphml.text.answers import AnswerFormat, AnswerParser, ReasoningMarks, format_of, formats, marks_of
 from graphml.text.answers.formats import format_of_tokens
 from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate

@@ -35,10 +35,10 @@ from graphml.runtime.loop.timeline import LIMIT, Timeline
 from graphml.runtime.programs.adapter_options import Scaled
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.steps.cell_mover import check_shifts
-from graphml.runtime.steps.guidance import Guidance
+from graphml.runtime.steps.guidance import GuidancePair
 from graphml.runtime.store.stored_prefixes import StoredPrefixes
 from graphml.sampling import SamplingParams, checked_params
-from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.sampling.structured.params_structure import matcher_of
 from graphml.text.tokenizer import Tokenizer
 
@@ -146,7 +146,7 @@ class Engine:
                 n_ctx = min(most, self.n_ctx)
                 sequence.drafts = drafts_for(params, self._executor, self._draft, n_ctx)
             else:
-                Guidance(sequence, RunningSequence(negative, next(self._orders), index), scale)
+                GuidancePair(sequence, RunningSequence(negative, next(self._orders), index), scale)
             members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))
         return members
 

@@ -19,7 +19,7 @@ from graphml.ir.op import Array
 from graphml.options.argument_checks import count_or_none, whole_number
 from graphml.options.option_fields import Real
 from graphml.runtime.blocks.overflow import Overflow
-from graphml.runtime.blocks.request import Applied, Request, extra_of
+from graphml.runtime.blocks.request import AppliedAdapter, Request, extra_of
 from graphml.runtime.plans.plan_sources import check_source
 from graphml.runtime.programs.adapter_options import Scaled, applied_adapters, applied_by_model
 from graphml.runtime.programs.executor import Executor
@@ -98,7 +98,7 @@ class Requests:
         extra, params = extra_of(NO_IDS, adapters, salt), SamplingParams()
         return replace(request, ids=ids, adapters=adapters, extra=extra, params=params, begins=False)
 
-    def adapters(self, lora: Scaled | None, ids: Array) -> tuple[Applied, ...] | None:
+    def adapters(self, lora: Scaled | None, ids: Array) -> tuple[AppliedAdapter, ...] | None:
         """What the rows of a prompt get; None: the model's own adapters, from its begin on."""
         if lora is None and not self.executor.encodes:
             return applied_by_model(self.executor.options, ids)

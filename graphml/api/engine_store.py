@@ -13,7 +13,7 @@ from pathlib import Path
 import graphml
 from graphml.errors import UsageError
 from graphml.options.argument_checks import path_of, whole_number
-from graphml.runtime.blocks.state_rows import Row
+from graphml.runtime.blocks.state_rows import StateRow
 from graphml.runtime.plans.checkpoints import STATES
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.store.block_files import BlockFiles
@@ -29,7 +29,7 @@ def opened_store(
     store: AnyPath | None,
     store_bytes: int | None,
     executor: Executor,
-    rows: Mapping[str, Mapping[str, Row]],
+    rows: Mapping[str, Mapping[str, StateRow]],
     prefix_cache: bool,
 ) -> BlockStore | None:
     """The store in a folder, which is made if it is not there; None for None, and where there is no room.

@@ -33,7 +33,7 @@ from graphml.sampling.structured.params_structure import Structured
 
 
 @dataclass(frozen=True)
-class Limits:
+class GenerationLimits:
     """What ends a generation besides its tokens. max_tokens: None for no limit; kept: what a shift keeps."""
 
     n_ctx: int
@@ -52,7 +52,9 @@ class Limits:
         return "context" if n_past >= self.n_ctx and not self.full.shifts else None
 
 
-def _limits(session: EvaluatedSession, full: Overflow, max_tokens: int | None, ids: Array) -> Limits:
+def _limits(
+    session: EvaluatedSession, full: Overflow, max_tokens: int | None, ids: Array
+) -> GenerationLimits:
     """The limits of a generation that appends ids; ContextFullError where they have no room."""
     executor, tokenizer = session._executor, session._tokenizer
     n_past, n_ctx = len(session._held), session.n_ctx
@@ -66,7 +68,7 @@ def _limits(session: EvaluatedSession, full: Overflow, max_tokens: int | None, i
         n_dropped(n_past, kept, n_given, n_ctx)
     else:
         check_room(n_ctx, n_past, n_given)
-    return Limits(n_ctx, max_tokens, full, kept)
+    return GenerationLimits(n_ctx, max_tokens, full, kept)
 
 
 def generation(
@@ -107,7 +109,7 @@ def _generated(
     session: EvaluatedSession,
     ids: Array,
     params: SamplingParams,
-    limits: Limits,
+    limits: GenerationLimits,
     drafts: SessionDrafts | None,
     turn: int,
 ) -> Iterator[Token]:
@@ -179,7 +181,7 @@ def _evaluate_prompt(session: EvaluatedSession, ids: Array, params: SamplingPara
 
 
 def _decide(
-    session: EvaluatedSession, params: SamplingParams, limits: Limits, drafts: SessionDrafts | None
+    session: EvaluatedSession, params: SamplingParams, limits: GenerationLimits, drafts: SessionDrafts | None
 ) -> int:
     """The id that follows, as of `Session.sample`; the step after is submitted first, where that can be."""
     held = session._held
@@ -191,7 +193,7 @@ def _decide(
     return session.sampled(params) if token is None else token
 
 
-def _forced(session: EvaluatedSession, limits: Limits) -> list[int]:
+def _forced(session: EvaluatedSession, limits: GenerationLimits) -> list[int]:
     """The tokens that the structure of the text leaves no choice about, as many as have room.
 
     None where the generation has ended.
@@ -202,7 +204,7 @@ def _forced(session: EvaluatedSession, limits: Limits) -> list[int]:
     return session._structured.forced(session.generated, room)
 
 
-def _append(session: EvaluatedSession, token: int, text: GeneratedText, limits: Limits) -> str:
+def _append(session: EvaluatedSession, token: int, text: GeneratedText, limits: GenerationLimits) -> str:
     """Append a token; the text that it makes certain, all of it where the generation ends here."""
     session._held.append(token)
     session.generated.append(token)
@@ -214,12 +216,12 @@ def _append(session: EvaluatedSession, token: int, text: GeneratedText, limits: 
     return piece
 
 
-def _reason_to_end(session: EvaluatedSession, limits: Limits, n_more: int = 0) -> StopReason | None:
+def _reason_to_end(session: EvaluatedSession, limits: GenerationLimits, n_more: int = 0) -> StopReason | None:
     n_past, n_gen = session._held.latest.n_tokens, session.meter.n_gen + n_more
     return "cancel" if session._cancelled else limits.reason(n_past, n_gen)
 
 
-def _make_room(session: EvaluatedSession, limits: Limits, count: int) -> None:
+def _make_room(session: EvaluatedSession, limits: GenerationLimits, count: int) -> None:
     """Forget tokens so that `count` more fit, where a full context does that."""
     drop = n_dropped(len(session._held), limits.kept, count, session.n_ctx) if limits.full.shifts else 0
     if drop:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from graphml.api.session import Session
 from graphml.errors import UsageError, WeightsError
-from graphml.sampling.logprobs import log_sums
-from graphml.sampling.next_logits import no_numbers
-from graphml.sampling.sampler import flaw_of
+from graphml.sampling.candidates.logprobs import log_sums
+from graphml.sampling.chain.next_logits import no_numbers
+from graphml.sampling.chain.sampler import flaw_of
 
 _MOST_LOSS = math.log(sys.float_info.max)  # beyond it the perplexity is no number
 

@@ -17,7 +17,7 @@ from graphml.ir.cells import BLOCK_SIZE
 from graphml.ir.op import Array
 from graphml.runtime.blocks.block_content import CELLS
 from graphml.runtime.blocks.source_blocks import SOURCE
-from graphml.runtime.blocks.state_rows import Row
+from graphml.runtime.blocks.state_rows import StateRow
 from graphml.runtime.loop.step_loop import StepLoop
 from graphml.runtime.plans.checkpoints import STATES
 from graphml.runtime.programs.executor import Executor
@@ -36,7 +36,7 @@ class PrefixFiles:
     """
 
     def __init__(self, executor: Executor, loop: StepLoop, runner: Runner) -> None:
-        self._rows: Mapping[str, Mapping[str, Row]] = runner.parts.rows
+        self._rows: Mapping[str, Mapping[str, StateRow]] = runner.parts.rows
         if not self._rows or SOURCE in self._rows:
             raise UsageError(
                 f"prefixes: {executor.architecture.name} reads a source text, or has windows beside "

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import asyncio
 
 
-class Reader:
+class WaitingReader:
     """Who waits for a stream. at_end: only for its end. called: it will be woken."""
 
     loop: asyncio.AbstractEventLoop | None = None
@@ -30,7 +30,7 @@ class Reader:
         raise NotImplementedError
 
 
-class ThreadReader(Reader):
+class ThreadReader(WaitingReader):
     """A thread, which waits at a queue."""
 
     def __init__(self, at_end: bool = False) -> None:
@@ -38,11 +38,11 @@ class ThreadReader(Reader):
         self.woken: SimpleQueue[None] = SimpleQueue()
 
     def wake(self) -> None:
-        """See `Reader`."""
+        """See `WaitingReader`."""
         self.woken.put(None)
 
 
-class TaskReader(Reader):
+class TaskReader(WaitingReader):
     """A task of an event loop. It must look for what is new, and `wait` without another await in between."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -56,7 +56,7 @@ class TaskReader(Reader):
         await self._future
 
     def wake(self) -> None:
-        """See `Reader`."""
+        """See `WaitingReader`."""
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
@@ -65,9 +65,9 @@ class Wakes:
     """Those who are to be woken; any thread adds to them, one wakes them."""
 
     def __init__(self) -> None:
-        self._called: deque[Reader] = deque()
+        self._called: deque[WaitingReader] = deque()
 
-    def later(self, reader: Reader) -> None:
+    def later(self, reader: WaitingReader) -> None:
         """Wake a reader by the next `now`."""
         if not reader.called:
             reader.called = True

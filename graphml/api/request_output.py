@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from graphml.api.token_stream import Result, Timings, TokenStream
 from graphml.api.tokens import GeneratedText, Token
 from graphml.runtime.blocks.sequence import Sequence
-from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.text.tokenizer import Tokenizer
 
 

@@ -29,7 +29,7 @@ from graphml.runtime.sessions.sequence_arrays import WINDOWS, array_names, fill_
 from graphml.runtime.sessions.shared_room import session_sequence
 from graphml.runtime.store.model_code import own_code_of
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
-from graphml.sampling.next_logits import NOTHING_KNOWN
+from graphml.sampling.chain.next_logits import NOTHING_KNOWN
 from graphml.weights.tensor_file import TensorFile, write_tensors
 
 FORMAT, VERSION = "graphml-session", 1
@@ -38,7 +38,7 @@ AnyPath = str | os.PathLike[str]
 
 
 @dataclass
-class Settings:
+class SessionSettings:
     """What a session is besides what it holds. params: by what the latest generation chose."""
 
     n_ctx: int
@@ -52,7 +52,7 @@ def save_session(
     options: CompileOptions,
     sequence: Pinned,
     held: Committed,
-    settings: Settings,
+    settings: SessionSettings,
     path: AnyPath,
     chat: Mapping[str, Any] | None = None,
 ) -> None:
@@ -90,7 +90,7 @@ def save_session(
 
 def restore_session(
     executor: Executor, path: AnyPath, check_n_ctx: Callable[[int], object]
-) -> tuple[Committed, Settings, Mapping[str, Any] | None]:
+) -> tuple[Committed, SessionSettings, Mapping[str, Any] | None]:
     """What the session of a file held, its settings, and what `chat` was when it was saved, or None.
 
     check_n_ctx: raises a UsageError for contexts that the model does not have. UsageError for a file of
@@ -125,7 +125,7 @@ def restore_session(
         fill_sequence(sequence, file, n_evaluated, source)
     held = Committed(sequence)
     held.restore(ids.tolist(), n_evaluated, tuple(source.tolist()), next_logits)
-    return held, Settings(n_ctx, seed, random, params), chat
+    return held, SessionSettings(n_ctx, seed, random, params), chat
 
 
 def is_saved(path: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphml.api.generation import generation
 from graphml.api.invoked_adapters import go_on_with
-from graphml.api.saved_session import AnyPath, Settings, save_session
+from graphml.api.saved_session import AnyPath, SessionSettings, save_session
 from graphml.api.session_evaluation import EvaluatedSession
 from graphml.api.tokens import Ids, Token, checked_ids
 from graphml.errors import UsageError
@@ -166,7 +166,7 @@ class Session(EvaluatedSession):
         chat: what a conversation is besides.
         """
         held = self._executor, self._probe.options, self.sequence(), self._held
-        save_session(*held, Settings(self.n_ctx, self.seed, self.numbers, self.chooses), path, chat)
+        save_session(*held, SessionSettings(self.n_ctx, self.seed, self.numbers, self.chooses), path, chat)
 
     def close(self) -> None:
         """Give the memory back, to sessions that share it while any is open; a second call does nothing."""

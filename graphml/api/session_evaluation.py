@@ -29,10 +29,10 @@ from graphml.runtime.sessions.shared_room import session_sequence
 from graphml.runtime.steps.computed_plan import BegunPlan
 from graphml.runtime.steps.run_ahead import RunAhead, following
 from graphml.sampling import NextLogits, PeekableRandom, SamplingParams, TopK
-from graphml.sampling.logprobs import TokenLogprobs
-from graphml.sampling.next_logits import NOTHING_KNOWN, next_token
+from graphml.sampling.candidates.logprobs import TokenLogprobs
+from graphml.sampling.chain.next_logits import NOTHING_KNOWN, next_token
+from graphml.sampling.chain.top_k_sampling import samples_without_row
 from graphml.sampling.structured.params_structure import Structured
-from graphml.sampling.top_k_sampling import samples_without_row
 from graphml.text.tokenizer import Tokenizer
 
 _NO_LOGITS: Floats = np.empty(0, np.float32)

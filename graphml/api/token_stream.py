@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from queue import Empty
 from typing import TypeVar
 
-from graphml.api.reader_wakes import Reader, TaskReader, ThreadReader, Wakes
+from graphml.api.reader_wakes import TaskReader, ThreadReader, WaitingReader, Wakes
 from graphml.api.tokens import Token
-from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.candidates.logprobs import TokenLogprobs
 
 T = TypeVar("T")
-R = TypeVar("R", bound=Reader)
+R = TypeVar("R", bound=WaitingReader)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class TokenStream:
         self._results: list[Result | None] = [None] * n_sequences
         self.progress: list[tuple[int, int]] = []
         self._error: BaseException | None = None
-        self._readers: list[Reader] = []
+        self._readers: list[WaitingReader] = []
 
     def put(self, token: Token) -> None:
         """One more token."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
-from graphml.sampling.logprobs import ScoredToken, TokenLogprobs
+from graphml.sampling.candidates.logprobs import ScoredToken, TokenLogprobs
 from graphml.text.stop_strings import StopMatcher
 from graphml.text.tokenizer import Tokenizer
 

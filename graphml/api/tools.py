@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from graphml.errors import UsageError
-from graphml.sampling.structured.type_schemas import schema_of_annotation, states_schema
+from graphml.sampling.schemas.type_schemas import schema_of_annotation, states_schema
 
 AnyTool: TypeAlias = "Callable[..., Any] | Mapping[str, Any] | Tool"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")

@@ -154,10 +154,10 @@ class SettingOptions:
     """The settings that each test is run with, in all combinations."""
 
     batch_size: tuple[int, ...] = _numbers(
-        (plan.Setting.n_batch,), "Tokens given at a time.", "--batch-size", "-b", least=1
+        (plan.SideParameters.n_batch,), "Logical batch size in tokens.", "--batch-size", "-b", least=1
     )
     ubatch_size: tuple[int, ...] = _numbers(
-        (plan.Setting.n_ubatch,), "Tokens of one step.", "--ubatch-size", "-ub", least=1
+        (plan.SideParameters.n_ubatch,), "Physical batch size in tokens.", "--ubatch-size", "-ub", least=1
     )
     threads: tuple[int, ...] = _numbers(
         (), _LOADING["threads"].text, *_LOADING["threads"].flags, least=1,
@@ -189,14 +189,14 @@ class SettingOptions:
         keys, values = self.cache_type_k, self.cache_type_v
         if keys and values:
             return [(key, value) for key in keys for value in values]
-        return [(kind, kind) for kind in keys or values or (plan.Setting.type_k,)]
+        return [(kind, kind) for kind in keys or values or (plan.SideParameters.type_k,)]
 
-    def combined(self, models: list[str], threads: list[int]) -> list[plan.Setting]:
+    def combined(self, models: list[str], threads: list[int]) -> list[plan.SideParameters]:
         """All combinations, of these models and numbers of threads."""
-        quants = self.quant or (plan.Setting.quant,)
+        quants = self.quant or (plan.SideParameters.quant,)
         return plan.settings(
             models, threads, self.batch_size, self.ubatch_size, self.cache_types, quants,
-            self.place or (plan.Setting.place,), self.gpu_layers or (plan.Setting.gpu_layers,),
+            self.place or (plan.SideParameters.place,), self.gpu_layers or (plan.SideParameters.gpu_layers,),
         )  # fmt: skip
 
 
@@ -225,7 +225,7 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class ServerOptions:
+class MeasuredServers:
     """Servers that are measured in place of a model here, and what their clients send."""
 
     server: tuple[str, ...] = _listed(
@@ -240,9 +240,7 @@ class ServerOptions:
         "--long-prompt", range=Whole(0),
     )  # fmt: skip
     idle: int = option(0, "Connections that stay open and ask nothing.", "--idle", range=Whole(0))
-    api_key: str | None = option(
-        None, "Key of the servers; a path with @ before it: a file that has it.", "--api-key", metavar="KEY"
-    )
+    api_key: str | None = option(None, "API key of the servers, or @FILE.", "--api-key", metavar="KEY")
 
     def __post_init__(self) -> None:
         check(self, by_flag=True)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from graphml.bench.logit_check import WRONG
-from graphml.bench.result_rows import Row
+from graphml.bench.result_rows import ResultRow
 from graphml.inspect.dumps.node_names import printable
 
 TOO_NOISY = "too noisy"
@@ -20,14 +20,14 @@ WHAT_TO_DO = (
 )
 
 
-def speed(row: Row) -> str:
+def speed(row: ResultRow) -> str:
     """Median and half the distance of the quartiles, `*` if that is large; or a mark for no figure."""
     if "t/s" in row.refused:
         return TOO_NOISY
     return f"{'*' * row.noisy}{row.median_ts:.2f} ± {(row.q3_ts - row.q1_ts) / 2:.2f}"
 
 
-def ratio(row: Row) -> str:
+def ratio(row: ResultRow) -> str:
     """The same for the ratio; "" if there is none."""
     if "ratio" in row.refused:
         return TOO_NOISY
@@ -36,25 +36,25 @@ def ratio(row: Row) -> str:
     return f"{row.ratio:.{digits}f} ± {spread:.{digits}f}" if row.peer else ""
 
 
-def of_bandwidth(row: Row) -> str:
+def of_bandwidth(row: ResultRow) -> str:
     """The part of its memory's bandwidth that a row used, marked above 1; "" if one is not known."""
     if not row.bandwidth_gb_s or "t/s" in row.refused:
         return ""
     return f"{row.of_bandwidth:.0%}" + "?" * (row.of_bandwidth > 1)
 
 
-def logits(row: Row) -> str:
+def logits(row: ResultRow) -> str:
     """Whether the logits of a row's side are the reference's, and their error: "ok 1.2e-04"."""
     return row.correct + (f" {row.logits_nmse:.1e}" if row.logits_nmse > 0 else "")
 
 
-def steps(row: Row) -> str:
+def steps(row: ResultRow) -> str:
     """Percentiles of a decode step in ms; "" of a test without."""
     three = (row.step_p50_ms, row.step_p90_ms, row.step_p99_ms)
     return " / ".join(f"{percentile:.2f}" for percentile in three) if row.step_p50_ms else ""
 
 
-def of_side(row: Row) -> str:
+def of_side(row: ResultRow) -> str:
     """What a side cost besides its time: "cpu: opened in 0.21 s, programs in 1.30 s, at most 312.00 MiB"."""
     parts = [f"opened in {row.load_ms / 1e3:.2f} s"]
     parts += [f"programs made in {row.compile_ms / 1e3:.2f} s"] * (row.compile_ms > 0)
@@ -64,7 +64,7 @@ def of_side(row: Row) -> str:
     return f"{row.backends}: {', '.join(parts)}"
 
 
-def device(row: Row) -> str:
+def device(row: ResultRow) -> str:
     """The device of a row, as "lavapipe on EPYC (processor; Vulkan, Mesa 22.3.6)", or the host processor."""
     if not row.driver:
         return printable(row.device)
@@ -72,14 +72,14 @@ def device(row: Row) -> str:
     return printable(f"{made_of} ({row.device_kind}; {row.driver})")
 
 
-def _software(row: Row) -> str:
+def _software(row: ResultRow) -> str:
     """What makes a device of the processor: lavapipe, whose renderer is llvmpipe, or "PoCL"."""
     if row.device.startswith("llvmpipe"):
         return "lavapipe"
     return re.split(r"[ ,]*\d", row.driver, maxsplit=1)[0] or row.device
 
 
-def notes(rows: Sequence[Row]) -> Iterator[str]:
+def notes(rows: Sequence[ResultRow]) -> Iterator[str]:
     """Explanations of the marks that a table of these rows has, and what may have disturbed it."""
     if not rows:
         return
@@ -99,7 +99,7 @@ def notes(rows: Sequence[Row]) -> Iterator[str]:
         yield f"logits: not compared with the reference's: {printable(why)}\n"
 
 
-def _disturbances(rows: Sequence[Row]) -> Iterator[str]:
+def _disturbances(rows: Sequence[ResultRow]) -> Iterator[str]:
     """Warnings of other work on the machine, before the run and during it."""
     first = rows[0]
     if first.load_average > BUSY_SHARE * first.cpu_cores:
@@ -115,7 +115,7 @@ def _disturbances(rows: Sequence[Row]) -> Iterator[str]:
         )
 
 
-def sides(rows: Sequence[Row]) -> Iterator[str]:
+def sides(rows: Sequence[ResultRow]) -> Iterator[str]:
     """A line for each side, of its last row: what it cost besides its time; and why energy is missing."""
     for row in {row.backends: row for row in rows}.values():
         yield f"{of_side(row)}\n"

@@ -31,7 +31,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Change:
+class RowChange:
     """A row of both files. a, b: the figures compared; spread_a, spread_b: their quartiles.
 
     change: b over a, less 1. beyond_spread: the quartiles do not overlap. wrong: b's logits were not those
@@ -115,7 +115,7 @@ def _is_number(value: Any, least: float) -> bool:
     return plain and least <= value <= LARGEST and not math.isnan(value)
 
 
-def compare(a: Sequence[Record], b: Sequence[Record], by: str = "t/s") -> list[Change]:
+def compare(a: Sequence[Record], b: Sequence[Record], by: str = "t/s") -> list[RowChange]:
     """The rows that both have, in the order of a. by: "t/s", or "ratio" to the peer that each was run with.
 
     Rows match by test, setting, case of a suite and backend, or on any backend if no row matches so.
@@ -191,8 +191,8 @@ def _ratio(row: Record) -> _Figure | None:
 _FIGURES: Mapping[str, Callable[[Record], _Figure | None]] = {"t/s": _rate, "ratio": _ratio}
 
 
-def _change(row: Record, other: Record, a: Any, b: Any) -> Change:
-    return Change(
+def _change(row: Record, other: Record, a: Any, b: Any) -> RowChange:
+    return RowChange(
         str(row.get("model_type", "")), str(row.get("backends", "")), int(row["n_threads"]), _test_of(row),
         a[0], b[0], a[1], b[1], other.get("correct") == WRONG,
     )  # fmt: skip
@@ -209,7 +209,7 @@ def _test_name(row: Record) -> str:
     return "+".join(parts) + (f" @ d{row['n_depth']}" if row.get("n_depth") else "")
 
 
-def markdown(changes: Sequence[Change], tolerance: float) -> str:
+def markdown(changes: Sequence[RowChange], tolerance: float) -> str:
     """A table with a verdict for each row."""
     lines = ["| model | backend | threads | test | a | b | change | verdict |",
              "| ----- | ------- | ------: | ---: | -: | -: | -----: | ------- |"]  # fmt: skip
@@ -227,7 +227,7 @@ def markdown(changes: Sequence[Change], tolerance: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def verdict(change: Change, tolerance: float) -> str:
+def verdict(change: RowChange, tolerance: float) -> str:
     """One word or a few."""
     if change.wrong:
         return WRONG

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from graphml.backend import Progress, no_progress
 from graphml.bench.describe import Environment, sha256
-from graphml.bench.logit_check import JUDGE, N_PROMPT, Checked, Logits, checked, tokens
+from graphml.bench.logit_check import JUDGE, N_PROMPT, LogitCheck, Logits, checked, tokens
 from graphml.bench.machine_use import Energy
 from graphml.bench.measure import measure
-from graphml.bench.result_rows import Context, Row, rows
-from graphml.bench.side import ProcessSide, Side
-from graphml.bench.test_plan import Setting, Test
+from graphml.bench.result_rows import Context, ResultRow, rows
+from graphml.bench.side import MeasuredSide, ProcessSide
+from graphml.bench.test_plan import SideParameters, Test
 from graphml.errors import GraphmlError
 
 CHECKING = "comparing logits"
@@ -32,11 +32,11 @@ class Job:
 
     engines: the sides of each setting as (engine, backend), the first of which is compared with the second.
     bandwidth: threads -> bytes per second that they read now; None: not measured. python: that of peers.
-    hashed: whether rows have the model's checksum. arch: see `Setting`, for all settings. checked: whether
-    the logits of several sides are compared with the reference's.
+    hashed: whether rows have the model's checksum. arch: see `SideParameters`, for all settings. checked:
+    whether the logits of several sides are compared with the reference's.
     """
 
-    settings: Sequence[Setting]
+    settings: Sequence[SideParameters]
     tests: Sequence[Test]
     engines: Sequence[tuple[str, str]]
     environment: Environment
@@ -49,31 +49,31 @@ class Job:
     arch: str = ""
     checked: bool = True
 
-    def rows(self, progress: Progress = no_progress) -> Iterator[Row]:
+    def rows(self, progress: Progress = no_progress) -> Iterator[ResultRow]:
         """Measure, and yield each row once it is measured."""
         digests: dict[str, str] = {}
-        known: dict[Setting, Logits] = {}
+        known: dict[SideParameters, Logits] = {}
         for setting in self.settings:
             if setting.model not in digests:
                 digests[setting.model] = self.digest(setting, progress)
             yield from self._setting(setting, digests[setting.model], known, progress)
 
-    def digest(self, setting: Setting, progress: Progress = no_progress) -> str:
+    def digest(self, setting: SideParameters, progress: Progress = no_progress) -> str:
         """The model's checksum, "" if rows do not have it."""
         return sha256(Path(setting.model), progress) if self.hashed else ""
 
-    def shared(self, setting: Setting, sides: Sequence[Side], digest: str) -> Context:
+    def shared(self, setting: SideParameters, sides: Sequence[MeasuredSide], digest: str) -> Context:
         """The common fields of the rows of a setting, measured on these sides from now on."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return Context(setting, [side.about for side in sides], self.environment, now, digest)
 
     def _correct(
-        self, setting: Setting, sides: Sequence[ProcessSide], known: dict[Setting, Logits]
-    ) -> tuple[list[Checked], str]:
+        self, setting: SideParameters, sides: Sequence[ProcessSide], known: dict[SideParameters, Logits]
+    ) -> tuple[list[LogitCheck], str]:
         """Whether each side's logits are the reference's; or why that cannot be said."""
         if not self.checked or len(sides) < 2:
             return [], ""
-        usual = Setting("graphml", setting.model, JUDGE, setting.threads)
+        usual = SideParameters("graphml", setting.model, JUDGE, setting.threads)
         kept = ("type_k", "type_v", "quant", "arch")
         judging = replace(usual, **{name: getattr(sides[0].setting, name) for name in kept})
         ids = tokens(int(sides[0].about["n_vocab"]))
@@ -84,19 +84,19 @@ class Job:
                     known[key] = judge.logits(ids, N_PROMPT)
         except GraphmlError as error:
             return [], f"{error}"
-        checks, why = list[Checked](), ""
+        checks, why = list[LogitCheck](), ""
         for side in sides:
             try:
-                judged = Checked(JUDGE, 0.0) if side.name == JUDGE else None
+                judged = LogitCheck(JUDGE, 0.0) if side.name == JUDGE else None
                 checks.append(judged or checked(side.logits(ids, N_PROMPT), known[key]))
             except GraphmlError as error:
-                checks.append(Checked())
+                checks.append(LogitCheck())
                 why = f"{error}"
         return checks, why
 
     def _setting(
-        self, setting: Setting, digest: str, known: dict[Setting, Logits], progress: Progress
-    ) -> Iterator[Row]:
+        self, setting: SideParameters, digest: str, known: dict[SideParameters, Logits], progress: Progress
+    ) -> Iterator[ResultRow]:
         with ExitStack() as stack:
             sides = [
                 stack.enter_context(

@@ -11,7 +11,7 @@ PERCENTILES = (50, 95, 99)
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerTimes:
     """A request as its client saw it: when it was submitted, and when each token arrived."""
 
     arrived_s: float
@@ -30,12 +30,12 @@ class Answer:
         return [float(gap) for gap in np.diff(self.token_s)]
 
 
-def ttft_ms(answers: Iterable[Answer]) -> dict[str, float]:
+def ttft_ms(answers: Iterable[AnswerTimes]) -> dict[str, float]:
     """Percentiles over the answers, by name."""
     return percentiles([answer.ttft_s for answer in answers])
 
 
-def itl_ms(answers: Iterable[Answer]) -> dict[str, float]:
+def itl_ms(answers: Iterable[AnswerTimes]) -> dict[str, float]:
     """Percentiles over all gaps between tokens, by name."""
     return percentiles([gap for answer in answers for gap in answer.itl_s])
 

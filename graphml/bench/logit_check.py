@@ -22,7 +22,7 @@ Logits = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Checked:
+class LogitCheck:
     """What was found of a side. verdict: one of the words above; "": not checked. nmse: -1: not known."""
 
     verdict: str = ""
@@ -35,19 +35,19 @@ def tokens(n_vocab: int) -> list[int]:
     return ids
 
 
-def checked(got: Logits, wanted: Logits) -> Checked:
+def checked(got: Logits, wanted: Logits) -> LogitCheck:
     """The verdict on logits of a row for the prompt and one for each decoded token."""
     if got.shape != wanted.shape or not np.isfinite(got).all():
-        return Checked(WRONG)
+        return LogitCheck(WRONG)
     a, b = got.astype(np.float64), wanted.astype(np.float64)
     a, b = a - a.mean(-1, keepdims=True), b - b.mean(-1, keepdims=True)
     energy = (b * b).sum(-1)
     if not energy.all():
-        return Checked(RIGHT if np.array_equal(a, b) else WRONG)
+        return LogitCheck(RIGHT if np.array_equal(a, b) else WRONG)
     worst = float((((a - b) ** 2).sum(-1) / energy).max())
-    return Checked(WRONG if worst > LIMIT else RIGHT, worst)
+    return LogitCheck(WRONG if worst > LIMIT else RIGHT, worst)
 
 
-def as_text(checked: Checked | Any) -> str:
+def as_text(checked: LogitCheck | Any) -> str:
     """A cell of a table: "ok 1.2e-04"."""
     return checked.verdict + (f" {checked.nmse:.1e}" if checked.nmse >= 0 else "")

@@ -13,7 +13,7 @@ from statistics import median
 
 from graphml.backend import Progress, no_progress
 from graphml.bench.machine_use import Energy, busy_s
-from graphml.bench.side import Side, Usage
+from graphml.bench.side import MeasuredSide, Usage
 from graphml.bench.test_plan import Test
 from graphml.ir.work import NO_WORK, Work
 
@@ -38,7 +38,7 @@ class Measured:
     processes kept busy meanwhile.
     """
 
-    side: Side
+    side: MeasuredSide
     test: Test
     ns: tuple[int, ...]
     cost: Work = NO_WORK
@@ -68,7 +68,7 @@ class Round:
 
 
 def measure(
-    sides: Sequence[Side],
+    sides: Sequence[MeasuredSide],
     tests: Sequence[Test],
     repetitions: int = 5,
     probe: Probe | None = None,
@@ -131,7 +131,7 @@ def measure(
 class _Busy:
     """How busy processes other than the sides and this one keep the machine, from now on."""
 
-    def __init__(self, sides: Sequence[Side]) -> None:
+    def __init__(self, sides: Sequence[MeasuredSide]) -> None:
         self._sides, self._start = sides, time.perf_counter()
         self._before = self._others_s()
 
@@ -146,13 +146,13 @@ class _Busy:
         return max(0.0, (self._others_s() - self._before) / elapsed) if busy_s() and elapsed else 0.0
 
 
-def _bandwidths(sides: Sequence[Side], probe: Probe) -> list[float]:
+def _bandwidths(sides: Sequence[MeasuredSide], probe: Probe) -> list[float]:
     """The bandwidth of each side's memory now; the host's is measured once for all."""
     host = probe() if any(side.on_host for side in sides) else 0.0
     return [host if side.on_host else side.bandwidth() for side in sides]
 
 
-def _bound(side: Side, bandwidth: float, ns: Sequence[int]) -> dict[str, float]:
+def _bound(side: MeasuredSide, bandwidth: float, ns: Sequence[int]) -> dict[str, float]:
     return side.bound(bandwidth, median(ns) / 1e9) if bandwidth else {}
 
 
@@ -161,7 +161,7 @@ def order(count: int, turn: int) -> list[int]:
     return list(range(count)) if turn % 2 == 0 else list(range(count - 1, -1, -1))
 
 
-def warm_up(side: Side) -> int:
+def warm_up(side: MeasuredSide) -> int:
     """Run the side until a run hardly improves on the best, at most a few times; returns how often."""
     start, best = time.perf_counter(), 0
     for count in range(1, MOST_WARM_UPS + 1):

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from graphml.bench.describe import Environment
-from graphml.bench.logit_check import WRONG, Checked
+from graphml.bench.logit_check import WRONG, LogitCheck
 from graphml.bench.measure import Measured, Round
-from graphml.bench.test_plan import Setting
+from graphml.bench.test_plan import SideParameters
 
 NOISY = 0.10
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     """One test on one side. The first fields are llama-bench's, with its meanings.
 
     avg_ns, stddev_ns: of a run; avg_ts, stddev_ts: tokens per second; median_ts, q1_ts, q3_ts, min_ts and
@@ -132,7 +132,7 @@ class Row:
     samples_ratio: tuple[float, ...] = ()
 
 
-FIELDS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(Row))
+FIELDS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(ResultRow))
 SAMPLES = tuple(name for name in FIELDS if name.startswith("samples_"))
 SCALARS = tuple(name for name in FIELDS if name not in SAMPLES)
 
@@ -144,12 +144,12 @@ class Context:
     correct: of each side, if they were checked; else why_unchecked. why_no_energy: if it is not known.
     """
 
-    setting: Setting
+    setting: SideParameters
     about: Sequence[dict[str, Any]]
     environment: Environment
     test_time: str
     model_sha256: str = ""
-    correct: Sequence[Checked] = ()
+    correct: Sequence[LogitCheck] = ()
     why_unchecked: str = ""
     why_no_energy: str = ""
 
@@ -158,7 +158,7 @@ class Context:
         return bool(self.correct) and self.correct[side].verdict == WRONG
 
 
-def rows(test_round: Round, context: Context) -> list[Row]:
+def rows(test_round: Round, context: Context) -> list[ResultRow]:
     """The rows of a test: one per side."""
     return [_row(test_round, index, side, context) for index, side in enumerate(test_round.sides)]
 
@@ -184,7 +184,7 @@ def _judge(about: Sequence[dict[str, Any]]) -> int | None:
     return next(others, 1)
 
 
-def _row(test_round: Round, index: int, measured: Measured, context: Context) -> Row:
+def _row(test_round: Round, index: int, measured: Measured, context: Context) -> ResultRow:
     setting, env, model = context.setting, context.environment, context.about[0]
     rates, test = measured.rates, measured.test
     q1, median, q3 = quartiles(rates)
@@ -193,14 +193,14 @@ def _row(test_round: Round, index: int, measured: Measured, context: Context) ->
     judge = _judge(context.about)
     excluded = judge is None or index == judge or context.is_wrong(index) or context.is_wrong(judge)
     peer = None if excluded else judge
-    correct = context.correct[index] if context.correct else Checked()
+    correct = context.correct[index] if context.correct else LogitCheck()
     p50, p90, p99 = np.percentile(measured.steps, (50, 90, 99)) / 1e6 if measured.steps else (0.0, 0.0, 0.0)
     joules = statistics.median(measured.joules) / test.n_tokens if measured.joules else 0.0
     ratios = [] if peer is None else test_round.ratios(peer, index)
     ratio_q1, ratio, ratio_q3 = quartiles(ratios) if ratios else (0.0, 0.0, 0.0)
     noise = {"t/s": (q1, median, q3), "ratio": (ratio_q1, ratio, ratio_q3)}
     device = context.about[index].get("device") or {"name": env.cpu_info, "kind": "processor", "driver": ""}
-    return Row(
+    return ResultRow(
         build_commit=env.build_commit, cpu_info=env.cpu_info, backends=measured.side.name,
         model_filename=Path(setting.model).name, model_type=model["model_type"],
         model_size=model["model_size"], model_n_params=model["model_n_params"], n_batch=setting.n_batch,

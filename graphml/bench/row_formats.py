@@ -24,12 +24,12 @@ from graphml.bench.cells import (
     speed,
     steps,
 )
-from graphml.bench.result_rows import SCALARS, Row
+from graphml.bench.result_rows import SCALARS, ResultRow
 from graphml.errors import GraphmlError
 from graphml.inspect.dumps.node_names import printable
 
 TABLE = "llama_bench"
-Spell = Callable[[Iterable[Row], Sequence[str]], Iterator[str]]
+Spell = Callable[[Iterable[ResultRow], Sequence[str]], Iterator[str]]
 
 # Column -> width (negative: left-aligned), those of llama-bench's `get_field_width` for its own columns.
 _WIDTHS = {
@@ -44,11 +44,11 @@ _COMPARED = ("ms a step p50 / p90 / p99", "logits", "ratio")  # of several sides
 _LAST = ("test", "t/s", "GB/s", "of bandwidth", "GFLOP/s", "bound by")
 
 
-def markdown(rows: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+def markdown(rows: Iterable[ResultRow], shown: Sequence[str] = ()) -> Iterator[str]:
     """A table; its t/s is the median and half the distance of the quartiles. shown: more columns."""
     columns: tuple[str, ...] = ()
     bandwidths: dict[str, float] = {}
-    kept, head, compared = list[Row](), "", "ratio" in shown
+    kept, head, compared = list[ResultRow](), "", "ratio" in shown
     for row in rows:
         if not columns:
             columns = (*_FIRST, *(name for name in shown if name != "ratio"), *_LAST)
@@ -84,7 +84,7 @@ def _line(columns: Sequence[str], cells: Mapping[str, str]) -> str:
     return f"| {' | '.join(padded)} |\n"
 
 
-def _cells(row: Row) -> dict[str, str]:
+def _cells(row: ResultRow) -> dict[str, str]:
     refused = row.refused.split(", ")
     of_speed = (
         {}
@@ -115,7 +115,7 @@ def _cells(row: Row) -> dict[str, str]:
     }
 
 
-def comma_separated(rows: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+def comma_separated(rows: Iterable[ResultRow], shown: Sequence[str] = ()) -> Iterator[str]:
     """CSV with every field but the samples."""
     for number, row in enumerate(rows):
         out = io.StringIO()
@@ -128,7 +128,7 @@ def comma_separated(rows: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[
         yield out.getvalue()
 
 
-def json_array(rows: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+def json_array(rows: Iterable[ResultRow], shown: Sequence[str] = ()) -> Iterator[str]:
     """One JSON array of objects, like llama-bench's; complete even if measuring ends with an error."""
     before = "["
     try:
@@ -143,16 +143,18 @@ def json_array(rows: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
     yield "[]\n" if before == "[" else "\n]\n"
 
 
-def json_lines(rows: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+def json_lines(rows: Iterable[ResultRow], shown: Sequence[str] = ()) -> Iterator[str]:
     """An object a line."""
     for row in rows:
         yield json.dumps(dataclasses.asdict(row), ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def sql(rows: Iterable[Row], shown: Sequence[str] = ()) -> Iterator[str]:
+def sql(rows: Iterable[ResultRow], shown: Sequence[str] = ()) -> Iterator[str]:
     """A table and a statement for each row, for sqlite and similar, with every field but the samples."""
     types = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER", "float": "REAL"}
-    kinds = {field.name: types[str(field.type)] for field in dataclasses.fields(Row) if field.name in SCALARS}
+    kinds = {
+        field.name: types[str(field.type)] for field in dataclasses.fields(ResultRow) if field.name in SCALARS
+    }
     columns = ",\n".join(f"  {name} {kind}" for name, kind in kinds.items())
     head = f"CREATE TABLE IF NOT EXISTS {TABLE} (\n{columns}\n);\n\n"
     for row in rows:
@@ -167,7 +169,7 @@ def _literal(value: Any) -> str:
     return str(int(value)) if isinstance(value, bool) else repr(value)
 
 
-def _scalars(row: Row) -> dict[str, Any]:
+def _scalars(row: ResultRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in SCALARS}
 
 

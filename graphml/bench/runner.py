@@ -20,11 +20,11 @@ from graphml.backend import AllocatingDevice, NamedDevice, Progress, StepTime, T
 from graphml.bench.costs import cost, shares
 from graphml.bench.describe import describe_file, memory_bytes
 from graphml.bench.side import Usage
-from graphml.bench.test_plan import Setting, Test
+from graphml.bench.test_plan import SideParameters, Test
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.profile.mixed_run import endless_engine
 from graphml.ir.work import Work
-from graphml.runtime.loop.timeline import Step
+from graphml.runtime.loop.timeline import TimelineStep
 
 ROOM = 256
 """Tokens of the context for what the first sequences generate while the prompts of the last are computed."""
@@ -65,7 +65,7 @@ class EngineDecoding:
             )
         return round(1e9 * (shared[-1].end_s - shared[0].begin_s))
 
-    def _is_shared(self, step: Step) -> bool:
+    def _is_shared(self, step: TimelineStep) -> bool:
         return step.n_rows == step.n_generating == self._test.n_parallel
 
     def close(self) -> None:
@@ -76,10 +76,10 @@ class EngineDecoding:
 PROFILED_TOKENS = 8
 
 
-class Runner:
+class BenchRunner:
     """An open model that runs tests. Its tokens are random, like llama-bench's."""
 
-    def __init__(self, setting: Setting, progress: Progress = no_progress) -> None:
+    def __init__(self, setting: SideParameters, progress: Progress = no_progress) -> None:
         start = time.perf_counter()
         self.model = graphml.load(
             Path(setting.model), setting.opened, setting.threads, kv=setting.kv, place=setting.place,

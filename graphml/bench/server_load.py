@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from graphml.bench.latencies import Answer
+from graphml.bench.latencies import AnswerTimes
 from graphml.bench.timed_response import BrokenResponseError, TimedResponse, timed_post
 from graphml.errors import UsageError
 
@@ -66,11 +66,11 @@ class Outcome:
     long: the answer to the long prompt.
     """
 
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[AnswerTimes] = field(default_factory=list)
     tokens: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
-    long: Answer | None = None
+    long: AnswerTimes | None = None
 
     @property
     def tokens_per_s(self) -> float:
@@ -104,7 +104,7 @@ def http_client(load: ServerLoad) -> Any:
 
 
 async def _all(address: str, load: ServerLoad) -> Outcome:
-    outcome, run = Outcome(), _Run(address, load)
+    outcome, run = Outcome(), _LoadRun(address, load)
     async with idle_connections(address, load.n_idle):
         begin = time.perf_counter()
         beside = asyncio.ensure_future(run.long()) if load.n_long else None
@@ -122,7 +122,7 @@ async def _all(address: str, load: ServerLoad) -> Outcome:
     return outcome
 
 
-class _Run:
+class _LoadRun:
     """The requests of a load, and their responses as they came."""
 
     def __init__(self, address: str, load: ServerLoad) -> None:
@@ -186,7 +186,7 @@ async def idle_connections(address: str, count: int) -> AsyncIterator[None]:
             connection.close()
 
 
-def _read(timed: tuple[float, TimedResponse], outcome: Outcome) -> tuple[Answer, int] | None:
+def _read(timed: tuple[float, TimedResponse], outcome: Outcome) -> tuple[AnswerTimes, int] | None:
     """An answer and its tokens; None, and an error more, where it is none."""
     try:
         return _answer(*timed)
@@ -195,7 +195,7 @@ def _read(timed: tuple[float, TimedResponse], outcome: Outcome) -> tuple[Answer,
         return None
 
 
-def _answer(begin: float, response: TimedResponse) -> tuple[Answer, int]:
+def _answer(begin: float, response: TimedResponse) -> tuple[AnswerTimes, int]:
     """An answer's times, and how many tokens it has by the server's count, else as many as came pieces."""
     times: list[float] = []
     usage: dict[str, Any] = {}
@@ -216,7 +216,7 @@ def _answer(begin: float, response: TimedResponse) -> tuple[Answer, int]:
         raise FailedRequestError("an answer without an end" if times else "an answer without text")
     details = usage.get("prompt_tokens_details") or {}
     n_prompt, n_cached = usage.get("prompt_tokens", 0), details.get("cached_tokens") or 0
-    return Answer(begin, tuple(times), n_prompt, n_cached), usage.get("completion_tokens", len(times))
+    return AnswerTimes(begin, tuple(times), n_prompt, n_cached), usage.get("completion_tokens", len(times))
 
 
 def _chunks(lines: Iterable[tuple[float, str]]) -> Iterator[tuple[float, dict[str, Any]]]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from graphml import errors, peers, settings
 from graphml.bench.logit_check import Logits
-from graphml.bench.test_plan import LLAMA_CPP, OPENVINO, Setting, Test
+from graphml.bench.test_plan import LLAMA_CPP, OPENVINO, SideParameters, Test
 from graphml.errors import BackendError, UsageError
 from graphml.ir.work import Work
 
@@ -48,7 +48,7 @@ class Usage:
     compile_s: float = 0.0
 
 
-class Side(Protocol):
+class MeasuredSide(Protocol):
     """The interface of a side for `measure`. steps: nanoseconds of each decode step of the latest run."""
 
     name: str
@@ -84,7 +84,7 @@ class Side(Protocol):
 class ProcessSide:
     """A side in a process of its own. about: its description of itself and the model."""
 
-    def __init__(self, setting: Setting, python: str = sys.executable) -> None:
+    def __init__(self, setting: SideParameters, python: str = sys.executable) -> None:
         self.setting = setting
         self.steps: list[int] = []
         self.name = setting.backend if setting.engine == "graphml" else setting.engine
@@ -107,30 +107,30 @@ class ProcessSide:
 
     @property
     def on_host(self) -> bool:
-        """See `Side`."""
+        """See `MeasuredSide`."""
         return self.about.get("device") is None
 
     def bandwidth(self) -> float:
-        """See `Side`."""
+        """See `MeasuredSide`."""
         return float(self._ask({"do": "bandwidth"}, "bandwidth")["bandwidth"])
 
     def prepare(self, test: Test) -> Work:
-        """See `Side`."""
+        """See `MeasuredSide`."""
         return Work(**self._ask({"do": "prepare", "test": dataclasses.asdict(test)}))
 
     def run(self) -> int:
-        """See `Side`."""
+        """See `MeasuredSide`."""
         reply = self._ask({"do": "run"}, "ns")
         self.steps = [int(step) for step in reply.get("steps", ())]
         return int(reply["ns"])
 
     def bound(self, bandwidth: float, usual_s: float) -> dict[str, float]:
-        """See `Side`."""
+        """See `MeasuredSide`."""
         reply = self._ask({"do": "bound", "bandwidth": bandwidth, "usual_s": usual_s})
         return {name: float(part) for name, part in reply.items()}
 
     def usage(self) -> Usage:
-        """See `Side`."""
+        """See `MeasuredSide`."""
         return Usage(**self._ask({"do": "usage"}, "resident"))
 
     def logits(self, ids: Sequence[int], n_prompt: int) -> Logits:
@@ -140,7 +140,7 @@ class ProcessSide:
         return rows.reshape(1 + len(ids) - n_prompt, -1)
 
     def close(self) -> None:
-        """See `Side`. A process that does not end by itself is killed."""
+        """See `MeasuredSide`. A process that does not end by itself is killed."""
         process = self._process
         for stream in (process.stdin, process.stdout):
             if stream is not None:
@@ -190,7 +190,7 @@ class ProcessSide:
         return lines[-1] if lines else "it said nothing"
 
 
-def _command(setting: Setting, python: str) -> tuple[list[str], dict[str, str] | None]:
+def _command(setting: SideParameters, python: str) -> tuple[list[str], dict[str, str] | None]:
     """The command of a side's process, and its environment; None: this one's."""
     if setting.engine == "graphml":
         return settings.python_child("-m", "graphml.bench.worker")

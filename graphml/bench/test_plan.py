@@ -48,7 +48,7 @@ class Test:
 
 
 @dataclass(frozen=True)
-class Setting:
+class SideParameters:
     """The parameters of one side. n_batch: tokens evaluated at a time; n_ubatch: tokens of one step.
 
     engine: "graphml" or a peer. type_k, type_v: dtypes of the cache. quant: format of weights in memory
@@ -102,10 +102,10 @@ def settings(
     quants: Iterable[str] = ("",),
     places: Iterable[str] = ("",),
     gpu_layers: Iterable[int] = (-1,),
-) -> list[Setting]:
+) -> list[SideParameters]:
     """The cross product, models first; engine and backend are set when sides are opened."""
     return [
-        Setting(
+        SideParameters(
             "graphml",
             model,
             "cpu",

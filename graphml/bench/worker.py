@@ -10,22 +10,22 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from graphml.bench.runner import Runner
-from graphml.bench.test_plan import Setting, Test
+from graphml.bench.runner import BenchRunner
+from graphml.bench.test_plan import SideParameters, Test
 from graphml.errors import GraphmlError
 from graphml.peers.peer_talk import RefusedError, serve
 
 
 def main() -> None:
     """Serve until stdin ends."""
-    runner: Runner | None = None
+    runner: BenchRunner | None = None
 
     def answer(command: dict[str, Any]) -> dict[str, Any]:
         nonlocal runner
         try:
             if runner is not None:
                 return carry_out(runner, command)
-            runner = Runner(Setting(**command))
+            runner = BenchRunner(SideParameters(**command))
             return runner.describe()
         except GraphmlError as error:
             raise RefusedError(str(error), type(error).__name__) from None
@@ -37,7 +37,7 @@ def main() -> None:
         runner.close()
 
 
-def carry_out(runner: Runner, command: dict[str, Any]) -> dict[str, Any]:
+def carry_out(runner: BenchRunner, command: dict[str, Any]) -> dict[str, Any]:
     """Run one command: prepare a test, run it, compute logits, or report a bound, bandwidth or usage."""
     verbs: dict[str, Callable[[], dict[str, Any]]] = {
         "prepare": lambda: dataclasses.asdict(runner.prepare(Test(**command["test"]))),

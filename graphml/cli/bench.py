@@ -13,27 +13,35 @@ from graphml import settings
 from graphml.bench import test_plan as plan
 from graphml.bench.bench_options import (
     LengthOptions,
+    MeasuredServers,
     ModelOptions,
     OutputOptions,
     RunOptions,
-    ServerOptions,
     SettingOptions,
 )
 from graphml.bench.describe import environment
 from graphml.bench.job import Job
 from graphml.bench.made_models import bench_model
 from graphml.bench.row_formats import FORMATS
-from graphml.cli import bench_server, machine
+from graphml.cli import bench_server
 from graphml.cli.bench_compare import compare
-from graphml.cli.checks import check_backends, check_file, check_places
-from graphml.cli.console import Bars, write_both
-from graphml.cli.opening import find
-from graphml.cli.options import Source
-from graphml.cli.typer_options import flags_given, grouped
+from graphml.cli.help_pages import HelpedGroup
+from graphml.cli.options.checks import check_backends, check_file, check_places
+from graphml.cli.options.opening import find
+from graphml.cli.options.options import ModelSource
+from graphml.cli.options.typer_options import flags_given, grouped
+from graphml.cli.terminal import machine
+from graphml.cli.terminal.console import Bars, write_both
 from graphml.errors import UsageError
 from graphml.loading import discovery
 
-bench = typer.Typer(add_completion=False, pretty_exceptions_enable=False, invoke_without_command=True)
+bench = typer.Typer(
+    cls=HelpedGroup,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    invoke_without_command=True,
+)
 
 
 @bench.callback()
@@ -44,7 +52,7 @@ def run(
     lengths: LengthOptions,
     setting: SettingOptions,
     how: RunOptions,
-    servers: ServerOptions,
+    servers: MeasuredServers,
     written: OutputOptions,
 ) -> None:
     """Measure prompt processing and generation, as llama-bench does.
@@ -55,7 +63,7 @@ def run(
     if context.invoked_subcommand is not None:
         return
     asked = flags_given(context, ModelOptions, LengthOptions, SettingOptions, RunOptions)
-    bench_server.check_server(servers, asked, flags_given(context, ServerOptions), written)
+    bench_server.check_server(servers, asked, flags_given(context, MeasuredServers), written)
     if servers.server:
         bench_server.run_servers(servers, lengths, asked, how, written)
         return
@@ -113,9 +121,9 @@ def default_model(model_options: ModelOptions, bars: Bars) -> str:
     return str(find(None, _source(model_options), bars))
 
 
-def _source(model_options: ModelOptions, hf: str | None = None) -> Source:
+def _source(model_options: ModelOptions, hf: str | None = None) -> ModelSource:
     """How one of the models is looked for."""
-    return Source(hf, model_options.offline)
+    return ModelSource(None, hf, model_options.offline)
 
 
 def default_threads() -> int:
@@ -124,9 +132,9 @@ def default_threads() -> int:
     return settings.threads() or int(facts.get("threads", 1))
 
 
-def _shown(wanted: list[plan.Setting], ratio: str) -> list[str]:
+def _shown(wanted: list[plan.SideParameters], ratio: str) -> list[str]:
     """The settings that become columns: those that have several values, or another than the usual."""
-    usual = plan.Setting("", "", "", 0)
+    usual = plan.SideParameters("", "", "", 0)
     names = ("n_batch", "n_ubatch", "type_k", "type_v", "quant", "place", "gpu_layers")
     shown = [
         name for name in names if {getattr(setting, name) for setting in wanted} != {getattr(usual, name)}

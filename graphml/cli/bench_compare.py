@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from graphml.bench import compared_results as comparing
-from graphml.cli.console import write_json
-from graphml.cli.options import Json
+from graphml.cli.options.options import Json
+from graphml.cli.terminal.console import write_json
 from graphml.errors import UsageError
 
 Tolerance = Annotated[

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from itertools import tee
 from urllib.parse import urlsplit
 
-from graphml.bench.bench_options import LengthOptions, OutputOptions, RunOptions, ServerOptions
+from graphml.bench.bench_options import LengthOptions, MeasuredServers, OutputOptions, RunOptions
 from graphml.bench.server_load import ServerLoad
 from graphml.bench.server_rows import FORMATS, measure_servers
-from graphml.cli.checks import key_of
-from graphml.cli.console import Bars, write_both
+from graphml.cli.options.checks import key_of
+from graphml.cli.terminal.console import Bars, write_both
 from graphml.errors import UsageError
 
 HEEDED = ("-p", "-n", "-r", "--no-warmup")
@@ -19,7 +19,7 @@ N_PROMPT, N_GEN, ROUNDS = 256, 128, 3
 
 
 def check_server(
-    servers: ServerOptions, asked: Sequence[str], of_server: Sequence[str], written: OutputOptions
+    servers: MeasuredServers, asked: Sequence[str], of_server: Sequence[str], written: OutputOptions
 ) -> None:
     """UsageError for options that servers do not heed, those of servers without one, and wrong addresses."""
     if not servers.server:
@@ -39,7 +39,7 @@ def check_server(
 
 
 def run_servers(
-    servers: ServerOptions,
+    servers: MeasuredServers,
     lengths: LengthOptions,
     asked: Sequence[str],
     how: RunOptions,

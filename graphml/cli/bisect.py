@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli import compared_runs as numbers
-from graphml.cli import options
-from graphml.cli.checks import check_file, check_folder, check_limit
-from graphml.cli.console import size, write_json
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import compared_runs as numbers
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_file, check_folder, check_limit
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import size, write_json
 from graphml.errors import UsageError
 from graphml.inspect.bisect import repro
 from graphml.inspect.bisect.bisect import Finding, check_alike, examine
@@ -24,7 +24,7 @@ from graphml.inspect.compare.route import TOKENS
 
 
 @dataclass(frozen=True)
-class Given(numbers.Given):
+class BisectOptions(numbers.ComparedOptions):
     """The same, B as the graph was written, and as many tokens as cross the borders of kernels and caches."""
 
     tokens: numbers.Tokens = TOKENS
@@ -34,23 +34,21 @@ class Given(numbers.Given):
 @grouped
 def bisect(
     opening: options.Compared,
-    run_options: Given,
+    run_options: BisectOptions,
     model: options.Model = None,
     saved: Annotated[
         Path | None,
-        typer.Option(
-            "--saved", metavar="RUN.npz", help="A run that --save wrote, in place of A and its tokens."
-        ),
+        typer.Option("--saved", metavar="RUN.npz", help="Values saved by `compare --save`, in place of A."),
     ] = None,
     limit: Annotated[
         float | None,
-        typer.Option("--limit", min=0.0, metavar="NMSE", help="Allowed for every value alike."),
+        typer.Option("--limit", min=0.0, metavar="NMSE", help="Tolerance of every value, as NMSE."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--repro", metavar="FOLDER", help="Write repro.py and repro.npz there.")
+        Path | None, typer.Option("--repro", metavar="FOLDER", help="Folder for repro.py and repro.npz.")
     ] = None,
 ) -> None:
-    """Find the first value that is wrong by itself, not by what it was given. Exit code 1: there is one."""
+    """Find the first node whose result is wrong although its inputs are right. Exit code 1: there is one."""
     numbers.check_format(run_options.format)
     check_limit(limit)
     check_file("--saved", saved)
@@ -90,7 +88,7 @@ def _write(
 ) -> list[str]:
     if out is None or finding is None or not finding.graph.nodes or finding.copied is not None:
         return []  # a copy happens between two devices: no graph of one reproduces it
-    case = repro.Case(finding.graph, finding.other, finding.arrays)
+    case = repro.ReproCase(finding.graph, finding.other, finding.arrays)
     backends = (
         judge if finding.graph is not finding.other else finding.backend or run.facts["backend"],
         judge,

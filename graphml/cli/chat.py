@@ -10,18 +10,18 @@ from typing import Annotated
 import typer
 
 from graphml.api.chat_prompt import ChatSettings
-from graphml.cli import options
-from graphml.cli.answer_options import template_variables, with_files, with_template
-from graphml.cli.checks import key_of
-from graphml.cli.console import Bars, remark
 from graphml.cli.conversation.commands import completions, take
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.line_input import LineInput, open_input
 from graphml.cli.conversation.server_chat import ServerChat, fields_of
 from graphml.cli.conversation.server_stream import ServerStream
 from graphml.cli.conversation.tool_calls import Permission, offered_tools
-from graphml.cli.opening import find, load, seed_of
-from graphml.cli.typer_options import flags_given, grouped
+from graphml.cli.options import options
+from graphml.cli.options.answer_options import template_variables, with_files, with_template
+from graphml.cli.options.checks import key_of
+from graphml.cli.options.opening import find, load, seed_of
+from graphml.cli.options.typer_options import flags_given, grouped
+from graphml.cli.terminal.console import Bars, remark
 from graphml.errors import UsageError
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams
@@ -38,7 +38,7 @@ def chat(
     full: Overflow,
     model: options.Model = None,
     system: options.System = "",
-    max_tokens: options.MaxTokens = options.CHAT_MAX_TOKENS,
+    max_tokens: options.MaxTokens = -1,
     ctx: options.Context = None,
     seed: options.Seed = -1,
     variables: options.Variables = None,
@@ -50,24 +50,26 @@ def chat(
         list[Path] | None,
         typer.Option(
             metavar="FILE.py",
-            help="Offer the functions of a Python file, which is run; each call is asked about. May be given "
+            help="Functions of a Python file, which is run, as tools; calls ask for permission. May be given "
             "again.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Call tools without asking.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Call tools without asking for permission.")
+    ] = False,
     server: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Talk with the model of a running server of OpenAI's protocol in place of one here.",
+            help="URL of a server with OpenAI's protocol to chat with, in place of a local model.",
         ),
     ] = None,
     api_key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Key of the server; a path with @ before it: a file that has it."),
+        typer.Option(metavar="KEY", help="API key of the server, or @FILE."),
     ] = None,
     stats: Annotated[
-        bool, typer.Option("--stats", help="Print a line about the speed after each answer.")
+        bool, typer.Option("--stats", help="Print tokens per second after each answer.")
     ] = False,
 ) -> None:
     """Talk with a model. /help lists the commands; Ctrl-C stops an answer, Ctrl-D ends the conversation."""

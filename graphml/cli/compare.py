@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli import compared_runs as numbers
-from graphml.cli import options
-from graphml.cli.checks import check_target
-from graphml.cli.console import write_file, write_json
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import compared_runs as numbers
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_target
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import write_file, write_json
 from graphml.errors import UsageError
 from graphml.inspect.bisect.findings import told
-from graphml.inspect.compare.compare import Row, as_markdown, with_errors, wrong_copies
+from graphml.inspect.compare.compare import ComparedValue, as_markdown, with_errors, wrong_copies
 from graphml.inspect.compare.compare import compare as compare_runs
 from graphml.inspect.compare.observe import observe, save
 from graphml.inspect.dumps.without_weights import describe_model
@@ -24,21 +24,23 @@ from graphml.inspect.dumps.without_weights import describe_model
 @grouped
 def compare(
     opening: options.Compared,
-    run_options: numbers.Given,
+    run_options: numbers.ComparedOptions,
     model: options.Model = None,
     worst: Annotated[
-        int, typer.Option("--worst", min=0, help="Print the values that differ most, so many; 0: all.")
+        int, typer.Option("--worst", min=0, help="Print only the N values that differ most; 0: all.")
     ] = 0,
     saving: Annotated[
         Path | None,
-        typer.Option("--save", metavar="RUN.npz", help="Write A's run to a file instead of comparing it."),
+        typer.Option(
+            "--save", metavar="RUN.npz", help="Save the values of A in a file, without a comparison."
+        ),
     ] = None,
     graph: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="Write A's graph with these errors too, for the viewer."),
+        typer.Option(metavar="FILE.json", help="Also write A's graph with these errors, for the viewer."),
     ] = None,
 ) -> None:
-    """List, value by value in the order of the graph, how far two runs of a model are apart."""
+    """Compare every intermediate value of two runs of a model, on two backends or with other fusions."""
     numbers.check_format(run_options.format)
     if saving is not None and (worst or graph is not None or run_options.fuse_b):
         raise UsageError("--save: wanted no --worst, --graph and --fuse-b: A's run is written, not compared")
@@ -77,7 +79,7 @@ def compare(
     print(copies + _ending(rows))
 
 
-def _ending(rows: list[Row]) -> str:
+def _ending(rows: list[ComparedValue]) -> str:
     top = max(rows, key=lambda row: row.difference.nmse)
     odd = sum(1 for row in rows if row.difference.nan[0] or row.difference.inf[0])
     return (

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli import dumps, options
-from graphml.cli.checks import check_target
-from graphml.cli.console import write_file, write_json
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import dumps, options
+from graphml.cli.options.checks import check_target
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import write_file, write_json
 from graphml.errors import UsageError
 from graphml.inspect.dumps import diff as differences
 from graphml.inspect.dumps.document import Document
@@ -24,23 +24,23 @@ A = Annotated[
 B = Annotated[
     str | None, typer.Argument(metavar="B", help="The other one; by default A.", show_default=False)
 ]
-FuseA = Annotated[
-    str | None, typer.Option("--fuse-a", metavar="SWITCHES", help="Fusions of A, as --fuse has them.")
+FuseA = Annotated[str | None, typer.Option("--fuse-a", metavar="SWITCHES", help="Fusions of A, see --fuse.")]
+FuseB = Annotated[str | None, typer.Option("--fuse-b", metavar="SWITCHES", help="Fusions of B, see --fuse.")]
+PassA = Annotated[
+    str | None, typer.Option("--pass-a", metavar="NAME", help="Pass of A; by default the last.")
 ]
-FuseB = Annotated[
-    str | None, typer.Option("--fuse-b", metavar="SWITCHES", help="Fusions of B, as --fuse has them.")
+PassB = Annotated[
+    str | None, typer.Option("--pass-b", metavar="NAME", help="Pass of B; by default the last.")
 ]
-PassA = Annotated[str | None, typer.Option("--pass-a", metavar="NAME", help="Which pass of A; the last.")]
-PassB = Annotated[str | None, typer.Option("--pass-b", metavar="NAME", help="Which pass of B; the last.")]
-Layer = Annotated[int | None, typer.Option("--layer", min=0, help="Compare this layer alone.")]
+Layer = Annotated[int | None, typer.Option("--layer", min=0, help="Compare only this layer.")]
 Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Also write both graphs to one page.")
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML page with both graphs.")
 ]
 
 
 @grouped
 def diff(
-    compiling: options.Compiling,
+    compiling: options.ComparedGraphs,
     a: A = None,
     b: B = None,
     fuse_a: FuseA = None,
@@ -52,7 +52,7 @@ def diff(
     json: options.Json = False,
     html: Html = None,
 ) -> None:
-    """Show which nodes two graphs do not share: removed, added, changed. The exit code is 1 if they differ.
+    """Compare two graphs: nodes removed, added, changed. The exit code is 1 if they differ.
 
     A and B are model files, short names or dumps in JSON or text form.
     """
@@ -74,7 +74,7 @@ def diff(
     difference = differences.compare(in_a, in_b, (counted[0], counted[1]))
     if html is not None:
         names = _names((a, other), (in_a.name, in_b.name), (switches[0], switches[1]))
-        sides = differences.Side(names[0], titles[0]), differences.Side(names[1], titles[1])
+        sides = differences.GraphTitles(names[0], titles[0]), differences.GraphTitles(names[1], titles[1])
         page = differences.both(right, in_a, in_b, difference, sides)
         if a != other:
             page["model"] = " and ".join(dict.fromkeys((left["model"], right["model"])))

@@ -11,8 +11,9 @@ from typing import Any
 import graphml
 from graphml import settings
 from graphml.backend import Backend, NamedDevice
-from graphml.cli import machine, options
-from graphml.cli.console import size, write_json
+from graphml.cli.options import options
+from graphml.cli.terminal import machine
+from graphml.cli.terminal.console import size, write_json
 from graphml.loading import discovery, fetch
 from graphml.system.pages import main_memory
 
@@ -25,7 +26,7 @@ PACKAGES = ("numpy", "llvmlite", "tokenizers", "jinja2", "huggingface-hub")
 
 
 def doctor(threads: options.Threads = None, json: options.Json = False) -> None:
-    """Show the processor, its features, threads and memory bandwidth, and every backend."""
+    """Show processor, instruction sets, threads, memory bandwidth, and which backends can be used."""
     report = facts(threads)
     if json:
         write_json(report)

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from graphml.api.text_rows import chosen_pooling
-from graphml.cli import options
-from graphml.cli.console import Bars, write, write_json
-from graphml.cli.opening import find, load
-from graphml.cli.typer_options import grouped
+from graphml.cli.options.opening import find, load
+from graphml.cli.options import options
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, write, write_json
 from graphml.errors import UsageError
 
 
@@ -29,17 +29,17 @@ def embed(
     pooling: Annotated[
         str | None,
         typer.Option(
-            help="What a text's rows become: mean, cls (the first), last, rank; by default as the file says.",
+            help="Pooling: mean, cls (first token), last, rank; by default as the model says.",
             show_default=False,
         ),
     ] = None,
     query: Annotated[
-        str | None, typer.Option(help="Score how well each text answers this, with a reranking model.")
+        str | None, typer.Option(help="Rerank: score each text against this query, with a reranking model.")
     ] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Bring each row to length 1.")] = False,
+    normalize: Annotated[bool, typer.Option("--normalize", help="L2-normalize embeddings.")] = False,
     json: options.Json = False,
 ) -> None:  # fmt: skip
-    """Print the embedding of each text, a line of numbers each."""
+    """Compute embeddings of texts, or scores of a reranking model; one line of numbers for each text."""
     texts = _texts(text)
     if query is not None and (pooling not in (None, "rank") or normalize):
         raise UsageError("--query: wanted neither --pooling nor --normalize, which mean nothing for scores")

@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli import dumps, options
-from graphml.cli.console import write_json
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import dumps, options
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import write_json
 from graphml.inspect.dumps import explain as explanations
 
-NodeName = Annotated[str, typer.Option("--node", metavar="NAME", help="The node, such as layers.3.up.")]
+NodeName = Annotated[
+    str, typer.Option("--node", metavar="NAME", help="Name of the node, such as layers.3.up.")
+]
 
 
 @grouped
@@ -22,7 +24,7 @@ def explain(
     tokens: dumps.Tokens = 1,
     json: options.Json = False,
 ) -> None:
-    """Tell one node's story: source line, passes, fusions that took or refused it, place, storage, readers.
+    """Explain a node: source line, passes, fusions applied or refused, backend, buffer, readers.
 
     MODEL may be a dump. Of a model file the header is read only.
     """

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from graphml import settings
-from graphml.cli import options
-from graphml.cli.checks import check_backends, check_folder, check_target
-from graphml.cli.console import Bars
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_backends, check_folder, check_target
+from graphml.cli.terminal.console import Bars
 from graphml.errors import BackendError, UsageError
 from graphml.fuzz import campaign
-from graphml.fuzz.checks import Difference, Side
-from graphml.fuzz.graphs import Drawn
+from graphml.fuzz.checks import CheckedBackend, WrongResult
+from graphml.fuzz.graphs import DrawnGraph
 from graphml.ir.ops.leaf import LEAVES
 from graphml.loading import discovery
 from graphml.loading.own_ops import load_own_ops
@@ -23,24 +23,22 @@ from graphml.loading.own_ops import load_own_ops
 
 def fuzz(
     backend: Annotated[
-        str, typer.Option(metavar="NAMES", help="With commas; each is compared with NumPy.")
+        str, typer.Option(metavar="NAMES", help="Backends, with commas; each is compared with NumPy.")
     ] = "cpu",
-    graphs: Annotated[int, typer.Option(metavar="N", help="How many graphs.")] = 1000,
-    first: Annotated[
-        int, typer.Option(metavar="N", help="The number of the first; a number is a graph.")
-    ] = 0,
+    graphs: Annotated[int, typer.Option(metavar="N", help="Number of graphs.")] = 1000,
+    first: Annotated[int, typer.Option(metavar="N", help="Number (seed) of the first graph.")] = 0,
     record: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="What was tried so far; a later run goes on from it.", show_default=False
+            metavar="FILE", help="State of the campaign; a later run resumes from it.", show_default=False
         ),
     ] = None,
-    scripts: Annotated[Path, typer.Option(metavar="FOLDER", help="Where scripts of differences go.")] = Path(
-        "fuzz"
-    ),
+    scripts: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for scripts that reproduce differences.")
+    ] = Path("fuzz"),
     threads: options.Threads = None,
 ) -> None:
-    """Try random graphs of the whole language; the exit code is 1 if a backend differs in one.
+    """Fuzz backends with random graphs against the NumPy reference. Exit code 1: a result differs.
 
     Each graph runs fused and plain, planned and with every value kept, at once and in steps. One that differs
     is made small and written as a script. Ops of one's own are drawn too (GRAPHML_OPS).
@@ -52,7 +50,7 @@ def fuzz(
     check_folder("--scripts", scripts)
     load_own_ops()
     names = [name.strip() for name in backend.split(",")]
-    tried = campaign.Record.read(record, names, first)
+    tried = campaign.CampaignRecord.read(record, names, first)
     sides = [_side(name, threads) for name in names]
     with Bars() as bars:
         campaign.run(tried, record, first + graphs, sides, scripts, _tell, bars.report)
@@ -61,7 +59,7 @@ def fuzz(
         raise typer.Exit(1)
 
 
-def _side(name: str, threads: int | None) -> Side:
+def _side(name: str, threads: int | None) -> CheckedBackend:
     """A backend with a device for each number of threads that is tried."""
     backend = discovery.backend(name)
     reason = backend.unavailable()
@@ -69,17 +67,17 @@ def _side(name: str, threads: int | None) -> Side:
         raise BackendError(f"backend {name!r} cannot be used on this machine: {reason}")
     settings.without(f"GRAPHML_{name}_OPTIONS".upper())  # of its compiler: tried is what users run
     counts = [threads] if backend.reads_back else [1, 3, threads]
-    return Side(backend, [backend.open(count) for count in counts])
+    return CheckedBackend(backend, [backend.open(count) for count in counts])
 
 
-def _tell(number: int, difference: Difference, script: Path | None, small: Drawn) -> None:
+def _tell(number: int, difference: WrongResult, script: Path | None, small: DrawnGraph) -> None:
     ops = Counter(node.op.name for node in small.graph.nodes if node.op not in LEAVES)
     shown = ", ".join(name if n == 1 else f"{n} {name}" for name, n in ops.items())
     print(f"graph {number}: {difference.backend}, {difference.way}: {difference.what}")
     print(f"    {shown}{f'; {script}' if script else ''}", flush=True)
 
 
-def _print(record: campaign.Record) -> None:
+def _print(record: campaign.CampaignRecord) -> None:
     tried = record.next - record.first
     print(
         f"{tried} graphs of {record.n_nodes} nodes on {','.join(record.backends)}: {len(record.found)} differ"

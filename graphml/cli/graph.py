@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli import dumps, options
-from graphml.cli.console import remark
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import dumps, options
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import remark
 from graphml.errors import UsageError
 from graphml.inspect.dumps import dump
 from graphml.inspect.dumps.document import Document
@@ -19,17 +19,19 @@ from graphml.inspect.viewer import render
 
 LARGE = 200
 """Nodes beyond which nobody reads all of a graph on a terminal."""
+BULK = ("graphml", "json", "model-explorer", "html")
+"""Formats for other programs, which a terminal never gets."""
 FORMATS = (*dump.DRAWINGS, "json", "model-explorer", "html")
 
 Pass = Annotated[
-    str | None, typer.Option("--pass", metavar="NAME", help="After which pass; by default the last.")
+    str | None, typer.Option("--pass", metavar="NAME", help="Graph after this pass; by default the last.")
 ]
-Layer = Annotated[int | None, typer.Option("--layer", min=0, help="This layer alone.")]
+Layer = Annotated[int | None, typer.Option("--layer", min=0, help="Only this layer.")]
 Collapse = Annotated[
     bool | None,
     typer.Option(
         "--collapse/--no-collapse",
-        help="Layers that are alike once; by default where a terminal reads the text of a large graph.",
+        help="Print equal layers once; default for large graphs as text on a terminal.",
         show_default=False,
     ),
 ]
@@ -53,6 +55,8 @@ def graph(
     """
     if format not in FORMATS:
         raise UsageError(f"--format: wanted one of {', '.join(FORMATS)}; got {format!r}")
+    if format in BULK and output is None and sys.stdout.isatty():
+        raise UsageError(f"--format {format}: wanted -o FILE, or a pipe; it is nothing to read at a terminal")
     if layer is not None and collapse:
         raise UsageError("--layer, --collapse: wanted one of them; got both")
     document = dumps.document_of(model, tokens, compiling)

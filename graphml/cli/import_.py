@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from graphml.authoring.importing.command import import_source
-from graphml.cli.checks import check_target
-from graphml.cli.console import write_file
+from graphml.cli.options.checks import check_target
+from graphml.cli.terminal.console import write_file
 from graphml.errors import ArchitectureError, BackendError, UsageError, WeightsError
 
 
@@ -20,26 +20,26 @@ def import_(
         typer.Argument(metavar="SOURCE", help="hf:FOLDER, or module:FILE.py:factory, which is run."),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.py", show_default=False, help="Where to.")
+        Path, typer.Option("--output", "-o", metavar="FILE.py", show_default=False, help="Output file.")
     ],
     weights: Annotated[
         Path | None,
         typer.Option("--weights", metavar="FILE.gguf", show_default=False,
-                     help="Write the weights too; a plain module needs it."),
+                     help="Also write the weights; required for a plain module."),
     ] = None,
     page: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE.html", show_default=False, help="Write the report as a page."),
+        typer.Option("--report", metavar="FILE.html", show_default=False, help="Write the report as HTML."),
     ] = None,
     python: Annotated[
         str, typer.Option("--python", metavar="PATH", show_default=False, help="Python that has torch.")
     ] = sys.executable,
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run the code that the folder brings.")
+        bool, typer.Option("--trust-remote-code", help="Run Python code of the model folder.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
 ) -> None:  # fmt: skip
-    """Trace a PyTorch model and write its architecture as a file that runs with --arch, with a proof.
+    """Trace a PyTorch model, write it as an architecture file for --arch, and check its logits.
 
     Exit code 2: it cannot be imported, and nothing is written.
     """

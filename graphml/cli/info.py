@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from graphml.cli import options
-from graphml.cli.console import Bars, size, write_json
-from graphml.cli.opening import open_header
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import options
+from graphml.cli.options.opening import open_header
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, size, write_json
 from graphml.errors import WeightsError
 from graphml.weights import Metadata, ModelFile, Tensor
 from graphml.weights.requantise import checked, choose, memory_of
@@ -18,7 +18,7 @@ LONGEST_WHOLE_ARRAY = 64
 
 @grouped
 def info(
-    source: options.Source,
+    source: options.ModelSource,
     model: options.Model = None,
     json: options.Json = False,
     quant: options.Quant = None,

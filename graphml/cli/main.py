@@ -18,19 +18,24 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 import graphml
 from graphml import settings
-from graphml.cli.console import print_error
+from graphml.cli.help_pages import HelpedCommand, HelpedGroup
+from graphml.cli.terminal.console import print_error
 from graphml.errors import GraphmlError, UsageError
 
-COMMANDS = (
-    "run", "chat", "serve", "embed", "info", "plan", "placement", "doctor", "pull", "models", "rm",
-    "perplexity", "graph", "diff", "explain", "profile", "bench", "tune", "compare", "bisect", "verify",
-    "new-arch", "import", "test-backend", "test-op", "fuzz",
-    "report",
-)  # fmt: skip
+TITLES = {
+    "Use a model": ("run", "chat", "serve", "embed"),
+    "Models and this machine": ("info", "plan", "placement", "doctor", "pull", "models", "rm", "cache"),
+    "Measure": ("perplexity", "profile", "bench", "tune"),
+    "Graphs and numbers": ("graph", "diff", "explain", "compare", "bisect"),
+    "Write architectures, ops and backends": (
+        "verify", "new-arch", "import", "test-backend", "test-op", "fuzz", "report",
+    ),
+}  # fmt: skip
+COMMANDS = tuple(name for names in TITLES.values() for name in names)
 
 
 FORMER_OPTIONS = {
@@ -52,14 +57,14 @@ def _command(name: str, function: Any) -> Any:
     """The command of a file's function, or of its group."""
     if isinstance(function, typer.Typer):  # a command with commands of its own
         return typer.main.get_group(function)
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     # Of a command that reads its flags itself.
     settings = getattr(function, "context_settings", None)
-    single.command(name, context_settings=settings)(function)
+    single.command(name, cls=HelpedCommand, context_settings=settings)(function)
     return typer.main.get_command(single)
 
 
-class Commands(TyperGroup):
+class Commands(HelpedGroup):
     """The commands by name, each imported when it is asked for, and the end of all errors."""
 
     _listing = False
@@ -67,6 +72,10 @@ class Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names, in the order of the help."""
         return list(COMMANDS)
+
+    def titled_commands(self, ctx: Any) -> dict[str, list[str]]:
+        """Their names, by what they are for."""
+        return {title: list(names) for title, names in TITLES.items()}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that was typed; an error names the nearest of one that there is not."""
@@ -173,6 +182,7 @@ def _is_callback(decorator: ast.expr) -> bool:
 app = typer.Typer(
     cls=Commands,
     name="graphml",
+    rich_markup_mode=None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -188,7 +198,8 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def graphml_command(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Run language models as static op graphs. Without MODEL, the commands use SmolLM2-135M-Instruct."""

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from graphml.bench.describe import describe_file
-from graphml.cli import options
-from graphml.cli.console import size, write_json
-from graphml.errors import GraphmlError
+from graphml.cli.options import options
+from graphml.cli.options.checks import bytes_of
+from graphml.cli.terminal.console import size, write_json
+from graphml.errors import GraphmlError, UsageError
 from graphml.loading import fetch
+from graphml.loading.download.short_names import memory_of
 from graphml.loading.download.stored import PARTLY, StoredModel, stored_models
 from graphml.loading.open_file import open_path
+from graphml.system.pages import main_memory
+
+N_CTX = 4096
+SHARE = 0.6
+"""Of the memory, that a model is suggested for: other programs need some, too."""
 
 
-def models(json: options.Json = False) -> None:
+def models(
+    suggest: Annotated[
+        bool, typer.Option("--suggest", help="List the short names that fit into memory, the best fit first.")
+    ] = False,
+    memory: Annotated[
+        str, typer.Option("--memory", metavar="SIZE", help="For a machine with so much, such as 8G.")
+    ] = "",
+    json: options.Json = False,
+) -> None:
     """List the models on this machine, in graphml's cache and the Hugging Face hub's, and the short names."""
+    if suggest or memory:
+        _suggest(memory, json)
+        return
     stored = stored_models()
     here = [_row(model) for model in stored]
     downloaded = {model.short_name for model in stored if model.place != PARTLY}
     known: list[dict[str, Any]] = [
         {
-            "name": name, "bytes": model.n_bytes, "licence": model.licence, "from": model.source,
-            "downloaded": name in downloaded,
+            "name": name, "bytes": model.n_bytes, "good_for": model.good_for, "licence": model.licence,
+            "from": model.source,
+            "downloaded": name in downloaded or isinstance(model, fetch.PackagedModel),
         }
         for name, model in fetch.MODELS.items()
     ]  # fmt: skip
@@ -39,7 +60,34 @@ def models(json: options.Json = False) -> None:
     left = [row for row in known if not row["downloaded"]]
     if left:
         print("\nshort names of others (downloaded when they are first used)")
-        _table([[row["name"], size(row["bytes"]), row["licence"], row["from"]] for row in left])
+        _table(
+            [[row["name"], size(row["bytes"]), row["good_for"], row["licence"], row["from"]] for row in left]
+        )
+
+
+def _suggest(memory: str, as_json: bool) -> None:
+    """The models that answer messages and fit, the largest first."""
+    n_bytes = bytes_of("--memory", memory) or main_memory()
+    if not n_bytes:
+        raise UsageError("--suggest: this system does not say how much memory it has; wanted --memory SIZE")
+    rows: list[dict[str, Any]] = [
+        {"name": name, "bytes": known.n_bytes, "needs": memory_of(known, N_CTX), "good_for": known.good_for}
+        for name, known in fetch.MODELS.items()
+        if known.n_bytes_a_token and not known.good_for.startswith("embeddings")
+    ]
+    rows = sorted(
+        (row for row in rows if row["needs"] <= SHARE * n_bytes), key=lambda row: row["needs"], reverse=True
+    )
+    if as_json:
+        write_json({"memory": n_bytes, "n_ctx": N_CTX, "suggested": rows})
+        return
+    print(f"for {size(n_bytes)} of memory and {N_CTX} tokens of context (`graphml plan NAME` says exactly)")
+    _table(
+        [["", "download", "needs about", ""]]
+        + [[row["name"], size(row["bytes"]), size(row["needs"]), row["good_for"]] for row in rows]
+    )
+    if not rows:
+        print("  none of the short names")
 
 
 def _other(row: dict[str, Any]) -> str:

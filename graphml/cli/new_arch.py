@@ -10,35 +10,37 @@ import typer
 
 from graphml.authoring.draft.tiny import write_tiny
 from graphml.authoring.draft.write import draft
-from graphml.cli.checks import check_file, check_target
-from graphml.cli.console import write_file
+from graphml.cli.options.checks import check_file, check_target
+from graphml.cli.terminal.console import write_file
 from graphml.errors import ArchitectureError, UsageError
 from graphml.loading import discovery
 
 
 def new_arch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What GGUF files call the architecture.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its general.architecture in GGUF files.")],
     like: Annotated[
         str | None,
-        typer.Option("--like", metavar="ARCH", show_default=False, help="A known architecture to extend."),
+        typer.Option("--like", metavar="ARCH", show_default=False, help="An architecture to extend."),
     ] = None,
     from_hf: Annotated[
         Path | None,
-        typer.Option("--from-hf", metavar="CONFIG.json", show_default=False, help="A Hugging Face config."),
+        typer.Option(
+            "--from-hf", metavar="CONFIG.json", show_default=False, help="Config of a Hugging Face model."
+        ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE.py", help="Where to; by default NAME.py here.",
+        typer.Option("--output", "-o", metavar="FILE.py", help="Output file; by default NAME.py.",
                      show_default=False),
     ] = None,
     sample: Annotated[
         Path | None,
         typer.Option("--sample", metavar="FILE.gguf", show_default=False,
-                     help="Write the draft's tiny sample model too, with random weights."),
+                     help="Also write a tiny model of this architecture with random weights."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
 ) -> None:  # fmt: skip
-    """Draft an architecture file that works at once with --arch FILE, and say what it leaves out."""
+    """Generate an architecture file from a config.json or an architecture, and list what it leaves out."""
     check_file("--from-hf", from_hf)
     check_target("--sample", sample)
     if like is not None:

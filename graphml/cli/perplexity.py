@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from graphml.api.perplexity import perplexity as estimates
-from graphml.cli import options
-from graphml.cli.console import Bars, write_json
-from graphml.cli.opening import find, load
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import options
+from graphml.cli.options.opening import find, load
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import TokenizerError, UsageError
 
 
@@ -20,14 +20,14 @@ from graphml.errors import TokenizerError, UsageError
 def perplexity(
     opening: options.Running,
     file: Annotated[
-        Path, typer.Option("--file", "-f", metavar="FILE", help="A text in UTF-8.", show_default=False)
+        Path, typer.Option("--file", "-f", metavar="FILE", help="Text file in UTF-8.", show_default=False)
     ],
     model: options.Model = None,
     ctx: Annotated[int, typer.Option("--ctx", "-c", min=4, help="Tokens per chunk.")] = 512,
-    chunks: Annotated[int, typer.Option("--chunks", min=-1, help="Most chunks; -1: all.")] = -1,
+    chunks: Annotated[int, typer.Option("--chunks", min=-1, help="Maximum number of chunks; -1: all.")] = -1,
     json: options.Json = False,
 ) -> None:
-    """Print the perplexity of a text; its second half of every chunk counts."""
+    """Compute the perplexity of a text by chunks, whose second half is scored, as llama-perplexity."""
     if chunks == 0:
         raise UsageError("--chunks: wanted at least 1, or -1 for all; got 0")
     text = _read(file)

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from graphml.cli import options
-from graphml.cli.console import Bars, size, write_json
-from graphml.cli.opening import header
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import options
+from graphml.cli.options.opening import header
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, size, write_json
 from graphml.inspect.dumps.placed_nodes import describe_placement
 
 _SHOWN = 12  # parts and copies, unless all are asked for
@@ -21,10 +21,10 @@ _SHOWN = 12  # parts and copies, unless all are asked for
 def placement(
     opening: options.Header,
     model: options.Model = None,
-    every: Annotated[bool, typer.Option("--nodes", help="Print every node, part and copy.")] = False,
+    every: Annotated[bool, typer.Option("--nodes", help="Print every node, split and copy.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Show where the nodes of a model go and why, in which parts they run, and how many bytes cross.
+    """Show the backend of each node and why, the splits of the graph, and the bytes copied between them.
 
     Reads the header only.
     """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from graphml.cli import options
-from graphml.cli.console import Bars, size, write_json
-from graphml.cli.opening import header
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import options
+from graphml.cli.options.opening import header
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, size, write_json
 from graphml.errors import UsageError
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.memory_needed import memory_need
@@ -18,7 +18,7 @@ def plan(
     ctx: options.Context = None,
     json: options.Json = False,
 ) -> None:
-    """Show the memory for weights, keys and values, and intermediate results, and what of the file is unused.
+    """Show the memory that weights, KV cache and intermediate results need, and tensors that stay unused.
 
     Reads the header only.
     """

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from graphml.backend import Device, NamedDevice
-from graphml.cli import machine, options
-from graphml.cli.checks import check_target
-from graphml.cli.console import Bars, write_file, write_json
-from graphml.cli.opening import find, load
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_target
+from graphml.cli.options.opening import find, load
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal import machine
+from graphml.cli.terminal.console import Bars, write_file, write_json
 from graphml.compiler.multi_device import PartsDevice
 from graphml.errors import UsageError
 from graphml.inspect.profile import profile_table, step_plot, step_table
@@ -28,13 +29,13 @@ ROUNDS = 3
 DEFAULT_TABLES = {"md": "phase,op,layer", "csv": "op", "json": ",".join(profile_table.BY)}
 
 PromptTokens = Annotated[
-    int, typer.Option("--prompt-tokens", "-p", min=0, help="Tokens of the prompt; 0: none.")
+    int, typer.Option("--prompt-tokens", "-p", min=0, help="Number of prompt tokens; 0: none.")
 ]
 NewTokens = Annotated[
     int | None,
     typer.Option(
         "--max-tokens", "-n", min=0, show_default=f"{N_GEN}, or 0 of a model that does not continue a text",
-        help="Tokens after it; 0: none.",
+        help="Number of generated tokens; 0: none.",
     ),
 ]  # fmt: skip
 
@@ -48,7 +49,7 @@ Sequences = Annotated[
 Plot = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE.png", show_default=False, help="Draw the steps of --sequences; needs the extra plots."
+        metavar="FILE.png", show_default=False, help="Plot the steps of --sequences; needs the extra plots."
     ),
 ]
 
@@ -61,32 +62,34 @@ def profile(
     max_tokens: NewTokens = None,
     rounds: Annotated[
         int | None,
-        typer.Option("--rounds", "-r", min=1, show_default=str(ROUNDS), help="How often the prompt is read."),
+        typer.Option("--rounds", "-r", min=1, show_default=str(ROUNDS), help="Repetitions of the prompt."),
     ] = None,
     sequences: Sequences = None,
     by: Annotated[
         str | None,
         typer.Option(
-            help="Tables by phase, op, layer or node, several with commas; csv has one.",
+            help="Group by phase, op, layer or node, several with commas; csv has one.",
             show_default=False,
         ),
     ] = None,
-    format: Annotated[str, typer.Option("--format", help="md, csv (one table) or json.")] = "md",
+    format: Annotated[
+        str, typer.Option("--format", help="Output format: md, csv (one table) or json.")
+    ] = "md",
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a trace for ui.perfetto.dev too.", show_default=False),
+        typer.Option(metavar="FILE", help="Also write a trace for ui.perfetto.dev.", show_default=False),
     ] = None,
     plot: Plot = None,
     graph: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.json",
-            help="Write the graph with these times too, for `graphml graph` and `explain`.",
+            help="Also write the graph with these times, for `graphml graph` and `explain`.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Show where the time of a prompt and of the tokens after it goes: by phase, op, layer or node."""
+    """Profile a prompt (prefill) and the tokens after it (decode): time by phase, op, layer or node."""
     check_target("--trace", trace)
     check_target("--graph", graph)
     check_target("--plot", plot)

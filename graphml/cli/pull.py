@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli import options
-from graphml.cli.console import Bars
-from graphml.cli.opening import find
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import options
+from graphml.cli.options.opening import find
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars
 
 
 @grouped
 def pull(
-    source: options.Source,
+    source: options.ModelSource,
     name: Annotated[
         str | None,
         typer.Argument(

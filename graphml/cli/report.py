@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from graphml.api.model import Model
-from graphml.cli import doctor, options
-from graphml.cli.checks import check_target
-from graphml.cli.console import Bars, remark
-from graphml.cli.opening import find, load
-from graphml.cli.typer_options import grouped
+from graphml.cli import doctor
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_target
+from graphml.cli.options.opening import find, load
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, remark
 from graphml.errors import UsageError
 from graphml.inspect.bug_report import report as gather
 from graphml.inspect.bug_report import write_zip
@@ -22,11 +23,11 @@ from graphml.inspect.bug_report import write_zip
 def report(
     opening: options.Running,
     model: options.Model = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.zip", help="Where to write it.")
-    ] = Path("graphml-report.zip"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.zip", help="Output file.")] = Path(
+        "graphml-report.zip"
+    ),
 ) -> None:
-    """Write graphs, plan, placement, fusions, a small profile and facts of the machine into one zip.
+    """Write a bug report: graphs, memory plan, placement, fusions, a small profile, facts of the machine.
 
     No weights, no vocabulary, no prompts and no folders are in it. Prints its path.
     """

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from graphml.cli.console import size
+from graphml.cli.terminal.console import size
 from graphml.errors import UsageError
 from graphml.loading.download.stored import PARTLY, StoredModel, named, remove, stored_models
 
@@ -23,7 +23,7 @@ Names = Annotated[
 
 def rm(
     names: Names,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Remove downloaded models, whole or partial, from graphml's cache and the Hugging Face hub's."""
     stored = stored_models()

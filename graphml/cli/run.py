@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -11,45 +10,46 @@ import typer
 
 import graphml
 from graphml.api.chat_prompt import ChatSettings
-from graphml.cli import options
-from graphml.cli.answer_options import Gap, InfillOptions, template_variables, with_files, with_template
-from graphml.cli.captured_values import CaptureOptions
-from graphml.cli.console import Bars, remark, write, write_json
-from graphml.cli.opening import find, load, seed_of
-from graphml.cli.shown_answer import speed, text_of
-from graphml.cli.token_colours import TokenColours, as_json, in_colours, table_of
-from graphml.cli.typer_options import grouped
-from graphml.cli.ways_of_decoding import Asked, Decoding, Found, chat_prompt_of, found_whole
+from graphml.cli.options import options
+from graphml.cli.options.answer_options import (
+    Gap,
+    InfillOptions,
+    template_variables,
+    with_files,
+    with_template,
+)
+from graphml.cli.options.captured_values import CaptureOptions
+from graphml.cli.options.opening import find, load, seed_of
+from graphml.cli.options.prompts import PromptOptions, Words, model_and_prompt
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.options.ways_of_decoding import Asked, DecodingOptions, Found, chat_prompt_of, found_whole
+from graphml.cli.terminal.console import Bars, remark, say, write, write_json
+from graphml.cli.terminal.shown_answer import speed, text_of
+from graphml.cli.terminal.token_colours import TokenColours, as_json, in_colours, table_of
 from graphml.errors import UsageError
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams
 from graphml.text.template_process import PROCESSES
 
-Prompt = Annotated[
-    str | None,
-    typer.Option(
-        "--prompt", "-p", help="What to answer; without it, what comes on stdin.", show_default=False
-    ),
-]
 Raw = Annotated[
     bool, typer.Option("--raw", help="Continue the text as it is, without the model's chat template.")
 ]
 ShowPrompt = Annotated[
-    bool, typer.Option("--show-prompt", help="Print the text that the model is given, before its answer.")
+    bool, typer.Option("--show-prompt", help="Print the rendered prompt before the answer.")
 ]
 
 
 @grouped
 def run(
+    prompts: PromptOptions,
     infill: InfillOptions,
     captures: CaptureOptions,
     opening: options.Talking,
     params: SamplingParams,
     full: Overflow,
-    decoding: Decoding,
-    model: options.Model = None,
-    prompt: Prompt = None,
-    max_tokens: options.MaxTokens = 256,
+    decoding: DecodingOptions,
+    words: Words = None,
+    max_tokens: options.MaxTokens = -1,
     raw: Raw = False,
     system: options.System = "",
     show_prompt: ShowPrompt = False,
@@ -71,10 +71,10 @@ def run(
         raise UsageError("--raw, --template: wanted one of them; got both")
     captures.check()
     decoding.check_params(params, full, bool(captures.patterns), infill.suffix is not None)
-    text = _prompt(prompt)
+    model, text = model_and_prompt(words or (), prompts, opening)
     limit = None if max_tokens < 0 else max_tokens
     asked = given_variables, reasoning_format
-    how = Answer(
+    how = AnswerSettings(
         system, raw, params, full, limit, ctx, seed, *asked, captures.patterns, decoding, infill.gap(), json
     )
     if not (raw or infill.suffix is not None):
@@ -89,7 +89,9 @@ def run(
         if json:
             write_json(_as_json(opened, opening.backend, session, params, full_prompt, answer))
         elif session.stop_reason == "context":
-            print(f"graphml: the context of {session.n_ctx} tokens is full", file=sys.stderr)
+            say(f"graphml: the context of {session.n_ctx} tokens is full")
+        elif session.stop_reason == "length":
+            remark(f"cut at {max_tokens} tokens (-n)")
         if not json and not in_colours():
             _write_tables(session)
         remark(speed(session.stats))
@@ -138,16 +140,8 @@ def _write_tables(session: graphml.Session | Found) -> None:
             write(f"\n{name}\n{table_of(scores)}\n")
 
 
-def _prompt(prompt: str | None) -> str:
-    if prompt is not None:
-        return prompt
-    if sys.stdin.isatty():
-        raise UsageError("prompt: wanted -p TEXT, or a text on stdin")
-    return sys.stdin.read()
-
-
 @dataclass(frozen=True)
-class Answer:
+class AnswerSettings:
     """How a prompt is answered."""
 
     system: str
@@ -160,13 +154,13 @@ class Answer:
     variables: dict[str, Any] | None
     reasoning_format: str
     capture: tuple[str, ...]
-    decoding: Decoding
+    decoding: DecodingOptions
     gap: Gap | None = None
     silent: bool = False
 
 
 def _begin(
-    model: graphml.Model, text: str, how: Answer, bars: Bars
+    model: graphml.Model, text: str, how: AnswerSettings, bars: Bars
 ) -> tuple[graphml.Session | Found, str, Iterator[str]]:
     """What has the answer's figures, the text that the model is given, and the pieces of its answer."""
     seed, kept = seed_of(how.seed), bool(how.capture)
@@ -202,7 +196,7 @@ def _begin(
 
 
 def _begin_whole(
-    model: graphml.Model, text: str, how: Answer, bars: Bars, plain: bool
+    model: graphml.Model, text: str, how: AnswerSettings, bars: Bars, plain: bool
 ) -> tuple[Found, str, Iterator[str]]:
     """The same of an answer that is found as a whole."""
     way, params = how.decoding, how.params

@@ -9,32 +9,30 @@ import atexit
 import contextlib
 import json
 import os
-import re
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import typer
 
 import graphml
 from graphml import settings
 from graphml.api.load_model import load_model
-from graphml.cli.console import Bars, write
+from graphml.cli.terminal.console import Bars, write
 from graphml.errors import UsageError
 from graphml.loading import fetch
 from graphml.runtime.programs.adapter_options import parse_files
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.metadata_overrides import parse_overrides
 from graphml.sampling import SamplingParams
-from graphml.sampling.logit_biases import parse_biases
-from graphml.server.api_keys import keys_in
-from graphml.server.chat_templates import NAMED
-from graphml.server.command_line import PRINTING, Parsed, help_text, parsed, with_variables
-from graphml.server.draft_names import draft_flags
-from graphml.server.server_options import DEFAULT_SAMPLING, Limits, ServerOptions
-from graphml.server.told_lines import tell
+from graphml.sampling.settings.logit_biases import parse_biases
+from graphml.server.observing.told_lines import tell
+from graphml.server.options.api_keys import keys_in
+from graphml.server.options.chat_templates import NAMED
+from graphml.server.options.command_line import PRINTING, Parsed, help_text, parsed, with_variables
+from graphml.server.options.server_options import DEFAULT_SAMPLING, RequestLimits, ServerOptions
+from graphml.server.requests.draft_names import draft_flags
 from graphml.text.template_process import PROCESSES
 
 DEFAULT_PARALLEL = 8
@@ -190,13 +188,13 @@ def _keys(texts: list[str]) -> tuple[str, ...]:
     return keys
 
 
-def _limits(values: dict[str, Any]) -> Limits:
+def _limits(values: dict[str, Any]) -> RequestLimits:
     limits: dict[str, int] = {}
     if "waiting" in values:
         limits["waiting"] = values["waiting"]
     if "body_mib" in values:
         limits["body_bytes"] = values["body_mib"] << 20
-    return Limits(**limits)
+    return RequestLimits(**limits)
 
 
 def _sampling(command: Parsed) -> SamplingParams:
@@ -244,7 +242,12 @@ def _path(command: Parsed, opening: LoadOptions, bars: Bars) -> Path:
     values = command.values
     if "docker_repo" in values:
         raise UsageError("--docker-repo: Docker Hub is not read; wanted a file, or a model of the hub (-hf)")
-    url = values.get("model_url") and reference_of(values["model_url"])
+    url = values.get("model_url") and fetch.reference_of_address(values["model_url"])
+    if url is None and "model_url" in values:
+        raise UsageError(
+            "--model-url: wanted a file's address on huggingface.co, of the branch main; "
+            f"got {values['model_url']!r:.120}"
+        )
     named = [name for name in (command.model, values.get("model"), values.get("hf"), url) if name is not None]
     if len(named) > 1:
         raise UsageError(f"serve: wanted one model, got {' and '.join(map(repr, named))}")
@@ -260,15 +263,3 @@ def _path(command: Parsed, opening: LoadOptions, bars: Bars) -> Path:
     if "hf_file" in values:
         reference = f"{reference.split(':')[0]}:{values['hf_file']}"
     return fetch.fetch_hub(reference, progress=progress, offline=opening.offline)
-
-
-def reference_of(url: str) -> str:
-    """A file's address on the Hugging Face hub as a reference of it; UsageError for one of elsewhere."""
-    match = re.fullmatch(
-        r"https?://huggingface\.co/([^/]+/[^/]+)/(?:resolve|blob)/main/([^?#]+)(?:[?#].*)?", url
-    )
-    if match is None:
-        raise UsageError(
-            f"--model-url: wanted a file's address on huggingface.co, of the branch main; got {url!r:.120}"
-        )
-    return f"{match[1]}:{unquote(match[2])}"

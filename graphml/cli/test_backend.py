@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from graphml.backend import Backend, Device, on_device
-from graphml.cli import options
-from graphml.cli.checks import check_backends, check_file
-from graphml.cli.console import Bars, write_json
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_backends, check_file
+from graphml.cli.terminal.console import Bars, write_json
 from graphml.conformance import networks, perf, suite
 from graphml.conformance.cases import Case
 from graphml.conformance.support import NATIVE, apart, support
@@ -30,23 +30,22 @@ def test_backend(
         str,
         typer.Argument(metavar="NAME", help="An installed backend, or a Python file whose BACKEND it is."),
     ],
-    op: Annotated[
-        str, typer.Option(metavar="PATTERN", help="Which ops: names or patterns, with commas.")
-    ] = "*",
+    op: Annotated[str, typer.Option(metavar="PATTERN", help="Names or patterns of ops, with commas.")] = "*",
     mode: Annotated[
         str, typer.Option(help="test against the reference, perf (time per call) or support (which kernels).")
     ] = "test",
     type: Annotated[
-        str, typer.Option("--type", metavar="FORMATS", help="Of weights and caches, with commas: f32,q4_k.")
+        str,
+        typer.Option("--type", metavar="FORMATS", help="Types of weights and caches, with commas: f32,q4_k."),
     ] = "",
     limits: Annotated[
-        str, typer.Option(help="How close is close enough: graphml, or ggml, which allows half precision.")
+        str, typer.Option(help="Tolerances: graphml, or ggml, which allows half precision.")
     ] = "graphml",
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print every case.")] = False,
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Run every op with its samples in every format on a backend; the exit code is 1 if one is wrong."""
+    """Test every op of a backend against the NumPy reference, in every format. Exit code 1: one is wrong."""
     if mode not in MODES:
         raise UsageError(f"--mode: wanted one of {', '.join(MODES)}; got {mode!r}")
     if limits not in LIMITS:

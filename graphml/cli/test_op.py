@@ -11,9 +11,10 @@ import typer
 
 from graphml import settings
 from graphml.backend import Backend
-from graphml.cli import machine, options
-from graphml.cli.checks import check_backends, check_file
-from graphml.cli.console import Bars, write_json
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_backends, check_file
+from graphml.cli.terminal import machine
+from graphml.cli.terminal.console import Bars, write_json
 from graphml.conformance.own_ops import OwnResult, check_own_ops
 from graphml.conformance.suite import matches
 from graphml.errors import BackendError, UsageError, did_you_mean
@@ -31,9 +32,7 @@ def test_op(
     file: Annotated[
         Path, typer.Argument(metavar="FILE.py", help="The file that declares or imports the ops; it is run.")
     ],
-    op: Annotated[
-        str, typer.Option(metavar="PATTERN", help="Which ops: names or patterns, with commas.")
-    ] = "*",
+    op: Annotated[str, typer.Option(metavar="PATTERN", help="Names or patterns of ops, with commas.")] = "*",
     backend: Annotated[
         str | None,
         typer.Option(
@@ -45,7 +44,7 @@ def test_op(
     output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = OUTPUTS[0],
     threads: options.Threads = None,
 ) -> None:
-    """Test the ops of a file on every backend against their functions; the exit code is 1 if one is wrong."""
+    """Test custom ops of a file on every backend against their NumPy functions. Exit code 1: one is wrong."""
     if output not in OUTPUTS:
         raise UsageError(f"--output: wanted one of {', '.join(OUTPUTS)}; got {output!r}")
     check_file("FILE", file)

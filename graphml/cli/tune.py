@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from graphml.backend import TunableDevice, tuning_file
-from graphml.cli import options
-from graphml.cli.console import Bars, write_json
-from graphml.cli.opening import whole
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import options
+from graphml.cli.options.opening import whole
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import UsageError
 
 
@@ -18,7 +18,7 @@ def tune(
     model: options.Model = None,
     json: options.Json = False,
 ) -> None:
-    """Find the parameters with which this machine runs the model's kernels fastest, and keep them.
+    """Autotune the kernels of a model on this machine and save the fastest parameters.
 
     Programs use them where GRAPHML_TUNED=1 or load(..., tuned=True) says so.
     """

@@ -12,15 +12,15 @@ import graphml
 from graphml.api.model import Model
 from graphml.authoring.verify import record as records
 from graphml.authoring.verify.recorders import PEERS, record_of
-from graphml.authoring.verify.runs import Runs
+from graphml.authoring.verify.runs import RecordRuns
 from graphml.authoring.verify.search import verify as verify_model
 from graphml.authoring.verify.verdict_text import as_json, as_text
-from graphml.cli import compared_runs as numbers
-from graphml.cli import options
-from graphml.cli.checks import check_file, check_limit, check_target
-from graphml.cli.console import Bars, write_json
-from graphml.cli.opening import find
-from graphml.cli.typer_options import grouped
+from graphml.cli.options import compared_runs as numbers
+from graphml.cli.options import options
+from graphml.cli.options.checks import check_file, check_limit, check_target
+from graphml.cli.options.opening import find
+from graphml.cli.options.typer_options import grouped
+from graphml.cli.terminal.console import Bars, write_json
 from graphml.errors import UsageError
 
 EXACT, HALF, QUANTISED = 1e-6, 1e-4, 5e-3  # the NMSE that a part may have, by the weights of the model
@@ -28,34 +28,34 @@ EXACT, HALF, QUANTISED = 1e-6, 1e-4, 5e-3  # the NMSE that a part may have, by t
 
 @grouped
 def verify(
-    source: options.Source,
+    source: options.ModelSource,
     model: options.Model = None,
     against: Annotated[
         str,
         typer.Option(
             "--against", metavar="hf|llama.cpp|FILE", show_default=False,
-            help="What it is held against: hf[:CHECKPOINT], llama.cpp[:FILE.gguf], a record or a golden.",
+            help="Reference: hf[:CHECKPOINT], llama.cpp[:FILE.gguf], or a file of --record.",
         ),
     ] = "",
     prompt: numbers.Prompt = numbers.TEXT,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Its first tokens, run in one batch.")] = 16,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Number of tokens, run in one batch.")] = 16,
     limit: Annotated[
         float | None,
         typer.Option("--limit", min=0.0, metavar="NMSE", show_default=False,
-                     help="Allowed for a part by itself; by default as the weights' formats ask for."),
+                     help="Tolerance of each part as NMSE; by default as the weights' types need."),
     ] = None,
     recording: Annotated[
         Path | None,
         typer.Option("--record", metavar="FILE.npz",
-                     help="Write what it is held against; without --against the model's own values."),
+                     help="Save the values of the reference; without --against those of the model itself."),
     ] = None,
     python: Annotated[
-        str, typer.Option("--python", metavar="PATH", show_default=False, help="Python that has the peer.")
+        str, typer.Option("--python", metavar="PATH", show_default=False, help="Python that has it.")
     ] = sys.executable,
     format: numbers.Format = "md",
     arch: options.Architecture = None,
 ) -> None:  # fmt: skip
-    """Hold a model's graph in float32 against another program, part by part, and name the likely mistake.
+    """Compare a model with a reference implementation, and locate the first difference and its cause.
 
     Exit code 1: a part is wrong.
     """
@@ -87,11 +87,13 @@ def verify(
         raise typer.Exit(1)
 
 
-def _record(model: Model, path: Path, against: str, prompt: str, tokens: int, python: str) -> records.Record:
+def _record(
+    model: Model, path: Path, against: str, prompt: str, tokens: int, python: str
+) -> records.PeerRecord:
     if not against or against.partition(":")[0] in PEERS:
         ids = tuple(numbers.ids_of(model, prompt, tokens))
         if not against:
-            return Runs(model.executor, ids).record(f"graphml {graphml.__version__}")
+            return RecordRuns(model.executor, ids).record(f"graphml {graphml.__version__}")
         architecture = model.executor.file.metadata.text("general.architecture")
         return record_of(against, path, architecture, ids, python)
     return records.read(Path(against))

@@ -15,7 +15,7 @@ from graphml.conformance import perf, suite
 from graphml.conformance.cases import Case, cases
 from graphml.conformance.fill import operand
 from graphml.conformance.perf import Timing
-from graphml.conformance.trial import Run, build
+from graphml.conformance.trial import TrialRun, build
 from graphml.conformance.verdict import Verdict
 from graphml.ir.own_op import OwnOp
 
@@ -109,7 +109,7 @@ def _outside_its_rows(device: RowCheckingDevice, case: Case) -> Verdict | None:
     problem = device.outside_its_rows(built.node, operands, dims)
     if not problem:
         return None
-    run = str(Run(suite.FEW))
+    run = str(TrialRun(suite.FEW))
     return Verdict(case.name, case.op.name, case.format, case.call, run, float("inf"), 0.0, problem)
 
 

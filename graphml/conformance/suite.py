@@ -13,7 +13,7 @@ from itertools import groupby
 from graphml.backend import Backend, Device, Progress, no_progress
 from graphml.conformance.cases import PRODUCTS, Case, cases, multiplies
 from graphml.conformance.guards import inputs_in_arena
-from graphml.conformance.trial import Run, Trial, symbols_agree
+from graphml.conformance.trial import Trial, TrialRun, symbols_agree
 from graphml.conformance.verdict import Verdict, limit_of
 from graphml.ir.own_op import OwnOp
 
@@ -22,12 +22,16 @@ FEW, ONE, MANY = 5, 1, 70
 # At most so many tokens -> the steps that a program is run with: all of them, fewer, one.
 TILES = 257
 RUNS = {
-    FEW: (Run(FEW), Run(3), Run(1), Run(FEW, "NaN"), Run(FEW, "infinity")),
-    ONE: (Run(ONE), Run(ONE, "NaN"), Run(ONE, "infinity")),
-    MANY: (Run(MANY), Run(33), Run(MANY, "NaN")),  # of products and attention, with other kernels
+    FEW: (TrialRun(FEW), TrialRun(3), TrialRun(1), TrialRun(FEW, "NaN"), TrialRun(FEW, "infinity")),
+    ONE: (TrialRun(ONE), TrialRun(ONE, "NaN"), TrialRun(ONE, "infinity")),
+    MANY: (
+        TrialRun(MANY),
+        TrialRun(33),
+        TrialRun(MANY, "NaN"),
+    ),  # of products and attention, with other kernels
     TILES: (  # of ops of one's own: around the sizes that tiles have
-        *map(Run, (257, 256, 255, 129, 128, 127, 65, 64, 63, 33, 32, 31, 17, 16, 15, 9, 8, 7, 4, 2)),
-        Run(TILES, "NaN"),
+        *map(TrialRun, (257, 256, 255, 129, 128, 127, 65, 64, 63, 33, 32, 31, 17, 16, 15, 9, 8, 7, 4, 2)),
+        TrialRun(TILES, "NaN"),
     ),
 }
 

@@ -35,7 +35,7 @@ OF_PRODUCT = 35  # rows of the weights that a converted value is multiplied with
 
 
 @dataclass(frozen=True)
-class Run:
+class TrialRun:
     """One run of a program: tokens of the step, and whether `NaN` or `infinity` is among its inputs.
 
     seed: of the inputs' values.
@@ -170,7 +170,7 @@ class Trial:
         self._program = device.lower(self.graph, guarded.plan, self._weights, no_progress)
         self._state: State = device.state(self.graph, self._bounds)
 
-    def run(self, run: Run) -> list[Verdict]:
+    def run(self, run: TrialRun) -> list[Verdict]:
         """Run once and judge every case."""
         dims = {**self._bounds, "T": run.tokens}
         leaves = self._fill(dims, run)
@@ -212,7 +212,7 @@ class Trial:
             weights[name], around[name] = weight(case, int(index), generator)
         return weights, around
 
-    def _fill(self, dims: Mapping[str, int], run: Run) -> dict[str, Array]:
+    def _fill(self, dims: Mapping[str, int], run: TrialRun) -> dict[str, Array]:
         """Values of all leaves; the unused part of inputs is NaN."""
         leaves = dict(self._weights)
         self._expected_states: dict[str, Array] = {}
@@ -229,7 +229,7 @@ class Trial:
             self._state.array(name)[...] = leaves[name]
         return leaves
 
-    def _operand(self, name: str, dims: Mapping[str, int], run: Run) -> Array:
+    def _operand(self, name: str, dims: Mapping[str, int], run: TrialRun) -> Array:
         i, j, *_ = name.split(".")
         case = self.built[int(i)].case
         generator = generator_of(case, j, resolve(case.sample.inputs[int(j)].shape, dims), run.seed)
@@ -237,7 +237,7 @@ class Trial:
         return _as_stored(case, int(j), value, resolve(stored_shape(case, int(j)), dims))
 
     def _judge(
-        self, i: int, run: Run, leaves: Mapping[str, Array], wanted: Mapping[str, Array],
+        self, i: int, run: TrialRun, leaves: Mapping[str, Array], wanted: Mapping[str, Array],
         got: Mapping[str, Array],
     ) -> Verdict:  # fmt: skip
         """The verdict on a case: its results and states, its operands, and the guards around them."""

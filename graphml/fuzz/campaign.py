@@ -13,15 +13,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from graphml.errors import UsageError
-from graphml.fuzz.checks import Difference, Side, check
-from graphml.fuzz.graphs import Drawn, random_graph
+from graphml.fuzz.checks import CheckedBackend, WrongResult, check
+from graphml.fuzz.graphs import DrawnGraph, random_graph
 from graphml.fuzz.script import without_lines, write_script
 from graphml.fuzz.shrink import shrink
 from graphml.system.replaced_file import replacing
 
 
 @dataclass
-class Record:
+class CampaignRecord:
     """What was tried. next: the number of the next graph. trying: of the one that is being checked, or -1.
 
     drawn: a digest of some graphs; numbers are other graphs where ops or what draws them have changed.
@@ -36,7 +36,7 @@ class Record:
     found: list[dict[str, str | int]] = field(default_factory=list)
 
     @classmethod
-    def read(cls, path: Path | None, backends: Sequence[str], first: int) -> Record:
+    def read(cls, path: Path | None, backends: Sequence[str], first: int) -> CampaignRecord:
         """The record of a file, or a new one; a `UsageError` for the record of other backends or graphs."""
         drawn = _digest()
         if path is None or not path.exists():
@@ -65,12 +65,12 @@ def _digest() -> str:
 
 
 def run(
-    record: Record,
+    record: CampaignRecord,
     path: Path | None,
     until: int,
-    sides: Sequence[Side],
+    sides: Sequence[CheckedBackend],
     scripts: Path,
-    tell: Callable[[int, Difference, Path | None, Drawn], None],
+    tell: Callable[[int, WrongResult, Path | None, DrawnGraph], None],
     progress: Callable[[str, int, int], None],
 ) -> None:
     """Check the graphs up to `until`, this one left out.
@@ -78,8 +78,8 @@ def run(
     tell: called with each difference, the script that shows it and the small graph. scripts: their folder.
     """
     if record.trying >= record.next:
-        _add(record, record.trying, Difference(",".join(record.backends), "end", "the process ended"), None)
-        tell(record.trying, Difference("", "end", "the process ended"), None, random_graph(record.trying))
+        _add(record, record.trying, WrongResult(",".join(record.backends), "end", "the process ended"), None)
+        tell(record.trying, WrongResult("", "end", "the process ended"), None, random_graph(record.trying))
         record.next = record.trying + 1
     for number in range(record.next, until):
         progress("graphs", number - record.first, until - record.first)
@@ -98,22 +98,22 @@ def run(
     _write(record, path)
 
 
-def _shows(difference: Difference, sides: Sequence[Side]) -> Callable[[Drawn], bool]:
+def _shows(difference: WrongResult, sides: Sequence[CheckedBackend]) -> Callable[[DrawnGraph], bool]:
     """Whether a smaller graph shows the same kind of difference."""
     own = [side for side in sides if side.backend.name == difference.backend]
 
-    def shows(drawn: Drawn) -> bool:
+    def shows(drawn: DrawnGraph) -> bool:
         again = check(drawn, own)
         return again is not None and again.kind == difference.kind
 
     return shows
 
 
-def _add(record: Record, number: int, difference: Difference, script: Path | None) -> None:
+def _add(record: CampaignRecord, number: int, difference: WrongResult, script: Path | None) -> None:
     record.found.append({"number": number, **asdict(difference), "script": str(script or "")})
 
 
-def _write(record: Record, path: Path | None) -> None:
+def _write(record: CampaignRecord, path: Path | None) -> None:
     if path is not None:
         with replacing(path, durable=False) as partial:
             partial.write_text(json.dumps(asdict(record)))

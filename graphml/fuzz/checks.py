@@ -16,8 +16,8 @@ import numpy as np
 from graphml.backend import Backend, Device, State
 from graphml.compiler.compile import Compiled, compile_graph
 from graphml.compiler.options import CompileOptions
-from graphml.fuzz.graphs import Drawn
-from graphml.fuzz.oracle import MORE_RUNS, RUNS, Wanted, differs, run, turned_by_rounding, wanted
+from graphml.fuzz.graphs import DrawnGraph
+from graphml.fuzz.oracle import MORE_RUNS, RUNS, WantedOutput, differs, run, turned_by_rounding, wanted
 from graphml.ir import text
 from graphml.ir.dtype import F32
 from graphml.ir.op import Array
@@ -31,7 +31,7 @@ ERROR = "error"
 
 
 @dataclass(frozen=True)
-class Difference:
+class WrongResult:
     """What went wrong: on which backend, in which way of running, and what."""
 
     backend: str
@@ -45,24 +45,24 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Side:
+class CheckedBackend:
     """A backend and its devices, each with another number of threads."""
 
     backend: Backend
     devices: Sequence[Device]
 
 
-def check(drawn: Drawn, sides: Sequence[Side]) -> Difference | None:
+def check(drawn: DrawnGraph, sides: Sequence[CheckedBackend]) -> WrongResult | None:
     """The first difference; None where there is none. One is looked at again, with a closer judge."""
     seen = next(_differences(drawn, sides, RUNS), None)
     return None if seen is None else next(_differences(drawn, sides, MORE_RUNS), None)
 
 
-def _differences(drawn: Drawn, sides: Sequence[Side], runs: int) -> Iterator[Difference]:
+def _differences(drawn: DrawnGraph, sides: Sequence[CheckedBackend], runs: int) -> Iterator[WrongResult]:
     graph = verify(drawn.graph)
     written = text.write(graph)
     if text.write(text.parse(written, all_ops())) != written:
-        yield Difference("reference", "text", "written and parsed it is another graph")
+        yield WrongResult("reference", "text", "written and parsed it is another graph")
     want = wanted(drawn, runs)
     if drawn.in_steps:
         yield from _told("reference", "in steps", _in_steps_of_numpy(drawn), want)
@@ -70,7 +70,9 @@ def _differences(drawn: Drawn, sides: Sequence[Side], runs: int) -> Iterator[Dif
         yield from _of_side(drawn, side, want, runs)
 
 
-def _of_side(drawn: Drawn, side: Side, want: Mapping[str, Wanted], runs: int) -> Iterator[Difference]:
+def _of_side(
+    drawn: DrawnGraph, side: CheckedBackend, want: Mapping[str, WantedOutput], runs: int
+) -> Iterator[WrongResult]:
     choose, graph = random.Random(drawn.number), drawn.graph
     device = choose.choice(side.devices)
     every = [node for node in graph.nodes if node.inputs and node.dtype is F32 and not node.op.is_write]
@@ -89,7 +91,7 @@ def _of_side(drawn: Drawn, side: Side, want: Mapping[str, Wanted], runs: int) ->
             got = _whole(compiled, drawn, device)
             stepped = _in_steps(compiled, drawn, device, choose) if drawn.in_steps and way == "fused" else {}
         except Exception as error:
-            yield Difference(side.backend.name, ERROR, _error(way, error))
+            yield WrongResult(side.backend.name, ERROR, _error(way, error))
             continue
         yield from _told(side.backend.name, way, got, exact)
         yield from _told(side.backend.name, f"{way} in steps", stepped, exact)
@@ -101,24 +103,26 @@ def _error(way: str, error: Exception) -> str:
 
 
 def _told(
-    backend: str, way: str, got: Mapping[str, Array], want: Mapping[str, Wanted]
-) -> Iterator[Difference]:
+    backend: str, way: str, got: Mapping[str, Array], want: Mapping[str, WantedOutput]
+) -> Iterator[WrongResult]:
     for name in want:
         problem = differs(got[name], want[name]) if name in got else ""
         if problem:
-            yield Difference(backend, way, f"{name}: {problem}")
+            yield WrongResult(backend, way, f"{name}: {problem}")
 
 
-def _compiled(drawn: Drawn, backend: Backend, device: Device, options: CompileOptions) -> Compiled:
+def _compiled(drawn: DrawnGraph, backend: Backend, device: Device, options: CompileOptions) -> Compiled:
     weights = {name: drawn.leaves[name] for name in drawn.graph.leaves("weight")}
     return compile_graph(drawn.graph, backend, device, weights, options=options)
 
 
-def _whole(compiled: Compiled, drawn: Drawn, device: Device) -> dict[str, Array]:
+def _whole(compiled: Compiled, drawn: DrawnGraph, device: Device) -> dict[str, Array]:
     return _step(compiled, _state(compiled, drawn, device), drawn.feed.dims, drawn.arrays())
 
 
-def _in_steps(compiled: Compiled, drawn: Drawn, device: Device, choose: random.Random) -> dict[str, Array]:
+def _in_steps(
+    compiled: Compiled, drawn: DrawnGraph, device: Device, choose: random.Random
+) -> dict[str, Array]:
     """The rows of all outputs, computed in several steps."""
     state, parts = _state(compiled, drawn, device), []
     for rows in drawn.feed.splits(choose):
@@ -127,13 +131,13 @@ def _in_steps(compiled: Compiled, drawn: Drawn, device: Device, choose: random.R
     return _joined(parts, drawn)
 
 
-def _in_steps_of_numpy(drawn: Drawn) -> dict[str, Array]:
+def _in_steps_of_numpy(drawn: DrawnGraph) -> dict[str, Array]:
     """The same in NumPy."""
     arrays, splits = drawn.arrays(), drawn.feed.splits(random.Random(drawn.number))
     return _joined([run(drawn.graph, {**arrays, **_inputs(drawn, rows)}) for rows in splits], drawn)
 
 
-def _inputs(drawn: Drawn, rows: range) -> dict[str, Array]:
+def _inputs(drawn: DrawnGraph, rows: range) -> dict[str, Array]:
     """The inputs of some rows as a step."""
     own = {
         name: drawn.leaves[name][rows.start : rows.stop] if _has_rows(node.shape) else drawn.leaves[name]
@@ -143,7 +147,7 @@ def _inputs(drawn: Drawn, rows: range) -> dict[str, Array]:
     return {**own, **drawn.feed.of_rows(rows)}
 
 
-def _state(compiled: Compiled, drawn: Drawn, device: Device) -> State:
+def _state(compiled: Compiled, drawn: DrawnGraph, device: Device) -> State:
     state = device.state(compiled.graph, drawn.feed.dims)
     for name in compiled.graph.leaves("state"):
         state.array(name)[...] = drawn.leaves[name]
@@ -163,7 +167,7 @@ def _step(
     return {name: np.array(array) for name, array in compiled.program.run(known, state).items()}
 
 
-def _joined(parts: Sequence[Mapping[str, Array]], drawn: Drawn) -> dict[str, Array]:
+def _joined(parts: Sequence[Mapping[str, Array]], drawn: DrawnGraph) -> dict[str, Array]:
     outputs = [name for name, node in drawn.graph.outputs.items() if _has_rows(node.shape)]
     return {name: np.concatenate([part[name] for part in parts]) for name in outputs}
 

@@ -34,7 +34,7 @@ _OPTIONS: tuple[dict[str, Any], ...] = (
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnGraph:
     """A graph and what it runs on.
 
     leaves: the arrays of weights, states and inputs that are its own. feed: the inputs of a step. in_steps:
@@ -54,13 +54,13 @@ class Drawn:
         return {**own, **self.feed.inputs}
 
 
-def random_graph(number: int) -> Drawn:
+def random_graph(number: int) -> DrawnGraph:
     """The graph of a number."""
     drawing = _Graph(number)
     graph = drawing.drawn()
     used = {node.name for node in graph.nodes}
     leaves = {name: array for name, array in drawing.leaves.items() if name in used}
-    return Drawn(number, graph, leaves, drawing.feed, drawing.in_steps)
+    return DrawnGraph(number, graph, leaves, drawing.feed, drawing.in_steps)
 
 
 class _Graph(Drawing):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphml.errors import GraphError
-from graphml.fuzz.graphs import Drawn
+from graphml.fuzz.graphs import DrawnGraph
 from graphml.inspect.compare.tolerances import BF16_STEP, rounds_to_bf16
 from graphml.ir.dtype import F32, I32
 from graphml.ir.graph import Graph
@@ -38,7 +38,7 @@ LEAST = (1e-5, 1e-6)  # of the largest element of a row, and of any: tails of ge
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedOutput:
     """An output, and how far from it each of its elements may be; NaN where nothing can be said."""
 
     value: Array
@@ -57,7 +57,7 @@ class Noise:
     chosen_alone: bool
 
 
-def wanted(drawn: Drawn, runs: int = RUNS) -> dict[str, Wanted]:
+def wanted(drawn: DrawnGraph, runs: int = RUNS) -> dict[str, WantedOutput]:
     """Of each output of a graph. runs: how often it is disturbed."""
     values: dict[Node, Array] = {}
     clean = run(drawn.graph, drawn.arrays(), values=values)
@@ -73,7 +73,7 @@ def wanted(drawn: Drawn, runs: int = RUNS) -> dict[str, Wanted]:
             for name, value in disturbed.items():
                 away = np.abs(value.astype(np.float64) - clean[name]) * (CHOSEN if chosen_alone else TIMES)
                 far[name] = np.where(np.isfinite(away), np.maximum(far[name], away), np.nan)
-        return {name: Wanted(value, _limit(value, far[name])) for name, value in clean.items()}
+        return {name: WantedOutput(value, _limit(value, far[name])) for name, value in clean.items()}
 
 
 def _limit(value: Array, far: Array) -> Array:
@@ -182,7 +182,7 @@ def _perhaps_nothing(value: Array, clean: Array, generator: np.random.Generator)
     return np.asarray(np.where(nothing, 0.0, value), np.float32)
 
 
-def differs(got: Array, want: Wanted) -> str:
+def differs(got: Array, want: WantedOutput) -> str:
     """Where a result is too far from what is wanted; "" if it is nowhere."""
     value, limit = want.value, want.limit
     if got.shape != value.shape:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from graphml.fuzz.checks import Difference
-from graphml.fuzz.graphs import Drawn
+from graphml.fuzz.checks import WrongResult
+from graphml.fuzz.graphs import DrawnGraph
 from graphml.inspect.compare import archive
 from graphml.ir import text
 from graphml.ir.ops.leaf import LEAVES
@@ -18,9 +18,9 @@ Found by `graphml fuzz --first {number} --graphs 1 --backend {backend}`. The arr
 
 from pathlib import Path
 
-from graphml.fuzz.checks import check, Side
+from graphml.fuzz.checks import CheckedBackend, check
 from graphml.fuzz.feed import Feed
-from graphml.fuzz.graphs import Drawn
+from graphml.fuzz.graphs import DrawnGraph
 from graphml.inspect.compare import archive
 from graphml.ir import text
 from graphml.loading import discovery
@@ -32,20 +32,20 @@ GRAPH = """\\
 
 _, arrays = archive.read(Path(__file__).with_suffix(".npz"), "arrays")
 feed = Feed({sequences!r}, {tokens!r}, {blocks!r}, {block_size})
-drawn = Drawn({number}, text.parse(GRAPH, known_ops()), arrays, feed, in_steps={in_steps})
+drawn = DrawnGraph({number}, text.parse(GRAPH, known_ops()), arrays, feed, in_steps={in_steps})
 backend = discovery.backend("{backend}")
-difference = check(drawn, [Side(backend, [backend.open(2)])])
+difference = check(drawn, [CheckedBackend(backend, [backend.open(2)])])
 print(difference or "no difference")
 raise SystemExit(1 if difference else 0)
 '''
 
 
-def without_lines(drawn: Drawn) -> str:
+def without_lines(drawn: DrawnGraph) -> str:
     """The graph's text without the source lines of its nodes."""
     return re.sub(r' at "[^"]*":\d+$', "", text.write(drawn.graph), flags=re.MULTILINE)
 
 
-def write_script(drawn: Drawn, difference: Difference, folder: Path) -> Path:
+def write_script(drawn: DrawnGraph, difference: WrongResult, folder: Path) -> Path:
     """`fuzz_NUMBER.py` and its arrays; the graph is in its text form, a line a node."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"fuzz_{drawn.number}.py"

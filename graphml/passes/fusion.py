@@ -22,7 +22,7 @@ from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Attribute, Op, Pattern, Term
 from graphml.ir.op_table import own_op, own_ops
-from graphml.passes.fusion_log import Applied, FusionLog, Refused
+from graphml.passes.fusion_log import AppliedFusion, FusionLog, Refused
 from graphml.passes.match_refusals import operands_too_late, other_attributes, shared, state_out_of_order
 from graphml.passes.rewrite import (
     Match,
@@ -91,7 +91,7 @@ def _ops(term: Term) -> Iterator[Op]:
             yield from _ops(argument)
 
 
-class _Rules:
+class _PatternIndex:
     """Some fusions' patterns by the ops of their root and of its operands, the largest first.
 
     Nodes of equal ops with operands of equal ops have the same few patterns to try, in any graph.
@@ -119,8 +119,8 @@ class _Rules:
 
 
 @functools.lru_cache(maxsize=64)  # of each part of a placed graph, for each sweep
-def _rules(known: tuple[Fusion, ...]) -> _Rules:
-    return _Rules(known)
+def _rules(known: tuple[Fusion, ...]) -> _PatternIndex:
+    return _PatternIndex(known)
 
 
 @functools.cache
@@ -189,7 +189,7 @@ def fuse(
     before = _finished.get(graph)
     if before is not None and before[:2] == (rules, refuses):
         return graph, FusionLog((), before[2])
-    applied: list[Applied] = []
+    applied: list[AppliedFusion] = []
     while True:
         finds, misses = _accepted_matches(graph, rules, refuses)
         if not finds:  # what the last sweep misses are the near misses
@@ -199,7 +199,7 @@ def fuse(
         graph = _replaced(graph, finds, applied)
 
 
-_finished: WeakKeyDictionary[Graph, tuple[_Rules, Refuses, tuple[Refused, ...]]] = WeakKeyDictionary()
+_finished: WeakKeyDictionary[Graph, tuple[_PatternIndex, Refuses, tuple[Refused, ...]]] = WeakKeyDictionary()
 """Graphs to which some rules do not apply any more: they come back if no pass between changes them."""
 
 
@@ -230,7 +230,7 @@ def _refused(tried: tuple[Users, Sequence[_Miss]]) -> Iterator[Refused]:
             yield Refused(fusion.name, node.name, refusal.reason, refusal.at.name)
 
 
-def _replaced(graph: Graph, finds: Sequence[_Accepted], applied: list[Applied]) -> Graph:
+def _replaced(graph: Graph, finds: Sequence[_Accepted], applied: list[AppliedFusion]) -> Graph:
     """Fuse the found matches, the largest first; overlapping ones wait for the next sweep."""
     claimed: set[Node] = set()
     chosen: dict[Node, _Accepted] = {}
@@ -244,7 +244,7 @@ def _replaced(graph: Graph, finds: Sequence[_Accepted], applied: list[Applied]) 
     }
     after = substitute(graph, {first: accepted.make for first, accepted in chosen.items()}, inner)
     for accepted in (chosen[node] for node in graph.nodes if node in chosen):
-        applied.append(Applied(accepted.fusion.name, accepted.fused.name, accepted.fused.origin))
+        applied.append(AppliedFusion(accepted.fusion.name, accepted.fused.name, accepted.fused.origin))
     return after
 
 
@@ -254,7 +254,7 @@ def _savings(accepted: _Accepted) -> tuple[int, int]:
 
 
 def _accepted_matches(
-    graph: Graph, rules: _Rules, refuses: Refuses
+    graph: Graph, rules: _PatternIndex, refuses: Refuses
 ) -> tuple[list[_Accepted], tuple[Users, list[_Miss]]]:
     """For every node the largest match that a fusion accepts, or what was tried if there is none."""
     roots = [node for node in graph.nodes if node.op in rules.by_root]

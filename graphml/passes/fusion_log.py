@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedFusion:
     """An applied fusion: the fused node's name and the names, as built, of all nodes that it covers."""
 
     fusion: str
@@ -29,7 +29,7 @@ class Refused:
 class FusionLog:
     """The applied fusions and the near misses."""
 
-    applied: tuple[Applied, ...] = ()
+    applied: tuple[AppliedFusion, ...] = ()
     refused: tuple[Refused, ...] = ()
 
     @property

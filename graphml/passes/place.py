@@ -13,7 +13,7 @@ from graphml.errors import UsageError, did_you_mean
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.state_order import state_of
-from graphml.passes.cut import Cut, Part, constants, cut_graph
+from graphml.passes.cut import Cut, Split, constants, cut_graph
 from graphml.passes.placement_rules import Rule, layer_of
 from graphml.passes.refusals import refusals
 
@@ -224,7 +224,7 @@ class _Placer:
                 for unit, backend, reason in moves.values():
                     unit.backend, unit.reason = backend, reason
 
-    def _units_of(self, part: Part) -> dict[int, _Unit]:
+    def _units_of(self, part: Split) -> dict[int, _Unit]:
         own = (self.named[n.name] for n in part.graph.nodes if n.op.name != "input" and n.name in self.named)
         return {id(unit): unit for unit in (self.unit[node] for node in own)}
 

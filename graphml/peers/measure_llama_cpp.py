@@ -19,7 +19,7 @@ from peer_talk import RefusedError, serve_measuring
 TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20}
 
 
-class Peer:
+class LlamaCppPeer:
     """A model of llama.cpp, and a context for each test."""
 
     def __init__(self, setting: dict[str, Any]) -> None:
@@ -161,4 +161,4 @@ class Peer:
 
 
 if __name__ == "__main__":
-    serve_measuring(Peer)
+    serve_measuring(LlamaCppPeer)

@@ -26,7 +26,7 @@ def told(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}"
 
 
-class Peer:
+class OpenVinoPeer:
     """A model of OpenVINO GenAI, and a pipeline for each test."""
 
     def __init__(self, setting: dict[str, Any]) -> None:
@@ -129,4 +129,4 @@ class Peer:
 
 
 if __name__ == "__main__":
-    serve_measuring(Peer)
+    serve_measuring(OpenVinoPeer)

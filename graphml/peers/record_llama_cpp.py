@@ -14,7 +14,7 @@ from typing import Any
 from peer_talk import RefusedError, serve
 
 
-class Tensor(ctypes.Structure):
+class GgmlTensor(ctypes.Structure):
     """ggml_tensor, declared like in ggml.h of llama.cpp 0.5.0."""
 
     _fields_ = [
@@ -71,17 +71,19 @@ class Recorder:
 
     def _places(self, pointer: int) -> dict[str, int]:
         """Places of a record -> the tensors that have their values once this node is computed."""
-        tensor = Tensor.from_address(pointer)
+        tensor = GgmlTensor.from_address(pointer)
         name, op = tensor.name.decode(errors="replace"), self._op(tensor.op)
         if op == "MUL_MAT":
             self._begun = True
-            weight = Tensor.from_address(tensor.src[0]).name.decode(errors="replace")
+            weight = GgmlTensor.from_address(tensor.src[0]).name.decode(errors="replace")
             if weight.endswith(".weight"):
                 stem = weight[: -len(".weight")]
                 return {f"{stem}.in": tensor.src[1], f"{stem}.out": pointer}
         places = {}
         if op in ("ADD", "MUL") and tensor.src[1]:
-            stem, _, kind = Tensor.from_address(tensor.src[1]).name.decode(errors="replace").rpartition(".")
+            stem, _, kind = (
+                GgmlTensor.from_address(tensor.src[1]).name.decode(errors="replace").rpartition(".")
+            )
             if kind in ("bias", "scale") and f"{stem}.out" in self.values:
                 places[f"{stem}.out"] = pointer
         head, _, layer = name.rpartition("-")
@@ -92,16 +94,16 @@ class Recorder:
             places["stream.0"] = pointer
         return places
 
-    def _begins(self, tensor: Tensor, op: str) -> bool:
+    def _begins(self, tensor: GgmlTensor, op: str) -> bool:
         """Whether this is the embedding, or computed from it before the first layer's first product."""
         if self._begun:
             return False
         if op == "GET_ROWS":
-            return bool(Tensor.from_address(tensor.src[0]).name == b"token_embd.weight")
+            return bool(GgmlTensor.from_address(tensor.src[0]).name == b"token_embd.weight")
         head, _, layer = tensor.name.decode(errors="replace").rpartition("-")
         if layer.isdigit():  # of a layer, except bloom's norm of the embedding
             return bool(head.startswith("inp_"))
-        stream = self._stream and Tensor.from_address(self._stream)
+        stream = self._stream and GgmlTensor.from_address(self._stream)
         return bool(stream and self._stream in tensor.src[:2] and list(stream.ne) == list(tensor.ne))
 
     def _op(self, number: int) -> str:
@@ -111,7 +113,7 @@ class Recorder:
 
     def _read(self, pointer: int) -> Any:
         """The value as f32 [T, n]; None for another kind or shape."""
-        tensor = Tensor.from_address(pointer)
+        tensor = GgmlTensor.from_address(pointer)
         shape = tuple(tensor.ne[i] for i in range(4))
         if tensor.type != 0 or shape[2] != 1 or shape[3] != 1 or shape[1] != self.count:
             return None

@@ -8,20 +8,20 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from graphml.sampling.candidates import Candidates
-from graphml.sampling.chain_from_entries import Chain, Drawn, chain
-from graphml.sampling.filter import Enough, Filter, Needs, NeedsTopK
-from graphml.sampling.next_logits import NextLogits
-from graphml.sampling.params import SamplingParams, checked_params
-from graphml.sampling.random_numbers import PeekableRandom
-from graphml.sampling.sampler import Sampler, flaw_of, make_sampler, sampler_of
-from graphml.sampling.top_k_logits import DeviceSample, DeviceSettings, TopK
-from graphml.sampling.top_k_sampling import (
+from graphml.sampling.candidates.candidates import Candidates
+from graphml.sampling.candidates.filter import Enough, Filter, Needs, NeedsTopK
+from graphml.sampling.candidates.random_numbers import PeekableRandom
+from graphml.sampling.candidates.top_k_logits import DeviceSample, DeviceSettings, TopK
+from graphml.sampling.chain.next_logits import NextLogits
+from graphml.sampling.chain.sampler import Sampler, flaw_of, make_sampler, sampler_of
+from graphml.sampling.chain.top_k_sampling import (
     device_samples_row,
     device_settings,
     samples_without_row,
     top_k_enough,
 )
+from graphml.sampling.chain_from_entries import Chain, ChainCandidates, chain
+from graphml.sampling.settings.params import SamplingParams, checked_params
 
 if TYPE_CHECKING:
     from graphml.sampling.structured import grammar, json_schema
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Candidates",
     "Chain",
+    "ChainCandidates",
     "DeviceSample",
     "DeviceSettings",
-    "Drawn",
     "Enough",
     "Filter",
     "Needs",

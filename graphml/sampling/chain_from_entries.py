@@ -15,25 +15,25 @@ import numpy as np
 
 from graphml.errors import UsageError, did_you_mean
 from graphml.options.argument_checks import items_of, mapping_of, text_of, token_id, whole_number
-from graphml.sampling import choice
-from graphml.sampling.candidates import Candidates, Floats, Ids, all_candidates, softmax
+from graphml.sampling.candidates import choice
+from graphml.sampling.candidates.candidates import Candidates, Floats, Ids, all_candidates, softmax
+from graphml.sampling.candidates.filter import Apply, ChainEntry, Filter
+from graphml.sampling.candidates.mersenne_twister import MersenneTwister
+from graphml.sampling.candidates.moment import Moment, SamplerVocabulary
+from graphml.sampling.candidates.open_vocabulary import AnyVocabulary, opened_vocabulary
+from graphml.sampling.candidates.sampler_states import DIST
+from graphml.sampling.chain.filter_order import CHAIN
 from graphml.sampling.chain_grammar import GrammarStep
-from graphml.sampling.filter import Apply, Entry, Filter
-from graphml.sampling.filter_order import CHAIN
-from graphml.sampling.mersenne_twister import MersenneTwister
-from graphml.sampling.moment import Moment, Vocabulary
-from graphml.sampling.open_vocabulary import AnyVocabulary, opened_vocabulary
-from graphml.sampling.params import LLAMA_CPP, SamplingParams
-from graphml.sampling.sampler_states import DIST
+from graphml.sampling.settings.params import LLAMA_CPP, SamplingParams
 
-_BY_TYPE: dict[str, tuple[Filter, Entry]] = {
+_BY_TYPE: dict[str, tuple[Filter, ChainEntry]] = {
     entry.type: (filter_, entry) for filter_ in CHAIN for entry in filter_.entries
 }
 GREEDY, GRAMMAR = "greedy", "grammar"
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class ChainCandidates:
     """A step of a chain. ids int32 [n] and logits float32 [n] of the candidates left, in the chain's order.
 
     p: their probabilities float32 [n], None unless the last sampler makes them. token: the sampled id, None
@@ -67,7 +67,7 @@ class _Numbers:
 class _Step:
     """A filter in a chain, with its params and the state of one sequence."""
 
-    def __init__(self, filter_: Filter, entry: Entry, params: SamplingParams, numbers: _Numbers) -> None:
+    def __init__(self, filter_: Filter, entry: ChainEntry, params: SamplingParams, numbers: _Numbers) -> None:
         self.one, self.params, self.numbers = filter_, params, numbers
         self.apply: Apply = entry.apply or filter_.apply
         self.is_on = (entry.is_on or filter_.is_on)(params)
@@ -130,13 +130,13 @@ class Chain:
         steps: Sequence[_Step | _Selector | GrammarStep],
         shared: np.random.Generator,
         n_vocab: int,
-        vocabulary: Vocabulary | None,
+        vocabulary: SamplerVocabulary | None,
     ) -> None:
         self._steps, self._shared = list(steps), shared
         self._n_vocab, self._vocabulary = n_vocab, vocabulary
         self._history: list[int] = []
 
-    def draw(self, logits: Floats) -> Drawn:
+    def draw(self, logits: Floats) -> ChainCandidates:
         """Run the samplers over logits, float32 [n_vocab], which are not changed.
 
         The token that is sampled is not accepted. UsageError for other shapes, NaN or +inf.
@@ -150,12 +150,12 @@ class Chain:
         at, p, moment = None, None, Moment(self._history, self._n_vocab, vocabulary=self._vocabulary)
         for step in self._steps:
             if not candidates.logits.max() > -math.inf:
-                return Drawn(candidates.ids, candidates.logits, None, None)
+                return ChainCandidates(candidates.ids, candidates.logits, None, None)
             candidates, chosen = step.run(candidates, moment)
             p = candidates.p
             if chosen is not None:
                 at, p = int(candidates.ids[chosen]), None if _greedy(step) else softmax(candidates)
-        return Drawn(candidates.ids, candidates.logits, p, at)
+        return ChainCandidates(candidates.ids, candidates.logits, p, at)
 
     def accept(self, token: int) -> None:
         """Append a token to the history, of the prompt or sampled, and tell every sampler."""
@@ -206,7 +206,7 @@ def chain(
 
 
 def _made(
-    name: str, listed: object, numbers: _Numbers, vocabulary: Vocabulary | None
+    name: str, listed: object, numbers: _Numbers, vocabulary: SamplerVocabulary | None
 ) -> _Step | _Selector | GrammarStep:
     parameters = dict(mapping_of(name, listed, "a mapping such as {'type': 'top_k', 'k': 40}"))
     kind = text_of(f"{name}: type", parameters.pop("type", None))

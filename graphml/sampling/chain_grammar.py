@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from graphml.errors import UsageError
-from graphml.sampling.candidates import Candidates
-from graphml.sampling.moment import Moment, Vocabulary
+from graphml.sampling.candidates.candidates import Candidates
+from graphml.sampling.candidates.moment import Moment, SamplerVocabulary
 from graphml.sampling.structured import grammar
 
 _KNOWN = ("grammar", "root", "lazy", "trigger_patterns", "trigger_tokens")
@@ -25,7 +25,7 @@ class GrammarStep:
         self._matcher = matcher
 
     @staticmethod
-    def made(name: str, entry: Mapping[str, Any], vocabulary: Vocabulary | None) -> GrammarStep:
+    def made(name: str, entry: Mapping[str, Any], vocabulary: SamplerVocabulary | None) -> GrammarStep:
         """The step of an entry; UsageError naming what is wrong with it."""
         unknown = [key for key in entry if key not in _KNOWN]
         if unknown:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from graphml.errors import UsageError
-from graphml.server.server_options import is_path
+from graphml.server.options.server_options import is_path
 
 BACKLOG = 2048
 CONNECT_S = 1.0

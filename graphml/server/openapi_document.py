@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import graphml
-from graphml.server.api_errors import TYPES
+from graphml.server.responses.api_errors import TYPES
 
 PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
 STATUSES = (400, 401, 403, 404, 409, 413, 429, 500, 501, 503)

@@ -21,7 +21,15 @@ from starlette.types import Receive, Scope, Send
 from graphml.api.model import Model
 from graphml.inspect.dumps.without_weights import describe_model
 from graphml.inspect.viewer.page import render
-from graphml.server import (
+from graphml.server.access.access_control import AccessControl
+from graphml.server.engine.saved_slots import ACTIONS
+from graphml.server.engine.served_models import ServedModels
+from graphml.server.engine.service import Service
+from graphml.server.engine_view import EngineView
+from graphml.server.observing.request_log import Ended, RequestLog, print_line
+from graphml.server.openapi_document import openapi_document
+from graphml.server.page import page_routes
+from graphml.server.protocols import (
     anthropic_messages,
     embeddings,
     llama_completion,
@@ -32,16 +40,11 @@ from graphml.server import (
     openai_chat,
     openai_responses,
 )
-from graphml.server import openai_completions as completions
-from graphml.server.access_control import AccessControl
-from graphml.server.anthropic_messages import Messages
-from graphml.server.api_errors import ApiError, as_api_error
-from graphml.server.engine_view import EngineView
-from graphml.server.json_response import error_response, gone, json_response
-from graphml.server.openapi_document import openapi_document
-from graphml.server.page import page_routes
-from graphml.server.request_body import body_of
-from graphml.server.request_fields import (
+from graphml.server.protocols import openai_completions as completions
+from graphml.server.protocols.anthropic_messages import Messages
+from graphml.server.protocols.request_body import body_of
+from graphml.server.protocols.responses_input import Responses
+from graphml.server.requests.request_fields import (
     ChatCompletion,
     Completion,
     Detokenize,
@@ -53,11 +56,8 @@ from graphml.server.request_fields import (
     TextCompletion,
     Tokenize,
 )
-from graphml.server.request_log import Ended, RequestLog, print_line
-from graphml.server.responses_input import Responses
-from graphml.server.saved_slots import ACTIONS
-from graphml.server.served_models import ServedModels
-from graphml.server.service import Service
+from graphml.server.responses.api_errors import ApiError, as_api_error
+from graphml.server.responses.json_response import error_response, gone, json_response
 
 LOG = logging.getLogger(__name__)
 Handler = Callable[[Service, Request], Awaitable[Any]]

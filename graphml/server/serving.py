@@ -17,16 +17,16 @@ import uvicorn
 
 from graphml.api.model import Model
 from graphml.errors import BackendError
-from graphml.server.connections import check_certificate, uvicorn_config
+from graphml.server.access.connections import check_certificate, uvicorn_config
+from graphml.server.engine.served_models import Loader, ServedModels
+from graphml.server.engine.service import Service
 from graphml.server.listening import listening
-from graphml.server.request_log import Ended
-from graphml.server.served_models import Loader, ServedModels
+from graphml.server.observing.request_log import Ended
+from graphml.server.observing.server_metrics import own_bytes
+from graphml.server.observing.told_lines import tell
+from graphml.server.observing.trace_export import TraceExport
+from graphml.server.options.server_options import ServerOptions
 from graphml.server.server_app import server_app
-from graphml.server.server_metrics import own_bytes
-from graphml.server.server_options import ServerOptions
-from graphml.server.service import Service
-from graphml.server.told_lines import tell
-from graphml.server.trace_export import TraceExport
 
 POLL = 0.05
 

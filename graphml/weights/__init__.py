@@ -12,12 +12,12 @@ from pathlib import Path
 from graphml.errors import WeightsError
 from graphml.weights import gguf, llama2c
 from graphml.weights.filemap import FileMap
-from graphml.weights.metadata import Description, Metadata
+from graphml.weights.metadata import Metadata, ValueSummary
 from graphml.weights.model_file import ModelFile
 from graphml.weights.split import open_gguf
 from graphml.weights.tensor import Tensor
 
-__all__ = ["Description", "Metadata", "ModelFile", "Tensor", "open_model"]
+__all__ = ["Metadata", "ModelFile", "Tensor", "ValueSummary", "open_model"]
 
 # First bytes of other kinds of files, for a helpful error.
 STRANGERS = (

@@ -19,8 +19,8 @@ import numpy as np
 from graphml.errors import WeightsError
 from graphml.weights.cursor import MAX_STRINGS, Cursor, HeaderEndsError, quoted, utf8
 from graphml.weights.filemap import FileMap
-from graphml.weights.metadata import Metadata, Stored
-from graphml.weights.strings import OutOfFileError, Run, string_runs
+from graphml.weights.metadata import Metadata, StoredValue
+from graphml.weights.strings import OutOfFileError, StringRun, string_runs
 from graphml.weights.tensor import Tensor, TensorType, tensor_type
 
 MAGIC = b"GGUF"
@@ -48,7 +48,7 @@ def read_part(file: FileMap) -> tuple[Metadata, dict[str, Tensor]]:
     """Read the header of one GGUF file: its metadata, and its tensors by name in file order."""
     cursor = Cursor(file)
     n_tensors, n_keys = _read_counts(cursor)
-    values: dict[str, Stored] = {}
+    values: dict[str, StoredValue] = {}
     for index in range(n_keys):
         key = cursor.string(f"key {index} of {n_keys}", MAX_NAME_BYTES)
         where = f"key {quoted(key)}"
@@ -170,7 +170,7 @@ NUMBERS = {
 MAX_TEXT_BYTES = 1 << 26
 
 
-def read_value(cursor: Cursor, where: str) -> Stored:
+def read_value(cursor: Cursor, where: str) -> StoredValue:
     """Read a value's type and skip the value."""
     kind = cursor.integer("<I", where)
     if kind == ARRAY:
@@ -180,13 +180,13 @@ def read_value(cursor: Cursor, where: str) -> Stored:
         if n_bytes > MAX_TEXT_BYTES:
             raise cursor.error(where, f"a string of {n_bytes} bytes, at most {MAX_TEXT_BYTES} are allowed")
         start = cursor.skip(n_bytes, where)
-        return Stored("string", None, partial(_text, cursor.file, start, start + n_bytes, where))
+        return StoredValue("string", None, partial(_text, cursor.file, start, start + n_bytes, where))
     name, dtype = _number_type(cursor, kind, where)
     start = cursor.skip(np.dtype(dtype).itemsize, where)
-    return Stored(name, None, partial(_number, cursor.file, start, name, dtype, where))
+    return StoredValue(name, None, partial(_number, cursor.file, start, name, dtype, where))
 
 
-def _read_array(cursor: Cursor, where: str) -> Stored:
+def _read_array(cursor: Cursor, where: str) -> StoredValue:
     kind = cursor.integer("<I", where)
     count = cursor.length(where)
     if kind == ARRAY:
@@ -194,7 +194,7 @@ def _read_array(cursor: Cursor, where: str) -> Stored:
     if kind != STRING:
         name, dtype = _number_type(cursor, kind, where)
         start = cursor.skip(count * np.dtype(dtype).itemsize, where)
-        return Stored(name, count, partial(_numbers, cursor.file, start, count, name, dtype, where))
+        return StoredValue(name, count, partial(_numbers, cursor.file, start, count, name, dtype, where))
     if count > cursor.strings_left:
         raise cursor.error(where, f"{count} strings, at most {MAX_STRINGS} are allowed in a file")
     cursor.strings_left -= count
@@ -211,7 +211,9 @@ def _read_array(cursor: Cursor, where: str) -> Stored:
             where, f"string {error.index} of {count} ends after the file: truncated or damaged"
         ) from error
     cursor.position = end
-    return Stored("string", count, partial(_texts, cursor.file, start, count, cursor.length_bytes, where))
+    return StoredValue(
+        "string", count, partial(_texts, cursor.file, start, count, cursor.length_bytes, where)
+    )
 
 
 def _number_type(cursor: Cursor, kind: int, where: str) -> tuple[str, str]:
@@ -220,7 +222,7 @@ def _number_type(cursor: Cursor, kind: int, where: str) -> tuple[str, str]:
     return NUMBERS[kind]
 
 
-# The functions below decode values; `Stored.read` is one of them, bound to the value's offset.
+# The functions below decode values; `StoredValue.read` is one of them, bound to the value's offset.
 
 
 def _text(file: FileMap, start: int, stop: int, where: str, limit: int | None) -> str:
@@ -253,7 +255,7 @@ def _texts(
     return texts
 
 
-def _decode_run(file: FileMap, run: Run, first_index: int, where: str) -> list[str]:
+def _decode_run(file: FileMap, run: StringRun, first_index: int, where: str) -> list[str]:
     """Decode neighbouring strings: one copy of their bytes, then a slice each."""
     first = int(run.starts[0])
     raw = file.data[first : run.end].tobytes()

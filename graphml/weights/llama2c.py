@@ -18,7 +18,7 @@ from typing import Any
 
 from graphml.errors import WeightsError
 from graphml.weights.filemap import FileMap
-from graphml.weights.metadata import Metadata, Stored
+from graphml.weights.metadata import Metadata, StoredValue
 from graphml.weights.model_file import ModelFile
 from graphml.weights.tensor import Tensor
 
@@ -33,7 +33,7 @@ UNKNOWN_ID, BEGIN_ID, END_ID = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Llama2cHeader:
     """The header of a checkpoint."""
 
     width: int
@@ -51,7 +51,7 @@ class Checkpoint:
         return self.width // self.heads
 
 
-def read_header(head: bytes) -> Checkpoint | None:
+def read_header(head: bytes) -> Llama2cHeader | None:
     """Return the header in the first 28 bytes of a file, or None if they cannot be one."""
     if len(head) < HEADER.size:
         return None
@@ -61,7 +61,7 @@ def read_header(head: bytes) -> Checkpoint | None:
         return None
     if width % heads or width // heads % 2 or heads % kv_heads:
         return None
-    return Checkpoint(width, hidden, layers, heads, kv_heads, abs(vocabulary), vocabulary > 0, context)
+    return Llama2cHeader(width, hidden, layers, heads, kv_heads, abs(vocabulary), vocabulary > 0, context)
 
 
 def open_llama2c(file: FileMap, opened: list[FileMap]) -> ModelFile:
@@ -103,7 +103,7 @@ def open_llama2c(file: FileMap, opened: list[FileMap]) -> ModelFile:
     return ModelFile(file.path, Metadata(file.path, values, absent), tensors, maps)
 
 
-def _layout(checkpoint: Checkpoint) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _layout(checkpoint: Llama2cHeader) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the arrays in file order by their GGUF names; `{}` is the layer, the first dimension."""
     c = checkpoint
     kv_width = c.kv_heads * c.head_width
@@ -133,13 +133,13 @@ def _per_layer(name: str, shape: tuple[int, ...], data: Any) -> Iterator[tuple[s
         yield name, data
 
 
-def _stored(value: Any, type: str) -> Stored:
+def _stored(value: Any, type: str) -> StoredValue:
     if isinstance(value, list):
-        return Stored(type, len(value), lambda limit: value[:limit])
-    return Stored(type, None, lambda limit: value)
+        return StoredValue(type, len(value), lambda limit: value[:limit])
+    return StoredValue(type, None, lambda limit: value)
 
 
-def _model_metadata(path: Path, c: Checkpoint) -> dict[str, Stored]:
+def _model_metadata(path: Path, c: Llama2cHeader) -> dict[str, StoredValue]:
     integers = {
         "context_length": c.context,
         "embedding_length": c.width,
@@ -159,7 +159,7 @@ def _model_metadata(path: Path, c: Checkpoint) -> dict[str, Stored]:
     }
 
 
-def _tokenizer_metadata(file: FileMap, vocabulary: int) -> dict[str, Stored]:
+def _tokenizer_metadata(file: FileMap, vocabulary: int) -> dict[str, StoredValue]:
     """Read the tokenizer file in GGUF's terms: a mark for spaces, byte tokens, plain control names."""
     tokens, scores = _read_tokens(file, vocabulary)
     types = [BYTE if _is_byte(token) else NORMAL for token in tokens]

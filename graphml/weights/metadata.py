@@ -30,7 +30,7 @@ REQUIRED = Required()
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredValue:
     """One value, decoded on demand.
 
     `type` is the type of the value or of its elements: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 bool string.
@@ -46,15 +46,15 @@ class Stored:
 _KINDS: Mapping[type, str] = {bool: "bool", int: "i64", float: "f64", str: "string"}
 
 
-def stored(value: Any) -> Stored:
+def stored(value: Any) -> StoredValue:
     """A value that is in memory: a bool, int, float or str, or a list of one of these, not empty."""
     if isinstance(value, list):
-        return Stored(_KINDS[type(value[0])], len(value), lambda limit: value[:limit])
-    return Stored(_KINDS[type(value)], None, lambda _: value)
+        return StoredValue(_KINDS[type(value[0])], len(value), lambda limit: value[:limit])
+    return StoredValue(_KINDS[type(value)], None, lambda _: value)
 
 
 @dataclass(frozen=True)
-class Description:
+class ValueSummary:
     """A summary of a value without decoding all of it; `str()` is one printable line."""
 
     key: str
@@ -75,7 +75,7 @@ class Override:
     value: bool | int | float | str
     origin: str
 
-    def stored(self) -> Stored:
+    def stored(self) -> StoredValue:
         """The value in the form of a file's metadata."""
         return stored(self.value)
 
@@ -92,7 +92,7 @@ class Metadata(Mapping[str, Any]):
     def __init__(
         self,
         path: Path,
-        values: Mapping[str, Stored],
+        values: Mapping[str, StoredValue],
         absent: Mapping[str, str] | None = None,
         overrides: Sequence[Override] = (),
     ) -> None:
@@ -137,7 +137,7 @@ class Metadata(Mapping[str, Any]):
         """The overrides whose value was not read yet."""
         return [override for key, override in self._overrides.items() if key not in self._read]
 
-    def describe(self, key: str) -> Description:
+    def describe(self, key: str) -> ValueSummary:
         """Type, count and a short preview of a value; decodes a few elements, is not a read."""
         stored = self._values.get(key)
         if stored is None:
@@ -152,7 +152,7 @@ class Metadata(Mapping[str, Any]):
                 _shortened(repr(element[:40] if isinstance(element, str) else element)) for element in value
             ]
             preview = "[" + ", ".join(shown + ["..."] * (stored.count > len(value))) + "]"
-        return Description(key, stored.type, stored.count, preview)
+        return ValueSummary(key, stored.type, stored.count, preview)
 
     def beginning(self, key: str, limit: int) -> tuple[str, int | None, Any]:
         """Type, count and value, of an array the first `limit` elements; is not a read."""
@@ -245,7 +245,7 @@ class Metadata(Mapping[str, Any]):
         why = "".join(f" ({reason})" for prefix, reason in self._absent.items() if key.startswith(prefix))
         return WeightsError(f"{self.path}: key {key!r}: wanted {wanted}, but the file has no such key{why}")
 
-    def _wrong(self, key: str, wanted: str, stored: Stored) -> GraphmlError:
+    def _wrong(self, key: str, wanted: str, stored: StoredValue) -> GraphmlError:
         if key in self._overrides:
             said = f"{stored.type} {self.describe(key).preview}"
             return UsageError(f"{self._overrides[key].origin}: key {key!r}: wanted {wanted}, got {said}")

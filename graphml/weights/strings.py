@@ -29,7 +29,7 @@ LONGEST_BURST = 1 << 16
 TAIL_MASKS = np.array([0xFFFFFF, 0xFFFF, 0xFF, 0], np.uint32)
 
 
-class Run(NamedTuple):
+class StringRun(NamedTuple):
     """Neighbouring strings: the start of the text of each, and its length in bytes; both int64 [n]."""
 
     starts: NDArray[np.int64]
@@ -49,7 +49,7 @@ class OutOfFileError(ValueError):
         self.index = index
 
 
-def string_runs(data: Bytes, start: int, count: int, length_bytes: int = 8) -> Iterator[Run]:
+def string_runs(data: Bytes, start: int, count: int, length_bytes: int = 8) -> Iterator[StringRun]:
     """Scan `count` strings from byte `start` of `data` (a whole file, uint8); yields runs in order.
 
     `length_bytes` is 8, or 4 in GGUF version 1. Raises OutOfFileError at the first string that ends after
@@ -71,7 +71,7 @@ def string_runs(data: Bytes, start: int, count: int, length_bytes: int = 8) -> I
         done, position = done + len(run.starts), run.end
 
 
-def _one_by_one(data: Bytes, position: int, count: int, length_bytes: int, first_index: int) -> Run:
+def _one_by_one(data: Bytes, position: int, count: int, length_bytes: int, first_index: int) -> StringRun:
     read = struct.Struct("<Q" if length_bytes == 8 else "<I").unpack_from
     buffer, size = data.data, len(data)
     starts, lengths = [], []
@@ -85,10 +85,10 @@ def _one_by_one(data: Bytes, position: int, count: int, length_bytes: int, first
             raise OutOfFileError(first_index + index)
         starts.append(text)
         lengths.append(length)
-    return Run(np.array(starts, np.int64), np.array(lengths, np.int64))
+    return StringRun(np.array(starts, np.int64), np.array(lengths, np.int64))
 
 
-def _guess(data: Bytes, position: int, count: int) -> Run | None:
+def _guess(data: Bytes, position: int, count: int) -> StringRun | None:
     """Return the verified strings at the start of the next block, or None; `position` is that of a length."""
     words = data[: len(data) & ~3].view("<u4")
     first = position >> 2
@@ -111,4 +111,4 @@ def _guess(data: Bytes, position: int, count: int) -> Run | None:
     n = min(n, count)
     if ends[n - 1] > len(data):
         n -= 1
-    return Run(fields[:n] + 8, lengths[:n]) if n else None
+    return StringRun(fields[:n] + 8, lengths[:n]) if n else None

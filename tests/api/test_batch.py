@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +10,8 @@ import pytest
 import graphml
 from tests.golden import nmse
 from tests.looped import looped
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 PROMPTS = [[1, 403, 407, 261], [1, 410], [1, 300, 301, 302, 303, 304, 305, 306, 307, 308, 309, 310]]
 
 

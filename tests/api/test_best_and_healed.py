@@ -14,8 +14,8 @@ from graphml.errors import TokenizerError, UsageError
 from graphml.sampling.structured.opened_tokens import tokens_of
 from graphml.sampling.structured.params_structure import matcher_of
 from tests import tiny_model
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 HOT = SamplingParams(temperature=1.5, logprobs=0)
 
 

@@ -11,8 +11,8 @@ import pytest
 import graphml
 from graphml.passes.patch import values
 from tests import golden
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 PROMPT = "Once upon a time there was a little girl"
 N_LAYER, D_MODEL = 5, 64
 

@@ -14,8 +14,8 @@ from graphml.errors import UsageError
 from graphml.runtime.blocks.drafting import DRAFT_ROWS, Proposal, StepTimes
 from graphml.sampling import SamplingParams
 from tests import tiny_model
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 ONCE = [1, 403, 407, 261]
 SAMPLED = {"temperature": 1.2, "top_p": 0.95, "repeat_penalty": 1.1, "dry_multiplier": 0.5}
 MIROSTAT = {"temperature": 1.0, "mirostat": 2}

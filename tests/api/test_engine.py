@@ -18,9 +18,9 @@ from graphml.api.engine import Engine
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.steps.computed_plan import Computed
 from tests.sample_models import MODELS, write_model
+from tests.stories import STORIES
 from tests.young_garbage import kept_young
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 PROMPTS = [[1, 403, 407, 261], [1, 410], [1, *range(300, 340)], [1, 403, 407, 300], [1, 350, 351], [5]]
 
 

@@ -32,7 +32,7 @@ PARTS = (
     "runtime/sessions/evaluation.py",
     "runtime/steps/run_ahead.py",
     "api/batch.py",
-    "sampling/next_logits.py",
+    "sampling/chain/next_logits.py",
     "api/session_evaluation.py",
     "api/capture.py",
     "runtime/steps/runner.py",

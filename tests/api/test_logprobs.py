@@ -18,7 +18,7 @@ from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.prompt_scores import MOST_ROWS, keep_scores
 from graphml.runtime.sessions.pinned import Room
 from graphml.sampling import sampler_of
-from graphml.sampling.logprobs import TokenLogprobs, of_row
+from graphml.sampling.candidates.logprobs import TokenLogprobs, of_row
 from tests.api.tiny_models import STORIES, log_softmax, stories_and
 
 model = stories_and(["mamba-plain"], n_batch=96)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import graphml
-from graphml.authoring.verify.runs import Runs
+from graphml.authoring.verify.runs import RecordRuns
 from graphml.errors import ArchitectureError, UsageError
 from graphml.inspect.compare.observe import observe
 from graphml.sampling import SamplingParams
@@ -210,7 +210,7 @@ def test_observed_runs_take_a_token_at_a_time_too(model: graphml.Model) -> None:
     rows = [step.values[step.graph.outputs["logits"].name][0] for step in run.steps]
     assert nmse(np.array(rows), expected(IDS[:5])) < CLOSE
     with pytest.raises(UsageError, match=r"leaky has states of its own.*wanted a record of one token"):
-        Runs(model.executor, tuple(IDS[:5]))
+        RecordRuns(model.executor, tuple(IDS[:5]))
 
 
 def test_a_warning_names_the_state_and_the_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,8 +18,7 @@ from graphml.runtime.steps.runner import Runner
 from tests import tiny_model
 from tests.api.tokens import ONLY_A, greedy_ids
 from tests.looped import looped
-
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+from tests.stories import STORIES
 
 
 def test_logits_do_not_depend_on_how_the_ids_are_cut(model: graphml.Model) -> None:

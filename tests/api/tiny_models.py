@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ import pytest
 
 import graphml
 from tests.sample_models import MODELS, write_model
-
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+from tests.stories import STORIES
 
 
 def opened_models(names: Sequence[str]) -> Any:

@@ -16,9 +16,9 @@ import pytest
 
 from graphml.authoring.mistakes import CATALOGUE, applied
 from graphml.authoring.verify import search
-from graphml.authoring.verify.record import Record
-from graphml.authoring.verify.runs import Runs
-from graphml.authoring.verify.search import Verdict, rows, verify
+from graphml.authoring.verify.record import PeerRecord
+from graphml.authoring.verify.runs import RecordRuns
+from graphml.authoring.verify.search import SearchResult, rows, verify
 from graphml.authoring.verify.verdict_text import as_json, as_text
 from graphml.ir.graph import Graph
 from graphml.runtime.programs.executor import Executor
@@ -222,27 +222,27 @@ PLANTS = [
 
 
 @functools.cache
-def right(name: str, text: str) -> tuple[Path, Record]:
+def right(name: str, text: str) -> tuple[Path, PeerRecord]:
     """A model, and what the right architecture makes of it; plants of one text share both."""
     folder = Path(tempfile.mkdtemp(dir=FOLDER.name))
     model, arch = write_model(folder / "model.gguf", name), folder / "right.py"
     arch.write_text(text)
     with opened(model, arch) as executor:
-        return model, Runs(executor, IDS).record(f"right {name}")
+        return model, RecordRuns(executor, IDS).record(f"right {name}")
 
 
 def opened(model: Path, arch: Path) -> AbstractContextManager[Executor]:
     return closing(open_executor(model, LoadOptions("reference", arch=arch, kv="f32", n_batch=32)))
 
 
-def planted(plant: Plant, folder: Path) -> tuple[Record, Verdict]:
+def planted(plant: Plant, folder: Path) -> tuple[PeerRecord, SearchResult]:
     """The right values, and the verdict on the architecture with the mistake."""
     record, executor = prepared(plant, folder)
     with closing(executor):
         return record, verify(executor, record, LIMIT)
 
 
-def prepared(plant: Plant, folder: Path) -> tuple[Record, Executor]:
+def prepared(plant: Plant, folder: Path) -> tuple[PeerRecord, Executor]:
     """The right values, and the model opened with the mistake."""
     text = (HERE / f"{plant.of}.py").read_text()
     assert plant.broken is not None or plant.old in text
@@ -285,7 +285,7 @@ def test_an_edit_that_fails_in_another_part_is_no_cause(
     """The first edits that are tried on all parts fail there: of two scopes the other is left, or none."""
     tried: list[object] = []
 
-    def failing_rows(runs: Runs, graph: object, *others: Any, **named: Any) -> Any:
+    def failing_rows(runs: RecordRuns, graph: object, *others: Any, **named: Any) -> Any:
         if graph is not runs.graph and not any(graph is one for one in tried):
             tried.append(graph)
             if len(tried) <= failing:

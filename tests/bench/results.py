@@ -8,9 +8,9 @@ from typing import Any
 
 from graphml.bench.describe import Environment
 from graphml.bench.measure import Measured, Round
-from graphml.bench.result_rows import Context, Row, rows
+from graphml.bench.result_rows import Context, ResultRow, rows
 from graphml.bench.side import Usage
-from graphml.bench.test_plan import Setting, Test
+from graphml.bench.test_plan import SideParameters, Test
 from graphml.ir.work import Work
 
 Test.__test__ = False  # type: ignore[attr-defined]  # it is no test of pytest
@@ -54,12 +54,12 @@ def row(
     ns: Sequence[int] = (10**9, 2 * 10**9, 10**9),
     peer: Sequence[int] = (),
     **setting: Any,
-) -> Row:
+) -> ResultRow:
     """A row of given times; with a peer's times its ratio too."""
     return next(made_rows(test, ns, peer, **setting))
 
 
-def made_rows(test: Test, ns: Sequence[int], peer: Sequence[int], **setting: Any) -> Iterator[Row]:
+def made_rows(test: Test, ns: Sequence[int], peer: Sequence[int], **setting: Any) -> Iterator[ResultRow]:
     ours = Measured(
         FakeSide("cpu", [], ns),
         test,
@@ -71,7 +71,7 @@ def made_rows(test: Test, ns: Sequence[int], peer: Sequence[int], **setting: Any
     theirs = Measured(FakeSide("llama.cpp", [], peer or [1]), test, tuple(peer), ours.cost)
     sides = (ours, theirs) if peer else (ours,)
     shared = Context(
-        Setting("graphml", "folder/model.gguf", "cpu", setting.pop("threads", 2), **setting),
+        SideParameters("graphml", "folder/model.gguf", "cpu", setting.pop("threads", 2), **setting),
         [side.side.about for side in sides],
         ENVIRONMENT,
         "2026-11-20T00:00:00Z",

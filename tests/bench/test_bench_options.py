@@ -11,10 +11,10 @@ import typer
 from graphml.bench import test_plan as plan
 from graphml.bench.bench_options import (
     LengthOptions,
+    MeasuredServers,
     ModelOptions,
     OutputOptions,
     RunOptions,
-    ServerOptions,
     SettingOptions,
 )
 from graphml.cli.main import app
@@ -23,7 +23,7 @@ from graphml.options.option_fields import options_of
 from graphml.runtime.programs.load_options import LoadOptions
 from tests.looped import looped
 
-KINDS = (ModelOptions, LengthOptions, SettingOptions, RunOptions, ServerOptions, OutputOptions)
+KINDS = (ModelOptions, LengthOptions, SettingOptions, RunOptions, MeasuredServers, OutputOptions)
 
 
 def test_flags_are_those_of_the_fields() -> None:
@@ -44,7 +44,7 @@ def test_what_opening_a_model_has_too_is_said_there(name: str) -> None:
 
 def test_without_flags_the_defaults_are_measured() -> None:
     assert LengthOptions().tests == [plan.Test(512, 0), plan.Test(0, 128)]
-    assert SettingOptions().combined(["m"], [2]) == [plan.Setting("graphml", "m", "cpu", 2)]
+    assert SettingOptions().combined(["m"], [2]) == [plan.SideParameters("graphml", "m", "cpu", 2)]
     assert RunOptions().backend == (LoadOptions().backend,)
 
 
@@ -74,4 +74,4 @@ def test_layers_and_rules_are_combined_and_open_what_they_name() -> None:
     assert [(one.place, one.gpu_layers) for one in found] == [(rule, n) for rule in rules for n in (0, 3)]
     assert replace(found[0], backend="wgpu").opened == "wgpu,cpu,reference"
     assert replace(found[2], backend="wgpu").opened == "wgpu"
-    assert plan.Setting("graphml", "m", "cpu", 2).opened == "cpu"
+    assert plan.SideParameters("graphml", "m", "cpu", 2).opened == "cpu"

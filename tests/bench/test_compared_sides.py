@@ -18,13 +18,13 @@ from benchmarks.suites import Case
 from graphml.bench import job as jobs
 from graphml.bench.compared_results import compare, verdict
 from graphml.bench.job import Job
-from graphml.bench.logit_check import JUDGE, N_DECODED, RIGHT, WRONG, Checked, checked, tokens
+from graphml.bench.logit_check import JUDGE, N_DECODED, RIGHT, WRONG, LogitCheck, checked, tokens
 from graphml.bench.machine_use import Energy, busy_s
 from graphml.bench.measure import Measured, Round, measure
-from graphml.bench.result_rows import Context, Row, rows
+from graphml.bench.result_rows import Context, ResultRow, rows
 from graphml.bench.row_formats import FORMATS
 from graphml.bench.side import Usage
-from graphml.bench.test_plan import Setting, Test
+from graphml.bench.test_plan import SideParameters, Test
 from graphml.errors import BackendError
 from graphml.ir.work import Work
 from tests.bench.results import ENVIRONMENT, GENERATION, FakeSide, row
@@ -33,7 +33,7 @@ LOGITS = np.random.default_rng(0).standard_normal((1 + N_DECODED, 50)).astype(np
 
 
 def test_logits_are_compared_about_their_mean_and_the_worst_row_counts() -> None:
-    assert checked(LOGITS, LOGITS) == Checked(RIGHT, 0.0)
+    assert checked(LOGITS, LOGITS) == LogitCheck(RIGHT, 0.0)
     near = checked(LOGITS + 7 + np.float32(1e-3) * LOGITS[::-1], LOGITS)
     assert near.verdict == RIGHT
     assert 1e-8 < near.nmse < 1e-4
@@ -43,7 +43,7 @@ def test_logits_are_compared_about_their_mean_and_the_worst_row_counts() -> None
     assert checked(one_row, LOGITS).nmse > 1
     missing = LOGITS.copy()
     missing[2, 5] = np.nan
-    assert checked(missing, LOGITS) == checked(LOGITS[:, 1:], LOGITS) == Checked(WRONG)
+    assert checked(missing, LOGITS) == checked(LOGITS[:, 1:], LOGITS) == LogitCheck(WRONG)
     assert tokens(50) == tokens(50)
     assert max(tokens(50)) < 50
 
@@ -53,7 +53,7 @@ class Answers(FakeSide):
 
     asked: list[str] = []  # noqa: RUF012
 
-    def __init__(self, setting: Setting, python: str = "", logits: Any = LOGITS) -> None:
+    def __init__(self, setting: SideParameters, python: str = "", logits: Any = LOGITS) -> None:
         super().__init__(setting.backend, [], [10, 20])
         self.setting, self._logits = setting, logits
         self.about |= {"n_vocab": 50}
@@ -71,14 +71,14 @@ class Answers(FakeSide):
         pass
 
 
-def compared(monkeypatch: pytest.MonkeyPatch, **logits: Any) -> list[Row]:
+def compared(monkeypatch: pytest.MonkeyPatch, **logits: Any) -> list[ResultRow]:
     """Rows of cpu, fast and wgpu, of which some have other logits."""
     monkeypatch.setattr(Answers, "asked", [])
     monkeypatch.setattr(
         jobs, "ProcessSide", lambda one, python="": Answers(one, logits=logits.get(one.backend, LOGITS))
     )
     sides = [("graphml", name) for name in ("fast", "cpu", "wgpu")]
-    settings = [Setting("graphml", "m.gguf", "cpu", threads) for threads in (1, 2)]
+    settings = [SideParameters("graphml", "m.gguf", "cpu", threads) for threads in (1, 2)]
     return list(Job(settings, [Test(4, 0)], sides, ENVIRONMENT, repetitions=1, warm=False).rows())
 
 
@@ -131,12 +131,14 @@ def test_the_speed_of_a_wrong_side_counts_nowhere(monkeypatch: pytest.MonkeyPatc
     assert lines([wrong, replace(wrong, n_threads=2)], "n_threads") == []
 
 
-def of_steps(steps: Sequence[int] = (), joules: Sequence[float] = (), **usage: Any) -> Row:
+def of_steps(steps: Sequence[int] = (), joules: Sequence[float] = (), **usage: Any) -> ResultRow:
     side = FakeSide("cpu", [], [1])
     found = Measured(
         side, GENERATION, (10**9,) * 3, Work(10**9, 10), {}, 5e8, tuple(steps), tuple(joules), Usage(**usage)
     )
-    context = Context(Setting("graphml", "m", "cpu", 1), [{**side.about, "load_ms": 210.0}], ENVIRONMENT, "")
+    context = Context(
+        SideParameters("graphml", "m", "cpu", 1), [{**side.about, "load_ms": 210.0}], ENVIRONMENT, ""
+    )
     return rows(Round(GENERATION, (found,)), replace(context, why_no_energy="no counters"))[0]
 
 

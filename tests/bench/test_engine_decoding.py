@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import graphml
-from graphml.bench.runner import EngineDecoding, Runner
-from graphml.bench.test_plan import Setting, Test
+from graphml.bench.runner import BenchRunner, EngineDecoding
+from graphml.bench.test_plan import SideParameters, Test
 from graphml.errors import BackendError
 from tests import tiny_model
 
@@ -57,7 +57,7 @@ def test_a_context_that_is_too_small_is_an_error(model: graphml.Model) -> None:
 
 
 def test_the_runner_times_sampled_tests_and_their_bound(path: Path) -> None:
-    runner = Runner(Setting("graphml", str(path), "cpu", 2))
+    runner = BenchRunner(SideParameters("graphml", str(path), "cpu", 2))
     try:
         for test in (Test(0, 4, 8, 2, sampled=True), Test(0, 4), Test(0, 4, 8, 1, sampled=True)):
             assert runner.prepare(test).n_bytes > 0

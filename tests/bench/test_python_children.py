@@ -11,7 +11,7 @@ import graphml
 from benchmarks import plots
 from graphml import settings
 from graphml.bench.side import ProcessSide
-from graphml.bench.test_plan import Setting
+from graphml.bench.test_plan import SideParameters
 from graphml.errors import GraphmlError
 
 PACKAGES = Path(graphml.__file__).parent, Path(graphml.__file__).parents[1] / "backends"
@@ -29,7 +29,7 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_worker_of_bench_starts_beside_a_clone(beside: Path) -> None:
     with pytest.raises(GraphmlError, match=r"reference: .*nowhere\.gguf"):  # the worker's own words
-        ProcessSide(Setting("graphml", str(beside / "nowhere.gguf"), "reference", 1))
+        ProcessSide(SideParameters("graphml", str(beside / "nowhere.gguf"), "reference", 1))
 
 
 def test_a_child_has_the_path_of_its_parent(beside: Path) -> None:

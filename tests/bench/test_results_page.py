@@ -13,7 +13,7 @@ from benchmarks.bar_charts import Bar, chart
 from benchmarks.results_page import main, page
 from graphml.bench.cells import TOO_NOISY
 from graphml.bench.logit_check import WRONG
-from graphml.bench.result_rows import Row
+from graphml.bench.result_rows import ResultRow
 from graphml.bench.row_formats import json_array
 from graphml.bench.test_plan import Test
 from graphml.errors import UsageError
@@ -26,7 +26,7 @@ WILD = (10, 10, 100, 1000, 1000)
 VOID = {"meta", "rect", "line", "br"}
 
 
-def rows() -> list[Row]:
+def rows() -> list[ResultRow]:
     """Two sides, both kinds of tests, one figure that is none, and a model with a hostile name."""
     found = [*made_rows(Test(512, 0), [100, 110, 120], [300, 310, 320])]
     found += made_rows(Test(0, 64), [100, 110, 120], [130, 140, 150])
@@ -34,7 +34,7 @@ def rows() -> list[Row]:
     return [replace(one, model_type=HOSTILE, device="llvmpipe", driver=HOSTILE) for one in found]
 
 
-def text(found: list[Row]) -> str:
+def text(found: list[ResultRow]) -> str:
     return "".join(page(found, ["ratio"], ["graphml bench -m 'a b.gguf'"]))
 
 

@@ -15,7 +15,7 @@ from graphml.bench import test_plan as plan
 from graphml.bench.bench_options import pairs, whole_numbers, words
 from graphml.bench.compared_results import compare, left_over, markdown
 from graphml.bench.measure import Measured, Round, measure, order, warm_up
-from graphml.bench.result_rows import SCALARS, Context, Row, quartiles, rows
+from graphml.bench.result_rows import SCALARS, Context, ResultRow, quartiles, rows
 from graphml.bench.row_formats import FORMATS, TABLE
 from graphml.bench.test_plan import Test
 from graphml.errors import BackendError, UsageError
@@ -118,7 +118,7 @@ def test_a_device_s_own_memory_bounds_it_and_not_the_host_s() -> None:
     assert [one.bandwidth for one in found.sides] == [0.0] * 3
 
 
-def on_three_sides() -> list[Row]:
+def on_three_sides() -> list[ResultRow]:
     """Rows of the processor, of a device that takes four times as long, and of another engine."""
     log: list[str] = []
     sides = [FakeSide("cpu", log, [1]), FakeSide("wgpu", log, [4]), FakeSide("llama.cpp", log, [2])]
@@ -131,7 +131,7 @@ def on_three_sides() -> list[Row]:
             Measured(sides[2], Test(8, 0), (20, 20), Work(100, 100), bandwidth=2e10),
         ),
     )
-    setting = plan.Setting("graphml", "m.gguf", "cpu", 2)
+    setting = plan.SideParameters("graphml", "m.gguf", "cpu", 2)
     return rows(found, Context(setting, [one.about for one in sides], ENVIRONMENT, ""))
 
 
@@ -236,7 +236,7 @@ def test_each_row_is_one_piece_that_comes_at_once(name: str) -> None:
     """Two formats are written side by side, and a long run is to be watched."""
     given: list[str] = []
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[ResultRow]:
         for number in range(3):
             given.append(f"row {number}")
             yield row()
@@ -248,7 +248,7 @@ def test_each_row_is_one_piece_that_comes_at_once(name: str) -> None:
 
 
 def test_what_was_measured_before_an_error_is_whole() -> None:
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[ResultRow]:
         yield row()
         yield row()
         raise BackendError("the other side ended")

@@ -16,7 +16,7 @@ from benchmarks.serve_run import ServeJob, ServeRow, run_loads
 from benchmarks.serving import Load, serve
 from benchmarks.suite import app
 from benchmarks.suites import ServeCase, serve_cases
-from graphml.bench.latencies import Answer, percentiles
+from graphml.bench.latencies import AnswerTimes, percentiles
 from graphml.errors import UsageError
 from tests import tiny_model
 from tests.bench.results import ENVIRONMENT
@@ -106,7 +106,7 @@ def test_percentiles_are_of_all_rounds(path: Path) -> None:
 
 
 def test_gaps_and_percentiles() -> None:
-    answer = Answer(1.0, (1.5, 1.75, 2.75), 8, 0)
+    answer = AnswerTimes(1.0, (1.5, 1.75, 2.75), 8, 0)
     assert (answer.ttft_s, answer.itl_s) == (0.5, [0.25, 1.0])
     values = [one / 1000 for one in range(101)]
     assert percentiles(values) == pytest.approx({"p50": 50.0, "p95": 95.0, "p99": 99.0})

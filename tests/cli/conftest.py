@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from graphml.cli import machine
+from graphml.cli.terminal import machine
 
 
 @pytest.fixture(autouse=True, scope="module")

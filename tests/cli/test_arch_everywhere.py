@@ -16,12 +16,24 @@ from graphml.api.load_model import load_model
 from graphml.backend import no_progress
 from graphml.cli.main import COMMANDS, app
 from graphml.cli.serve import load_options
-from graphml.server.command_line import parsed
+from graphml.server.options.command_line import parsed
 from tests import tiny_model
 from tests.docs.pages import ROOT, blocks
 
 # None, or no graph.
-NO_MODEL = {"info", "doctor", "models", "pull", "rm", "new-arch", "import", "test-backend", "test-op", "fuzz"}
+NO_MODEL = {
+    "info",
+    "doctor",
+    "models",
+    "pull",
+    "rm",
+    "cache",
+    "new-arch",
+    "import",
+    "test-backend",
+    "test-op",
+    "fuzz",
+}
 ENDLESS = {"serve"}
 SMALL = ["-p", "hello world", "--tokens", 3]
 # The arguments of each command besides the model's and `--arch`.

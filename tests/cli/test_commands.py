@@ -21,8 +21,8 @@ from graphml.loading import fetch
 from graphml.weights import open_model
 from tests import tiny_model
 from tests.looped import looped
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 REFERENCE = ["--backend", "reference"]
 
 
@@ -146,6 +146,15 @@ def test_a_full_context_is_told(path: Path) -> None:
     assert "the context of 32 tokens is full" in done.stderr
 
 
+def test_an_answer_that_is_cut_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["run", path, "-p", "hello", "--raw", "-c", 32, *REFERENCE]
+    monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda stream: True)
+    assert "cut at 3 tokens (-n)" in graphml_command(*command, "-n", 3).stderr
+    unlimited = graphml_command(*command).stderr
+    assert "cut at" not in unlimited
+    assert "the context of 32 tokens is full" in unlimited
+
+
 OF_THE_MODEL = ("no chat template", "unknown kind of model file")
 """What is wrong with a file, and not with how the command was called."""
 
@@ -161,7 +170,7 @@ OF_THE_MODEL = ("no chat template", "unknown kind of model file")
             ["run", STORIES, "-p", "x", "--system", "s", *REFERENCE],
             "--system: wanted a model with a chat template",
         ),
-        (["run", STORIES, "-p", "x", "-hf", "a/b"], "wanted either MODEL or -hf"),
+        (["run", STORIES, "-p", "x", "-hf", "a/b"], "prompt: wanted one, got"),
         (["chat", STORIES, *REFERENCE], "no chat template"),
         (["info", __file__], "unknown kind of model file"),
         (["plan", STORIES, "-c", 1000, *REFERENCE], "--ctx: wanted 1 to 512"),

@@ -14,8 +14,7 @@ from typer.testing import CliRunner, Result
 from graphml.cli.main import app
 from tests import golden
 from tests.inspect import faults
-
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
+from tests.stories import STORIES
 
 
 def command(*arguments: object, code: int = 0) -> Result:

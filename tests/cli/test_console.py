@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from graphml.cli import console
 from graphml.cli.main import app
+from graphml.cli.terminal import console
 from tests import tiny_model
 from tests.looped import looped
 

@@ -124,6 +124,17 @@ def test_a_terminal_gets_a_large_graph_with_alike_layers_once(monkeypatch: pytes
     assert graphml_command(*command, "-f", "dot").stdout.count("cluster_layer") == 5
 
 
+@pytest.mark.parametrize("format", ["html", "json", "graphml", "model-explorer"])
+def test_a_terminal_gets_no_file_of_another_program(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(typer.testing._NamedTextIOWrapper, "isatty", lambda stream: True)
+    refused = graphml_command("graph", STORIES, *REFERENCE, "-f", format, code=2)
+    assert f"--format {format}: wanted -o FILE, or a pipe" in refused.stderr
+    graphml_command("graph", STORIES, *REFERENCE, "-f", format, "-o", tmp_path / "out")
+    assert (tmp_path / "out").stat().st_size > 1000
+
+
 def test_no_program_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """So no weights are read: what lowers a graph is what gets them."""
     monkeypatch.setattr(ReferenceDevice, "lower", None)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 import graphml
 from graphml.cli.main import app
 from graphml.loading import discovery, fetch
-from graphml.loading.download.short_names import HubModel
+from graphml.loading.download.short_names import HubModel, memory_of
 from tests import tiny_model
 from tests.docs.pages import table
 from tests.hub_server import HubServer
@@ -82,7 +82,7 @@ def test_models_lists_what_is_there_and_what_could_be(model: Path, hub: HubServe
     ]  # fmt: skip
     assert found["models"][0]["type"].startswith("llama ")
     assert [one["name"] for one in found["short_names"]] == list(fetch.MODELS)
-    assert not any(one["downloaded"] for one in found["short_names"])
+    assert [one["name"] for one in found["short_names"] if one["downloaded"]] == ["stories260k"]
     shown = graphml_command("models").stdout
     for words in ("some/tiny:tiny-Q8_0.gguf", "145.5 KiB", path, "qwen3-0.6b", "Apache-2.0"):
         assert words in shown
@@ -189,6 +189,34 @@ def test_a_host_that_cannot_be_reached_is_named(hub: HubServer, monkeypatch: pyt
     ):
         assert words in said
     assert said.count("\n") == 1
+
+
+def test_what_fits_into_memory_is_suggested() -> None:
+    def suggested(*options: Any) -> list[str]:
+        listed = json.loads(graphml_command("models", "--suggest", *options, "--json").stdout)
+        return [row["name"] for row in listed["suggested"]]
+
+    small, large = suggested("--memory", "1G"), suggested("--memory", "16G")
+    assert small[0] == "gemma-3-270m"
+    assert large[0] == "phi-3.5-mini"
+    assert set(small) < set(large)
+    assert "phi-4-mini" not in small
+    assert not {"nomic-embed", "stories260k", "qwen3-embedding-0.6b"} & set(large)
+    assert suggested("--memory", "100M") == []
+    assert "none of the short names" in graphml_command("models", "--memory", "100M").stdout
+    assert "knows little" in graphml_command("models", "--suggest", "--memory", "64G").stdout
+    assert "--memory: wanted a size" in graphml_command("models", "--memory", "much", code=2).stderr
+
+
+@pytest.mark.parametrize("name", ["smollm2"])
+def test_what_is_said_of_memory_is_what_plan_says(name: str) -> None:
+    try:
+        plan = json.loads(graphml_command("plan", name, "-c", 4096, "--json").stdout)
+    except graphml.DownloadError as error:
+        pytest.skip(f"offline: {error}")
+    known = fetch.MODELS[name]
+    assert known.n_bytes_a_token == plan["cache_per_token"]
+    assert plan["total"] <= memory_of(known, 4096) <= plan["total"] + (256 << 20)
 
 
 def test_short_names_are_as_documented_and_of_architectures_that_are_known() -> None:

@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 
 from graphml.cli.main import app
 from tests.sample_models import MODELS, write_model
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 BOTH = ["--backend", "cpu,reference", "-t", "2"]
 SPLIT = [*BOTH, "--place", "cpu:layers.0-2,reference:layers.3-4"]
 

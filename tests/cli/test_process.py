@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests import tiny_model
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 COMMAND = [sys.executable, "-m", "graphml"]
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and terminals")
@@ -51,13 +51,14 @@ try:
     main()
 finally:
     files = {name for name in sys.modules if name.startswith("graphml.") and name != "graphml.cli.main"}
-    cheap = {f"graphml.{name}" for name in ("cli", "cli.console", "errors", "settings")}
+    names = "cli", "cli.help_pages", "cli.terminal", "cli.terminal.console", "errors", "settings"
+    cheap = {f"graphml.{name}" for name in names}
     print(sorted(files - cheap), "numpy" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[] False\n")
     assert " placement " in done.stdout
-    assert "Show where the nodes of a model go and why" in " ".join(done.stdout.replace("│", " ").split())
+    assert "Show the backend of each node and why" in " ".join(done.stdout.replace("│", " ").split())
     asked = {"COMP_WORDS": "graphml pl", "COMP_CWORD": "1", "_GRAPHML_COMPLETE": "complete_bash"}
     done = subprocess.run(COMMAND, capture_output=True, text=True, env={**os.environ, **asked})
     assert done.stdout.split() == ["plan", "placement"]

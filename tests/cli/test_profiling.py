@@ -46,7 +46,7 @@ def test_profile_of_a_device_compares_with_its_own_memory(
     """And of several with none."""
     device = SimpleNamespace(name="a", driver="b", kind="other", bandwidth=lambda: 5e12)
     assert profile._bandwidth(cast(Device, device), 1) == 5e12
-    monkeypatch.setattr("graphml.cli.machine.read_bandwidth", lambda threads: threads * 1e9)
+    monkeypatch.setattr("graphml.cli.terminal.machine.read_bandwidth", lambda threads: threads * 1e9)
     with graphml.load(path, "reference") as model:
         assert profile._bandwidth(model.executor.device, 3) == 3e9
     assert profile._bandwidth(PartsDevice([], 1), 1) == 0.0

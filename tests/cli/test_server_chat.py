@@ -22,8 +22,8 @@ import graphml
 from graphml import SamplingParams, UsageError
 from graphml.cli.conversation.server_chat import SAME, fields_of
 from graphml.cli.main import app
-from graphml.server.request_fields import ChatCompletion
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.server_options import ServerOptions
+from graphml.server.requests.request_fields import ChatCompletion
 from tests.server.running_server import STORIES, running
 from tests.server.scripted_server import Script, chunk, served
 
@@ -83,7 +83,8 @@ def test_the_history_and_the_settings_go_along() -> None:
     first, second, third, fourth = script.bodies
     system, user = {"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}
     assert first["messages"] == [system, user]
-    assert (first["temperature"], first["top_k"], first["max_tokens"]) == (0, 5, 512)
+    assert (first["temperature"], first["top_k"]) == (0, 5)
+    assert "max_tokens" not in first
     assert "min_p" not in first
     assert "seed" not in first
     said = {"role": "assistant", "content": "Hello."}

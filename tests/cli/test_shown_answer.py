@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from graphml.cli.console import Bars, write
-from graphml.cli.shown_answer import text_of
+from graphml.cli.terminal.console import Bars, write
+from graphml.cli.terminal.shown_answer import text_of
 from graphml.text.answers import ContentDelta, ReasoningDelta
 
 EVENTS = [ReasoningDelta("hm"), ReasoningDelta(" so\x1b[2J"), ContentDelta("Yes"), ContentDelta(".")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphml.api.stats import Stats
-from graphml.cli.shown_answer import speed
+from graphml.cli.terminal.shown_answer import speed
 
 
 def test_drafts_are_told_where_there_were_any() -> None:

@@ -6,16 +6,15 @@ import io
 import json
 import math
 import sys
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from graphml.cli.main import app
-from graphml.cli.token_colours import TokenColours, as_json, table_of
-from graphml.sampling.logprobs import ScoredToken, TokenLogprobs
+from graphml.cli.terminal.token_colours import TokenColours, as_json, table_of
+from graphml.sampling.candidates.logprobs import ScoredToken, TokenLogprobs
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 RUN = ["run", str(STORIES), "--raw", "-p", "Once upon", "--max-tokens", "3", "--logprobs", "2"]
 
 

@@ -94,7 +94,7 @@ def test_a_model_can_be_recorded_and_is_held_against_that(model: Path, tmp_path:
     assert "every part agrees" in command(model, "--against", path).stdout
     values = {**record.values, "blk.1.ffn_up.out": record.values["blk.1.ffn_up.out"] * 1.5}
     values["stream.2"] = record.values["stream.2"] + 1
-    records.save(records.Record("a liar", record.ids, record.logits, values), path)
+    records.save(records.PeerRecord("a liar", record.ids, record.logits, values), path)
     told = command(model, "--against", path, code=1).stdout
     assert "first wrong: layer 1, at ffn_up" in told
     assert "no mistake of the catalogue explains it" in told

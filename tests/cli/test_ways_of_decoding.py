@@ -14,8 +14,8 @@ import graphml
 from graphml import SamplingParams
 from graphml.cli.main import app
 from tests import tiny_model
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 REFERENCE = ["--backend", "reference"]
 PROMPT, NEGATIVE = "Lily went to the", "Once upon a time, there was a little girl named Lily. She"
 

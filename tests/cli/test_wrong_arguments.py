@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from graphml.cli.main import COMMANDS, app
 from tests import tiny_model
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 REFERENCE = ["--backend", "reference"]
 SOFTPICK = Path(__file__).parents[1] / "own_ops" / "softpick.py"
 NO_NUMBER, BELOW = ("x", "1.5", ""), ("-7",)
@@ -180,6 +179,9 @@ WRONG: dict[str, tuple[str, ...]] = {
     "--peer-python": ("python", ""),
     "--repetitions": (*NO_NUMBER, "0"),
     "--delay": ("x", "-1", "nan", "inf"),
+    "--older-than": ("x", "-1"),
+    "--memory": ("x", "1X", "-1M"),
+    "--over": ("x", "1X", "-1M"),
     "--case": ("nonsense", ""),
     "--output-err": NO_NAME,
     "--plot": ("/dev/null/no",),
@@ -239,6 +241,7 @@ def begin(name: str, path: Path) -> list[object]:
         "test-op": [SOFTPICK, "--backend", "reference"],
         "fuzz": ["--graphs", 1, "--backend", "reference"],
         "doctor": [],
+        "cache": [],
         "pull": [],
         "info": [path],
         "verify": [path],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +15,8 @@ from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.open_executor import open_executor
 from tests.one_text import OneText
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 TOKENS = np.array([1, 403, 407, 261])
 BOTH = "reference,cpu"
 

@@ -21,7 +21,7 @@ from graphml.conformance import networks, perf, suite
 from graphml.conformance.cases import Case
 from graphml.conformance.condition import grown, may_grow
 from graphml.conformance.support import APART, NATIVE, NUMPY, apart, support
-from graphml.conformance.trial import Run, Trial
+from graphml.conformance.trial import Trial, TrialRun
 from graphml.conformance.verdict import Verdict, judge
 from graphml.errors import BackendError
 from graphml.ir.dtype import F32
@@ -284,7 +284,7 @@ def test_values_follow_from_the_case_alone(toy: ModuleType) -> None:
 
     def values(cases: Sequence[Case]) -> dict[tuple[str, str], bytes]:
         trial = Trial(cases, toy.BACKEND, device, "graphml", False)
-        filled = trial._fill({"T": 3}, Run(3))
+        filled = trial._fill({"T": 3}, TrialRun(3))
         named = {name: name.partition(".") for name in filled if name[0].isdigit()}
         return {(cases[int(i)].name, j): filled[name].tobytes() for name, (i, _, j) in named.items()}
 
@@ -302,7 +302,7 @@ def test_a_seed_gives_other_values(toy: ModuleType) -> None:
     case = next(one.at(suite.FEW) for one in some if "weight" in one.leaves)
     device = toy.BACKEND.open(None)
     one, other = (Trial([case], toy.BACKEND, device, "graphml", False, seed) for seed in (0, 1))
-    first, second = one._fill({"T": 3}, Run(3)), other._fill({"T": 3}, Run(3, seed=1))
+    first, second = one._fill({"T": 3}, TrialRun(3)), other._fill({"T": 3}, TrialRun(3, seed=1))
     named = [name for name in first if name[0].isdigit()]
     assert len(named) > 1
     assert not [name for name in named if np.array_equal(first[name], second[name])]

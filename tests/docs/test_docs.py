@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,11 @@ from graphml.ir.ops.leaf import LEAVES
 from graphml.loading import discovery, fetch
 from graphml.passes.fusion import all_ops, fusions
 from graphml.sampling import Needs, NeedsTopK
-from graphml.sampling.filter_order import CHAIN
+from graphml.sampling.chain.filter_order import CHAIN
 from tests import architecture_table, option_table, support_table
 from tests.docs.pages import PAGES, ROOT, Block, blocks, headings, name_of, prose, table
 from tests.looped import looped
 
-SAMPLES = ROOT / "tests" / "data" / "llama2c"
 NEEDS_MODEL = "<!-- test: needs smollm2 -->"
 
 
@@ -64,8 +62,6 @@ def test_examples_run_and_print_what_the_page_says(
             fetch.fetch("smollm2")
         except graphml.DownloadError as error:
             pytest.skip(f"offline: {error}")
-    for sample in SAMPLES.glob("*.bin"):
-        shutil.copy(sample, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     capsys.readouterr()

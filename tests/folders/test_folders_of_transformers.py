@@ -198,7 +198,7 @@ def test_a_folder_is_requantised_like_a_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_config_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"a folder without a config\.json"):
+    with pytest.raises(UsageError, match=r"wanted a model file, a folder with a config\.json"):
         graphml.load(tmp_path)
 
 

@@ -18,9 +18,9 @@ from graphml_reference.device import Decoded
 from graphml.cli.fuzz import _side
 from graphml.errors import UsageError
 from graphml.fuzz import campaign
-from graphml.fuzz.checks import Difference, Side, check
+from graphml.fuzz.checks import CheckedBackend, WrongResult, check
 from graphml.fuzz.feed import Feed
-from graphml.fuzz.graphs import Drawn, random_graph
+from graphml.fuzz.graphs import DrawnGraph, random_graph
 from graphml.fuzz.oracle import differs, wanted
 from graphml.fuzz.shrink import shrink
 from graphml.ir import text
@@ -43,23 +43,23 @@ def as_users_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def reference() -> Side:
+def reference() -> CheckedBackend:
     backend = discovery.backend("reference")
-    return Side(backend, [backend.open(1)])
+    return CheckedBackend(backend, [backend.open(1)])
 
 
 @pytest.fixture(params=["cpu", "reference", "numba", *GPUS])
-def side(request: pytest.FixtureRequest) -> Iterator[Side]:
+def side(request: pytest.FixtureRequest) -> Iterator[CheckedBackend]:
     backend = discovery.backend(request.param)
     if (reason := backend.unavailable()) is not None:
         pytest.skip(reason)
     devices = [backend.open(count) for count in ([2] if backend.reads_back else [1, 3])]
-    yield Side(backend, devices)
+    yield CheckedBackend(backend, devices)
     for device in devices:
         device.close()
 
 
-def test_random_graphs_mean_the_same(side: Side) -> None:
+def test_random_graphs_mean_the_same(side: CheckedBackend) -> None:
     for number in range(N_GRAPHS.get(side.backend.name, 8)):
         assert check(random_graph(number), [side]) is None, number
 
@@ -111,7 +111,7 @@ def wrong(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Decoded, "of", of)
 
 
-def first_difference(side: Side, numbers: range = range(200)) -> tuple[Drawn, Difference]:
+def first_difference(side: CheckedBackend, numbers: range = range(200)) -> tuple[DrawnGraph, WrongResult]:
     for number in numbers:
         drawn = random_graph(number)
         difference = check(drawn, [side])
@@ -122,12 +122,12 @@ def first_difference(side: Side, numbers: range = range(200)) -> tuple[Drawn, Di
 
 @pytest.mark.parametrize("op", ["silu", "rope", "attention"])
 def test_a_planted_fault_is_found_and_made_small(
-    op: str, reference: Side, monkeypatch: pytest.MonkeyPatch
+    op: str, reference: CheckedBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong(op, monkeypatch)
     drawn, difference = first_difference(reference)
 
-    def shows(trial: Drawn) -> bool:
+    def shows(trial: DrawnGraph) -> bool:
         again = check(trial, [reference])
         return again is not None and again.kind == difference.kind
 
@@ -137,7 +137,9 @@ def test_a_planted_fault_is_found_and_made_small(
     assert len(computed) <= (6 if op == "attention" else 3)
 
 
-def test_an_error_of_a_backend_is_a_difference(reference: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_backend_is_a_difference(
+    reference: CheckedBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def of(self: Decoded, node: Any, values: Any) -> Any:
         raise KeyError(node)
 
@@ -164,16 +166,16 @@ def test_limits_follow_the_condition_of_the_graph() -> None:
 
 
 def test_a_run_writes_scripts_and_goes_on_from_its_record(
-    reference: Side, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reference: CheckedBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong("silu", monkeypatch)
     path, told = tmp_path / "record.json", list[int]()
 
-    def tell(number: int, difference: Difference, script: Path | None, small: Drawn) -> None:
+    def tell(number: int, difference: WrongResult, script: Path | None, small: DrawnGraph) -> None:
         told.append(number)
 
-    def run(until: int) -> campaign.Record:
-        record = campaign.Record.read(path, ["reference"], 0)
+    def run(until: int) -> campaign.CampaignRecord:
+        record = campaign.CampaignRecord.read(path, ["reference"], 0)
         campaign.run(record, path, until, [reference], tmp_path / "fuzz", tell, lambda *_: None)
         return record
 
@@ -186,13 +188,13 @@ def test_a_run_writes_scripts_and_goes_on_from_its_record(
     again = run(31)
     assert again.found[-1]["way"] == "end"
     with pytest.raises(UsageError, match="is the record of reference from graph 0; wanted cpu from 0"):
-        campaign.Record.read(path, ["cpu"], 0)
+        campaign.CampaignRecord.read(path, ["cpu"], 0)
     path.write_text(json.dumps({**held, "drawn": "of other ops"}))
     with pytest.raises(UsageError, match="is the record of other graphs"):
-        campaign.Record.read(path, ["reference"], 0)
+        campaign.CampaignRecord.read(path, ["reference"], 0)
     path.write_text("{}")
     with pytest.raises(UsageError, match="wanted the record of a `graphml fuzz`"):
-        campaign.Record.read(path, ["cpu"], 0)
+        campaign.CampaignRecord.read(path, ["cpu"], 0)
 
     script = Path(str(first.found[0]["script"]))
     monkeypatch.undo()
@@ -209,7 +211,7 @@ def test_a_graph_survives_its_text() -> None:
         assert check(replace(drawn, graph=again), []) is None
 
 
-def test_texts_side_by_side_read_blocks_of_their_own(side: Side) -> None:
+def test_texts_side_by_side_read_blocks_of_their_own(side: CheckedBackend) -> None:
     """The block table has more columns in memory than the step uses."""
     feed = Feed((0, 1, 1, 0, 1, 1), (1, 2, 3, 4, 5, 6), ((2,), (0,)), 4)
     g = Builder(6, 6, feed.n_sequences, 4 * feed.n_cells, feed.block_size, "f32")
@@ -218,4 +220,4 @@ def test_texts_side_by_side_read_blocks_of_their_own(side: Side) -> None:
     values = np.random.default_rng(0).standard_normal((6, 2, 8)).astype(np.float32)
     states = {name: np.zeros((feed.n_cells, 2, 8), np.float32) for name in graph.leaves("state")}
     assert bound(graph.leaves("input")["block_table"].shape[1]) > feed.dims["B"]
-    assert check(Drawn(0, graph, {"x": values, **states}, feed, True), [side]) is None
+    assert check(DrawnGraph(0, graph, {"x": values, **states}, feed, True), [side]) is None

@@ -12,8 +12,8 @@ from graphml_gpu.driver import Bound
 from graphml_gpu.kernels.read_memory import read_memory
 from graphml_gpu.plain_driver import PlainDriver
 
-from graphml.bench.runner import Runner
-from graphml.bench.test_plan import Setting
+from graphml.bench.runner import BenchRunner
+from graphml.bench.test_plan import SideParameters
 from graphml.errors import BackendError
 from tests import tiny_model
 from tests.gpu.driven import NAMES, opened
@@ -22,7 +22,7 @@ from tests.gpu.driven import NAMES, opened
 @pytest.mark.parametrize("name", NAMES)
 def test_a_runner_names_its_device_and_measures_its_memory(name: str, tmp_path: Path) -> None:
     opened(name)
-    runner = Runner(Setting("graphml", str(tiny_model.write(tmp_path / "tiny.gguf")), name, 1))
+    runner = BenchRunner(SideParameters("graphml", str(tiny_model.write(tmp_path / "tiny.gguf")), name, 1))
     try:
         facts = runner.model.executor.device.facts  # type: ignore[attr-defined]
         said = runner.describe()["device"]

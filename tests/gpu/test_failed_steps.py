@@ -13,8 +13,8 @@ from graphml.errors import BackendError, UsageError
 from graphml.sampling import SamplingParams
 from tests import tiny_model
 from tests.gpu.driven import NAMES
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 IDS = [1, 403, 407]
 SAMPLED = SamplingParams(temperature=0.8, top_k=8)
 CALLS = ("submit", "read", "later", "wait", "write", "copy")

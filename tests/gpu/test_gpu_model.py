@@ -19,9 +19,9 @@ from graphml.runtime.programs.open_executor import open_executor
 from tests.golden import nmse
 from tests.one_text import OneText
 from tests.sample_models import MODELS, write_model
+from tests.stories import STORIES
 from tests.test_architectures import N_BATCH, Sequence
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 DEVICES = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]
 TOKENS = np.random.default_rng(5).integers(3, 500, 66)
 PIECES = [62, 1, 1, 1, 1]

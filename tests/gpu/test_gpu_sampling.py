@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,9 +16,10 @@ import graphml
 from graphml.loading import discovery
 from graphml.runtime.steps import sampled_rows
 from graphml.runtime.steps.runner import Runner
-from graphml.sampling import SamplingParams, device_settings, top_k_sampling
+from graphml.sampling import SamplingParams, device_settings
+from graphml.sampling.chain import top_k_sampling
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 DEVICES = [name for name in ("opencl", "wgpu") if discovery.backend(name).unavailable() is None]
 IDS = [1, 403, 407, 261, 378]
 LENGTH = 16

@@ -20,7 +20,7 @@ from graphml_gpu.program import GpuProgram
 
 from graphml.compiler.options import DEFAULT, CompileOptions
 from graphml.conformance import suite
-from graphml.conformance.trial import Run, Trial
+from graphml.conformance.trial import Trial, TrialRun
 from graphml.errors import BackendError
 from graphml.ir.op import Array
 from graphml.runtime.programs.executor import Executor
@@ -92,7 +92,7 @@ def test_kernels_of_many_buffers_share_bindings(op: str, name: str) -> None:
     for case in some[:1] if name == "python" else some:
         trial = Trial([case], PLAIN, device, "graphml", in_arena=False)
         assert trial.refused == [None]
-        found += trial.run(Run(2))
+        found += trial.run(TrialRun(2))
         program: Any = trial._program
         assert all(len(kernel.buffers) <= 8 for kernel in program.kernels)
     assert not [str(verdict) for verdict in found if verdict.failed]

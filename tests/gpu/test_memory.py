@@ -9,7 +9,7 @@ import pytest
 from graphml_gpu.memory import Memory, cut
 from graphml_gpu.plain_driver import PlainDriver, small
 
-from graphml.cli.console import LABELS
+from graphml.cli.terminal.console import LABELS
 from graphml.errors import BackendError
 from graphml.ir.op import Array
 from graphml.loading import discovery

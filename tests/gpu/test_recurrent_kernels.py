@@ -17,7 +17,7 @@ from graphml_gpu.plain_driver import PlainDriver
 
 from graphml.conformance import suite
 from graphml.conformance.cases import Case
-from graphml.conformance.trial import Run, Trial
+from graphml.conformance.trial import Trial, TrialRun
 from graphml.ir.dtype import F32, I32
 from graphml.ir.language import Builder
 from graphml.ir.op import Op
@@ -56,14 +56,16 @@ def test_results_and_states_are_those_of_numpy(op: Op, name: str) -> None:
     assert some
     trial = Trial(some, PLAIN, device(name), "graphml", in_arena=False)
     assert not any(trial.refused)
-    assert not [str(verdict) for verdict in trial.run(Run(3)) if verdict.failed]
+    assert not [str(verdict) for verdict in trial.run(TrialRun(3)) if verdict.failed]
 
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_many_tokens_are_gone_through_piece_by_piece(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lowering, "_MOST_BYTES", 1)
     trial = Trial(cases_of(select_blocks), PLAIN, device(name), "graphml", in_arena=False)
-    assert not [str(verdict) for tokens in (3, 2) for verdict in trial.run(Run(tokens)) if verdict.failed]
+    assert not [
+        str(verdict) for tokens in (3, 2) for verdict in trial.run(TrialRun(tokens)) if verdict.failed
+    ]
 
 
 @pytest.mark.parametrize(("width", "refused"), [(6, True), (8, False)])

@@ -24,7 +24,7 @@ from graphml_gpu.subgroups import checked
 from graphml.backend import Progress, no_progress
 from graphml.conformance import suite
 from graphml.conformance.cases import Case
-from graphml.conformance.trial import Run, Trial
+from graphml.conformance.trial import Trial, TrialRun
 from graphml.errors import BackendError
 from graphml.ir.shape import bounds
 from tests.gpu.cover import GRAPHICS, PLAIN, SUBGROUPS, with_subgroups
@@ -85,7 +85,7 @@ def test_kernels_mean_the_same_with_subgroups_of_any_size(op: str, name: str) ->
     device = GpuDevice(PlainDriver(facts, Lanes(size)))
     trial = Trial(small(op), PLAIN, device, "graphml", in_arena=False)
     assert not any(trial.refused)
-    assert not [str(verdict) for verdict in trial.run(Run(2)) if verdict.failed]
+    assert not [str(verdict) for verdict in trial.run(TrialRun(2)) if verdict.failed]
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -97,7 +97,9 @@ def test_lavapipe_runs_what_a_graphics_card_would(op: str) -> None:
     device = GpuDevice(pretending(driver, facts))
     assert device.memory.features.subgroups
     some = suite.chosen(PLAIN, op, ["f32", "q4_0"])[:2]
-    verdicts = [v for case in some for v in Trial([case.at(5)], PLAIN, device, "graphml", False).run(Run(5))]
+    verdicts = [
+        v for case in some for v in Trial([case.at(5)], PLAIN, device, "graphml", False).run(TrialRun(5))
+    ]
     assert not [str(verdict) for verdict in verdicts if verdict.failed]
 
 
@@ -130,7 +132,7 @@ def test_a_device_whose_subgroups_are_not_as_told_goes_without(
     assert device.memory.features == GRAPHICS.features()
     assert told in caplog.text
     trial = Trial(small("linear_attention"), PLAIN, device, "graphml", in_arena=False)
-    assert not [str(verdict) for verdict in trial.run(Run(2)) if verdict.failed]
+    assert not [str(verdict) for verdict in trial.run(TrialRun(2)) if verdict.failed]
 
 
 class Refusing(PlainDriver):

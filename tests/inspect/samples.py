@@ -10,8 +10,8 @@ from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.open_executor import open_executor
 from tests.sample_models import MODELS, write_model
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 FOLDER = tempfile.TemporaryDirectory(prefix="graphml-samples-")
 
 

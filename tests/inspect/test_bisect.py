@@ -153,7 +153,7 @@ def test_a_wrong_kernel_is_named(name: str, tmp_path: Path) -> None:
         assert (one.kind, one.step, one.node.name, one.made_by.name) == ("kernel", step, node, op)
         assert {wrong.made_by.name for wrong in found.findings} == {op}
         script, arrays = repro.write(
-            repro.Case(one.graph, one.other, one.arrays), ("cpu", "reference"), one.limit, name, tmp_path
+            repro.ReproCase(one.graph, one.other, one.arrays), ("cpu", "reference"), one.limit, name, tmp_path
         )
         assert exit_code(script) == 1
     assert exit_code(script) == 0
@@ -202,7 +202,7 @@ def test_a_wrong_fusion_is_named(name: str, tmp_path: Path) -> None:
         assert one.applied is not None
         assert one.applied.fusion == fusion
         assert node in one.applied.covered
-        case = repro.Case(one.graph, one.other, one.arrays)
+        case = repro.ReproCase(one.graph, one.other, one.arrays)
         script, _ = repro.write(case, ("reference", "reference"), one.limit, name, tmp_path)
         assert exit_code(script) == 1
 

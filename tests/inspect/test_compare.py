@@ -18,8 +18,8 @@ from graphml.ir.verify import verify
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.open_executor import open_executor
 from tests import golden
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 IDS = [1, 403, 407, 261, 378]
 F32 = np.float32
 

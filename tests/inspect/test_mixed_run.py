@@ -14,11 +14,11 @@ from graphml.inspect.profile import step_plot, step_table
 from graphml.inspect.profile.mixed_run import MixedRun, mixed_run
 from graphml.inspect.profile.step_shares import BETWEEN, SAMPLING, WAITS
 from graphml.inspect.profile.trace import step_trace
-from graphml.runtime.loop.timeline import SequenceRows, Step, Waits
+from graphml.runtime.loop.timeline import SequenceRows, TimelineStep, WaitingSequence
 from tests import tiny_model
+from tests.stories import STORIES
 
 N_GEN = 300
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_the_trace_of_a_run_has_every_row(run: MixedRun) -> None:
 def test_the_trace_of_made_steps() -> None:
     """Waits for one reason are one event; marks where blocks were lost; counters."""
     steps = [
-        Step(
+        TimelineStep(
             i,
             2.0 * i + 5,
             2.0 * i + 6,
@@ -110,7 +110,12 @@ def test_the_trace_of_made_steps() -> None:
             3,
         )
         for i, (waiting, lost) in enumerate(
-            [((Waits(8, "slot"),), ()), ((Waits(8, "slot"),), ()), ((Waits(8, "blocks"),), (8,)), ((), ())]
+            [
+                ((WaitingSequence(8, "slot"),), ()),
+                ((WaitingSequence(8, "slot"),), ()),
+                ((WaitingSequence(8, "blocks"),), (8,)),
+                ((), ()),
+            ]
         )
     ]
     events = step_trace(steps, "m", "cpu")["traceEvents"]

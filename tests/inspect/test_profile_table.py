@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from graphml.inspect.profile.measured import Entry, Profile, Stage
+from graphml.inspect.profile.measured import MeasuredStage, Profile, ProfileEntry
 from graphml.inspect.profile.phases import (
     QKV,
-    Place,
+    NodePlace,
 )
 from graphml.inspect.profile.profile_table import markdown, table
 from graphml.ir.work import Work
@@ -20,18 +20,20 @@ from tests.looped import looped
 BANDWIDTH = 10e9
 
 
-def stage_of(times: Sequence[Sequence[float]], entries: Sequence[Entry], waits: float = 0.0) -> Stage:
+def stage_of(
+    times: Sequence[Sequence[float]], entries: Sequence[ProfileEntry], waits: float = 0.0
+) -> MeasuredStage:
     spent = np.array(times)
     wait = np.full_like(spent, waits)
     seconds = (spent + wait).sum(axis=1)
-    return Stage("generation", 1, [], entries, seconds, spent, wait, {0: "attention", 1: "attention"})
+    return MeasuredStage("generation", 1, [], entries, seconds, spent, wait, {0: "attention", 1: "attention"})
 
 
 ENTRIES = [
-    Entry("other", "", Place(None, "other")),
-    Entry("layers.0.q", "linear", Place(0, QKV), 1, Work(8_000_000, 4_000_000)),
-    Entry("layers.1.q", "linear", Place(1, QKV), 1, Work(8_000_000, 4_000_000)),
-    Entry("layers.1.norm", "rms_norm", Place(1, QKV), 2, Work(100, 0)),
+    ProfileEntry("other", "", NodePlace(None, "other")),
+    ProfileEntry("layers.0.q", "linear", NodePlace(0, QKV), 1, Work(8_000_000, 4_000_000)),
+    ProfileEntry("layers.1.q", "linear", NodePlace(1, QKV), 1, Work(8_000_000, 4_000_000)),
+    ProfileEntry("layers.1.norm", "rms_norm", NodePlace(1, QKV), 2, Work(100, 0)),
 ]
 
 

@@ -77,7 +77,7 @@ def test_a_repro_runs_alone(tmp_path: Path) -> None:
     with faults.wrong_lowering("linear", faults.with_arguments(n=32)), opened(stories()) as both:
         one = first(both.bisect())
         assert one.node.op.name == "linear"
-        case = repro.Case(one.graph, one.other, one.arrays)
+        case = repro.ReproCase(one.graph, one.other, one.arrays)
         script, arrays = repro.write(case, ("cpu", "reference"), one.limit, "a title", tmp_path)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

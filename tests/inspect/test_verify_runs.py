@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graphml.authoring.verify.runs import Runs
+from graphml.authoring.verify.runs import RecordRuns
 from graphml.ir.op import Array
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.open_executor import open_executor
@@ -17,11 +17,11 @@ from tests.authoring.planted_models import HERE, write_model
 def test_values_are_kept_for_the_same_given_ones_alone(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model.gguf", "plain")
     with closing(open_executor(model, LoadOptions("reference", arch=HERE / "plain.py", kv="f32"))) as opened:
-        runs = Runs(opened, (3, 1, 4))
+        runs = RecordRuns(opened, (3, 1, 4))
         start, end = runs.places["stream.1"], "output:logits"
 
         def logits(given: dict[str, Array] | None, fresh: bool = False) -> Array:
-            used = Runs(opened, (3, 1, 4)) if fresh else runs
+            used = RecordRuns(opened, (3, 1, 4)) if fresh else runs
             return used.values(used.graph, [end], given, keep=True)[end]
 
         own = runs.values(runs.graph, [start], keep=True)[start]

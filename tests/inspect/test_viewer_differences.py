@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from graphml.inspect.dumps.diff import Side, both, compare
+from graphml.inspect.dumps.diff import GraphTitles, both, compare
 from graphml.inspect.dumps.document import Document
 from graphml.inspect.dumps.selection import select
 from graphml.inspect.viewer import render
 from tests.browser import Browser
 from tests.inspect.chromium import Page, document, opened
 
-SIDES = Side("old", "the old model after build"), Side("new", "the new model after fuse")
+SIDES = GraphTitles("old", "the old model after build"), GraphTitles("new", "the new model after fuse")
 
 
 def two(layers: int = 3, layer: int | None = None) -> Document:

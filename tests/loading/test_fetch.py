@@ -269,19 +269,72 @@ def test_resolve(cache, monkeypatch, tmp_path):
     assert resolve(str(here)) == resolve(here) == here
     monkeypatch.chdir(tmp_path)
     assert resolve("smollm2") == Path("smollm2")
-    here.unlink()
-    here.mkdir()  # a folder of that name is no model
-    assert resolve("smollm2") == tmp_path / "x.gguf"
     with pytest.raises(
         UsageError, match=r"'smolm2': no such file.*no short name .`graphml models`.*did you mean smollm2\?"
     ):
         resolve("smolm2")
-    with pytest.raises(
-        UsageError, match=r"'./no.gguf': no such file.*no short name \(`graphml models` lists them\)"
-    ):
+    with pytest.raises(UsageError, match=r"'./no.gguf': no such file or folder$"):
         resolve("./no.gguf")
+    with pytest.raises(UsageError, match=r"'no.gguf': no such file.*no short name \(`graphml models` lists"):
+        resolve("no.gguf")
     with pytest.raises(UsageError, match="no such file"):
         resolve("n" * 5000)
+
+
+@pytest.mark.parametrize("written", ["./smollm2", Path("smollm2"), "smollm2/", "../here/smollm2"])
+def test_what_is_written_as_a_path_is_no_short_name(monkeypatch, tmp_path, written):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(names, "fetch", None)
+    with pytest.raises(UsageError, match="no such file or folder"):
+        resolve(written)
+    Path("smollm2").mkdir()
+    with pytest.raises(UsageError, match="it has no model"):
+        resolve(written)
+    Path("smollm2/a.gguf").touch()
+    Path("smollm2/mmproj-a.gguf").touch()
+    assert resolve(written).resolve() == Path("smollm2/a.gguf").resolve()
+    Path("smollm2/b-00001-of-00002.gguf").touch()
+    with pytest.raises(UsageError, match="it has 2: a, b"):
+        resolve(written)
+
+
+def test_a_word_that_is_both_says_which_it_is(monkeypatch, tmp_path, caplog):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(names, "fetch", lambda name, progress, offline: Path("fetched.gguf"))
+    assert resolve("smollm2") == Path("fetched.gguf")
+    assert caplog.text == ""
+    Path("smollm2").mkdir()
+    assert resolve("smollm2") == Path("fetched.gguf")
+    assert "smollm2: the short name; the folder of that name has no model; ./smollm2 is it" in caplog.text
+    caplog.clear()
+    Path("smollm2/c-00001-of-00002.gguf").touch()
+    Path("smollm2/c-00002-of-00002.gguf").touch()
+    assert resolve("smollm2") == Path("smollm2/c-00001-of-00002.gguf")
+    assert "smollm2: smollm2/c-00001-of-00002.gguf, which is here; the short name means" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("address", "reference"),
+    [
+        ("hf.co/a/b", "a/b"),
+        ("hf.co/a/b:Q8_0", "a/b:Q8_0"),
+        ("https://huggingface.co/a/b", "a/b"),
+        ("https://huggingface.co/a/b/tree/main", "a/b"),
+        ("https://huggingface.co/a/b/blob/main/m.Q8_0.gguf", "a/b:m.Q8_0.gguf"),
+        ("https://huggingface.co/a/b/resolve/main/x/m%20n.gguf?download=true", "a/b:x/m n.gguf"),
+    ],
+)
+def test_an_address_of_the_hub_is_its_reference(monkeypatch, address, reference):
+    asked = []
+    monkeypatch.setattr(names, "fetch_hub", lambda name, progress, offline: asked.append(name))
+    resolve(address)
+    assert asked == [reference]
+
+
+def test_an_address_of_another_revision_is_refused():
+    with pytest.raises(UsageError, match="wanted a file of the revision main, not of 'v2'"):
+        resolve("https://hf.co/a/b/resolve/v2/m.gguf")
 
 
 def test_the_default_model_is_known():

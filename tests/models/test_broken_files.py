@@ -16,7 +16,7 @@ from graphml.loading import discovery
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.open_executor import read_architecture
 from graphml.weights import Metadata, Tensor
-from graphml.weights.metadata import Stored
+from graphml.weights.metadata import StoredValue
 from tests.looped import looped
 
 NAMES = discovery.architecture_names()
@@ -58,10 +58,10 @@ class File:
     header_only: bool = False
 
 
-def stored(value: Any) -> Stored:
+def stored(value: Any) -> StoredValue:
     one = value[0] if isinstance(value, list) else value
     count = len(value) if isinstance(value, list) else None
-    return Stored(KINDS[type(one)], count, lambda limit: value[:limit] if count else value)
+    return StoredValue(KINDS[type(one)], count, lambda limit: value[:limit] if count else value)
 
 
 @lru_cache(maxsize=1000)  # those of a model, which is built again for each of them

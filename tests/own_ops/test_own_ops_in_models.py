@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import graphml
-from graphml.cli import machine
 from graphml.cli.main import app
+from graphml.cli.terminal import machine
 from graphml.errors import GraphError, UsageError
 from graphml.ir import op_table
 from graphml.loading import own_ops

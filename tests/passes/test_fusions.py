@@ -21,7 +21,7 @@ from graphml.ir.text import write
 from graphml.ir.verify import verify
 from graphml.passes.expand import expand
 from graphml.passes.fusion import fuse
-from graphml.passes.fusion_log import Applied, Refused
+from graphml.passes.fusion_log import AppliedFusion, Refused
 from tests.graphs import QUANTIZING, Recipe, random_graphs, sample_ids
 from tests.looped import looped
 from tests.passes.patterns import (
@@ -88,7 +88,7 @@ def test_a_pattern_is_rewritten_once_and_keeps_its_provenance(name: str, i: int)
     fused, counts = fused_by(recipe.graph, name)
     assert counts.counts == {name: 1}
     (node,) = computed(verify(fused))
-    assert counts.applied == (Applied(name, node.name, node.origin),)
+    assert counts.applied == (AppliedFusion(name, node.name, node.origin),)
     assert not counts.refused
     assert node.op is FUSIONS[name].replace
     assert sorted(node.origin) == sorted(part.name for part in inner(recipe.graph))

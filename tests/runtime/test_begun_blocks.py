@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphml.ir.cell_groups import CellGroup
-from graphml.runtime.blocks.begun_blocks import MOST_COMPARED, Begun, BegunBlocks
+from graphml.runtime.blocks.begun_blocks import MOST_COMPARED, BegunBlock, BegunBlocks
 from graphml.runtime.blocks.block_content import Prefix
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.request import Request
@@ -38,15 +38,15 @@ def test_the_most_of_the_next_tokens_is_found() -> None:
     begun = BegunBlocks()
     begun.add(3, EMPTY, ids_of(1, 2, 3, 4))
     begun.add(5, EMPTY, ids_of(1, 2, 9))
-    assert begun.longest(ids_of(1, 2, 3, 7, 7), EMPTY) == Begun(3, 3)
-    assert begun.longest(ids_of(1, 2, 9, 9), EMPTY) == Begun(5, 3)
-    assert begun.longest(ids_of(1, 2), EMPTY) == Begun(5, 2)  # the latest of several
+    assert begun.longest(ids_of(1, 2, 3, 7, 7), EMPTY) == BegunBlock(3, 3)
+    assert begun.longest(ids_of(1, 2, 9, 9), EMPTY) == BegunBlock(5, 3)
+    assert begun.longest(ids_of(1, 2), EMPTY) == BegunBlock(5, 2)  # the latest of several
     assert begun.longest(ids_of(1, 2), OTHER) is begun.longest(ids_of(7), EMPTY) is None
     assert begun.longest(ids_of(), EMPTY) is None
-    assert begun.within(ids_of(1, 2, 9, 8), EMPTY) == [Begun(5, 3)]
+    assert begun.within(ids_of(1, 2, 9, 8), EMPTY) == [BegunBlock(5, 3)]
     begun.forget(5)
     begun.forget(5)
-    assert begun.longest(ids_of(1, 2, 9), EMPTY) == Begun(3, 2)
+    assert begun.longest(ids_of(1, 2, 9), EMPTY) == BegunBlock(3, 2)
     begun.forget(3)
     assert not begun._blocks
 
@@ -55,8 +55,8 @@ def test_only_the_latest_blocks_are_compared() -> None:
     begun = BegunBlocks()
     for block in range(MOST_COMPARED + 1):
         begun.add(block, EMPTY, ids_of(1, block))
-    assert begun.longest(ids_of(1, 0), EMPTY) == Begun(MOST_COMPARED, 1)
-    assert begun.longest(ids_of(1, 1), EMPTY) == Begun(1, 2)
+    assert begun.longest(ids_of(1, 0), EMPTY) == BegunBlock(MOST_COMPARED, 1)
+    assert begun.longest(ids_of(1, 1), EMPTY) == BegunBlock(1, 2)
 
 
 def test_a_prompt_copies_what_it_shares_of_a_block() -> None:

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 import graphml
 from graphml import UsageError, settings
-from graphml.bench.bench_options import RunOptions, ServerOptions, SettingOptions
-from graphml.cli import opening
+from graphml.bench.bench_options import MeasuredServers, RunOptions, SettingOptions
 from graphml.cli.main import app
-from graphml.cli.ways_of_decoding import Decoding
+from graphml.cli.options import opening
+from graphml.cli.options.ways_of_decoding import DecodingOptions
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.options.option_fields import Whole, options_of
 from graphml.runtime.blocks.overflow import Overflow
@@ -96,7 +96,15 @@ def test_a_wrong_value_is_named_when_the_value_is_made(given: dict[str, Any], sa
 
 @looped(
     "kind",
-    [LoadOptions, Overflow, graphml.SamplingParams, Decoding, SettingOptions, RunOptions, ServerOptions],
+    [
+        LoadOptions,
+        Overflow,
+        graphml.SamplingParams,
+        DecodingOptions,
+        SettingOptions,
+        RunOptions,
+        MeasuredServers,
+    ],
 )
 def test_defaults_are_in_their_ranges(kind: type) -> None:
     """They are not checked where a value is made."""

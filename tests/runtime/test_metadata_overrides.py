@@ -22,8 +22,8 @@ from graphml.runtime.programs.open_executor import open_executor
 from tests import tiny_model
 from tests.looped import looped
 from tests.runtime.test_executor import sample, write
+from tests.stories import STORIES
 
-LLAMA2C = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 SCALING = "llama.rope.scaling"
 YARN = {
     f"{SCALING}.type": "yarn",
@@ -121,5 +121,5 @@ def test_the_command_line_writes_them_as_llama_cpp_does() -> None:
     texts = ["a.b=int:-5", "c=float:0.5", "d=bool:true", "e=str:x=int:5", "c=float:1e6"]
     assert parse_overrides(texts) == {"a.b": -5, "c": 1e6, "d": True, "e": "x=int:5"}
     overrides = ["--override-kv", "llama.context_length=int:64", "--rope-freq-base", "500"]
-    done = CliRunner().invoke(app, ["plan", str(LLAMA2C), "--backend", "reference", *overrides])
+    done = CliRunner().invoke(app, ["plan", str(STORIES), "--backend", "reference", *overrides])
     assert "(f16, 64 tokens)" in done.stdout

@@ -23,8 +23,8 @@ from graphml.runtime.steps import runner
 from graphml.runtime.steps.sampled_rows import sampled_rows
 from graphml.sampling import SamplingParams
 from graphml.sampling.structured.matcher import Matcher
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 PARAMS = {
     "greedy": SamplingParams(temperature=0),
     "row": SamplingParams(temperature=0.9, top_k=0, top_p=1.0),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphml.ir.cell_groups import CellGroup
-from graphml.runtime.blocks.block_content import Part
+from graphml.runtime.blocks.block_content import ContentPart
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.request import Request
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
@@ -68,8 +68,8 @@ class Store:
 
     def __init__(self, chance: random.Random, kind: str) -> None:
         self.chance, self.kind = chance, kind
-        self.held: dict[tuple[str, bytes], tuple[Part, Rows]] = {}
-        self.reads: list[tuple[Sequence[Part], Callable[[list[Rows]], None]]] = []
+        self.held: dict[tuple[str, bytes], tuple[ContentPart, Rows]] = {}
+        self.reads: list[tuple[Sequence[ContentPart], Callable[[list[Rows]], None]]] = []
         self.n_used = 0
         self.n_read: Counter[str] = Counter()
 
@@ -79,19 +79,19 @@ class Store:
     def part_bytes(self, kind: str) -> int:
         return int(self.stores(kind))
 
-    def has(self, part: Part) -> bool:
+    def has(self, part: ContentPart) -> bool:
         return (part.kind, part.content.prefix.digest) in self.held
 
-    def wants(self, part: Part) -> bool:
+    def wants(self, part: ContentPart) -> bool:
         return self.stores(part.kind) and (not self.has(part) or self.chance.random() < 0.3)
 
-    def used(self, part: Part) -> None:
+    def used(self, part: ContentPart) -> None:
         self.n_used += 1
 
-    def read(self, parts: Sequence[Part], arrived: Callable[[list[Rows]], None]) -> None:
+    def read(self, parts: Sequence[ContentPart], arrived: Callable[[list[Rows]], None]) -> None:
         self.reads.append((parts, arrived))
 
-    def write(self, part: Part, rows: Rows, wait: bool = False) -> None:
+    def write(self, part: ContentPart, rows: Rows, wait: bool = False) -> None:
         if wait or self.chance.random() < 0.8:
             self.held[part.kind, part.content.prefix.digest] = part, dict(rows)
 

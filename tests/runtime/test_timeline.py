@@ -16,7 +16,7 @@ from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.loop.scheduler import Scheduler
 from graphml.runtime.loop.step_budget import StepBudget
 from graphml.runtime.loop.step_loop import StepLoop
-from graphml.runtime.loop.timeline import SequenceRows, Step, Timeline, Waits
+from graphml.runtime.loop.timeline import SequenceRows, Timeline, TimelineStep, WaitingSequence
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.steps.computed_plan import BegunPlan, Computed
 
@@ -59,7 +59,7 @@ class Listener:
 
 def steps_of(
     *rounds: list[list[int]], n_blocks: int = 16, slots: int = 4, rows: int = 32, last: int = 100
-) -> list[Step]:
+) -> list[TimelineStep]:
     """The steps of an engine that gets some prompts at once, and the next ones when all have ended.
 
     Each continues with three tokens; its clock counts how often it is read.
@@ -106,10 +106,10 @@ def test_why_a_sequence_waits() -> None:
         "prefix": steps_of([A * 2, A * 2]),
     }
     assert {why: steps[0].waiting for why, steps in reasons.items()} == {
-        why: (Waits(1, why),) for why in reasons
+        why: (WaitingSequence(1, why),) for why in reasons
     }
     behind = steps_of([A, B, B], slots=1)[0].waiting
-    assert behind == (Waits(1, "slot"), Waits(2, "turn"))
+    assert behind == (WaitingSequence(1, "slot"), WaitingSequence(2, "turn"))
 
 
 def test_a_running_sequence_may_be_left_out() -> None:
@@ -124,7 +124,7 @@ def test_a_running_sequence_may_be_left_out() -> None:
         timeline.ended(plan, 0.5, 1.0)
         scheduler.computed(plan)
     assert [[one.sequence for one in step.rows] for step in timeline.steps] == [[1, 0], [1]]
-    assert timeline.steps[1].waiting == (Waits(0, "rows"),)
+    assert timeline.steps[1].waiting == (WaitingSequence(0, "rows"),)
 
 
 def test_a_sequence_whose_blocks_are_read_waits_for_the_store() -> None:
@@ -137,7 +137,7 @@ def test_a_sequence_whose_blocks_are_read_waits_for_the_store() -> None:
     assert plan is not None
     timeline.planned(plan, 8, 0.0)
     timeline.ended(plan, 0.5, 1.0)
-    assert timeline.steps[0].waiting == (Waits(1, "store"),)
+    assert timeline.steps[0].waiting == (WaitingSequence(1, "store"),)
     assert [one.sequence for one in timeline.steps[0].rows] == [0, 2]
 
 
@@ -152,7 +152,7 @@ def test_preempted_sequences_and_evicted_blocks_are_in_their_step() -> None:
     steps = steps_of([[1] * 7, [2] * 7], n_blocks=5)
     (at,) = (step for step in steps if step.preempted)
     assert at.preempted == (1,)
-    assert Waits(1, "blocks") in at.waiting
+    assert WaitingSequence(1, "blocks") in at.waiting
     assert not any(step.evicted for step in steps_of([A], [A]))
     evicted = [step.evicted for step in steps_of([A], [B * 2], n_blocks=4)]
     assert evicted == [0, 0, 0, 2, 1, 0]  # three full ones and an empty one were free

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from graphml_cpu import row_order
 
-from graphml.sampling import SamplingParams, score_order
-from graphml.sampling.candidates import Floats, all_candidates, shortest_prefix, softmax
-from graphml.sampling.random_numbers import PeekableRandom
-from graphml.sampling.sampler import make_sampler
+from graphml.sampling import SamplingParams
+from graphml.sampling.candidates import score_order
+from graphml.sampling.candidates.candidates import Floats, all_candidates, shortest_prefix, softmax
+from graphml.sampling.candidates.random_numbers import PeekableRandom
+from graphml.sampling.chain.sampler import make_sampler
 
 N = 20_000
 

@@ -22,16 +22,16 @@ from graphml.sampling import (
     TopK,
     device_samples_row,
     device_settings,
-    filter_order,
     filters,
     make_sampler,
     samples_without_row,
     top_k_enough,
 )
-from graphml.sampling.candidates import Candidates, all_candidates, leading
-from graphml.sampling.filter_order import CHAIN, filters_on
-from graphml.sampling.moment import Moment
-from graphml.sampling.params import BREAKERS, STRUCTURES
+from graphml.sampling.candidates.candidates import Candidates, all_candidates, leading
+from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.chain import filter_order
+from graphml.sampling.chain.filter_order import CHAIN, filters_on
+from graphml.sampling.settings.params import BREAKERS, STRUCTURES
 from tests.sampling.words import moment_of
 
 FILES = [module.name for module in pkgutil.iter_modules(filters.__path__)]

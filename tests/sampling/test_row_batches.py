@@ -16,11 +16,11 @@ from graphml_cpu import BACKEND
 from graphml.backend import TopRowsDevice
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
-from graphml.sampling.candidates import Floats, Indices, leading
-from graphml.sampling.filter_order import CHAIN
-from graphml.sampling.random_numbers import PeekableRandom
-from graphml.sampling.row_batches import MOST_K, TopRows, chain_of, sample_rows
-from graphml.sampling.sampler import make_sampler
+from graphml.sampling.batches.row_batches import MOST_K, TopRows, chain_of, sample_rows
+from graphml.sampling.candidates.candidates import Floats, Indices, leading
+from graphml.sampling.candidates.random_numbers import PeekableRandom
+from graphml.sampling.chain.filter_order import CHAIN
+from graphml.sampling.chain.sampler import make_sampler
 from graphml.sampling.structured.packed_masks import masked_row, packed
 from tests.looped import looped
 

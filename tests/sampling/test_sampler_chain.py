@@ -13,7 +13,7 @@ import pytest
 import graphml
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom, SamplingParams, chain, make_sampler
-from graphml.sampling.mersenne_twister import MersenneTwister
+from graphml.sampling.candidates.mersenne_twister import MersenneTwister
 from tests.looped import looped
 from tests.sampling.words import PAIRS
 

@@ -13,10 +13,10 @@ import graphml
 from graphml import SamplingParams
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom
-from graphml.sampling.sampler_states import KeptStates
+from graphml.sampling.candidates.sampler_states import FilterStates
 from tests.looped import looped
+from tests.stories import STORIES
 
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 BYTES = 5 * 2 * 4 * 8 * 4
 """Of keys and values of a token: layers, both, heads, width, float32."""
 START = [1, 403, 407, 261]
@@ -97,7 +97,7 @@ def test_a_shift_takes_the_states_along(model: graphml.Model) -> None:
 
 
 def test_states_of_other_tokens_are_not_used() -> None:
-    kept = KeptStates()
+    kept = FilterStates()
     for n, token in enumerate([7, 8, 9], 1):
         kept.put("x", n, token, (float(n),))
     assert kept.copy().at("x", [7, 8, 9, 9], (0.0,)) == (3.0,)

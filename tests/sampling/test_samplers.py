@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom, SamplingParams, make_sampler
-from graphml.sampling.candidates import all_candidates
+from graphml.sampling.candidates.candidates import all_candidates
+from graphml.sampling.candidates.token_texts import breakers_of, texts_of
 from graphml.sampling.filters import adaptive_p, dry, mirostat
-from graphml.sampling.token_texts import breakers_of, texts_of
 from tests.looped import looped
 from tests.sampling.words import PAIRS, Words
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from graphml.sampling import Candidates, SamplingParams, make_sampler
-from graphml.sampling.candidates import leading
+from graphml.sampling.candidates.candidates import leading
 from tests.looped import looped
 from tests.sampling.slow_sampling import reference
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from graphml.cli.conversation import sampling_settings
 from graphml.cli.main import app
-from graphml.cli.typer_options import Shown, grouped
+from graphml.cli.options.typer_options import Shown, grouped
 from graphml.errors import UsageError
 from graphml.options.option_fields import Real, Whole, default_of, option, options_of
 from graphml.sampling import SamplingParams

@@ -19,8 +19,8 @@ from graphml.sampling import (
     make_sampler,
     samples_without_row,
 )
-from graphml.sampling.candidates import Floats, leading
-from graphml.sampling.top_k_sampling import device_sample
+from graphml.sampling.candidates.candidates import Floats, leading
+from graphml.sampling.chain.top_k_sampling import device_sample
 
 SIZE, TOP_K = 1500, 64
 ALWAYS = [

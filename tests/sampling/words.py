@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphml.sampling import Filter, SamplingParams
-from graphml.sampling.moment import Moment
+from graphml.sampling.candidates.moment import Moment
 
 
 class Words:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import graphml
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.server_options import ServerOptions
 from tests import tiny_model
 from tests.server.running_server import STORIES, Running, running
 

@@ -7,21 +7,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx2
 
 import graphml
-from graphml.server.connections import uvicorn_config
-from graphml.server.request_log import Ended
-from graphml.server.served_models import Loader, ServedModels
+from graphml.server.access.connections import uvicorn_config
+from graphml.server.engine.served_models import Loader, ServedModels
+from graphml.server.engine.service import Service
+from graphml.server.observing.request_log import Ended
+from graphml.server.options.server_options import ServerOptions
 from graphml.server.server_app import server_app
-from graphml.server.server_options import ServerOptions
-from graphml.server.service import Service
 from tests.server.served_app import served_config
-
-STORIES = Path(__file__).parents[1] / "data" / "llama2c" / "stories260K.bin"
 
 
 @dataclass

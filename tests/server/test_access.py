@@ -20,9 +20,10 @@ import graphml
 from graphml.runtime.loop.step_loop import StepLoop
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.steps.runner import Runner
-from graphml.server import engine_access, llama_tokens
-from graphml.server.api_keys import ApiKeys, keys_in
-from graphml.server.server_options import Limits, ServerOptions
+from graphml.server.engine import engine_access
+from graphml.server.options.api_keys import ApiKeys, keys_in
+from graphml.server.options.server_options import RequestLimits, ServerOptions
+from graphml.server.protocols import llama_tokens
 from tests.server.running_server import Running, running
 
 KEY = {"Authorization": "Bearer secret"}
@@ -31,7 +32,7 @@ ROUTES = ["/v1/models", "/props", "/slots", "/metrics", "/lora-adapters", "/noth
 
 @pytest.fixture(scope="module")
 def guarded(stories: graphml.Model) -> Iterator[Running]:
-    limits = Limits(body_bytes=10_000, waiting=3)
+    limits = RequestLimits(body_bytes=10_000, waiting=3)
     options = ServerOptions(
         parallel=2, n_ctx=256, metrics=True, api_keys=("other", "secret"), limits=limits, salt_by_key=True
     )

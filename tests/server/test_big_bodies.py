@@ -13,9 +13,11 @@ from urllib.parse import urlsplit
 import pytest
 
 import graphml
-from graphml.server import connections, request_body, request_fields
-from graphml.server.api_errors import ApiError
-from graphml.server.server_options import Limits, ServerOptions
+from graphml.server.access import connections
+from graphml.server.options.server_options import RequestLimits, ServerOptions
+from graphml.server.protocols import request_body
+from graphml.server.requests import request_fields
+from graphml.server.responses.api_errors import ApiError
 from graphml.text.tokenizer import Tokenizer
 from tests.server.running_server import Running, running
 
@@ -27,14 +29,14 @@ def test_values_keys_and_escapes_are_counted_outside_of_strings(
     monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     monkeypatch.setattr(request_body, "PART", part)
-    rng, none = random.Random(part), Limits(values=0, nested=10**9, escapes=10**9)
+    rng, none = random.Random(part), RequestLimits(values=0, nested=10**9, escapes=10**9)
     for _ in range(60):
         texts = ["".join(rng.choices('a,"\\[{:é', k=rng.randrange(9))) for _ in range(rng.randrange(1, 4))]
         data = {"k,": texts, "other": {"b\\": [1, 2]}}
         raw = json.dumps(data).encode()
         keys, lists, commas = 3, 4, len(texts) - 1 + 2
         escapes = raw.count(b"\\")
-        exact = Limits(values=commas, nested=keys + lists, escapes=escapes)
+        exact = RequestLimits(values=commas, nested=keys + lists, escapes=escapes)
         request_body.check_counts(raw, exact)
         for less in ({"values": commas - 1}, {"nested": keys + lists - 1}, {"escapes": escapes - 1}):
             with pytest.raises(ApiError, match="the body: at most"):
@@ -61,7 +63,7 @@ def test_a_big_body_is_decoded_by_a_thread_of_its_own(
 
 
 def test_a_body_of_too_many_values_is_refused(stories: graphml.Model) -> None:
-    limits = Limits(values=100_000, nested=1000)
+    limits = RequestLimits(values=100_000, nested=1000)
     with running(ServerOptions(parallel=1, n_ctx=64, limits=limits), stories) as found:
         for body in ({"prompt": [1] * 100_002}, {"prompt": "a", "x": [[]] * 50_000}):
             assert found.post("/completion", body).status_code == 413
@@ -112,7 +114,7 @@ def test_a_text_that_cannot_fit_is_refused_unread(
 def test_what_no_context_bounds_is_limited(
     stories: graphml.Model, path: str, body: dict[str, object], field: str
 ) -> None:
-    limits = Limits(tokenized_chars=1000, detokenized=100)
+    limits = RequestLimits(tokenized_chars=1000, detokenized=100)
     with running(ServerOptions(parallel=1, n_ctx=64, limits=limits), stories) as found:
         refused = found.post(path, body)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, field)
@@ -120,7 +122,7 @@ def test_what_no_context_bounds_is_limited(
 
 
 def test_all_answers_of_a_request_count_in_the_queue(stories: graphml.Model) -> None:
-    with running(ServerOptions(parallel=1, n_ctx=256, limits=Limits(waiting=8)), stories) as found:
+    with running(ServerOptions(parallel=1, n_ctx=256, limits=RequestLimits(waiting=8)), stories) as found:
         many = {"prompt": ["a", "b", "c"], "n": 3, "n_predict": 1}
         refused = found.post("/completion", many)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "n")
@@ -132,7 +134,7 @@ def test_all_answers_of_a_request_count_in_the_queue(stories: graphml.Model) -> 
 
 @pytest.fixture(scope="module")
 def hurried(stories: graphml.Model) -> Iterator[Running]:
-    limits = Limits(head_s=0.3, body_s=0.3, body_bytes_per_s=1000)
+    limits = RequestLimits(head_s=0.3, body_s=0.3, body_bytes_per_s=1000)
     with running(ServerOptions(parallel=1, n_ctx=64, limits=limits), stories) as found:
         yield found
 

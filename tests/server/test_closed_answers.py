@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from graphml.server.request_fields import ChatCompletion, converted
+from graphml.server.requests.request_fields import ChatCompletion, converted
 from tests.server.running_server import Running
 
 SILENT = {

@@ -9,9 +9,9 @@ import pytest
 
 import graphml
 from graphml.loading.open_file import open_path
-from graphml.server.request_fields import Sampling
-from graphml.server.sampling_settings import settings_of
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.server_options import ServerOptions
+from graphml.server.requests.request_fields import Sampling
+from graphml.server.requests.sampling_settings import settings_of
 from graphml.text.tokenizer import load_tokenizer
 from tests.folders.test_folder_tokenizers import with_tokenizer
 from tests.server.running_server import STORIES, running

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import graphml
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import running
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana.json"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from graphml.server.openai_completions import EchoedPrompt
-from graphml.server.shown_logprobs import in_lists
+from graphml.server.protocols.openai_completions import EchoedPrompt
+from graphml.server.protocols.shown_logprobs import in_lists
 from tests.server.running_server import Running
 
 ASKED: dict[str, Any] = {"prompt": "Zoë saw 東京 there", "temperature": 0, "echo": True, "logprobs": 1}

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 import pytest
 from starlette.types import Message
 
-from graphml.server.event_stream import DONE, PING, EventStream
+from graphml.server.responses.event_stream import DONE, PING, EventStream
 
 
 class Client:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import graphml
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import Running, running
 
 ROOT = Path(__file__).parents[2]

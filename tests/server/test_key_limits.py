@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import graphml
-from graphml.server.api_errors import ApiError
-from graphml.server.api_keys import keys_in
-from graphml.server.key_limits import KeyLimits, KeyUse
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.api_keys import keys_in
+from graphml.server.options.key_limits import KeyLimits, KeyUse
+from graphml.server.options.server_options import ServerOptions
+from graphml.server.responses.api_errors import ApiError
 from tests.server.running_server import Running, running
 
 KEYS = "small requests=3 tokens=200 streams=2 priority=1\nlarge weight=3\n# priority=5\n"

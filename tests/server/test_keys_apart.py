@@ -11,13 +11,13 @@ import httpx2
 import pytest
 
 import graphml
-from graphml.server import resumable_streams
-from graphml.server.api_errors import ApiError
-from graphml.server.api_keys import ApiKeys, FileKey
-from graphml.server.key_limits import KeyLimits
-from graphml.server.resumable_streams import ResumableStreams
-from graphml.server.server_options import ServerOptions
-from graphml.server.stored_responses import Stored, StoredResponses
+from graphml.server.engine.stored_responses import StoredResponse, StoredResponses
+from graphml.server.options.api_keys import ApiKeys, FileKey
+from graphml.server.options.key_limits import KeyLimits
+from graphml.server.options.server_options import ServerOptions
+from graphml.server.responses import resumable_streams
+from graphml.server.responses.api_errors import ApiError
+from graphml.server.responses.resumable_streams import ResumableStreams
 from tests.server.running_server import Running, running
 
 ANN, BOB, ROOT = ({"X-Api-Key": one} for one in ("ann", "bob", "root"))
@@ -99,7 +99,7 @@ def test_adapters_of_all_are_set_by_admins(shared: Running) -> None:
 
 def test_a_key_that_stores_much_loses_its_own_responses_first() -> None:
     def put(kept: StoredResponses, key: str, id: str, n_chars: int = 0) -> None:
-        kept.put(key, Stored({"id": id}, [], [{"text": "x" * n_chars}]))
+        kept.put(key, StoredResponse({"id": id}, [], [{"text": "x" * n_chars}]))
 
     def has(kept: StoredResponses, key: str, id: str) -> bool:
         with contextlib.suppress(ApiError):

@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 
 import graphml
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.server_options import ServerOptions
 from graphml.system.replaced_file import PARTIAL, STALE_S
 from tests.server.running_server import STORIES, Running, running
 

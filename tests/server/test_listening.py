@@ -16,8 +16,8 @@ import pytest
 
 from graphml.cli.serve import check_binding, server_options
 from graphml.errors import UsageError
-from graphml.server.command_line import parsed
 from graphml.server.listening import listening
+from graphml.server.options.command_line import parsed
 from tests.server.running_server import STORIES
 
 TLS = Path(__file__).parents[1] / "data" / "tls"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import graphml
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import STORIES, Running, running
 
 PROMPT = "I believe the meaning of life is"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import graphml
-from graphml.server.server_options import Limits, ServerOptions
+from graphml.server.options.server_options import RequestLimits, ServerOptions
 from tests.server.running_server import Running, running
 
 OFF = "rerank|models/load"
@@ -36,7 +36,7 @@ def test_schemathesis_finds_no_fault(stories: graphml.Model, tmp_path: Path) -> 
         metrics=True,
         props=True,
         slot_save_path=slots,
-        limits=Limits(n=2),
+        limits=RequestLimits(n=2),
     )
     with running(options, stories) as server:
         command = [

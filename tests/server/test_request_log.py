@@ -18,8 +18,8 @@ import pytest
 
 import graphml
 from graphml.errors import UsageError
-from graphml.server.server_options import ServerOptions
-from graphml.server.trace_export import TraceExport
+from graphml.server.observing.trace_export import TraceExport
+from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import STORIES, Running, running
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

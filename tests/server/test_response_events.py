@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from graphml.sampling.logprobs import TokenLogprobs
-from graphml.server.openai_responses import _events
-from graphml.server.response_events import ResponseEvents
-from graphml.server.responses_input import Responses
+from graphml.sampling.candidates.logprobs import TokenLogprobs
+from graphml.server.protocols.openai_responses import _events
+from graphml.server.protocols.response_events import ResponseEvents
+from graphml.server.protocols.responses_input import Responses
 from graphml.text.answers import ContentDelta, ToolCallBegin, ToolCallEnd
 from tests.server.running_server import Running
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import graphml
-from graphml.server import resumable_streams
-from graphml.server.api_errors import ApiError
-from graphml.server.resumable_streams import ResumableStreams
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.server_options import ServerOptions
+from graphml.server.responses import resumable_streams
+from graphml.server.responses.api_errors import ApiError
+from graphml.server.responses.resumable_streams import ResumableStreams
 from tests.server.running_server import Running, running
 
 MESSAGES = [{"role": "user", "content": "Once upon a time"}]

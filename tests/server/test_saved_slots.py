@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 import graphml
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import STORIES, Running, running
 
 PROMPT = "Once upon a time there was a little girl who lived in a house. " * 4

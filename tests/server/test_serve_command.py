@@ -17,9 +17,9 @@ import pytest
 
 from graphml.cli.serve import check_binding, load_options, server_options
 from graphml.errors import UsageError
-from graphml.server.command_line import ALONE, BY_NAME, WITH_VALUE, parsed
-from graphml.server.key_limits import KeyLimits
-from graphml.server.server_metrics import memory_metric, own_bytes
+from graphml.server.observing.server_metrics import memory_metric, own_bytes
+from graphml.server.options.command_line import ALONE, BY_NAME, WITH_VALUE, parsed
+from graphml.server.options.key_limits import KeyLimits
 from tests.looped import looped
 from tests.server.running_server import STORIES
 

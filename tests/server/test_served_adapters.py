@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import graphml
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.server_options import ServerOptions
 from tests.adapter_files import random_pairs, write_adapter
 from tests.server.running_server import Running, running
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import graphml
-from graphml.server.api_keys import keys_in
-from graphml.server.served_models import ServedModels
-from graphml.server.server_options import ServerOptions
+from graphml.server.engine.served_models import ServedModels
+from graphml.server.options.api_keys import keys_in
+from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import STORIES, Running, running
 
 ENDLESS = {"prompt": "Once upon a time", "n_predict": -1, "ignore_eos": True, "temperature": 0}

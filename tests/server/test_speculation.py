@@ -11,9 +11,9 @@ import graphml
 from graphml.cli.serve import load_options, server_options
 from graphml.errors import UsageError
 from graphml.runtime.blocks.drafting import StepTimes
-from graphml.server.command_line import parsed
-from graphml.server.server_options import ServerOptions
-from graphml.server.service import Service
+from graphml.server.engine.service import Service
+from graphml.server.options.command_line import parsed
+from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import STORIES, Running, running
 
 PROMPT = "Once upon a time, there was a little girl. Once upon a time, there"

@@ -6,12 +6,12 @@ import contextlib
 
 import pytest
 
-from graphml.server.api_errors import ApiError
-from graphml.server.stored_responses import Stored, StoredResponses
+from graphml.server.engine.stored_responses import StoredResponse, StoredResponses
+from graphml.server.responses.api_errors import ApiError
 
 
-def stored(id: str, n_chars: int = 0) -> Stored:
-    return Stored({"id": id}, [{"role": "user", "content": "a"}], [{"junk": "x" * n_chars}])
+def stored(id: str, n_chars: int = 0) -> StoredResponse:
+    return StoredResponse({"id": id}, [{"role": "user", "content": "a"}], [{"junk": "x" * n_chars}])
 
 
 def found(kept: StoredResponses, *ids: str) -> list[bool]:

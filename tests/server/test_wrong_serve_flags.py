@@ -11,10 +11,10 @@ import graphml
 from graphml.cli import serve as command
 from graphml.cli.serve import load_options, server_options
 from graphml.errors import GraphmlError, UsageError
-from graphml.server.command_line import parsed
-from graphml.server.connections import check_certificate
-from graphml.server.server_options import ServerOptions
-from graphml.server.service import Service
+from graphml.server.access.connections import check_certificate
+from graphml.server.engine.service import Service
+from graphml.server.options.command_line import parsed
+from graphml.server.options.server_options import ServerOptions
 from tests.server.running_server import STORIES
 
 

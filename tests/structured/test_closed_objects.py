@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams, json_schema
+from graphml.sampling.schemas.schema_closing import closed_schema, opened_schema, rooted_schema
 from graphml.sampling.structured.opened_tokens import opened_tokens
-from graphml.sampling.structured.schema_closing import closed_schema, opened_schema, rooted_schema
 from graphml.sampling.structured.schema_structure import generated_structure
 from tests.structured.test_json_schemas import SCHEMAS, VALUES, accepts, judge, valid
 

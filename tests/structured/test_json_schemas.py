@@ -14,8 +14,8 @@ import pytest
 
 from graphml.errors import UsageError
 from graphml.sampling import json_schema
+from graphml.sampling.schemas.type_schemas import schema_of_type
 from graphml.sampling.structured import Matcher
-from graphml.sampling.structured.type_schemas import schema_of_type
 from tests.looped import looped
 
 VALUES: list[Any] = [

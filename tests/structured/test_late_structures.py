@@ -11,12 +11,12 @@ import pytest
 import graphml
 from graphml.errors import UsageError
 from graphml.sampling import SamplingParams
+from graphml.sampling.schemas.time_limit import within_seconds
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
 from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
 from graphml.sampling.structured.matcher import Matcher
 from graphml.sampling.structured.params_structure import compiled_structure, matcher_of
-from graphml.sampling.structured.time_limit import within_seconds
 from graphml.sampling.structured.token_bytes import TokenBytes
 from tests import tiny_model
 from tests.looped import looped

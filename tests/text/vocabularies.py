@@ -11,7 +11,7 @@ from typing import Any
 
 from graphml.text.tokenizer.byte_letters import BYTE_LETTERS
 from graphml.weights import open_model
-from graphml.weights.metadata import Metadata, Stored
+from graphml.weights.metadata import Metadata, StoredValue
 
 DATA = Path(__file__).parents[1] / "data" / "tokenizers"
 WHOLE = ("gpt-2", "llama-spm", "bert-bge", "phi-3", "deepseek-coder", "qwen2", "llama-bpe")
@@ -39,7 +39,7 @@ def metadata(values: Mapping[str, Any]) -> Metadata:
         first = value[0] if isinstance(value, list) and value else value
         kind = {bool: "bool", int: "i32", float: "f32", str: "string", list: "string"}[type(first)]
         count = len(value) if isinstance(value, list) else None
-        stored[name] = Stored(
+        stored[name] = StoredValue(
             kind, count, lambda limit, value=value: value if limit is None else value[:limit]
         )
     return Metadata(Path("vocabulary"), stored)

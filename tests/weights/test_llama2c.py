@@ -1,13 +1,11 @@
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from graphml.errors import WeightsError
 from graphml.weights import open_model
-
-DATA = Path(__file__).parents[1] / "data" / "llama2c"
+from tests.stories import STORIES
 
 
 def checkpoint(numbers, extra=0):
@@ -30,7 +28,7 @@ def tokenizer(words):
 
 
 def test_the_stories_checkpoint():
-    with open_model(DATA / "stories260K.bin") as model:
+    with open_model(STORIES) as model:
         metadata, tensors = model.metadata, model.tensors
         assert metadata.text("general.architecture") == "llama"
         assert [metadata.integer(f"llama.{key}") for key in ("embedding_length", "feed_forward_length")] == [
@@ -59,7 +57,7 @@ def test_the_stories_checkpoint():
 
 
 def test_the_stories_tokenizer():
-    metadata = open_model(DATA / "stories260K.bin").metadata
+    metadata = open_model(STORIES).metadata
     tokens = metadata.texts("tokenizer.ggml.tokens")
     types = metadata.integers("tokenizer.ggml.token_type")
     scores = metadata.numbers("tokenizer.ggml.scores")

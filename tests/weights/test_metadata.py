@@ -3,13 +3,13 @@ from pathlib import Path
 import pytest
 
 from graphml.errors import WeightsError
-from graphml.weights.metadata import Metadata, Stored
+from graphml.weights.metadata import Metadata, StoredValue
 
 
 def stored(value, type):
     if isinstance(value, list):
-        return Stored(type, len(value), lambda limit: value[:limit])
-    return Stored(type, None, lambda limit: value)
+        return StoredValue(type, len(value), lambda limit: value[:limit])
+    return StoredValue(type, None, lambda limit: value)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ SILENT = HARMLESS | frozenset((
 
 
 @dataclass(frozen=True)
-class HfConfig:
+class DraftedConfig:
     """keys: GGUF's keys without the architecture's prefix -> values. left: unused (name, value).
 
     notes: assumptions, and work to be done elsewhere.
@@ -44,7 +44,7 @@ class HfConfig:
     notes: tuple[str, ...]
 
 
-def read_config(path: Path) -> HfConfig:
+def read_config(path: Path) -> DraftedConfig:
     """Read a config.json; a UsageError for an invalid one, or one that lacks a size."""
     try:
         config = with_text_config(read_json(path))
@@ -67,7 +67,7 @@ class _Reader:
         self.used.update(names)
         return next((self.config[name] for name in names if self.config.get(name) is not None), None)
 
-    def read(self) -> HfConfig:
+    def read(self) -> DraftedConfig:
         kind = str(self.take("model_type") or "")
         self._sizes()
         self._rope()
@@ -126,7 +126,7 @@ class _Reader:
             for name, value in self.config.items()
             if name not in self.used | SILENT and value is not None
         )
-        return HfConfig(kind, traits, self.keys, tied, biases, left, tuple(self.notes))
+        return DraftedConfig(kind, traits, self.keys, tied, biases, left, tuple(self.notes))
 
     def _sizes(self) -> None:
         for key, names in SIZES.items():

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from graphml.authoring.draft.huggingface import HfConfig, read_config
+from graphml.authoring.draft.huggingface import DraftedConfig, read_config
 from graphml.authoring.draft.known_architecture import nearest, traits_known
 from graphml.authoring.draft.standalone import standalone
 from graphml.authoring.draft.traits import Traits, differences
@@ -95,7 +95,7 @@ def _plain(name: str, module: str) -> Draft:
     return Draft(module, standalone(title, [], Traits(), PLAIN_KEYS, False, False), "llama", ())
 
 
-def _extension(name: str, like: str, read: HfConfig, left: Sequence[str], source: str) -> str:
+def _extension(name: str, like: str, read: DraftedConfig, left: Sequence[str], source: str) -> str:
     keys = [f"    {key} = {_short(value)}" for key, value in read.keys.items()]
     title = f"{name}: {like} with other sizes, drafted by `graphml new-arch` from {source}."
     return _like(

@@ -25,7 +25,7 @@ T = 7
 
 
 @dataclass(frozen=True)
-class _Found:
+class _AttentionNodes:
     """The nodes of an attention: what it reads, its last node, the masks that come in."""
 
     query: str
@@ -50,7 +50,9 @@ def attentions(dependence: Dependence) -> list[Recognised]:
                     raise _mask_of_tokens(dependence, name)
             recognised.append(
                 _fitted(
-                    dependence, node, _Found(query, key, value, node.name, masks, bool(args.get("is_causal")))
+                    dependence,
+                    node,
+                    _AttentionNodes(query, key, value, node.name, masks, bool(args.get("is_causal"))),
                 )
             )
         elif op_name(node) in ("softmax", "_softmax") and dependence.is_mixing(node.name):
@@ -58,7 +60,7 @@ def attentions(dependence: Dependence) -> list[Recognised]:
     return recognised
 
 
-def _by_products(dependence: Dependence, at: TracedNode) -> _Found:
+def _by_products(dependence: Dependence, at: TracedNode) -> _AttentionNodes:
     """The connected nodes with a number for each pair of tokens, around a softmax."""
     nodes, inside, stack = dependence.description.nodes, set(), [at.name]
     lasts: list[str] = []
@@ -106,7 +108,7 @@ def _by_products(dependence: Dependence, at: TracedNode) -> _Found:
         if dependence.is_positions(operand)
         and sum(isinstance(size, str) for size in nodes[operand].shape or ()) > 1
     )
-    return _Found(query, key, values[0], lasts[0], tuple(masks), False)
+    return _AttentionNodes(query, key, values[0], lasts[0], tuple(masks), False)
 
 
 def _mask_of_tokens(dependence: Dependence, name: str) -> ArchitectureError:
@@ -117,7 +119,7 @@ def _mask_of_tokens(dependence: Dependence, name: str) -> ArchitectureError:
 class _Runs:
     """Runs an attention on q, k, v [T, head, d]."""
 
-    def __init__(self, dependence: Dependence, match: _Found) -> None:
+    def __init__(self, dependence: Dependence, match: _AttentionNodes) -> None:
         self.dependence, self.found = dependence, match
         nodes = dependence.description.nodes
         self.shapes = {
@@ -156,7 +158,7 @@ class _Runs:
         return self.sizes("query")[0], self.sizes("value")[1]
 
 
-def _fitted(dependence: Dependence, node: TracedNode, roles: _Found) -> Recognised:
+def _fitted(dependence: Dependence, node: TracedNode, roles: _AttentionNodes) -> Recognised:
     runs = _Runs(dependence, roles)
     (heads, width), (kv, _), (_, wide) = (runs.sizes(role) for role in ("query", "key", "value"))
 

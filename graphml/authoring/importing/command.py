@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.authoring.importing.description import Description
+from graphml.authoring.importing.description import TracedModule
 from graphml.authoring.importing.importing import import_description
 from graphml.authoring.importing.proof import LIMIT, Proof, prove, write_weights
 from graphml.authoring.importing.report import Report, report
@@ -72,7 +72,7 @@ def checkpoint(folder: Path | None) -> dict[str, Callable[[], Array]]:
     return tensors
 
 
-def _wrong(proof: Proof, description: Description) -> str:
+def _wrong(proof: Proof, description: TracedModule) -> str:
     """The first thing that disagrees, in one line."""
     for line in proof.lines:
         if line.nmse > LIMIT and line.tokens in description.other_lengths:

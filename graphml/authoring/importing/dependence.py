@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from graphml.authoring.importing.aten_shapes import SIZE_ONLY
-from graphml.authoring.importing.description import Description, TracedNode
+from graphml.authoring.importing.description import TracedModule, TracedNode
 from graphml.authoring.importing.evaluation import is_ignored, op_name
 
 TOKENS, PARAMETERS, POSITIONS = "tokens", "parameters", "positions"
@@ -21,7 +21,7 @@ Kinds = frozenset[str]
 class Dependence:
     """kinds: of each node and input, any of tokens, parameters, positions; none of a constant."""
 
-    description: Description
+    description: TracedModule
     kinds: dict[str, Kinds]
 
     def on_tokens(self, name: str) -> bool:
@@ -111,7 +111,7 @@ class Dependence:
         return [self.description.nodes[name] for name in self.description.nodes if name in between]
 
 
-def classed(description: Description) -> Dependence:
+def classed(description: TracedModule) -> Dependence:
     """Class every node."""
     kinds: dict[str, Kinds] = {}
     for name, leaf in description.inputs.items():

@@ -60,7 +60,7 @@ class TracedInput:
 
 
 @dataclass(frozen=True, eq=False)
-class Description:
+class TracedModule:
     """A traced module from ids [1, T] to logits [1, T, V].
 
     values: of constants and of parameters that are not in the checkpoint under their names; samples: ids and
@@ -106,7 +106,7 @@ def _operands(value: Any) -> Iterator[str]:
             yield from _operands(inner)
 
 
-def read_description(folder: Path) -> Description:
+def read_description(folder: Path) -> TracedModule:
     """Read a folder that the tracer wrote; ArchitectureError if it is damaged or of another version."""
     path = folder / "description.json"
     try:
@@ -120,7 +120,7 @@ def read_description(folder: Path) -> Description:
         raise ArchitectureError(f"{path}: the description cannot be read: {error}") from None
 
 
-def _built(document: Mapping[str, Any], values: dict[str, Array]) -> Description:
+def _built(document: Mapping[str, Any], values: dict[str, Array]) -> TracedModule:
     nodes = {
         node["name"]: TracedNode(
             node["name"],
@@ -147,7 +147,7 @@ def _built(document: Mapping[str, Any], values: dict[str, Array]) -> Description
         (tuple(map(int, values.pop(f"sample.{size}.ids"))), values.pop(f"sample.{size}.logits"))
         for size in sizes
     )
-    return Description(
+    return TracedModule(
         document["by"],
         document["source"],
         document["class"],

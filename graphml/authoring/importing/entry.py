@@ -1,4 +1,4 @@
-"""`Entry`: one thing that is recognised by what a part of the graph computes. Knows the declaration alone."""
+"""`CatalogueEntry`: what is recognised by what a part of the graph computes. Knows the declaration alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphml.authoring.importing.region import Recognised, Region
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """looks: whether a region may be one, by its ops and shapes; matches: what it is, after running it."""
 
     name: str

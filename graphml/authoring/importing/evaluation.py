@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from graphml.authoring.importing.aten import NUMBERS
 from graphml.authoring.importing.aten_shapes import SHAPES
-from graphml.authoring.importing.description import Description, TracedInput, TracedNode
+from graphml.authoring.importing.description import TracedInput, TracedModule, TracedNode
 from graphml.errors import ArchitectureError
 
 Array = NDArray[Any]
@@ -84,7 +84,7 @@ class Evaluator:
     """Values of nodes. values: by name, which replace what computes them; parameters: their values."""
 
     def __init__(
-        self, description: Description, values: Mapping[str, Any], parameters: Parameters = random_parameter
+        self, description: TracedModule, values: Mapping[str, Any], parameters: Parameters = random_parameter
     ) -> None:
         self.description = description
         self.parameters = parameters
@@ -132,7 +132,7 @@ def _double(x: Array) -> Array:
     return x.astype(np.float64) if x.dtype.kind == "f" else x
 
 
-def _needed(description: Description, wanted: Iterable[str], held: Mapping[str, Any]) -> list[str]:
+def _needed(description: TracedModule, wanted: Iterable[str], held: Mapping[str, Any]) -> list[str]:
     """What must be computed for these, in order."""
     needed: set[str] = set()
     stack = [wanted_name for wanted_name in wanted if wanted_name not in held]

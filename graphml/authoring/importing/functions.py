@@ -15,7 +15,7 @@ from graphml.authoring.importing.printing import WIDE, Body, Numbers
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class BuilderFunction:
     """A function of its own: from the value `entry` to `last`; `inside` is what it makes."""
 
     name: str
@@ -24,7 +24,7 @@ class Part:
     inside: Sequence[Expression]
 
 
-def parts(layer: Sequence[Expression], named: Named) -> list[Part]:
+def parts(layer: Sequence[Expression], named: Named) -> list[BuilderFunction]:
     """Attention and the feed-forward of a layer, where they have one way in."""
     listed = []
     for name, ends, firsts in (
@@ -44,7 +44,7 @@ def parts(layer: Sequence[Expression], named: Named) -> list[Part]:
             if expr is not last and any(each not in inside for each in users(expr, layer))
         ]
         if outside == {id(entry)} and not leaks:
-            listed.append(Part(name, entry, last, inside))
+            listed.append(BuilderFunction(name, entry, last, inside))
     return listed
 
 
@@ -60,7 +60,7 @@ def _between(layer: Sequence[Expression], entry: Expression, last: Expression) -
     return [expr for expr in layer if id(expr) in wanted]
 
 
-def part_lines(part: Part, named: Named, numbers: Numbers) -> list[str]:
+def part_lines(part: BuilderFunction, named: Named, numbers: Numbers) -> list[str]:
     """The lines of a part's function; its argument is x_TD."""
     body = Body(named, numbers, "layer", part.inside)
     body.held["x_TD"] = part.entry
@@ -98,7 +98,7 @@ def loop_lines(
     number: int,
     named: Named,
     numbers: Numbers,
-    layer_parts: Sequence[Part],
+    layer_parts: Sequence[BuilderFunction],
     calls_of: Mapping[str, str],
 ) -> list[str]:
     """The lines within the loop for a layer; the residual stream is x_TD before and after.

@@ -10,7 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from graphml.authoring.importing.dependence import Dependence, classed
-from graphml.authoring.importing.description import Description, TracedNode
+from graphml.authoring.importing.description import TracedModule, TracedNode
 from graphml.authoring.importing.document import document
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered, layered
@@ -19,7 +19,7 @@ from graphml.authoring.importing.mapping import mapping
 from graphml.authoring.importing.metadata import check_rope, rope_factors, traced_keys
 from graphml.authoring.importing.naming import Named, names
 from graphml.authoring.importing.numbers import Fields
-from graphml.authoring.importing.places import COMPUTED, Place, places, stored_as
+from graphml.authoring.importing.places import COMPUTED, ParameterPlace, places, stored_as
 from graphml.authoring.importing.recognition import recognised
 from graphml.authoring.importing.region import Recognised
 from graphml.authoring.importing.walk import Walk
@@ -42,7 +42,7 @@ class Imported:
     recognised: Mapping[str, Recognised]
     layers: Layered
     named: Named
-    tensors: tuple[Place, ...]
+    tensors: tuple[ParameterPlace, ...]
     keys: Mapping[str, Any]
     factors: Array | None
     made_by: Mapping[int, TracedNode]
@@ -73,7 +73,7 @@ def _own_ops(recognised_ops: Mapping[str, Recognised]) -> str:
     return "".join(lines)
 
 
-def import_description(description: Description, held: Mapping[str, Callable[[], Array]]) -> Imported:
+def import_description(description: TracedModule, held: Mapping[str, Callable[[], Array]]) -> Imported:
     """The file of a traced module. held: the checkpoint's tensors by name; none for a plain module."""
     dependence = classed(description)
     check_lengths(dependence)

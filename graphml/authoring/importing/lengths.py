@@ -13,7 +13,7 @@ import numpy as np
 from graphml.authoring.importing.dependence import Dependence
 from graphml.authoring.importing.description import TracedNode
 from graphml.authoring.importing.evaluation import is_ignored, op_name
-from graphml.authoring.importing.places import Place
+from graphml.authoring.importing.places import ParameterPlace
 from graphml.authoring.importing.region import run
 from graphml.errors import ArchitectureError
 
@@ -41,7 +41,7 @@ def check_lengths(dependence: Dependence) -> None:
             )
 
 
-def check_all_used(dependence: Dependence, tensors: Sequence[Place]) -> None:
+def check_all_used(dependence: Dependence, tensors: Sequence[ParameterPlace]) -> None:
     """ArchitectureError for a parameter that some op reads, but none that the logits need at this length."""
     used = {place.parameter for place in tensors}
     needed = {node.name for node in _leading_to(dependence, dependence.description.result)}

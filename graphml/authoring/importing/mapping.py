@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphml.authoring.importing.document import arguments
-from graphml.authoring.importing.places import Place, Stored, pattern
+from graphml.authoring.importing.places import ParameterPlace, StoredParameter, pattern
 from graphml.authoring.importing.writing import LAYER_EPS, Writer
 from graphml.errors import ArchitectureError
 from graphml.loading.huggingface.config_names import HARMLESS, NUMBERS, SIZES
@@ -39,7 +39,10 @@ ROPE_FIELDS = (
 
 
 def mapping(
-    writer: Writer, tensors: Sequence[Place], stored: Mapping[str, list[Stored]], held: Sequence[str]
+    writer: Writer,
+    tensors: Sequence[ParameterPlace],
+    stored: Mapping[str, list[StoredParameter]],
+    held: Sequence[str],
 ) -> str:
     """The text of `keys`, `NAMES` and `FAMILY`."""
     names = _names(writer, tensors, stored, held)
@@ -193,7 +196,10 @@ def _short(name: str) -> str:
 
 
 def _names(
-    writer: Writer, tensors: Sequence[Place], stored: Mapping[str, list[Stored]], held: Sequence[str]
+    writer: Writer,
+    tensors: Sequence[ParameterPlace],
+    stored: Mapping[str, list[StoredParameter]],
+    held: Sequence[str],
 ) -> list[str]:
     """The entries of `names`, as text."""
     entries: dict[str, list[tuple[str, str]]] = {}
@@ -264,7 +270,7 @@ def _target(targets: list[tuple[str, str]]) -> str:
     return "(" + ", ".join(text if text.startswith("To(") else f"To({text}, after())" for text in texts) + ")"
 
 
-def _change(writer: Writer, place: Place) -> str:
+def _change(writer: Writer, place: ParameterPlace) -> str:
     """The change of a tensor as text."""
     changes = [place.change] if place.change else []
     if place.name.endswith(("ffn_gate_inp.weight", "exp_probs_b.bias")):
@@ -276,7 +282,7 @@ def _change(writer: Writer, place: Place) -> str:
     return changes[0] if changes else ""
 
 
-def _rows(writer: Writer, place: Place) -> str:
+def _rows(writer: Writer, place: ParameterPlace) -> str:
     """Which rows, by numbers of heads where that is what they are."""
     rows = np.array(place.rows)
     leaf = next(

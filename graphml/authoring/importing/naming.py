@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from graphml.authoring.importing.aten_shapes import SHAPES
-from graphml.authoring.importing.description import Description
+from graphml.authoring.importing.description import TracedModule
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.layers import Layered
@@ -20,7 +20,7 @@ THROUGH = ("reshape", "rope", "rms_norm", "layer_norm", "columns", "scale", "cla
 ACTIVATIONS = ("silu", "gelu", "gelu_erf", "gelu_quick", "relu", "sigmoid", "tanh", "sqr")
 
 
-def names(model: Layered, description: Description) -> Named:
+def names(model: Layered, description: TracedModule) -> Named:
     """Of the expressions of the first layer of each kind, and of those before and after the layers."""
     named: Named = {}
     for number in model.firsts:
@@ -154,7 +154,7 @@ def _ends(layered: Layered, named: Named) -> None:
             named.setdefault(id(expr), "output_norm")
 
 
-def _others(among: Sequence[Expression], named: Named, description: Description) -> None:
+def _others(among: Sequence[Expression], named: Named, description: TracedModule) -> None:
     """Tensors of no known use: by the last names of their parameters or modules, without their layers."""
     taken = set(named.values())
     for expr in among:
@@ -173,7 +173,7 @@ def _others(among: Sequence[Expression], named: Named, description: Description)
         named[id(expr)] = name
 
 
-def _source(description: Description, name: str) -> str:
+def _source(description: TracedModule, name: str) -> str:
     """The parameter that a tensor is, or, with the last op, is computed from; empty if it is not one."""
     parameters = description.parameters_of(name)
     if len(parameters) != 1:

@@ -40,7 +40,7 @@ COMPUTED = "computed"
 
 
 @dataclass(frozen=True)
-class Place:
+class ParameterPlace:
     """One tensor: our name with `{}` for the layer; the parameter of a layer that has it; what is done to it.
 
     parameter: of a computed tensor the names of all that it is computed from. rows: which of its rows, of
@@ -53,7 +53,7 @@ class Place:
     rows: tuple[int, ...] | None
     shape: tuple[int, ...]
 
-    def is_like(self, other: Place) -> bool:
+    def is_like(self, other: ParameterPlace) -> bool:
         """Whether it is the same tensor of another layer."""
         same_tensor = (self.name, self.change, self.rows) == (other.name, other.change, other.rows)
         return same_tensor and pattern(self.parameter) == pattern(other.parameter)
@@ -66,15 +66,15 @@ def tensor_name(stem: str, role: str) -> str:
     return f"{stem}.bias" if role == "bias" else f"{stem}.weight"
 
 
-def places(dependence: Dependence, model: Layered, named: Named) -> list[Place]:
+def places(dependence: Dependence, model: Layered, named: Named) -> list[ParameterPlace]:
     """All tensors, those of the first layer of each kind for all layers.
 
     ArchitectureError for one that is no parameter of the checkpoint, nor a known change of one.
     """
-    listed: list[Place] = []
+    listed: list[ParameterPlace] = []
     groups = [("blk.{}.", model.layers[number]) for number in model.firsts]
     for prefix, group in [("", model.before), *groups, ("", model.after)]:
-        own: dict[str, Place] = {}
+        own: dict[str, ParameterPlace] = {}
         for expr in group:
             for role, weight in expr.weights.items():
                 name = prefix + tensor_name(named[id(expr)], role)
@@ -86,7 +86,7 @@ def places(dependence: Dependence, model: Layered, named: Named) -> list[Place]:
     return listed
 
 
-def _check_one_name(listed: Sequence[Place], own: Sequence[Place]) -> None:
+def _check_one_name(listed: Sequence[ParameterPlace], own: Sequence[ParameterPlace]) -> None:
     """Refuse a parameter with one use in some layers and another in others: it could have no one name."""
     names = {(pattern(place.parameter), place.rows): place.name for place in listed if "{}" in place.name}
     for place in (each for each in own if each.change != COMPUTED):
@@ -108,16 +108,16 @@ def value_of(
     return value.reshape(weight.shape)
 
 
-def _place(dependence: Dependence, expr: Expression, name: str, weight: Weight) -> Place:
+def _place(dependence: Dependence, expr: Expression, name: str, weight: Weight) -> ParameterPlace:
     description = dependence.description
     before = [description.inputs[each] for each in description.parameters_of(weight.source)]
     parameters = " and ".join(each.name for each in before)
     if len(before) == 1:
         change = _change(dependence, before[0], weight)
         if change is not None:
-            return Place(name, before[0].name, change, weight.rows, weight.shape)
+            return ParameterPlace(name, before[0].name, change, weight.rows, weight.shape)
     if not description.config:
-        return Place(name, parameters, COMPUTED, weight.rows, weight.shape)
+        return ParameterPlace(name, parameters, COMPUTED, weight.rows, weight.shape)
     raise ArchitectureError(
         f"{expr.told}: {name} is computed from {parameters or 'no parameter'} in a way that no change "
         "of tensors does; the GGUF of a plain module could hold it (module:FILE.py:factory)"
@@ -155,7 +155,7 @@ def pattern(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredParameter:
     """A parameter as the checkpoint has it: the pattern of its name, and which part of ours it is.
 
     part: of a parameter for all experts: its rows as (half, halves); None: the same tensor.
@@ -167,17 +167,17 @@ class Stored:
 
 def stored_as(
     parameters: Sequence[str], values: Mapping[str, Array], held: Mapping[str, Callable[[], Array]]
-) -> dict[str, list[Stored]]:
+) -> dict[str, list[StoredParameter]]:
     """How the checkpoint stores each parameter: under its name, another name, or expert by expert.
 
     values: of those that it has under no such name; held: the checkpoint's tensors.
     """
-    stored: dict[str, list[Stored]] = {}
+    stored: dict[str, list[StoredParameter]] = {}
     claimed = {pattern(name) for name in parameters if name in held}
     free = {name: read for name, read in held.items() if pattern(name) not in claimed}
     for name in parameters:
         if name in held:
-            stored[name] = [Stored(pattern(name))]
+            stored[name] = [StoredParameter(pattern(name))]
         elif name in values:
             matches = _elsewhere(values[name], free) or _elsewhere(values[name], held)[:1]
             if matches:
@@ -185,11 +185,11 @@ def stored_as(
     return stored
 
 
-def _elsewhere(value: Array, free: Mapping[str, Callable[[], Array]]) -> list[Stored]:
+def _elsewhere(value: Array, free: Mapping[str, Callable[[], Array]]) -> list[StoredParameter]:
     for name, read in free.items():
         stored = read()
         if stored.shape == value.shape and np.array_equal(stored, value):
-            return [Stored(pattern(name))]
+            return [StoredParameter(pattern(name))]
     if value.ndim != 3:
         return []
     matches = []
@@ -201,5 +201,5 @@ def _elsewhere(value: Array, free: Mapping[str, Callable[[], Array]]) -> list[St
         for half in range(halves):
             rows = value[0, half * stored.shape[0] : (half + 1) * stored.shape[0]]
             if halves < 3 and np.array_equal(rows, stored):
-                matches.append(Stored(pattern(name), (half, halves)))
+                matches.append(StoredParameter(pattern(name), (half, halves)))
     return matches

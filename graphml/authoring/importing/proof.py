@@ -21,8 +21,8 @@ from graphml.authoring.importing.evaluation import Evaluator, random_parameter
 from graphml.authoring.importing.importing import Imported
 from graphml.authoring.importing.proof_runs import evaluator_of, first_layers, tokens_alone
 from graphml.authoring.importing.stored_weights import tensors, write_gguf
-from graphml.authoring.verify.record import Record
-from graphml.authoring.verify.search import Verdict
+from graphml.authoring.verify.record import PeerRecord
+from graphml.authoring.verify.search import SearchResult
 from graphml.authoring.verify.search import verify as verify_model
 
 Array = NDArray[Any]
@@ -49,7 +49,7 @@ class Proof:
     """
 
     lines: tuple[Line, ...]
-    verdicts: tuple[tuple[Verdict, Record], ...]
+    verdicts: tuple[tuple[SearchResult, PeerRecord], ...]
     left_out: str = ""
     fused_on: str = ""
     fusions: tuple[str, ...] = ()
@@ -170,7 +170,7 @@ def nmse(got: Array, wanted: Array) -> float:
 
 def _by_parts(
     imported: Imported, arch: Path, path: Path, count: int, lines: list[Line]
-) -> tuple[Verdict, Record]:
+) -> tuple[SearchResult, PeerRecord]:
     """With random parameters: the file against the traced module, evaluated in NumPy."""
     description = imported.dependence.description
     ids = np.random.default_rng(count).integers(0, imported.layers.result.shape[-1], count)
@@ -178,7 +178,7 @@ def _by_parts(
     others = tokens_alone(imported, ids)
     lines.append(Line("each token by itself, outside attention", count, others))
     logits = np.asarray(evaluator.value(description.result)).reshape(count, -1)
-    record = Record(
+    record = PeerRecord(
         f"the traced module ({description.by})",
         tuple(map(int, ids)),
         logits.astype(np.float32),

@@ -28,7 +28,7 @@ NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$|_| )")  # of a layer
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table of the report, with its title."""
 
     title: str
@@ -41,7 +41,7 @@ class Report:
     """title, tables, remarks, and the comparison part by part as text."""
 
     title: str
-    tables: Sequence[Table]
+    tables: Sequence[ReportTable]
     remarks: Sequence[str]
     parts: Sequence[str]
 
@@ -94,11 +94,11 @@ def report(imported: Imported, proof: Proof, source: str) -> Report:
     exact = [(line.what, str(line.tokens), f"{line.nmse:.1e}") for line in proof.lines]
     misses = Counter((fusion, NUMBER.sub("*", reason)) for fusion, reason in proof.misses)
     tables = [
-        Table("Recognised", ("recognised", "where", "from", "times"), counted(recognised)),
-        Table("Taken over op by op", ("op by op", "times"), sorted(counted(plain))),
-        Table("How exact", ("against", "tokens", "NMSE"), exact),
-        Table("Fusions", ("fusion", f"times, {proof.fused_on}"), counted(Counter(proof.fusions))),
-        Table("Fusions that do not apply", ("not fused", "because", "times"), counted(misses)),
+        ReportTable("Recognised", ("recognised", "where", "from", "times"), counted(recognised)),
+        ReportTable("Taken over op by op", ("op by op", "times"), sorted(counted(plain))),
+        ReportTable("How exact", ("against", "tokens", "NMSE"), exact),
+        ReportTable("Fusions", ("fusion", f"times, {proof.fused_on}"), counted(Counter(proof.fusions))),
+        ReportTable("Fusions that do not apply", ("not fused", "because", "times"), counted(misses)),
     ]
     parts = [
         as_text(verdict, record, f"{imported.architecture}, random parameters", "imported")

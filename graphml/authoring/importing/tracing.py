@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from graphml.authoring.importing.description import Description, read_description
+from graphml.authoring.importing.description import TracedModule, read_description
 from graphml.authoring.peer_process import ask
 from graphml.errors import UsageError
 
@@ -29,7 +29,7 @@ def check_source(source: str) -> Path:
     raise UsageError(f"SOURCE: wanted hf:FOLDER or module:FILE.py:factory; got {source!r}")
 
 
-def trace(source: str, python: str = sys.executable, trusted: bool = False) -> Description:
+def trace(source: str, python: str = sys.executable, trusted: bool = False) -> TracedModule:
     """The description of a source. python: of an environment with torch; trusted: run the folder's code."""
     path = check_source(source)
     kind, _, rest = source.partition(":")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphml.authoring.importing.description import Description
+from graphml.authoring.importing.description import TracedModule
 from graphml.authoring.importing.expressions import Expression
 from graphml.authoring.importing.functions import (
-    Part,
+    BuilderFunction,
     after_lines,
     before_lines,
     loop_lines,
@@ -39,7 +39,7 @@ PARTS = {
 class Writer:
     """Texts of the parts of a file, and what they import."""
 
-    description: Description
+    description: TracedModule
     found: Layered
     named: Named
     fields: Fields
@@ -190,7 +190,7 @@ class Writer:
         ]
         return "\n\n\n".join(["\n".join(lines), *texts.values(), *self._experts()])
 
-    def _part(self, part: Part, texts: dict[str, str]) -> str:
+    def _part(self, part: BuilderFunction, texts: dict[str, str]) -> str:
         """Add the text of a part's function to the others by name; returns the text of its call."""
         table = any(expr.op == "rope" for expr in part.inside)
         body = _indented(part_lines(part, self.named, self.numbers), 1)

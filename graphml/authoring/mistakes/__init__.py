@@ -19,7 +19,7 @@ from graphml.authoring.mistakes import (
     residual,
     tensors,
 )
-from graphml.authoring.mistakes.edit import Mistake, Model, Try, applied
+from graphml.authoring.mistakes.edit import EditSource, Mistake, Try, applied
 
 # Of equally good edits the earlier one is reported: mistakes shown by an unused tensor come first.
 CATALOGUE: tuple[Mistake, ...] = (
@@ -36,4 +36,4 @@ CATALOGUE: tuple[Mistake, ...] = (
     *ends.MISTAKES,
 )
 
-__all__ = ["CATALOGUE", "Mistake", "Model", "Try", "applied"]
+__all__ = ["CATALOGUE", "EditSource", "Mistake", "Try", "applied"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from graphml.authoring.mistakes.edit import Mistake, Model, Try, attribute_tries, changed, leaf
+from graphml.authoring.mistakes.edit import EditSource, Mistake, Try, attribute_tries, changed, leaf
 from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.builder import complete, infer_type
 from graphml.ir.node import Node
@@ -12,7 +12,7 @@ from graphml.ir.op import number
 from graphml.ir.shape import bound
 
 
-def _scale(model: Model) -> Iterator[Try]:
+def _scale(model: EditSource) -> Iterator[Try]:
     wanted: list[float | None] = [model.number("attention.scale")]
     for node in model.nodes("attention"):
         head, heads = bound(node.inputs[0].shape[2]), bound(node.inputs[0].shape[1])
@@ -29,7 +29,7 @@ def _windowed(node: Node, window: Callable[[int], int]) -> Node | None:
     return changed(node, window=window(layer))
 
 
-def _off_by_one(model: Model) -> Iterator[Try]:
+def _off_by_one(model: EditSource) -> Iterator[Try]:
     for by in (1, -1):
 
         def change(node: Node, by: int = by) -> Node | None:
@@ -41,7 +41,7 @@ def _off_by_one(model: Model) -> Iterator[Try]:
             yield Try(f"window {listed} -> {by:+d} token", change)
 
 
-def _window(model: Model) -> Iterator[Try]:
+def _window(model: EditSource) -> Iterator[Try]:
     """The window in all layers, in none, or in the usual patterns."""
     window = model.number("attention.sliding_window")
     used = {int(window) for window in model.values("attention", "window") if window}
@@ -65,19 +65,19 @@ def _window(model: Model) -> Iterator[Try]:
         yield Try("no window", lambda node: _windowed(node, lambda layer: 0))
 
 
-def _softcap(model: Model) -> Iterator[Try]:
+def _softcap(model: EditSource) -> Iterator[Try]:
     wanted = (model.number("attn_logit_softcapping"), 50.0, 30.0, 0.0)
     caps = model.candidates(model.values("attention", "softcap"), *wanted)
     yield from attribute_tries(model, "attention", "softcap", caps)
 
 
-def _alibi(model: Model) -> Iterator[Try]:
+def _alibi(model: EditSource) -> Iterator[Try]:
     wanted = (model.number("attention.max_alibi_bias"), 8.0, 0.0)
     biases = model.candidates(model.values("attention", "max_bias"), *wanted)
     yield from attribute_tries(model, "attention", "max_bias", biases)
 
 
-def _sinks(model: Model) -> Iterator[Try]:
+def _sinks(model: EditSource) -> Iterator[Try]:
     def change(node: Node) -> Node | None:
         name = f"blk.{layer_of(node.name)}.attn_sinks.weight"
         if node.op.name != "attention" or len(node.inputs) > 6 or name not in model.tensors:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from graphml.authoring.mistakes.edit import (
     Change,
+    EditSource,
     Mistake,
-    Model,
     Try,
     computed,
     leaf,
@@ -38,7 +38,7 @@ def _part(name: str) -> str:
     return f"{stem(name)}.{name.rpartition('.')[2]}"
 
 
-def _uses(model: Model) -> dict[str, list[Use]]:
+def _uses(model: EditSource) -> dict[str, list[Use]]:
     """The uses of each tensor, in the order of the graph."""
     uses: dict[str, list[Use]] = {}
     for node in model.graph.nodes:
@@ -49,7 +49,7 @@ def _uses(model: Model) -> dict[str, list[Use]]:
     return uses
 
 
-def _in_place(model: Model) -> Iterator[Try]:
+def _in_place(model: EditSource) -> Iterator[Try]:
     """The unused tensor in place of one that is used twice; then in place of any of its size.
 
     First single tensors, those of a name together; then whole products, whose bias the other may lack.
@@ -76,7 +76,7 @@ def _in_place(model: Model) -> Iterator[Try]:
         yield Try(description, _product_with(model, named))
 
 
-def _alike(model: Model, name: str, missing: str, node: str) -> bool:
+def _alike(model: EditSource, name: str, missing: str, node: str) -> bool:
     """Whether a node could read a tensor in place of another: of its own layer, of the same kind and size.
 
     Logits from the embedding are a separate mistake.
@@ -92,7 +92,7 @@ def _description(read: str, wanted: str, use: int) -> str:
     return f"{read}{which} -> {wanted}, which goes unused"
 
 
-def _products(model: Model) -> dict[str, list[str]]:
+def _products(model: EditSource) -> dict[str, list[str]]:
     """Tensor -> the last nodes of its products, with scale and bias, in the order of the graph."""
     whole = {node: name for node in model.graph.nodes if (name := product_of(node)) is not None}
     inner = {node.inputs[0] for node in whole if node.op.name != "mul_mat"}
@@ -103,7 +103,7 @@ def _products(model: Model) -> dict[str, list[str]]:
     return products
 
 
-def _product_with(model: Model, named: Mapping[str, str]) -> Change:
+def _product_with(model: EditSource, named: Mapping[str, str]) -> Change:
     """Replace whole products by those with another tensor, and its bias in the file."""
 
     def change(node: Node) -> Node | None:
@@ -122,7 +122,7 @@ def _product_with(model: Model, named: Mapping[str, str]) -> Change:
     return change
 
 
-def _reading(model: Model, places: Mapping[Use, str]) -> Change:
+def _reading(model: EditSource, places: Mapping[Use, str]) -> Change:
     """Replace inputs of some nodes by other tensors."""
 
     def change(node: Node) -> Node | None:
@@ -137,7 +137,7 @@ def _reading(model: Model, places: Mapping[Use, str]) -> Change:
     return change
 
 
-def _other_layer(model: Model) -> Iterator[Try]:
+def _other_layer(model: EditSource) -> Iterator[Try]:
     """Tensors of one layer that others read too, although they have their own."""
     missing, places, parts = set(model.unused), dict[Use, str](), dict[str, None]()
     for name, where in _uses(model).items():
@@ -163,13 +163,13 @@ def _layers(names: Iterator[str] | list[str]) -> dict[int, set[str]]:
     return by_layer
 
 
-def missing_layers(model: Model) -> list[int]:
+def missing_layers(model: EditSource) -> list[int]:
     """The layers without any used tensor."""
     used = _layers(list(model.graph.leaves("weight")))
     return sorted(set(_layers(left_out(model.unused))) - set(used))
 
 
-def _missing_layer(model: Model) -> Iterator[Try]:
+def _missing_layer(model: EditSource) -> Iterator[Try]:
     """Insert a copy of an existing layer with the tensors of the missing one, in its place."""
     missing = missing_layers(model)
     parts = _layers(list(model.tensors))
@@ -194,7 +194,7 @@ def _missing_layer(model: Model) -> Iterator[Try]:
 class _Copy:
     """A copy of a layer. The residual stream is the value that leaves a layer and has a token's width."""
 
-    def __init__(self, model: Model, like: int, layer: int, window: int | None) -> None:
+    def __init__(self, model: EditSource, like: int, layer: int, window: int | None) -> None:
         self._model, self._like, self._layer, self._window = model, like, layer, window
         inside = [node for node in model.graph.nodes if layer_of(node.name) == like]
         self._nodes = [node for node in inside if node.op.family != "leaf"]

@@ -25,7 +25,7 @@ Change = Callable[[Node], "Node | None"]
 
 
 @dataclass(frozen=True)
-class Model:
+class EditSource:
     """The source of edits: the graph as built, the file's metadata and tensors, and the unused ones."""
 
     graph: Graph
@@ -82,7 +82,7 @@ class Mistake:
 
     name: str
     says: str
-    tries: Callable[[Model], Iterator[Try]]
+    tries: Callable[[EditSource], Iterator[Try]]
 
 
 def applied(graph: Graph, change: Change, layers: Iterable[int] | None = None) -> Graph | None:
@@ -175,7 +175,7 @@ def computed(
     return Node(op, inputs, result, f"{like.name}.{name}", source=like.source)
 
 
-def leaf(model: Model, name: str) -> Node:
+def leaf(model: EditSource, name: str) -> Node:
     """The tensor as float32, found or new."""
     tensor = model.tensors[name]
     kind = Type(dtype(tensor.dtype), tensor.shape)
@@ -248,7 +248,7 @@ class Places:
 
 
 def attribute_tries(
-    model: Model, op: str, attribute: str, values: Iterable[float], kind: type = float
+    model: EditSource, op: str, attribute: str, values: Iterable[float], kind: type = float
 ) -> Iterator[Try]:
     """An edit for each value of the attribute, applied to every node of the op."""
     now = sorted(model.values(op, attribute))

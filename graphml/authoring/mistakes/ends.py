@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphml.authoring.mistakes.edit import Mistake, Model, Try, changed, embeds, made, tensor_of
+from graphml.authoring.mistakes.edit import EditSource, Mistake, Try, changed, embeds, made, tensor_of
 from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise
 
 
-def _embedding(model: Model) -> Iterator[Try]:
+def _embedding(model: EditSource) -> Iterator[Try]:
     wanted = (model.number("embedding_scale"), model.n_embd**0.5, model.number("embedding_multiplier"))
     scaled = [node for node in model.nodes("scale") if embeds(node.inputs[0])]
     now = {float(node.attributes["factor"]) for node in scaled}  # type: ignore[arg-type]
@@ -26,11 +26,11 @@ def _embedding(model: Model) -> Iterator[Try]:
         yield Try(f"embedding times {listed} -> times {factor:g}", change)
 
 
-def _logits(model: Model) -> str:
+def _logits(model: EditSource) -> str:
     return next((node.name for name, node in model.graph.outputs.items() if name == "logits"), "")
 
 
-def _softcap(model: Model) -> Iterator[Try]:
+def _softcap(model: EditSource) -> Iterator[Try]:
     last, own_cap = _logits(model), model.number("final_logit_softcapping")
     capped = [node for node in model.nodes("scale") if node.name == last and node.inputs[0].op.name == "tanh"]
     if capped:
@@ -55,7 +55,7 @@ def _uncapped(node: Node) -> Node | None:
     return small.inputs[0] if small.op.name == "scale" else small
 
 
-def _logit_scale(model: Model) -> Iterator[Try]:
+def _logit_scale(model: EditSource) -> Iterator[Try]:
     last, configured = _logits(model), model.number("logit_scale")
     for factor in [configured, 1 / configured] if configured and configured != 1.0 else []:
 
@@ -65,7 +65,7 @@ def _logit_scale(model: Model) -> Iterator[Try]:
         yield Try(f"logits -> times {factor:g}", change)
 
 
-def _residual(model: Model) -> Iterator[Try]:
+def _residual(model: EditSource) -> Iterator[Try]:
     configured = model.number("residual_scale")
     if not configured or configured == 1.0:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphml.authoring.mistakes.edit import Mistake, Model, Try, leaf, made, tensor_of
+from graphml.authoring.mistakes.edit import EditSource, Mistake, Try, leaf, made, tensor_of
 from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.node import Node
 from graphml.ir.ops import elementwise, linear, reduce
@@ -17,7 +17,7 @@ def _is_sum(node: Node) -> bool:
     return held.op.name == "sum_rows"
 
 
-def _normalised(model: Model) -> Iterator[Try]:
+def _normalised(model: EditSource) -> Iterator[Try]:
     def without(node: Node) -> Node | None:
         ours = node.op.name == "div" and len(node.shape) == 2 and _is_sum(node.inputs[1])
         return node.inputs[0] if ours else None
@@ -36,7 +36,7 @@ def _normalised(model: Model) -> Iterator[Try]:
             yield Try("weights of a token's experts as they are -> over their sum", with_sum)
 
 
-def _gating(model: Model) -> Iterator[Try]:
+def _gating(model: EditSource) -> Iterator[Try]:
     """Scores by softmax over all, by sigmoid, or by softmax over the chosen."""
     routed = {node.inputs[0].name for node in model.nodes("top_k", "gather", "top_k_groups")} | {
         node.inputs[0].name for node in model.nodes("add") if node.inputs[0].op.name in ("softmax", "sigmoid")
@@ -59,7 +59,7 @@ def _gating(model: Model) -> Iterator[Try]:
     yield Try("weights by scores over all experts -> softmax over the chosen", chosen)
 
 
-def _scale(model: Model) -> Iterator[Try]:
+def _scale(model: EditSource) -> Iterator[Try]:
     factor = model.number("expert_weights_scale")
     if not factor or factor == 1.0 or not model.nodes("gather"):
         return
@@ -72,7 +72,7 @@ def _scale(model: Model) -> Iterator[Try]:
     yield Try(f"weights of experts -> times {factor:g}", change)
 
 
-def _shared(model: Model) -> Iterator[Try]:
+def _shared(model: EditSource) -> Iterator[Try]:
     """The shared expert added to the sum of the chosen ones."""
     unused = {name for name in model.unused if "_shexp.weight" in name}
     if not unused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphml.authoring.mistakes.edit import Mistake, Model, Try, made, nth_of_layers
+from graphml.authoring.mistakes.edit import EditSource, Mistake, Try, made, nth_of_layers
 from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
@@ -28,7 +28,7 @@ def activations_of(graph: Graph) -> set[str]:
     }  # fmt: skip
 
 
-def _swapped(model: Model) -> Iterator[Try]:
+def _swapped(model: EditSource) -> Iterator[Try]:
     inside = activations_of(model.graph)
     several = nth_of_layers(node for node in model.graph.nodes if node.name in inside)
     groups = [("", inside)] if inside else []
@@ -49,7 +49,7 @@ def _swapped(model: Model) -> Iterator[Try]:
         yield Try(f"act(gate) * up -> gate * act(up){which}", change)
 
 
-def _activation(model: Model) -> Iterator[Try]:
+def _activation(model: EditSource) -> Iterator[Try]:
     inside = activations_of(model.graph)
     squared = {node.inputs[0].name for node in model.nodes("sqr") if node.inputs[0].op.name == "relu"}
     used = sorted({node.op.name for node in model.graph.nodes if node.name in inside})
@@ -78,7 +78,7 @@ def _activation(model: Model) -> Iterator[Try]:
         yield Try("relu squared -> relu", unsquared)
 
 
-def _parallel(model: Model) -> Iterator[Try]:
+def _parallel(model: EditSource) -> Iterator[Try]:
     """The second norm of a layer reads the first one's input, or the sum with attention."""
     first: dict[int, str] = {}
     second: dict[int, str] = {}

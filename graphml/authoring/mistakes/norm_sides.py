@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphml.authoring.mistakes.edit import Mistake, Model, Places, Try, made, stem, tensor_of
+from graphml.authoring.mistakes.edit import EditSource, Mistake, Places, Try, made, stem, tensor_of
 from graphml.authoring.mistakes.norms import like_others, normed
 from graphml.authoring.mistakes.residual import norm_ends, normed_of
 from graphml.inspect.dumps.layers import layer_of
@@ -31,7 +31,7 @@ def _with_input(node: Node, x: Node) -> Node:
     return made(node.op, node.inputs[0], x, *node.inputs[2:], like=node, **node.attributes)
 
 
-def _forgotten(model: Model) -> Iterator[Try]:
+def _forgotten(model: EditSource) -> Iterator[Try]:
     """Insert an unused norm at the start of a block, before the products that read the stream."""
     like = like_others(model)
     stems = {stem(name) for name in model.unused if name.endswith(".weight")}
@@ -53,7 +53,7 @@ def _forgotten(model: Model) -> Iterator[Try]:
         yield Try(f"no norm -> {wanted}", change)
 
 
-def _other_input(model: Model) -> Iterator[Try]:
+def _other_input(model: EditSource) -> Iterator[Try]:
     """Products that read a value whose norm is in their layer, and those that read the norm."""
     behind: dict[str, Node] = {}
     for node in norm_ends(model.graph):
@@ -81,7 +81,7 @@ def _other_input(model: Model) -> Iterator[Try]:
         yield Try(f"{', '.join(group)}: of a norm -> of the value before it", earlier)
 
 
-def _moved(model: Model) -> Iterator[Try]:
+def _moved(model: EditSource) -> Iterator[Try]:
     """A norm before a square product -> after it, and the reverse."""
     places = Places.of(model.graph)
     ends = {node.name for node in norm_ends(model.graph)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphml.authoring.mistakes.edit import (
+    EditSource,
     Mistake,
-    Model,
     Places,
     Try,
     attribute_tries,
@@ -25,7 +25,7 @@ KINDS = {"rms_norm": norm.layer_norm, "layer_norm": norm.rms_norm}
 EPS = (1e-5, 1e-6, 1e-12, 1e-8, 1e-3)
 
 
-def _plus_one(model: Model) -> Iterator[Try]:
+def _plus_one(model: EditSource) -> Iterator[Try]:
     for offset in (1.0, -1.0):
 
         def change(node: Node, offset: float = offset) -> Node | None:
@@ -47,7 +47,7 @@ def _as_in_file(node: Node) -> Node | None:
     return made(node.op, node.inputs[0], weight.inputs[0], like=node)
 
 
-def _eps(model: Model) -> Iterator[Try]:
+def _eps(model: EditSource) -> Iterator[Try]:
     configured = [model.number(f"attention.layer_norm_{kind}epsilon") for kind in ("rms_", "")]
     for op in KINDS:
         if model.nodes(op):
@@ -55,7 +55,7 @@ def _eps(model: Model) -> Iterator[Try]:
             yield from attribute_tries(model, op, "eps", values)
 
 
-def _kind(model: Model) -> Iterator[Try]:
+def _kind(model: EditSource) -> Iterator[Try]:
     for name, other in KINDS.items():
 
         def change(node: Node, name: str = name) -> Node | None:
@@ -67,13 +67,13 @@ def _kind(model: Model) -> Iterator[Try]:
             yield Try(f"{name} -> {other.name}", change)
 
 
-def like_others(model: Model) -> Node | None:
+def like_others(model: EditSource) -> Node | None:
     """A norm of the graph, as a source of kind and eps."""
     norms = model.nodes(*KINDS)
     return norms[-1] if norms else None
 
 
-def normed(model: Model, x: Node, name: str, like: Node) -> Node:
+def normed(model: EditSource, x: Node, name: str, like: Node) -> Node:
     """The norm of x with the tensor and its bias, of the graph's kind."""
     y = made(like.op, x, like=x, eps=like.attributes["eps"])
     y = made(elementwise.mul, y, leaf(model, name), like=x)
@@ -81,7 +81,7 @@ def normed(model: Model, x: Node, name: str, like: Node) -> Node:
     return made(elementwise.add, y, leaf(model, bias), like=x) if bias in model.tensors else y
 
 
-def _forgotten(model: Model) -> Iterator[Try]:
+def _forgotten(model: EditSource) -> Iterator[Try]:
     like, places = like_others(model), Places.of(model.graph)
     if like is None:
         return
@@ -115,7 +115,7 @@ def _forgotten(model: Model) -> Iterator[Try]:
         yield Try(f"no norm -> {wanted}", change)
 
 
-def _normed_heads(model: Model, like: Node, places: Places):  # type: ignore[no-untyped-def]
+def _normed_heads(model: EditSource, like: Node, places: Places):  # type: ignore[no-untyped-def]
     def change(node: Node) -> Node | None:
         whole, split = places.stem(node), node.op.name == "reshape" and places.stem(node.inputs[0])
         projection = whole or split
@@ -128,7 +128,7 @@ def _normed_heads(model: Model, like: Node, places: Places):  # type: ignore[no-
     return change
 
 
-def _bias(model: Model) -> Iterator[Try]:
+def _bias(model: EditSource) -> Iterator[Try]:
     unused = {name for name in model.unused if "norm" in name and name.endswith(".bias")}
 
     def change(node: Node) -> Node | None:
@@ -140,7 +140,7 @@ def _bias(model: Model) -> Iterator[Try]:
         yield Try("norms without -> with the file's biases", change)
 
 
-def _weight(model: Model) -> Iterator[Try]:
+def _weight(model: EditSource) -> Iterator[Try]:
     users = model.graph.users()
     plain = {
         node.name

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from graphml.authoring.mistakes.edit import Mistake, Model, Places, Try, computed, leaf, made, tensor_of
+from graphml.authoring.mistakes.edit import EditSource, Mistake, Places, Try, computed, leaf, made, tensor_of
 from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.ir.shape import bound
@@ -23,7 +23,7 @@ def _to_halves(width: int) -> Array:
     return np.arange(width).reshape(-1, 2).T.ravel()
 
 
-def _heads(model: Model) -> tuple[int, int, int]:
+def _heads(model: EditSource) -> tuple[int, int, int]:
     """Heads of queries, heads of keys, and their width, in the first attention."""
     for node in model.nodes("attention"):
         q, k = node.inputs[:2]
@@ -31,7 +31,7 @@ def _heads(model: Model) -> tuple[int, int, int]:
     return 0, 0, 0
 
 
-def _head_rows(model: Model) -> Iterator[Try]:
+def _head_rows(model: EditSource) -> Iterator[Try]:
     n_head, n_head_kv, width = _heads(model)
     if width % 2 or not width:
         return
@@ -55,7 +55,7 @@ def _head_rows(model: Model) -> Iterator[Try]:
             yield Try(f"rows of each head of {' and '.join(which)}: {says}", change)
 
 
-def _fused(model: Model) -> Iterator[Try]:
+def _fused(model: EditSource) -> Iterator[Try]:
     n_head, n_head_kv, width = _heads(model)
     places = Places.of(model.graph)
     rows = (n_head + 2 * n_head_kv) * width
@@ -76,7 +76,7 @@ def _fused(model: Model) -> Iterator[Try]:
         yield Try(f"rows of attn_qkv: {says}", change)
 
 
-def _groups(model: Model) -> Iterator[Try]:
+def _groups(model: EditSource) -> Iterator[Try]:
     """The key-value head of a query head: neighbours share one, or every n-th does."""
     n_head, n_head_kv, _ = _heads(model)
     if not n_head_kv or n_head == n_head_kv or n_head_kv == 1:
@@ -96,7 +96,7 @@ def _groups(model: Model) -> Iterator[Try]:
     yield Try("key-value heads: each for neighbouring query heads -> for every n-th", change)
 
 
-def _taken_for(model: Model) -> Iterator[Try]:
+def _taken_for(model: EditSource) -> Iterator[Try]:
     for a, b in (("attn_k", "attn_v"), ("attn_q", "attn_output"), ("attn_norm", "ffn_norm"),
                  ("attn_q_norm", "attn_k_norm"), ("attn_norm", "post_attention_norm")):  # fmt: skip
 
@@ -106,7 +106,7 @@ def _taken_for(model: Model) -> Iterator[Try]:
         yield Try(f"{a} <-> {b}", change)
 
 
-def _exchanged(model: Model, node: Node, a: str, b: str) -> Node | None:
+def _exchanged(model: EditSource, node: Node, a: str, b: str) -> Node | None:
     """The node with the tensor a in place of b and b in place of a, weights and biases alike."""
     inputs = list(node.inputs)
     for i, source in enumerate(inputs):
@@ -123,7 +123,7 @@ def _exchanged(model: Model, node: Node, a: str, b: str) -> Node | None:
     return Node(node.op, tuple(inputs), node.type, node.name, node.attributes, node.source)
 
 
-def _transposed(model: Model) -> Iterator[Try]:
+def _transposed(model: EditSource) -> Iterator[Try]:
     stems: dict[str, None] = {}
     for name in Places.of(model.graph).last:
         shape = model.tensors[name].shape

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from graphml.authoring.mistakes.edit import (
+    EditSource,
     Mistake,
-    Model,
     Try,
     changed,
     computed,
@@ -27,7 +27,7 @@ OTHER = {"norm": "neox", "neox": "norm"}
 BASES = (1e4, 5e5, 1e6, 1e5, 8e6, 1e7)
 
 
-def _order(model: Model) -> Iterator[Try]:
+def _order(model: EditSource) -> Iterator[Try]:
     modes = {str(node.attributes["mode"]) for node in model.nodes("rope")}
     for mode in sorted(modes):
 
@@ -43,7 +43,7 @@ def _head_dims(graph: Graph) -> list[int]:
     return sorted({bound(node.shape[2]) for node in graph.nodes if node.op.name == "rope"})
 
 
-def _dimensions(model: Model) -> Iterator[Try]:
+def _dimensions(model: EditSource) -> Iterator[Try]:
     heads = _head_dims(model.graph)
     configured = model.number("rope.dimension_count")
     wanted = [configured, *heads, *(d // 2 for d in heads), *(d // 4 for d in heads)]
@@ -58,11 +58,11 @@ def _dimensions(model: Model) -> Iterator[Try]:
         yield Try(f"n_rot {_told(model, 'n_rot')} -> {value:g}", change)
 
 
-def _told(model: Model, attribute: str) -> str:
+def _told(model: EditSource, attribute: str) -> str:
     return ", ".join(f"{value:g}" for value in sorted(model.values("rope_table", attribute)))
 
 
-def _each_table(model: Model, attribute: str, values: list[float]) -> Iterator[Try]:
+def _each_table(model: EditSource, attribute: str, values: list[float]) -> Iterator[Try]:
     """Edits of all tables, and of each alone if there are several."""
     tables = [node.name for node in model.nodes("rope_table")]
     groups = [tables] + ([[table] for table in tables] if len(tables) > 1 else [])
@@ -75,14 +75,14 @@ def _each_table(model: Model, attribute: str, values: list[float]) -> Iterator[T
             yield Try(f"{attribute} {_told(model, attribute)} -> {value:g}", change)
 
 
-def _base(model: Model) -> Iterator[Try]:
+def _base(model: EditSource) -> Iterator[Try]:
     keys = (model.number("rope.freq_base"), model.number("rope.freq_base_swa"))
     yield from _each_table(
         model, "freq_base", model.candidates(model.values("rope_table", "freq_base"), *keys, *BASES)
     )
 
 
-def _scaling(model: Model) -> Iterator[Try]:
+def _scaling(model: EditSource) -> Iterator[Try]:
     factor = model.number("rope.scaling.factor") or model.number("rope.scale_linear")
     wanted = [1 / factor if factor else None, 1.0]
     now = model.values("rope_table", "freq_scale")
@@ -111,7 +111,7 @@ def _scaling(model: Model) -> Iterator[Try]:
     )
 
 
-def _factors(model: Model) -> Iterator[Try]:
+def _factors(model: EditSource) -> Iterator[Try]:
     for name in model.unused:
         if name.startswith("rope_f"):
 
@@ -126,7 +126,7 @@ def _factors(model: Model) -> Iterator[Try]:
             yield Try(f"frequency factors: none -> {name}", change)
 
 
-def _superfluous(model: Model) -> Iterator[Try]:
+def _superfluous(model: EditSource) -> Iterator[Try]:
     def change(node: Node) -> Node | None:
         return node.inputs[0] if node.op.name == "rope" else None
 
@@ -140,7 +140,7 @@ def _superfluous(model: Model) -> Iterator[Try]:
         yield Try(f"rope {number} of a layer -> none", bypass)
 
 
-def _forgotten(model: Model) -> Iterator[Try]:
+def _forgotten(model: EditSource) -> Iterator[Try]:
     attention = model.nodes("attention")
     positions = [node for node in model.graph.nodes if node.op is input_leaf and node.name == "positions"]
     if not attention or not positions:
@@ -188,7 +188,7 @@ def _is_rotated(x: Node) -> bool:
     return False
 
 
-def _rope_and_norm(model: Model) -> Iterator[Try]:
+def _rope_and_norm(model: EditSource) -> Iterator[Try]:
     """A norm of heads after the rope or before it."""
 
     def before(node: Node) -> Node | None:  # mul(norm(rope(x)), w) -> rope(mul(norm(x), w))
@@ -219,7 +219,7 @@ def _rope_and_norm(model: Model) -> Iterator[Try]:
     yield Try("the heads' norm, then rope -> rope first", behind)
 
 
-def _table_forgotten(model: Model) -> Iterator[Try]:
+def _table_forgotten(model: EditSource) -> Iterator[Try]:
     """Add the row of a token's position to its embedding."""
     name = "position_embd.weight"
     positions = [node for node in model.graph.nodes if node.op is input_leaf and node.name == "positions"]
@@ -235,7 +235,7 @@ def _table_forgotten(model: Model) -> Iterator[Try]:
     yield Try("no positions -> position_embd", change)
 
 
-def _learned(model: Model) -> Iterator[Try]:
+def _learned(model: EditSource) -> Iterator[Try]:
     for offset in (1, 2):
 
         def change(node: Node, offset: int = offset) -> Node | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphml.authoring.mistakes.edit import (
+    EditSource,
     Mistake,
-    Model,
     Places,
     Try,
     computed,
@@ -44,7 +44,7 @@ def norm_ends(graph: Graph) -> list[Node]:
     ]
 
 
-def _before_norm(model: Model) -> Iterator[Try]:
+def _before_norm(model: EditSource) -> Iterator[Try]:
     """add(norm(x), f(norm(x))) -> add(x, f(norm(x))), and the reverse: all, then each in a layer."""
     for edit, other in (
         ("the normed value -> the one before its norm", _plain),
@@ -107,7 +107,7 @@ def _norm_between(node: Node, x: Node) -> Node | None:
     return norms[-1] if norms and len(x.shape) == 2 else None
 
 
-def _forgotten(model: Model) -> Iterator[Try]:
+def _forgotten(model: EditSource) -> Iterator[Try]:
     """Add the stream to the result of a block on its norm."""
     places = Places.of(model.graph)
     for wanted in ("attn_output", "ffn_down"):
@@ -124,7 +124,7 @@ def _forgotten(model: Model) -> Iterator[Try]:
         yield Try(f"{wanted} alone -> added to the residual stream", change)
 
 
-def _superfluous(model: Model) -> Iterator[Try]:
+def _superfluous(model: EditSource) -> Iterator[Try]:
     """Remove each norm, identified by its weight and the number of its use."""
     groups: dict[str, set[str]] = {}
     uses: dict[tuple[int | None, str], int] = {}
@@ -150,7 +150,7 @@ def _weight_of(node: Node) -> str:
     return "a norm without weight"
 
 
-def _sums(model: Model) -> Iterator[Try]:
+def _sums(model: EditSource) -> Iterator[Try]:
     """Remove one of the sums of each layer."""
     sums = [node for node in model.nodes("add") if len(node.inputs[1].shape) == 2]
     for number, names in nth_of_layers(sums).items():

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphml.authoring.mistakes.edit import Mistake, Model, Places, Try, leaf, made, product_of, tensor_of
+from graphml.authoring.mistakes.edit import (
+    EditSource,
+    Mistake,
+    Places,
+    Try,
+    leaf,
+    made,
+    product_of,
+    tensor_of,
+)
 from graphml.ir.node import Node
 from graphml.ir.op import Op
 from graphml.ir.ops import elementwise, linear
 
 
-def _beside(model: Model, kind: str, op: Op, says: str) -> Iterator[Try]:
+def _beside(model: EditSource, kind: str, op: Op, says: str) -> Iterator[Try]:
     """The unused `.bias` or `.scale` of products: all of them, then each kind alone."""
     unused = {name for name in model.unused if name.endswith(f".{kind}") and "norm" not in name}
     places = Places.of(model.graph)
@@ -34,15 +43,15 @@ def _stem(name: str) -> str:
     return name.rpartition(".")[0].split(".", 2)[-1] if name.startswith("blk.") else name.rpartition(".")[0]
 
 
-def _biases(model: Model) -> Iterator[Try]:
+def _biases(model: EditSource) -> Iterator[Try]:
     yield from _beside(model, "bias", elementwise.add, "the file's bias")
 
 
-def _scales(model: Model) -> Iterator[Try]:
+def _scales(model: EditSource) -> Iterator[Try]:
     yield from _beside(model, "scale", elementwise.mul, "the file's scale")
 
 
-def _output(model: Model) -> Iterator[Try]:
+def _output(model: EditSource) -> Iterator[Try]:
     """Logits from the embedding although the file has an output matrix."""
 
     def change(node: Node) -> Node | None:

@@ -26,7 +26,7 @@ LARGEST_SPEC_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Record:
+class PeerRecord:
     """by: who computed it; ids: the tokens, in one batch from position 0; logits: f32 [T, vocabulary]."""
 
     by: str
@@ -35,13 +35,13 @@ class Record:
     values: Mapping[str, Array] = field(default_factory=dict)
 
 
-def save(record: Record, path: str | Path) -> None:
+def save(record: PeerRecord, path: str | Path) -> None:
     """Write a record as .npz; its arrays depend on the prompt."""
     header = {"format": FORMAT, "by": record.by, "ids": record.ids}
     archive.write(Path(path), header, {"logits": record.logits, **record.values})
 
 
-def read(path: str | Path) -> Record:
+def read(path: str | Path) -> PeerRecord:
     """A record, or a golden by the path of its JSON or its NPZ; a UsageError for any other file."""
     path = Path(path)
     if path.suffix == ".json":
@@ -66,7 +66,7 @@ def _is_golden(path: Path) -> bool:
         raise UsageError(f"{path}: cannot be read as a record: {error}") from None
 
 
-def _golden(path: Path, beside: Path) -> Record:
+def _golden(path: Path, beside: Path) -> PeerRecord:
     try:
         if beside.stat().st_size > LARGEST_SPEC_BYTES:
             raise ValueError(f"{beside} is larger than {LARGEST_SPEC_BYTES >> 20} MiB")
@@ -81,7 +81,7 @@ def _golden(path: Path, beside: Path) -> Record:
     return _checked(path, f"golden {path.stem}", ids, logits, {})
 
 
-def _checked(path: Path, by: Any, ids: Any, logits: Any, values: Mapping[str, Array]) -> Record:
+def _checked(path: Path, by: Any, ids: Any, logits: Any, values: Mapping[str, Array]) -> PeerRecord:
     whole = isinstance(ids, list) and all(isinstance(token, int) and token >= 0 for token in ids)
     if not whole or not 0 < len(ids) <= MOST_TOKENS:
         raise UsageError(f"{path}: wanted a list of 1 to {MOST_TOKENS} token ids; got {str(ids)[:60]}")
@@ -92,4 +92,4 @@ def _checked(path: Path, by: Any, ids: Any, logits: Any, values: Mapping[str, Ar
             raise UsageError(
                 f"{path}: {name}: wanted floats [{len(ids)}, n], a row for each token; got {got}"
             )
-    return Record(str(by), tuple(ids), logits.astype(np.float32, copy=False), dict(values))
+    return PeerRecord(str(by), tuple(ids), logits.astype(np.float32, copy=False), dict(values))

@@ -15,7 +15,7 @@ import gguf
 import numpy as np
 
 from graphml.authoring.peer_process import ask
-from graphml.authoring.verify.record import Record
+from graphml.authoring.verify.record import PeerRecord
 from graphml.errors import BackendError
 from graphml.ir.op import Array
 
@@ -24,7 +24,7 @@ PEERS = {"llama.cpp": "record_llama_cpp.py", "hf": "record_transformers.py"}
 
 def record_of(
     against: str, model: Path, architecture: str, ids: tuple[int, ...], python: str = sys.executable
-) -> Record:
+) -> PeerRecord:
     """The record of a peer for the tokens. against: `llama.cpp` or `hf`, with `:PATH` for another file.
 
     python: of an environment that has the peer's package. A UsageError or BackendError names what is missing.
@@ -45,7 +45,7 @@ def record_of(
     if logits is None:
         raise BackendError(f"{name}: its process left no logits")
     values = _from_transformers(arrays, architecture) if name == "hf" else arrays
-    return Record(by, ids, logits, values)
+    return PeerRecord(by, ids, logits, values)
 
 
 def _from_transformers(arrays: Mapping[str, Array], architecture: str) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from graphml.authoring.mistakes.edit import Places, product_of, tensor_of
-from graphml.authoring.verify.record import Record
+from graphml.authoring.verify.record import PeerRecord
 from graphml.errors import UsageError
 from graphml.inspect.dumps.layers import layer_of
 from graphml.ir.cell_groups import share_cells
@@ -65,7 +65,7 @@ def _stream(graph: Graph) -> dict[int, str]:
     return stream
 
 
-class Runs:
+class RecordRuns:
     """Runs of a model on the tokens of a record: all in one step, with the logits of every one."""
 
     def __init__(self, executor: Executor, ids: tuple[int, ...]) -> None:
@@ -167,7 +167,7 @@ class Runs:
             among[node] = value
             self._kept_bytes += value.nbytes
 
-    def record(self, by: str) -> Record:
+    def record(self, by: str) -> PeerRecord:
         """The record of this model, with the values of all places."""
         places = self.places
         computed = self.values(self.graph, [*places.values(), "output:logits"], keep=True)
@@ -176,7 +176,7 @@ class Runs:
             for place, name in places.items()
             if _rows(computed[name], self)
         }
-        return Record(by, self.ids, computed["output:logits"], values)
+        return PeerRecord(by, self.ids, computed["output:logits"], values)
 
 
 def part_before(graph: Graph, end: str) -> Graph:
@@ -208,5 +208,5 @@ def _readers(graph: Graph, seen: Mapping[Node, Array]) -> set[Node]:
     return readers
 
 
-def _rows(array: Array, runs: Runs) -> bool:
+def _rows(array: Array, runs: RecordRuns) -> bool:
     return array.ndim == 2 and len(array) == len(runs.ids)

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from graphml.authoring.mistakes import CATALOGUE, Mistake, Model, Try, applied
+from graphml.authoring.mistakes import CATALOGUE, EditSource, Mistake, Try, applied
 from graphml.authoring.verify.in_steps import InSteps, in_steps
-from graphml.authoring.verify.record import Record
-from graphml.authoring.verify.runs import Runs, part_before
+from graphml.authoring.verify.record import PeerRecord
+from graphml.authoring.verify.runs import RecordRuns, part_before
 from graphml.authoring.verify.stages import (
-    Logits,
-    Row,
-    Stage,
+    LogitDifferences,
+    ModelStage,
+    StageRow,
     compare_logits,
     given,
     own_error,
@@ -59,18 +59,18 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SearchResult:
     """The result. rows: of the unedited model; first: its first wrong part; causes: in the order found.
 
     logits: of the unedited model; mended: with all causes corrected, None if there are none. unused:
     tensors that the model does not use. steps: the unedited model against itself, the text cut into steps.
     """
 
-    rows: list[Row]
-    logits: Logits
-    first: Row | None
+    rows: list[StageRow]
+    logits: LogitDifferences
+    first: StageRow | None
     causes: list[Cause]
-    mended: Logits | None
+    mended: LogitDifferences | None
     unused: list[str]
     limit: float
     steps: list[InSteps]
@@ -82,29 +82,29 @@ class Verdict:
 
 
 def verify(
-    executor: Executor, record: Record, limit: float, progress: Report = lambda what, done, total: None
-) -> Verdict:
+    executor: Executor, record: PeerRecord, limit: float, progress: Report = lambda what, done, total: None
+) -> SearchResult:
     """Compare an open model with a record; limit: the NMSE that a part may have by itself."""
-    runs = Runs(executor, record.ids)
+    runs = RecordRuns(executor, record.ids)
     cut = stages(runs.places, record)
     measured, logits = rows(runs, runs.graph, cut, record, limit, keep=True)
     before = compare_logits(logits, record.logits)
     first = _first(measured, limit)
-    model = Model(runs.graph, executor.file.metadata, executor.file.tensors, runs.unused)
+    model = EditSource(runs.graph, executor.file.metadata, executor.file.tensors, runs.unused)
     search = _Search(runs, model, cut, record, limit, progress)
     causes, graph = search.causes(measured) if first is not None else ([], runs.graph)
     mended = None
     if causes:
         mended = compare_logits(rows(runs, graph, cut, record, limit)[1], record.logits)
     steps = in_steps(executor, record.ids)
-    return Verdict(measured, before, first, causes, mended, list(runs.unused), limit, steps)
+    return SearchResult(measured, before, first, causes, mended, list(runs.unused), limit, steps)
 
 
-def _first(measured: Sequence[Row], limit: float) -> Row | None:
+def _first(measured: Sequence[StageRow], limit: float) -> StageRow | None:
     return next((row for row in measured if row.own > limit), None)
 
 
-def _wrong(measured: Sequence[Row], limit: float) -> int:
+def _wrong(measured: Sequence[StageRow], limit: float) -> int:
     return sum(row.own > limit for row in measured)
 
 
@@ -118,14 +118,14 @@ def _edited(graph: Graph, attempt: Try, layers: Sequence[int] | None = None) -> 
 
 @dataclass
 class _Search:
-    runs: Runs
-    model: Model
-    cut: list[Stage]
-    record: Record
+    runs: RecordRuns
+    model: EditSource
+    cut: list[ModelStage]
+    record: PeerRecord
     limit: float
     progress: Report
 
-    def causes(self, measured: list[Row]) -> tuple[list[Cause], Graph]:
+    def causes(self, measured: list[StageRow]) -> tuple[list[Cause], Graph]:
         """The mistakes, and the graph with all of them corrected."""
         graph, causes = self.runs.graph, list[Cause]()
         while len(causes) < MOST_CAUSES:
@@ -144,7 +144,9 @@ class _Search:
                 break
         return causes, graph
 
-    def _one(self, graph: Graph, row: Row, measured: list[Row]) -> tuple[Cause | None, Graph | None]:
+    def _one(
+        self, graph: Graph, row: StageRow, measured: list[StageRow]
+    ) -> tuple[Cause | None, Graph | None]:
         """The mistake of one part, and the graph without it."""
         tries = list(self._tries(graph))
         rivals: list[tuple[Mistake, Try, float]] = []
@@ -179,16 +181,16 @@ class _Search:
             for attempt in mistake.tries(model):
                 yield mistake, attempt
 
-    def _given(self, stage: Stage) -> dict[str, Array]:
+    def _given(self, stage: ModelStage) -> dict[str, Array]:
         """The other program's value of the node at the start of a stage."""
         return {stage.start: given(self.cut, self.record)[stage.start]} if stage.start else {}
 
-    def _error(self, graph: Graph, attempt: Try, stage: Stage) -> float:
+    def _error(self, graph: Graph, attempt: Try, stage: ModelStage) -> float:
         """The part's NMSE with an edit; infinite if it changes nothing or does not fit."""
         edited = _edited(graph, attempt)
         return float("inf") if edited is None else self._error_of(edited, stage)
 
-    def _error_of(self, edited: Graph, stage: Stage) -> float:
+    def _error_of(self, edited: Graph, stage: ModelStage) -> float:
         try:
             start = self._given(stage)
             got = self.runs.values(edited, [stage.end], start).get(stage.end)
@@ -196,7 +198,7 @@ class _Search:
         except _TRIED_WITH:
             return float("inf")
 
-    def _judged(self, edited: Graph, row: Row) -> tuple[int, int] | None:
+    def _judged(self, edited: Graph, row: StageRow) -> tuple[int, int] | None:
         """How many parts are wrong with an edit, in total and inside this one; None if it fits not all."""
         try:
             after = rows(self.runs, edited, self.cut, self.record, self.limit)[0]
@@ -206,7 +208,7 @@ class _Search:
         return _wrong(after, self.limit), inside
 
     def _best(
-        self, graph: Graph, row: Row, rivals: list[tuple[Mistake, Try, float]]
+        self, graph: Graph, row: StageRow, rivals: list[tuple[Mistake, Try, float]]
     ) -> tuple[Cause, Graph] | None:
         """The edit that makes the part agree and leaves the fewest parts wrong in total; None without one."""
         kinds: dict[str, list[tuple[Mistake, Try, float]]] = {}
@@ -240,7 +242,9 @@ class _Search:
         )
         return cause, edited
 
-    def _pair(self, graph: Graph, row: Row, tries: list[tuple[Mistake, Try]]) -> tuple[Cause, Graph] | None:
+    def _pair(
+        self, graph: Graph, row: StageRow, tries: list[tuple[Mistake, Try]]
+    ) -> tuple[Cause, Graph] | None:
         """Two mistakes together, within the time limit: logits alone do not separate them."""
         until = time.monotonic() + PAIRS_S
         pairs = [(a, b) for a, b in combinations(tries, 2) if a[0] is not b[0]]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphml.authoring.verify.record import Record
-from graphml.authoring.verify.runs import Runs
+from graphml.authoring.verify.record import PeerRecord
+from graphml.authoring.verify.runs import RecordRuns
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
 
@@ -21,7 +21,7 @@ INFINITE = float("inf")
 
 
 @dataclass(frozen=True)
-class Stage:
+class ModelStage:
     """A part of the model between two places. start: its input node, None: the tokens; end: its result."""
 
     name: str
@@ -32,20 +32,20 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Row:
+class StageRow:
     """A stage's NMSE: end to end, and computed from the other program's values at its start.
 
     part: the first place within the stage that differs, "" if none is known.
     """
 
-    stage: Stage
+    stage: ModelStage
     nmse: float
     own: float
     part: str = ""
 
 
 @dataclass(frozen=True)
-class Logits:
+class LogitDifferences:
     """Differences of the logits. same_top: share of tokens with the same most likely next token.
 
     overlap: the share of the top ten that is in both; kl, worst_kl: divergence of our distribution from the
@@ -70,16 +70,16 @@ def nmse(got: Array | None, wanted: Array) -> float:
     return ratio if np.isfinite(ratio) else INFINITE
 
 
-def compare_logits(got: Array, wanted: Array) -> Logits:
+def compare_logits(got: Array, wanted: Array) -> LogitDifferences:
     """Compare logits, both f32 [T, vocabulary]."""
     if got.shape != wanted.shape:
-        return Logits(INFINITE, 0.0, 0.0, INFINITE, INFINITE)
+        return LogitDifferences(INFINITE, 0.0, 0.0, INFINITE, INFINITE)
     k = min(TOP, got.shape[1])
     ours, theirs = (np.argsort(-x, axis=-1, kind="stable")[:, :k] for x in (got, wanted))
     shared = [len(set(a) & set(b)) / k for a, b in zip(ours.tolist(), theirs.tolist(), strict=True)]
     p, q = _log_softmax(wanted), _log_softmax(got)
     kl = np.sum(np.exp(p) * (p - q), axis=-1)
-    return Logits(
+    return LogitDifferences(
         nmse(got, wanted), float(np.mean(ours[:, 0] == theirs[:, 0])), float(np.mean(shared)),
         max(0.0, float(np.mean(kl))), max(0.0, float(np.max(kl))),
     )  # fmt: skip
@@ -92,22 +92,22 @@ def _log_softmax(x: Array) -> Array:
     return result
 
 
-def stages(places: Mapping[str, str], record: Record) -> list[Stage]:
+def stages(places: Mapping[str, str], record: PeerRecord) -> list[ModelStage]:
     """The parts between the residual stream's places in the record; else the whole model."""
     known = sorted(
         int(name.removeprefix("stream.")) for name in places
         if name.startswith("stream.") and name in record.values
     )  # fmt: skip
-    listed: list[Stage] = []
+    listed: list[ModelStage] = []
     start, before = None, 0
     for at in known:
         end = places[f"stream.{at}"]
         layers = list(range(before, at))
         name = "embedding" if at == 0 else _named(layers, start)
-        listed.append(Stage(name, layers[0] if len(layers) == 1 else None, start, end, f"stream.{at}"))
+        listed.append(ModelStage(name, layers[0] if len(layers) == 1 else None, start, end, f"stream.{at}"))
         start, before = end, at
     last = "output" if known else "model"
-    return [*listed, Stage(last, None, start, LOGITS, "logits")]
+    return [*listed, ModelStage(last, None, start, LOGITS, "logits")]
 
 
 def _named(layers: list[int], start: str | None) -> str:
@@ -115,12 +115,12 @@ def _named(layers: list[int], start: str | None) -> str:
     return layer_range if start is not None else f"embedding and {layer_range}"
 
 
-def target(stage: Stage, record: Record) -> Array:
+def target(stage: ModelStage, record: PeerRecord) -> Array:
     """The other program's value at the end of the stage."""
     return record.logits if stage.end == LOGITS else record.values[stage.place]
 
 
-def own_error(stage: Stage, got: Array | None, record: Record, start: Array | None) -> float:
+def own_error(stage: ModelStage, got: Array | None, record: PeerRecord, start: Array | None) -> float:
     """The NMSE of a stage's result from the other's `start`; of the part that it adds, if it is as wide.
 
     The error of the sum would be relative to the sums of all layers, which a few large numbers dominate.
@@ -131,15 +131,20 @@ def own_error(stage: Stage, got: Array | None, record: Record, start: Array | No
     return nmse(got.astype(np.float64) - start, wanted.astype(np.float64) - start)
 
 
-def given(stages: Sequence[Stage], record: Record) -> dict[str, Array]:
+def given(stages: Sequence[ModelStage], record: PeerRecord) -> dict[str, Array]:
     """The other program's values of the nodes at the starts of stages."""
     ends = {stage.end: target(stage, record) for stage in stages}
     return {stage.start: ends[stage.start] for stage in stages if stage.start is not None}
 
 
 def rows(
-    runs: Runs, graph: Graph, cut: Sequence[Stage], record: Record, limit: float, keep: bool = False
-) -> tuple[list[Row], Array]:
+    runs: RecordRuns,
+    graph: Graph,
+    cut: Sequence[ModelStage],
+    record: PeerRecord,
+    limit: float,
+    keep: bool = False,
+) -> tuple[list[StageRow], Array]:
     """A row for each stage, and the logits of the graph end to end."""
     ends = [stage.end for stage in cut]
     whole = runs.values(graph, ends, keep=keep)
@@ -151,12 +156,12 @@ def rows(
         wanted = target(stage, record)
         own = own_error(stage, alone.get(stage.end), record, starts.get(stage.start or ""))
         part = _first_part(stage, places, alone, record, limit) if own > limit else ""
-        measured.append(Row(stage, nmse(whole.get(stage.end), wanted), own, part))
+        measured.append(StageRow(stage, nmse(whole.get(stage.end), wanted), own, part))
     return measured, whole[LOGITS]
 
 
 def _first_part(
-    stage: Stage, places: Mapping[str, str], alone: Mapping[str, Array], record: Record, limit: float
+    stage: ModelStage, places: Mapping[str, str], alone: Mapping[str, Array], record: PeerRecord, limit: float
 ) -> str:
     """The first place of the stage's layer that differs although the layer's input is right."""
     prefix = "output" if stage.end == LOGITS else f"blk.{stage.layer}."
@@ -168,7 +173,12 @@ def _first_part(
 
 
 def wrong_parts(
-    runs: Runs, graph: Graph, stage: Stage, cut: Sequence[Stage], record: Record, limit: float
+    runs: RecordRuns,
+    graph: Graph,
+    stage: ModelStage,
+    cut: Sequence[ModelStage],
+    record: PeerRecord,
+    limit: float,
 ) -> int:
     """How many places of the stage's layer differ although the layer's input is right."""
     if stage.layer is None:

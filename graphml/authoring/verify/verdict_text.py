@@ -9,9 +9,9 @@ import numpy as np
 
 from graphml.authoring.mistakes.copied import left_out
 from graphml.authoring.verify.in_steps import InSteps
-from graphml.authoring.verify.record import Record
-from graphml.authoring.verify.search import Cause, Verdict
-from graphml.authoring.verify.stages import TOP, Logits
+from graphml.authoring.verify.record import PeerRecord
+from graphml.authoring.verify.search import Cause, SearchResult
+from graphml.authoring.verify.stages import TOP, LogitDifferences
 from graphml.inspect.compare.compare import aligned
 from graphml.inspect.compare.tolerances import spans
 from graphml.inspect.dumps.layers import layer_of
@@ -19,7 +19,7 @@ from graphml.inspect.dumps.layers import layer_of
 MOST_UNUSED = 12
 
 
-def as_text(verdict: Verdict, record: Record, model: str, architecture: str) -> str:
+def as_text(verdict: SearchResult, record: PeerRecord, model: str, architecture: str) -> str:
     """The table, the logits, the first wrong part and its likely cause."""
     lines = [f"# {model} ({architecture}) against {record.by}, {len(record.ids)} tokens\n", _table(verdict)]
     lines.append(_logits_text(verdict.logits))
@@ -62,7 +62,7 @@ def _by_part(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _table(verdict: Verdict) -> str:
+def _table(verdict: SearchResult) -> str:
     head = ("part", "NMSE", "by itself", "")
     cells = []
     for row in verdict.rows:
@@ -74,7 +74,7 @@ def _table(verdict: Verdict) -> str:
     return aligned(head, cells)
 
 
-def _logits_text(logits: Logits) -> str:
+def _logits_text(logits: LogitDifferences) -> str:
     return (
         f"logits: NMSE {logits.nmse:.1e}, same likeliest token {logits.same_top:.0%}, "
         f"{logits.overlap:.0%} of the {TOP} likeliest, KL {logits.kl:.1e} (at most {logits.worst_kl:.1e})"
@@ -97,7 +97,7 @@ def _cause(cause: Cause) -> list[str]:
     return lines
 
 
-def as_json(verdict: Verdict, record: Record) -> dict[str, Any]:
+def as_json(verdict: SearchResult, record: PeerRecord) -> dict[str, Any]:
     """Plain values; an infinite number is the text "inf"."""
     fields = {
         "against": record.by, "tokens": len(record.ids), "limit": verdict.limit,

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphml.api.saved_session import is_saved
-from graphml.cli.console import say, write
 from graphml.cli.conversation import sampling_settings
 from graphml.cli.conversation.conversation import Conversation
 from graphml.cli.conversation.message_file import read_messages, write_messages
 from graphml.cli.conversation.sampling_settings import HELP
+from graphml.cli.terminal.console import say, write
 from graphml.errors import GraphmlError, UsageError, similar
 
 KEYS = (

@@ -11,9 +11,9 @@ import json
 from typing import Any, get_args
 
 from graphml.api.chat import Chat
-from graphml.cli import options
 from graphml.cli.conversation.server_chat import ServerChat
-from graphml.cli.opening import seed_of
+from graphml.cli.options import options
+from graphml.cli.options.opening import seed_of
 from graphml.errors import UsageError
 from graphml.inspect.dumps.node_names import nearest
 from graphml.options.option_fields import Option, options_of
@@ -59,7 +59,7 @@ def changed(name: str, text: str, chat: Chat | ServerChat, params: SamplingParam
     if name == SEED:
         chat.session.set_seed(seed_of(_whole(name, text, -1, default=-1)))
     elif name == MAX_TOKENS:
-        limit = _whole(name, text, -1, default=options.CHAT_MAX_TOKENS)
+        limit = _whole(name, text, -1, default=-1)
         chat.max_new = None if limit < 0 else limit
     elif text == DEFAULT:
         return dataclasses.replace(params, **{name: getattr(SamplingParams(), name)})

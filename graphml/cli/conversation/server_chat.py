@@ -23,7 +23,7 @@ from graphml.cli.conversation.server_stream import ServerStream
 from graphml.errors import ServerError, UsageError
 from graphml.options.option_fields import options_of
 from graphml.sampling import SamplingParams
-from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.text.answers import (
     Answer,
     ContentDelta,

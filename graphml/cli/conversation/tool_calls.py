@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from graphml.api.tools import Tool, tools_of
-from graphml.cli.console import Bars, say
+from graphml.cli.terminal.console import Bars, say
 from graphml.errors import UsageError
 from graphml.loading.discovery import functions_from_file
 from graphml.text.answers import ToolCall

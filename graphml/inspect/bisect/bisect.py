@@ -24,10 +24,10 @@ from graphml.inspect.bisect.inside import Inside, look_inside
 from graphml.inspect.bisect.judging import Bench, Benches, Check, Judge, Judged, Kind, read
 from graphml.inspect.bisect.probes import probes
 from graphml.inspect.compare.copies import Copied
-from graphml.inspect.compare.forced import Arrays, extract, is_state, unit
-from graphml.inspect.compare.observe import Observation, Step, observe
+from graphml.inspect.compare.forced import LeafArrays, extract, is_state, unit
+from graphml.inspect.compare.observe import Observation, ObservedStep, observe
 from graphml.inspect.compare.route import FEW, Leg, usual, wide
-from graphml.inspect.compare.tolerances import Difference, difference
+from graphml.inspect.compare.tolerances import ArrayDifference, difference
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Op
@@ -35,7 +35,7 @@ from graphml.ir.ops.layout import maker
 from graphml.ir.ops.linear import quantize
 from graphml.ir.shape import Symbol
 from graphml.passes.fusion import fusions
-from graphml.passes.fusion_log import Applied
+from graphml.passes.fusion_log import AppliedFusion
 from graphml.runtime.programs.executor import Executor
 
 PLAN_TOLERANCE = 1e-9
@@ -43,7 +43,7 @@ END_TO_END = 1e-5  # NMSE above which a value counts as having an inherited erro
 
 
 @dataclass(frozen=True)
-class Reading:
+class RunValue:
     """One value of the run.
 
     total: against the other run; here: from the same inputs, on the other backend; meaning: its graph against
@@ -53,9 +53,9 @@ class Reading:
 
     step: str
     node: Node
-    total: Difference | None
-    here: Difference
-    meaning: Difference | None
+    total: ArrayDifference | None
+    here: ArrayDifference
+    meaning: ArrayDifference | None
     limit: float
     verdict: Literal["ok", "wrong", "inherited"]
     copied: Copied | None = None
@@ -83,15 +83,15 @@ class Finding:
     kind: Kind
     step: str
     node: Node
-    difference: Difference
+    difference: ArrayDifference
     limit: float
     unit: tuple[Node, ...]
     graph: Graph
     other: Graph
-    arrays: Arrays
+    arrays: LeafArrays
     got: Array
     wanted: Array
-    applied: Applied | None = None
+    applied: AppliedFusion | None = None
     inside: Inside | None = None
     token: int | None = None
     position: int | None = None
@@ -115,7 +115,7 @@ class Finding:
 class Bisection:
     """The readings of all values, the findings in order, and the coverage."""
 
-    readings: tuple[Reading, ...]
+    readings: tuple[RunValue, ...]
     findings: tuple[Finding, ...]
     coverage: Coverage = field(default_factory=Coverage)
 
@@ -139,7 +139,7 @@ def bisect(
     """
     others = {step.name: step for step in b.steps} if b is not None else {}
     benches = Benches(judge, a.facts.get("backend") != judge.executor.backend.name)
-    readings: list[Reading] = []
+    readings: list[RunValue] = []
     findings: list[Finding] = []
     in_use: list[Finding] = []
     steps = [*a.steps, *(() if apart is None else apart.steps)]
@@ -172,7 +172,7 @@ def _kind(finding: Finding, inside: Inside) -> Kind:
     return "kernel" if finding.kind == "rewrite" and inside.parts_mean_the_same else finding.kind
 
 
-def _with_culprits(first: Finding, step: Step, bench: Bench, rewritten: Rewritten) -> Finding:
+def _with_culprits(first: Finding, step: ObservedStep, bench: Bench, rewritten: Rewritten) -> Finding:
     trials = Trials(step, bench, rewritten, first.node.name, first.wanted, first.limit)
     names = built_names(first.graph, first.other)
     culprits = trials.culprits(step.applied, names)
@@ -184,9 +184,11 @@ def _with_culprits(first: Finding, step: Step, bench: Bench, rewritten: Rewritte
     return replace(first, culprits=culprits, applied=by_them[0] if by_them else first.applied)
 
 
-def _judge_step(step: Step, other: Step | None, benches: Benches) -> tuple[list[Reading], list[Finding]]:
+def _judge_step(
+    step: ObservedStep, other: ObservedStep | None, benches: Benches
+) -> tuple[list[RunValue], list[Finding]]:
     judged = Judged(step, benches.of(step))
-    readings: list[Reading] = []
+    readings: list[RunValue] = []
     findings: list[Finding] = []
     wrong: set[str] = set()
     for name, node in judged.visible.items():
@@ -205,28 +207,28 @@ def _judge_step(step: Step, other: Step | None, benches: Benches) -> tuple[list[
         meaning = checks[1].difference if checks[1] is not None else None
         copied = step.copies.get(name)
         readings.append(
-            Reading(step.name, node, total, checks[0].difference, meaning, limit, verdict, copied)
+            RunValue(step.name, node, total, checks[0].difference, meaning, limit, verdict, copied)
         )
     return readings, findings
 
 
-def _arrays_of(graph: Graph, step: Step) -> Arrays:
+def _arrays_of(graph: Graph, step: ObservedStep) -> LeafArrays:
     inputs = {
         name: step.arrays.inputs[name] if name in step.arrays.inputs else read(step, name)
         for name in graph.leaves("input")
     }
     weights = {name: step.arrays.weights[name] for name in graph.leaves("weight")}
     states = {name: step.arrays.states[name] for name in graph.leaves("state")}
-    return Arrays(inputs, weights, states, step.arrays.dims)
+    return LeafArrays(inputs, weights, states, step.arrays.dims)
 
 
-def _maybe(got: Array | None, wanted: Array | None) -> Difference | None:
+def _maybe(got: Array | None, wanted: Array | None) -> ArrayDifference | None:
     if got is None or wanted is None or (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
         return None
     return difference(got, wanted)
 
 
-def _finding(step: Step, node: Node, check: Check) -> Finding:
+def _finding(step: ObservedStep, node: Node, check: Check) -> Finding:
     nodes = tuple(unit(check.graph, check.name, check.given))
     graph = extract(check.graph, check.name, check.given)
     other = graph if check.other is check.graph else extract(check.other, check.name, check.given)
@@ -244,7 +246,7 @@ def _finding(step: Step, node: Node, check: Check) -> Finding:
     )  # fmt: skip
 
 
-def _first_wrong_row(step: Step, node: Node, check: Check) -> tuple[int | None, int | None]:
+def _first_wrong_row(step: ObservedStep, node: Node, check: Check) -> tuple[int | None, int | None]:
     """Number and position of the first token whose row is wrong; the limit is that of all rows together."""
     positions = step.arrays.inputs.get("positions")
     rows = node.shape[0] if node.shape else None
@@ -261,7 +263,7 @@ def _first_wrong_row(step: Step, node: Node, check: Check) -> tuple[int | None, 
     return int(wrong[0]), int(positions[wrong[0]])
 
 
-def _plan_finding(step: Step, name: str, error: Difference) -> Finding:
+def _plan_finding(step: ObservedStep, name: str, error: ArrayDifference) -> Finding:
     node = step.graph.outputs["logits"] if name == "logits" else step.graph.leaves("state")[name]
     empty, nothing = Graph((), {}), np.empty(0, np.float32)
     return Finding(

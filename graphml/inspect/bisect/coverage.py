@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphml.inspect.bisect.judging import Judge
-from graphml.inspect.compare.observe import Observation, Step
+from graphml.inspect.compare.observe import Observation, ObservedStep
 from graphml.inspect.compare.tolerances import makes_int8, spans
 from graphml.ir.cache_types import CACHE_DTYPES
 from graphml.ir.cells import BLOCK_SIZE
@@ -112,7 +112,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def coverage(run: Observation, steps: Sequence[Step], extremes: bool, judge: Judge) -> Coverage:
+def coverage(run: Observation, steps: Sequence[ObservedStep], extremes: bool, judge: Judge) -> Coverage:
     """The coverage of a judged run; steps: of all of its rounds."""
     positions = [step.arrays.inputs[name] for step in steps for name in ("positions",)
                  if name in step.arrays.inputs]  # fmt: skip
@@ -144,7 +144,7 @@ def _windows(graph: Graph) -> set[int]:
     return {size for size in said if size}
 
 
-def _experts(steps: Sequence[Step]) -> tuple[int, int]:
+def _experts(steps: Sequence[ObservedStep]) -> tuple[int, int]:
     """Of the products with routed experts, the one with the fewest chosen experts: those and all."""
     chosen: dict[str, set[int]] = {}
     sizes: dict[str, int] = {}

@@ -11,11 +11,11 @@ from typing import TypeAlias
 from graphml.compiler.compile import Prepared
 from graphml.inspect.bisect.judging import Bench, with_given
 from graphml.inspect.compare.forced import Lowered, forced, is_state, narrowed, shown, unquantized
-from graphml.inspect.compare.observe import Step
+from graphml.inspect.compare.observe import ObservedStep
 from graphml.inspect.compare.tolerances import nmse
 from graphml.ir.graph import Graph
 from graphml.ir.op import Array
-from graphml.passes.fusion_log import Applied
+from graphml.passes.fusion_log import AppliedFusion
 
 Rewritten: TypeAlias = Callable[[Graph, str, Collection[str]], Prepared]
 """From a graph as built, the run's switches and fusions to turn off to the graph that the run would have."""
@@ -54,7 +54,7 @@ def search(names: Sequence[str], right: Callable[[Collection[str]], bool]) -> tu
     return needed
 
 
-def suspects(applied: Sequence[Applied], names: Collection[str]) -> list[str]:
+def suspects(applied: Sequence[AppliedFusion], names: Collection[str]) -> list[str]:
     """The fusions that covered nodes, as built, of these names; in the order in which they were applied."""
     covering = (
         application.fusion for application in applied if not set(application.covered).isdisjoint(names)
@@ -76,13 +76,13 @@ class Trials:
     """
 
     def __init__(
-        self, step: Step, bench: Bench, rewritten: Rewritten, name: str, wanted: Array, limit: float
+        self, step: ObservedStep, bench: Bench, rewritten: Rewritten, name: str, wanted: Array, limit: float
     ) -> None:
         self._step, self._bench, self._rewritten = step, bench, rewritten
         self._name, self._wanted, self._limit = name, wanted, limit
         self._prepared: dict[frozenset[str], Prepared] = {}
 
-    def culprits(self, applied: Sequence[Applied], names: Collection[str]) -> tuple[str, ...]:
+    def culprits(self, applied: Sequence[AppliedFusion], names: Collection[str]) -> tuple[str, ...]:
         """The fusions to blame among those that cover nodes of these names. applied: those of the run."""
         known = suspects(applied, names)
         while known:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from graphml.inspect.bisect.bisect import Bisection, Finding, Reading
+from graphml.inspect.bisect.bisect import Bisection, Finding, RunValue
 from graphml.inspect.compare.compare import aligned
 from graphml.inspect.compare.observe import Observation
-from graphml.inspect.compare.tolerances import Difference
+from graphml.inspect.compare.tolerances import ArrayDifference
 from graphml.inspect.dumps.document import source_of
 
 AROUND = 3  # readings before and after the first finding
@@ -132,7 +132,7 @@ def _lines(graph: Any) -> list[str]:
     return [f"  {node!r} {dict(node.attributes) or ''}".rstrip() for node in graph.nodes if node.inputs]
 
 
-def _odd(error: Difference) -> str:
+def _odd(error: ArrayDifference) -> str:
     odd = [f"{what} {a} against {b}" for what, (a, b) in (("NaN", error.nan), ("Inf", error.inf)) if a or b]
     return "".join(f"; {text}" for text in odd)
 
@@ -146,8 +146,8 @@ def _around(bisection: Bisection, first: Finding) -> str:
     return aligned(("value", "op", "end to end", "here", "meaning", "allowed", ""), rows)
 
 
-def _cells(reading: Reading) -> tuple[str, ...]:
-    def nmse(difference: Difference | None) -> str:
+def _cells(reading: RunValue) -> tuple[str, ...]:
+    def nmse(difference: ArrayDifference | None) -> str:
         return "" if difference is None else f"{difference.nmse:.1e}"
 
     verdict = "" if reading.verdict == "ok" else reading.verdict

@@ -14,7 +14,7 @@ from graphml.errors import GraphmlError
 from graphml.inspect.compare.forced import (
     GIVEN,
     OUTPUT,
-    Arrays,
+    LeafArrays,
     changer,
     forced,
     is_state,
@@ -23,7 +23,7 @@ from graphml.inspect.compare.forced import (
     shown,
     unquantized,
 )
-from graphml.inspect.compare.tolerances import Difference, difference, nmse, spans, tolerance
+from graphml.inspect.compare.tolerances import ArrayDifference, difference, nmse, spans, tolerance
 from graphml.ir.graph import Graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array
@@ -33,11 +33,11 @@ ALIKE = 1e-6  # NMSE below which a wrong value counts as equal to another
 
 
 @dataclass(frozen=True)
-class Part:
+class DecomposedNode:
     """A plain node of a decomposition, computed by the run's backend from right inputs."""
 
     node: Node
-    difference: Difference
+    difference: ArrayDifference
     limit: float
 
     @property
@@ -54,12 +54,14 @@ class Inside:
     expected value on the judge's backend. hints: descriptions of the wrong value, in words.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[DecomposedNode, ...]
     parts_mean_the_same: bool
     hints: tuple[str, ...]
 
 
-def look_inside(graph: Graph, other: Graph, arrays: Arrays, got: Array, own: Device, judge: Device) -> Inside:
+def look_inside(
+    graph: Graph, other: Graph, arrays: LeafArrays, got: Array, own: Device, judge: Device
+) -> Inside:
     """Test the parts of a unit. graph: its output is `result`; other: the right one; got: the wrong value."""
     if not graph.nodes:
         return Inside((), False, ())
@@ -68,7 +70,7 @@ def look_inside(graph: Graph, other: Graph, arrays: Arrays, got: Array, own: Dev
     wanted = run(judge, other, arrays)[0]["result"]
     fused = any(node.op.decompose is not None for node in graph.nodes)
     exact = unquantized(graph)
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DecomposedNode, ...] = ()
     hints = _hints(plain, right, got, wanted)
     try:
         if fused:
@@ -81,7 +83,7 @@ def look_inside(graph: Graph, other: Graph, arrays: Arrays, got: Array, own: Dev
     return Inside(parts, same, tuple(hints))
 
 
-def _without_int8(graph: Graph, exact: Graph, arrays: Arrays, own: Device, judge: Device) -> str:
+def _without_int8(graph: Graph, exact: Graph, arrays: LeafArrays, own: Device, judge: Device) -> str:
     """The result without quantised activations: is the conversion wrong, or an op after it?"""
     got, wanted = (run(device, exact, arrays)[0]["result"] for device in (own, judge))
     error = nmse(got, wanted)
@@ -91,13 +93,13 @@ def _without_int8(graph: Graph, exact: Graph, arrays: Arrays, own: Device, judge
     return f"with activations in float32 it is right: suspect {', '.join(blocks)} or the integer product"
 
 
-def _parts(plain: Graph, arrays: Arrays, own: Device, judge: Device) -> tuple[Part, ...]:
+def _parts(plain: Graph, arrays: LeafArrays, own: Device, judge: Device) -> tuple[DecomposedNode, ...]:
     right = run(judge, observed(plain), arrays)[0]
     given_names = {node.name for node in shown(plain) if not is_state(node)}
     inputs = {**arrays.inputs, **{GIVEN + name: right[name] for name in given_names}}
     got = run(own, forced(plain, given_names), replace(arrays, inputs=inputs))[0]
     return tuple(
-        Part(node, difference(got[node.name], right[node.name]), tolerance([changer(plain, node)]))
+        DecomposedNode(node, difference(got[node.name], right[node.name]), tolerance([changer(plain, node)]))
         for node in shown(plain)
     )
 

@@ -19,7 +19,7 @@ from graphml.compiler.options import CompileOptions
 from graphml.inspect.compare.copies import Copied, without_copies
 from graphml.inspect.compare.forced import (
     GIVEN,
-    Arrays,
+    LeafArrays,
     Lowered,
     changer,
     forced,
@@ -29,12 +29,12 @@ from graphml.inspect.compare.forced import (
     unit,
     unquantized,
 )
-from graphml.inspect.compare.observe import Step
+from graphml.inspect.compare.observe import ObservedStep
 from graphml.inspect.compare.tolerances import (
     MOST_BY_ROUNDING,
     ROUNDING_TIMES,
     ROUNDING_TRIES,
-    Difference,
+    ArrayDifference,
     difference,
     makes_int8,
     moved,
@@ -76,7 +76,7 @@ class Check:
     name: str
     got: Array
     wanted: Array
-    difference: Difference
+    difference: ArrayDifference
     limit: float
 
     @property
@@ -164,7 +164,7 @@ class Bench:
             kinds.setdefault(kind, []).append(name)
         return frozenset(name for names in kinds.values() for name in {*names[:2], names[-1]})
 
-    def computed(self, graph: Graph, names: Iterable[str], given_names: Collection[str], step: Step,
+    def computed(self, graph: Graph, names: Iterable[str], given_names: Collection[str], step: ObservedStep,
                  device: Device | None = None) -> Mapping[str, Array]:  # fmt: skip
         """Values of a graph, each from the step's given values; device: used in place of the judge's."""
         wanted = frozenset(names)
@@ -178,7 +178,7 @@ class Bench:
 class Judged:
     """A step's values as the judge computes them, and the checks on them."""
 
-    def __init__(self, step: Step, bench: Bench) -> None:
+    def __init__(self, step: ObservedStep, bench: Bench) -> None:
         self.step, self._bench = step, bench
         named = bench.visible if step.whole else bench.ends
         self.visible = {n: node for n, node in bench.visible.items() if n in named and n in step.values}
@@ -247,7 +247,7 @@ class Benches:
         self._known: dict[int, Bench] = {}
         self._plain: dict[tuple[int, ...], Graph] = {}
 
-    def of(self, step: Step) -> Bench:
+    def of(self, step: ObservedStep) -> Bench:
         """The bench of a step's graph."""
         bench = self._known.get(id(step.graph))
         if bench is None:
@@ -281,12 +281,12 @@ def written(node: Node, given_names: Collection[str]) -> object:
     return node.op.name, node.type, tuple(sorted(node.attributes.items())), tuple(sources)
 
 
-def read(step: Step, name: str) -> Array:
+def read(step: ObservedStep, name: str) -> Array:
     """The value that readers of a node read in a step."""
     return step.given[name] if name in step.given else step.values[name]
 
 
-def with_given(step: Step, names: Collection[str]) -> Arrays:
+def with_given(step: ObservedStep, names: Collection[str]) -> LeafArrays:
     """A step's leaves, and the given values as the inputs of a forced graph."""
     values = {GIVEN + name: read(step, name) for name in names}
     return replace(step.arrays, inputs={**step.arrays.inputs, **values})

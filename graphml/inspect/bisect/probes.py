@@ -14,7 +14,7 @@ import numpy as np
 
 from graphml.inspect.bisect.judging import Bench, Benches
 from graphml.inspect.compare.forced import is_state, unit
-from graphml.inspect.compare.observe import Step
+from graphml.inspect.compare.observe import ObservedStep
 from graphml.ir.fused import decomposition
 from graphml.ir.node import Node
 from graphml.ir.op import Array, number
@@ -48,9 +48,9 @@ def _times(values: Array, factor: Array) -> Array:
     return result
 
 
-def probes(steps: Sequence[Step], benches: Benches) -> list[Step]:
+def probes(steps: Sequence[ObservedStep], benches: Benches) -> list[ObservedStep]:
     """One more step for each graph of one sequence, after its first step; none for a saved run."""
-    firsts: dict[int, Step] = {}
+    firsts: dict[int, ObservedStep] = {}
     for step in steps:
         if step.arrays.dims.get("S", 1) == 1:
             firsts.setdefault(id(step.graph), step)
@@ -58,7 +58,7 @@ def probes(steps: Sequence[Step], benches: Benches) -> list[Step]:
     return [step for step in probed if step is not None]
 
 
-def _probe(step: Step, bench: Bench) -> Step | None:
+def _probe(step: ObservedStep, bench: Bench) -> ObservedStep | None:
     scaled = _scaled(bench)
     own = bench.judge.own
     if own is None or not scaled:

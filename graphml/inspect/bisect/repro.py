@@ -16,7 +16,7 @@ from graphml.backend import Device
 from graphml.errors import GraphmlError, UsageError
 from graphml.inspect.bisect.inside import where
 from graphml.inspect.compare import archive
-from graphml.inspect.compare.forced import Arrays, run
+from graphml.inspect.compare.forced import LeafArrays, run
 from graphml.inspect.compare.tolerances import difference, nmse
 from graphml.ir import text
 from graphml.ir.builder import infer_type
@@ -34,7 +34,7 @@ PRODUCTS = {"linear": 1, "mul_mat": 1, "linears": 0, "mul_mat_glu": 2}  # op -> 
 
 
 @dataclass(frozen=True)
-class Side:
+class ReproGraph:
     """A graph in its text form, with the output `result`, and the backend that runs it."""
 
     backend: str
@@ -42,7 +42,12 @@ class Side:
 
 
 def reproduce(
-    a: Side, b: Side, arrays: Path, limit: float, threads: int | None = None, ops: Sequence[str] = ()
+    a: ReproGraph,
+    b: ReproGraph,
+    arrays: Path,
+    limit: float,
+    threads: int | None = None,
+    ops: Sequence[str] = (),
 ) -> int:
     """Run both sides on the arrays of an .npz, print how they differ; returns 1 for more than the limit.
 
@@ -70,7 +75,7 @@ def reproduce(
     return 0
 
 
-def load(path: Path) -> Arrays:
+def load(path: Path) -> LeafArrays:
     """The arrays of a repro; a UsageError for any other file."""
     dims, held = archive.read(path, "the arrays of a repro")
     parts: dict[str, dict[str, Array]] = {"inputs": {}, "weights": {}, "states": {}}
@@ -78,22 +83,27 @@ def load(path: Path) -> Arrays:
         for name, array in held.items():
             kind, _, leaf = name.partition("/")
             parts[kind][leaf] = array
-        return Arrays(dims={name: int(size) for name, size in dims.items()}, **parts)
+        return LeafArrays(dims={name: int(size) for name, size in dims.items()}, **parts)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: cannot be read as the arrays of a repro: {error}") from None
 
 
 @dataclass(frozen=True)
-class Case:
+class ReproCase:
     """The contents of a repro: two graphs with the same leaves, and the arrays of the leaves."""
 
     graph: Graph
     other: Graph
-    arrays: Arrays
+    arrays: LeafArrays
 
 
 def write(
-    case: Case, backends: tuple[str, str], limit: float, title: str, folder: Path, threads: int | None = None
+    case: ReproCase,
+    backends: tuple[str, str],
+    limit: float,
+    title: str,
+    folder: Path,
+    threads: int | None = None,
 ) -> tuple[Path, Path]:
     """Write `repro.py` and `repro.npz` into the folder, in the smallest form that still differs.
 
@@ -113,16 +123,17 @@ def write(
     return script, arrays
 
 
-def _script(case: Case, backends: tuple[str, str], limit: float, title: str, ops: Sequence[str]) -> str:
+def _script(case: ReproCase, backends: tuple[str, str], limit: float, title: str, ops: Sequence[str]) -> str:
     sides = []
     for name, graph in (("A", case.graph), ("B", case.other)):
         lines = "\n".join(f"    {line + chr(10)!r}" for line in text.write(_anonymous(graph)).splitlines())
-        sides.append(f"{name} = Side({backends[name == 'B']!r}, (\n{lines}\n))\n")
+        sides.append(f"{name} = ReproGraph({backends[name == 'B']!r}, (\n{lines}\n))\n")
     besides = f", ops={list(ops)!r}" if ops else ""
     return (
         f'"""{title}\n\nMade by `graphml bisect`; needs graphml and the .npz beside it.'
         ' Exit code 1: the difference is still there.\n"""\n\n'
-        "import sys\nfrom pathlib import Path\n\nfrom graphml.inspect.bisect.repro import Side, reproduce\n\n"
+        "import sys\nfrom pathlib import Path\n\n"
+        "from graphml.inspect.bisect.repro import ReproGraph, reproduce\n\n"
         f"{''.join(sides)}\n"
         f'sys.exit(reproduce(A, B, Path(__file__).with_suffix(".npz"), limit={limit!r}{besides}))\n'
     )
@@ -133,7 +144,7 @@ def _anonymous(graph: Graph) -> Graph:
     return _rebuilt(graph, {})
 
 
-def shrink(case: Case, backends: tuple[str, str], limit: float, threads: int | None = None) -> Case:
+def shrink(case: ReproCase, backends: tuple[str, str], limit: float, threads: int | None = None) -> ReproCase:
     """The smallest of a few cuts whose two sides still differ by more than the limit, else the whole."""
     devices = [discovery.backend(name).open(threads) for name in backends]
     try:
@@ -150,14 +161,14 @@ def shrink(case: Case, backends: tuple[str, str], limit: float, threads: int | N
             device.close()
 
 
-def _results(case: Case, devices: Sequence[Device]) -> list[Array]:
+def _results(case: ReproCase, devices: Sequence[Device]) -> list[Array]:
     graphs = (case.graph, case.other)
     return [
         run(device, graph, case.arrays)[0]["result"] for device, graph in zip(devices, graphs, strict=True)
     ]
 
 
-def _small_bounds(case: Case) -> Case:
+def _small_bounds(case: ReproCase) -> ReproCase:
     """The bounds of the cache's symbols as small as the arrays."""
 
     def smaller(dim: Dim) -> Dim:
@@ -171,10 +182,10 @@ def _small_bounds(case: Case) -> Case:
             graph, {node.name: Type(node.dtype, tuple(map(smaller, node.shape))) for node in leaves}
         )
 
-    return Case(change(case.graph), change(case.other), case.arrays)
+    return ReproCase(change(case.graph), change(case.other), case.arrays)
 
 
-def _cuts(case: Case, got: Array, wanted: Array) -> Iterator[Case]:
+def _cuts(case: ReproCase, got: Array, wanted: Array) -> Iterator[ReproCase]:
     """Cuts from small to large."""
     error = np.abs(got.astype(np.float64) - wanted.astype(np.float64))
     error[~np.isfinite(error)] = np.inf
@@ -189,7 +200,7 @@ def _cuts(case: Case, got: Array, wanted: Array) -> Iterator[Case]:
                     yield _used_rows(narrow)
 
 
-def _one_row(case: Case, row: int) -> Case | None:
+def _one_row(case: ReproCase, row: int) -> ReproCase | None:
     """One token alone, if the result has a row for each."""
     first: Dim = case.graph.outputs["result"].shape[0] if case.graph.outputs["result"].shape else 1
     if not isinstance(first, Symbol) or first.name not in ("T", "O") or case.arrays.dims[first.name] == 1:
@@ -201,7 +212,7 @@ def _one_row(case: Case, row: int) -> Case | None:
     return replace(case, arrays=replace(case.arrays, inputs=inputs, dims={**case.arrays.dims, first.name: 1}))
 
 
-def _few_columns(case: Case, column: int, count: int) -> Case | None:
+def _few_columns(case: ReproCase, column: int, count: int) -> ReproCase | None:
     """A few columns around one of a product's result, and those of its other results and operands."""
     products = [
         node for graph in (case.graph, case.other) for node in graph.nodes if node.op.name in PRODUCTS
@@ -229,10 +240,10 @@ def _few_columns(case: Case, column: int, count: int) -> Case | None:
         graphs = _rebuilt(case.graph, types), _rebuilt(case.other, types)
     except GraphmlError:
         return None
-    return Case(*graphs, replace(case.arrays, **parts))
+    return ReproCase(*graphs, replace(case.arrays, **parts))
 
 
-def _used_rows(case: Case) -> Case:
+def _used_rows(case: ReproCase) -> ReproCase:
     """Only the rows that are read of a table (an embedding)."""
     nodes = [node for graph in (case.graph, case.other) for node in graph.nodes]
     readers = [node for node in nodes if node.op.name == "get_rows" and node.inputs[0].op.name == "weight"]
@@ -247,10 +258,10 @@ def _used_rows(case: Case) -> Case:
     weights = {**case.arrays.weights, table.name: case.arrays.weights[table.name][used]}
     types = {table.name: Type(table.dtype, (len(used), *table.shape[1:]))}
     graphs = _rebuilt(case.graph, types), _rebuilt(case.other, types)
-    return Case(*graphs, replace(case.arrays, inputs=inputs, weights=weights))
+    return ReproCase(*graphs, replace(case.arrays, inputs=inputs, weights=weights))
 
 
-def _leaves(case: Case, kind: str) -> dict[str, Node]:
+def _leaves(case: ReproCase, kind: str) -> dict[str, Node]:
     return {**case.graph.leaves(kind), **case.other.leaves(kind)}
 
 

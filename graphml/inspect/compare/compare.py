@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphml.inspect.compare.copies import Copied
-from graphml.inspect.compare.observe import Observation, Step
-from graphml.inspect.compare.tolerances import Difference, difference
+from graphml.inspect.compare.observe import Observation, ObservedStep
+from graphml.inspect.compare.tolerances import ArrayDifference, difference
 from graphml.inspect.dumps.document import Document, source_of
 from graphml.ir.node import Node
 from graphml.ir.ops.layout import maker
@@ -20,7 +20,7 @@ LARGEST = 1e30  # in place of an infinite error, which JSON lacks
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedValue:
     """A value of both runs; or of A alone, after a copy between devices and before it.
 
     copied: that copy; source: the line that built the value.
@@ -32,7 +32,7 @@ class Row:
     other_op: str
     dtype: str
     shape: tuple[int, ...]
-    difference: Difference
+    difference: ArrayDifference
     copied: Copied | None = None
     source: str = ""
 
@@ -45,7 +45,7 @@ class Row:
         }  # fmt: skip
 
 
-def compare(a: Observation, b: Observation) -> list[Row]:
+def compare(a: Observation, b: Observation) -> list[ComparedValue]:
     """The rows of all values of the same name and shape in both runs, in the order of a's graphs.
 
     A copy between a's devices is compared with the value before it: its row has the op `copy`.
@@ -62,7 +62,7 @@ def compare(a: Observation, b: Observation) -> list[Row]:
             if got is None or wanted is None or (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
                 continue
             rows.append(
-                Row(
+                ComparedValue(
                     step.name, node.name, maker(node).op.name, ops[node.name], node.dtype.name, got.shape,
                     difference(got, wanted),
                 )
@@ -70,22 +70,22 @@ def compare(a: Observation, b: Observation) -> list[Row]:
     return rows
 
 
-def _copy_row(step: Step, node: Node, copied: Copied) -> Row:
+def _copy_row(step: ObservedStep, node: Node, copied: Copied) -> ComparedValue:
     after, before = step.values[node.name], step.values[copied.value]
-    return Row(
+    return ComparedValue(
         step.name, node.name, "copy", "copy", node.dtype.name, after.shape, difference(after, before), copied,
         source_of(node.source) or "",
     )  # fmt: skip
 
 
-def with_errors(document: Document, rows: Sequence[Row]) -> Document:
+def with_errors(document: Document, rows: Sequence[ComparedValue]) -> Document:
     """The document of the graph of the last step with its errors, for the viewer."""
     own = [row for row in rows if row.step == rows[-1].step and row.copied is None]
     errors = {row.node: min(row.difference.nmse, LARGEST) for row in own}
     return {**document, "overlays": {**document["overlays"], "nmse": errors}}
 
 
-def as_markdown(rows: Sequence[Row]) -> str:
+def as_markdown(rows: Sequence[ComparedValue]) -> str:
     """A table for each step; lines of equal length."""
     parts = []
     for step in dict.fromkeys(row.step for row in rows):
@@ -94,7 +94,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
-def wrong_copies(rows: Sequence[Row]) -> str:
+def wrong_copies(rows: Sequence[ComparedValue]) -> str:
     """A line for each copy between devices that changed its value."""
     return "".join(
         f"wrong copy in {row.step}: {row.copied.value} from {row.copied.source} to {row.copied.target}, "
@@ -107,7 +107,7 @@ def wrong_copies(rows: Sequence[Row]) -> str:
 _HEAD = ("node", "op", "shape", "NMSE", "max abs", "max ULP", "median ULP", "NaN", "Inf")
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ComparedValue) -> tuple[str, ...]:
     errors = row.difference
     op = row.op if row.op == row.other_op else f"{row.op} / {row.other_op}"
     op += f" {row.copied.source} to {row.copied.target}" if row.copied is not None else ""

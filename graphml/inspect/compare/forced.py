@@ -32,7 +32,7 @@ OUTPUT = "output:"  # prefix of the outputs of an observed graph
 
 
 @dataclass(frozen=True)
-class Arrays:
+class LeafArrays:
     """Values of a graph's leaves in one step: inputs, weights and states by name, and the dimensions."""
 
     inputs: Mapping[str, Array]
@@ -165,7 +165,7 @@ class Lowered:
         self._device = device
         self._program = program or device.lower(graph, apart(graph, device), weights, no_progress)
 
-    def run(self, arrays: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
+    def run(self, arrays: LeafArrays) -> tuple[dict[str, Array], dict[str, Array]]:
         """Run a step; returns copies of the outputs and of the states after it."""
         state = self._device.state(self.graph, arrays.dims)
         feed(self._program.inputs, self.graph, arrays, state)
@@ -174,7 +174,7 @@ class Lowered:
         return {name: array.copy() for name, array in outputs.items()}, states
 
 
-def feed(inputs: Mapping[str, Array], graph: Graph, arrays: Arrays, state: State) -> None:
+def feed(inputs: Mapping[str, Array], graph: Graph, arrays: LeafArrays, state: State) -> None:
     """Write a step's inputs and states; the unused part of an input becomes NaN."""
     for name in graph.leaves("state"):
         array = state.array(name)
@@ -209,7 +209,7 @@ def apart(graph: Graph, device: Device) -> Plan:
     return Plan(offsets, workspaces, end, end)
 
 
-def run(device: Device, graph: Graph, arrays: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
+def run(device: Device, graph: Graph, arrays: LeafArrays) -> tuple[dict[str, Array], dict[str, Array]]:
     """Run a graph once; returns copies of its outputs and of the states after it."""
     return Lowered(device, graph, arrays.weights).run(arrays)
 

@@ -21,9 +21,9 @@ from graphml.compiler.options import CompileOptions
 from graphml.errors import GraphError, UsageError
 from graphml.inspect.compare import archive
 from graphml.inspect.compare.copies import Copied, with_copies
-from graphml.inspect.compare.forced import OUTPUT, Arrays, Lowered, feed, observed, shown
-from graphml.inspect.compare.route import Cells, Leg, by_token, usual
-from graphml.inspect.compare.tolerances import Difference, difference
+from graphml.inspect.compare.forced import OUTPUT, LeafArrays, Lowered, feed, observed, shown
+from graphml.inspect.compare.route import Leg, PositionCells, by_token, usual
+from graphml.inspect.compare.tolerances import ArrayDifference, difference
 from graphml.ir import text
 from graphml.ir.cell_groups import share_cells
 from graphml.ir.graph import Graph
@@ -31,7 +31,7 @@ from graphml.ir.op import Array
 from graphml.ir.shape import bounds, resolve
 from graphml.ir.verify import verify
 from graphml.loading.own_ops import known_ops
-from graphml.passes.fusion_log import Applied
+from graphml.passes.fusion_log import AppliedFusion
 from graphml.passes.refusals import refusals
 from graphml.runtime.programs.executor import Executor
 
@@ -39,7 +39,7 @@ FORMAT = "graphml-observation-1"
 
 
 @dataclass(frozen=True)
-class Step:
+class ObservedStep:
     """One evaluation. graph: after the last pass; plain: as built; applied: fusions between them.
 
     values: node -> its value, states after the step; arrays: the values of the leaves before it. unwatched:
@@ -51,10 +51,10 @@ class Step:
     name: str
     graph: Graph
     plain: Graph
-    applied: tuple[Applied, ...]
-    arrays: Arrays
+    applied: tuple[AppliedFusion, ...]
+    arrays: LeafArrays
     values: Mapping[str, Array]
-    unwatched: Mapping[str, Difference] | None = None
+    unwatched: Mapping[str, ArrayDifference] | None = None
     whole: bool = True
     given: Mapping[str, Array] = field(default_factory=dict)
     copies: Mapping[str, Copied] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Observation:
     """
 
     ids: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ObservedStep, ...]
     facts: Mapping[str, str] = field(default_factory=dict)
     in_numpy: tuple[str, ...] = ()
 
@@ -99,7 +99,7 @@ def observe(
     if not 0 < len(ids) <= executor.n_batch:
         raise UsageError(f"observe: wanted 1 to {executor.n_batch} tokens; got {len(ids)}")
     with executor.lock:
-        run = _Run(executor, tuple(map(int, ids)), chosen, in_use)
+        run = _ObservedRun(executor, tuple(map(int, ids)), chosen, in_use)
         chosen_legs = usual(len(ids)) if legs is None else legs
         steps = run.steps(by_token(chosen_legs) if executor.max_chunk < executor.n_batch else chosen_legs)
     facts = {
@@ -110,15 +110,16 @@ def observe(
 
 
 @dataclass
-class _Watched:
+class _WatchedGraph:
     """A graph after the last pass and as built, its fusions, and its program with every value kept.
 
-    in_use: the graph and the program of sessions; None unless they are run too. copies, backends: see `Step`.
+    in_use: the graph and the program of sessions; None unless they are run too. copies, backends: see
+    `ObservedStep`.
     """
 
     graph: Graph
     plain: Graph
-    applied: tuple[Applied, ...]
+    applied: tuple[AppliedFusion, ...]
     program: Lowered
     in_use: tuple[Graph, Program] | None
     copies: Mapping[str, Copied]
@@ -126,26 +127,28 @@ class _Watched:
 
 
 @dataclass
-class _Run:
+class _ObservedRun:
     executor: Executor
     ids: tuple[int, ...]
     options: CompileOptions
     in_use: bool
-    watched: dict[tuple[int, int], _Watched] = field(default_factory=dict)
+    watched: dict[tuple[int, int], _WatchedGraph] = field(default_factory=dict)
     in_numpy: dict[str, None] = field(default_factory=dict)
 
-    def steps(self, legs: Sequence[Leg]) -> tuple[Step, ...]:
+    def steps(self, legs: Sequence[Leg]) -> tuple[ObservedStep, ...]:
         """The steps; those with the same number of sequences share one cache."""
-        steps: list[Step] = []
+        steps: list[ObservedStep] = []
         for _, several in groupby(legs, key=lambda leg: len(leg.counts)):
             these = list(several)
-            cells, states = Cells(these), dict[str, Array]()
+            cells, states = PositionCells(these), dict[str, Array]()
             for leg in these:
                 step, states = self._step(leg, cells, states)
                 steps.append(step)
         return tuple(steps)
 
-    def _step(self, leg: Leg, cells: Cells, states: dict[str, Array]) -> tuple[Step, dict[str, Array]]:
+    def _step(
+        self, leg: Leg, cells: PositionCells, states: dict[str, Array]
+    ) -> tuple[ObservedStep, dict[str, Array]]:
         before, count = list(cells.lengths), sum(leg.counts)
         input_arrays = cells.step(leg)
         tokens = [self._ids(start, n) for start, n in zip(before, leg.counts, strict=True)]
@@ -165,12 +168,12 @@ class _Run:
             fresh = device.state(graph, dims)
             states = {leaf: fresh.array(leaf).copy() for leaf in graph.leaves("state")}
         inputs = {leaf: input_arrays[leaf].copy() for leaf in graph.leaves("input")}
-        arrays = Arrays(inputs, self.executor.weights, states, dims)
+        arrays = LeafArrays(inputs, self.executor.weights, states, dims)
         outputs, after = watched.program.run(arrays)
         kept = {node.name: outputs[node.name] for node in shown(graph)}
         logits = outputs[f"{OUTPUT}logits"]
         unwatched = self._unwatched(watched, arrays, {**after, "logits": logits})
-        step = Step(
+        step = ObservedStep(
             leg.name, graph, watched.plain, watched.applied, arrays, kept, unwatched, whole=leg.whole,
             copies=watched.copies, backends=watched.backends, fuse=self.options.fuse,
         )  # fmt: skip
@@ -180,7 +183,7 @@ class _Run:
         """`count` ids from an index of the text on, which repeats at its end."""
         return np.array([self.ids[(start + i) % len(self.ids)] for i in range(count)], np.int32)
 
-    def _watched(self, n_tokens: int, n_sequences: int) -> _Watched:
+    def _watched(self, n_tokens: int, n_sequences: int) -> _WatchedGraph:
         """The graph for steps of so many tokens."""
         executor = self.executor
         bound = n_sequences if n_tokens <= n_sequences else executor.n_batch
@@ -208,15 +211,15 @@ class _Run:
                 in_use = compiled.graph, compiled.program
             elif self.in_use:
                 in_use = graph, executor.device.lower(graph, prepared.plan, executor.weights, no_progress)
-            self.watched[key] = _Watched(
+            self.watched[key] = _WatchedGraph(
                 graph, prepared.snapshots["build"], prepared.fusions.applied, program, in_use,
                 copies, backends,
             )  # fmt: skip
         return self.watched[key]
 
     def _unwatched(
-        self, watched: _Watched, arrays: Arrays, wanted: Mapping[str, Array]
-    ) -> dict[str, Difference] | None:
+        self, watched: _WatchedGraph, arrays: LeafArrays, wanted: Mapping[str, Array]
+    ) -> dict[str, ArrayDifference] | None:
         """The differences of the same step run by the program of sessions."""
         if watched.in_use is None:
             return None
@@ -273,15 +276,17 @@ def restore(path: Path, weights: Mapping[str, Array]) -> Observation:
         raise UsageError(f"{path}: cannot be read as a saved run: {error}") from None
 
 
-def _restored(step: Any, held: Mapping[str, Array], weights: Mapping[str, Array], ops: Any) -> Step:
+def _restored(step: Any, held: Mapping[str, Array], weights: Mapping[str, Array], ops: Any) -> ObservedStep:
     def of(kind: str) -> dict[str, Array]:
         start = f"{step['name']}/{kind}/"
         return {name.removeprefix(start): array for name, array in held.items() if name.startswith(start)}
 
-    arrays = Arrays(of("i"), weights, of("s"), {name: int(size) for name, size in step["dims"].items()})
-    applied = tuple(Applied(fusion, node, tuple(covered)) for fusion, node, covered in step["applied"])
+    arrays = LeafArrays(of("i"), weights, of("s"), {name: int(size) for name, size in step["dims"].items()})
+    applied = tuple(AppliedFusion(fusion, node, tuple(covered)) for fusion, node, covered in step["applied"])
     graph, plain = (verify(text.parse(step[which], ops)) for which in ("graph", "plain"))
     copies = {str(name): Copied(*map(str, said)) for name, *said in step.get("copies", ())}
     backends = {str(name): str(backend) for name, backend in step.get("backends", {}).items()}
     values = of("v")
-    return Step(str(step["name"]), graph, plain, applied, arrays, values, copies=copies, backends=backends)
+    return ObservedStep(
+        str(step["name"]), graph, plain, applied, arrays, values, copies=copies, backends=backends
+    )

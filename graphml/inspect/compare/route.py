@@ -87,7 +87,7 @@ def _reach(executor: Executor) -> int:
     return FAR_BYTES // row
 
 
-class Cells:
+class PositionCells:
     """Cache cells of the positions in a run; blocks are in another order than positions."""
 
     def __init__(self, legs: Sequence[Leg]) -> None:

@@ -46,7 +46,7 @@ CACHE_TOLERANCE = 1e-8
 
 
 @dataclass(frozen=True)
-class Difference:
+class ArrayDifference:
     """The difference of two arrays.
 
     nmse: the squared error in proportion to the wanted values' squares, in double precision; infinite if
@@ -69,19 +69,19 @@ class Difference:
         }
 
 
-def difference(got: Array, wanted: Array) -> Difference:
+def difference(got: Array, wanted: Array) -> ArrayDifference:
     """Compare arrays of one shape and kind; a UsageError for others."""
     _want_alike(got, wanted)
     if np.array_equal(got, wanted):
         infinite = int(np.isinf(got).sum())
-        return Difference(0.0, 0.0, 0, 0.0, (0, 0), (infinite, infinite))
+        return ArrayDifference(0.0, 0.0, 0, 0.0, (0, 0), (infinite, infinite))
     a, b = got.ravel(), wanted.ravel()
     nan = int(np.isnan(a).sum()), int(np.isnan(b).sum())
     inf = int(np.isinf(a).sum()), int(np.isinf(b).sum())
     finite = np.isfinite(a) & np.isfinite(b)
     steps = _steps(a[finite], b[finite])
     x, y = a[finite].astype(np.float64), b[finite].astype(np.float64)
-    return Difference(
+    return ArrayDifference(
         _nmse(a, b, finite),
         float(np.max(np.abs(x - y), initial=0.0)),
         int(np.max(steps, initial=0)),

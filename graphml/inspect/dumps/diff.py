@@ -20,7 +20,7 @@ _TOLD = ("op", "dtype", "shape", "inputs", "attributes", "backend", "fallback")
 
 
 @dataclass(frozen=True)
-class Change:
+class NodeChange:
     """A node of both graphs, by its names in each, and its differences: fact -> (in a, in b)."""
 
     name: str
@@ -29,7 +29,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Side:
+class GraphTitles:
     """The titles of one of two graphs on a page: short for its tab, and in full."""
 
     name: str
@@ -37,14 +37,14 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Difference:
+class GraphDiff:
     """Two graphs compared. gone: removed node -> the nodes of b that were made from it, as far as known."""
 
     a: str
     b: str
     added: Sequence[Record]
     removed: Sequence[Record]
-    changed: Sequence[Change]
+    changed: Sequence[NodeChange]
     equal: int
     gone: Mapping[str, Sequence[str]]
     outputs: tuple[Mapping[str, str], Mapping[str, str]]
@@ -71,7 +71,7 @@ class Difference:
         }  # fmt: skip
 
 
-def compare(a: Selection, b: Selection, titles: tuple[str, str] = ("a", "b")) -> Difference:
+def compare(a: Selection, b: Selection, titles: tuple[str, str] = ("a", "b")) -> GraphDiff:
     """Compare two selections. Nodes match by name, or if only one was made from the other."""
     nodes_a, nodes_b = ({node["name"]: node for node in selection.nodes} for selection in (a, b))
     pairs = {name: name for name in nodes_a if name in nodes_b}
@@ -81,13 +81,13 @@ def compare(a: Selection, b: Selection, titles: tuple[str, str] = ("a", "b")) ->
     for name, other in pairs.items():
         facts = _facts(nodes_a[name], nodes_b[other], pairs)
         if facts or name != other:
-            changed.append(Change(name, other, facts))
+            changed.append(NodeChange(name, other, facts))
     gone: dict[str, list[str]] = {}
     for node in b.nodes:
         for origin in node["origin"]:
             gone.setdefault(origin, []).append(node["name"])
     removed = [node for name, node in nodes_a.items() if name not in pairs]
-    return Difference(
+    return GraphDiff(
         *titles,
         [node for name, node in nodes_b.items() if name not in matched],
         removed,
@@ -99,7 +99,11 @@ def compare(a: Selection, b: Selection, titles: tuple[str, str] = ("a", "b")) ->
 
 
 def both(
-    document: Document, a: Selection, b: Selection, difference: Difference, sides: tuple[Side, Side]
+    document: Document,
+    a: Selection,
+    b: Selection,
+    difference: GraphDiff,
+    sides: tuple[GraphTitles, GraphTitles],
 ) -> Document:
     """A document with the two graphs as its passes, for the viewer; all else is that of b's document.
 
@@ -166,7 +170,7 @@ def _facts(a: Record, b: Record, pairs: Mapping[str, str]) -> dict[str, tuple[An
     return changed_facts
 
 
-def text(difference: Difference) -> str:
+def text(difference: GraphDiff) -> str:
     """Lines with - for removed, + for added, ~ for changed nodes; those shared by layers appear once."""
     lines = [f"a: {difference.a}", f"b: {difference.b}"]
     lines += _shared((node["name"], _removed(node, difference.gone)) for node in difference.removed)
@@ -188,7 +192,7 @@ def _removed(node: Record, gone: Mapping[str, Sequence[str]]) -> list[str]:
     return lines
 
 
-def _changed(change: Change) -> list[str]:
+def _changed(change: NodeChange) -> list[str]:
     title = change.name if change.name == change.name_b else f"{change.name} -> {change.name_b}"
     lines = [f"~ {title}"]
     for fact, (left, right) in change.facts.items():

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.backend import StepTime
-from graphml.inspect.profile.phases import Place
+from graphml.inspect.profile.phases import NodePlace
 from graphml.ir.node import Node
 from graphml.ir.work import NO_WORK, Work
 
@@ -28,7 +28,7 @@ class Span:
 
 
 @dataclass
-class Run:
+class MeasuredRun:
     """One run of a program: its dims, the number of tokens before it, and its steps' times."""
 
     dims: Mapping[str, int]
@@ -42,12 +42,12 @@ class Run:
 
 
 @dataclass
-class Sample:
+class MeasuredSample:
     """One prompt or one token: its begin and end, its runs, and the work outside them."""
 
     begin_s: float = 0.0
     end_s: float = 0.0
-    runs: list[Run] = field(default_factory=list)
+    runs: list[MeasuredRun] = field(default_factory=list)
     outside: list[Span] = field(default_factory=list)
 
     @property
@@ -65,7 +65,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ProfileEntry:
     """An entry of a profile: a node of the model, or a phase outside the graph (op "").
 
     calls: kernel calls in a sample. work: of all of them.
@@ -73,13 +73,13 @@ class Entry:
 
     name: str
     op: str
-    place: Place
+    place: NodePlace
     calls: int = 0
     work: Work = NO_WORK
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class MeasuredStage:
     """A prompt measured several times, or the tokens after it.
 
     name: "prompt" or "generation". tokens: of one sample. seconds [samples]: of each as a whole; work, wait
@@ -90,8 +90,8 @@ class Stage:
 
     name: str
     tokens: int
-    samples: Sequence[Sample]
-    entries: Sequence[Entry]
+    samples: Sequence[MeasuredSample]
+    entries: Sequence[ProfileEntry]
     seconds: NDArray[np.float64]
     work: NDArray[np.float64]
     wait: NDArray[np.float64]
@@ -112,10 +112,10 @@ class Profile:
     n_prompt: int
     n_gen: int
     fusions: Mapping[str, int]
-    stages: Sequence[Stage]
+    stages: Sequence[MeasuredStage]
 
 
-def overlays(stage: Stage) -> dict[str, dict[str, float]]:
+def overlays(stage: MeasuredStage) -> dict[str, dict[str, float]]:
     """Overlays of a graph in dumps and the viewer: per node microseconds at work, waiting, and bytes read."""
     values: dict[str, dict[str, float]] = {"time_us": {}, "wait_us": {}, "bytes": {}}
     for i, entry in enumerate(stage.entries):

@@ -18,7 +18,7 @@ from graphml.api.request_handle import Handle
 from graphml.errors import UsageError
 from graphml.inspect.profile.profile import N_GEN, WARM_UP_TOKENS, text_ids
 from graphml.inspect.profile.step_shares import OpTime, StepShares
-from graphml.runtime.loop.timeline import Step
+from graphml.runtime.loop.timeline import TimelineStep
 
 SHORT = 16
 """Ids in the prompts of the sequences that generate."""
@@ -64,7 +64,7 @@ class MixedRun:
     n_prompt: int
     n_gen: int
     target_s: float
-    steps: Sequence[Step]
+    steps: Sequence[TimelineStep]
     requests: Sequence[RequestTimes]
     shares: Sequence[OpTime] = ()
 
@@ -151,7 +151,7 @@ def _warm_up(engine: Engine, prompts: Sequence[Sequence[int]]) -> None:
         handle.result()
 
 
-def _token_times(steps: Sequence[Step], sequence: int) -> tuple[float, ...]:
+def _token_times(steps: Sequence[TimelineStep], sequence: int) -> tuple[float, ...]:
     return tuple(
         step.end_s for step in steps for rows in step.rows if rows.sequence == sequence and rows.samples
     )

@@ -28,14 +28,14 @@ _MIXERS = {"attention": "attention", "recurrent": "recurrence"}
 
 
 @dataclass(frozen=True)
-class Place:
+class NodePlace:
     """The place of a node in the model: its layer (None: before or after all layers) and its phase."""
 
     layer: int | None
     phase: str
 
 
-def places(graph: Graph) -> dict[str, Place]:
+def places(graph: Graph) -> dict[str, NodePlace]:
     """Name -> place of every node that computes something.
 
     QKV: the nodes of a layer that attention depends on, up to the last products before it. Attention: the
@@ -44,7 +44,7 @@ def places(graph: Graph) -> dict[str, Place]:
     recurrence. Outside the layers: nodes that depend on layers are the output projection; nodes that depend
     on the tokens alone, the embedding; tables of positions belong to attention.
     """
-    place_of: dict[str, Place] = {}
+    place_of: dict[str, NodePlace] = {}
     layers: dict[int, list[Node]] = {}
     outside = []
     for node in graph.nodes:
@@ -56,7 +56,7 @@ def places(graph: Graph) -> dict[str, Place]:
         else:
             layers.setdefault(layer, []).append(node)
     for layer, members in layers.items():
-        place_of |= {name: Place(layer, phase) for name, phase in _layer_phases(members).items()}
+        place_of |= {name: NodePlace(layer, phase) for name, phase in _layer_phases(members).items()}
     after = _dependent(graph.nodes, {node for members in layers.values() for node in members})
     on_tokens = _dependent(
         graph.nodes, {n for n in graph.nodes if n.op.family == "leaf" and n.name == "tokens"}
@@ -65,7 +65,7 @@ def places(graph: Graph) -> dict[str, Place]:
         after = _dependent(graph.nodes, {node for node in outside if products(node)})
     for node in outside:
         phase = OUTPUT if node in after else EMBEDDING if node in on_tokens else ATTENTION
-        place_of[node.name] = Place(None, phase)
+        place_of[node.name] = NodePlace(None, phase)
     return place_of
 
 
@@ -171,9 +171,9 @@ def _dependent(nodes: Iterable[Node], on: set[Node]) -> set[Node]:
     return dependent
 
 
-def place_of(node: Node, known: Mapping[str, Place]) -> Place:
+def place_of(node: Node, known: Mapping[str, NodePlace]) -> NodePlace:
     """The place of a node that ran: its own, or that of the nodes it was made from; else "other"."""
     for name in (node.name, *node.origin):
         if name in known:
             return known[name]
-    return Place(layer_of(node.name), OTHER)
+    return NodePlace(layer_of(node.name), OTHER)

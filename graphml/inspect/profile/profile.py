@@ -19,13 +19,21 @@ from graphml.compiler.compile import Compiled
 from graphml.errors import BackendError, UsageError
 from graphml.inspect.dumps.document import Document
 from graphml.inspect.dumps.without_weights import describe_model
-from graphml.inspect.profile.measured import Entry, Profile, Run, Sample, Span, Stage, overlays
+from graphml.inspect.profile.measured import (
+    MeasuredRun,
+    MeasuredSample,
+    MeasuredStage,
+    Profile,
+    ProfileEntry,
+    Span,
+    overlays,
+)
 from graphml.inspect.profile.phases import (
     DETOKENISATION,
     OTHER,
     SAMPLING,
     TOKENISATION,
-    Place,
+    NodePlace,
     kinds,
     place_of,
     places,
@@ -108,7 +116,7 @@ class _Recorder:
                 name = model.executor.backend.name
                 raise BackendError(f"backend {name!r}: its programs do not tell the time of their steps")
             self._programs.append(compiled.program)
-        self._sample = Sample()
+        self._sample = MeasuredSample()
         self.threads = 1
 
     def __enter__(self) -> _Recorder:
@@ -126,11 +134,11 @@ class _Recorder:
     def _take(self, dims: Mapping[str, int], times: Callable[[], Sequence[StepTime]]) -> None:
         runs = self._sample.runs
         before = sum(run.dims["T"] for run in runs)
-        runs.append(Run(dims, self._session.n_past + before, times))
+        runs.append(MeasuredRun(dims, self._session.n_past + before, times))
 
     @contextmanager
-    def _sampled(self) -> Iterator[Sample]:
-        self._sample = Sample(time.perf_counter())
+    def _sampled(self) -> Iterator[MeasuredSample]:
+        self._sample = MeasuredSample(time.perf_counter())
         yield self._sample
         self._sample.end_s = time.perf_counter()
 
@@ -140,7 +148,7 @@ class _Recorder:
         yield
         self._sample.outside.append(Span(phase, begin, time.perf_counter() - begin))
 
-    def prompt(self, count: int, rounds: int) -> Stage:
+    def prompt(self, count: int, rounds: int) -> MeasuredStage:
         """Run the prompt `rounds` times after a warm-up; it is then in the session's cache."""
         ids, samples = text_ids(self._model, count), []
         tokenizer = self._model.tokenizer
@@ -155,7 +163,7 @@ class _Recorder:
             samples.append(sample)
         return self._stage("prompt", count, samples[1:], self._batch)
 
-    def generation(self, count: int) -> Stage:
+    def generation(self, count: int) -> MeasuredStage:
         """Generate `count` tokens after those in the session, the most likely each time."""
         tokenizer = self._model.tokenizer
         stream = None if tokenizer is None else tokenizer.stream()
@@ -185,7 +193,9 @@ class _Recorder:
             seconds.append(program.encode_s)
         return float(np.median(seconds))
 
-    def _stage(self, name: str, tokens: int, samples: list[Sample], compiled: Compiled) -> Stage:
+    def _stage(
+        self, name: str, tokens: int, samples: list[MeasuredSample], compiled: Compiled
+    ) -> MeasuredStage:
         known = places(compiled.graph)
         entries = _entries(samples, known)
         column = {(entry.op != "", entry.name): i for i, entry in enumerate(entries)}
@@ -201,13 +211,13 @@ class _Recorder:
         steps = [step for run in samples[-1].runs for step in run.steps if step.barrier]
         layers = kinds(compiled.graph)
         in_layers = sum(1 for step in steps if place_of(step.node, known).layer is not None)
-        return Stage(
+        return MeasuredStage(
             name, tokens, samples, entries, seconds, spent[0], spent[1], layers, len(steps),
             in_layers / max(len(layers), 1),
         )  # fmt: skip
 
 
-def _entries(samples: list[Sample], known: Mapping[str, Place]) -> list[Entry]:
+def _entries(samples: list[MeasuredSample], known: Mapping[str, NodePlace]) -> list[ProfileEntry]:
     """The phases outside the graph and every node that ran, with the work of the median sample."""
     nodes = {node.name: node for sample in samples for node, _, _ in sample.mean_steps()}
     parts: dict[str, list[Work]] = {name: [] for name in nodes}
@@ -220,9 +230,9 @@ def _entries(samples: list[Sample], known: Mapping[str, Place]) -> list[Entry]:
             parts[node.name].append(work(node, sizes))
     outside = dict.fromkeys([*(span.phase for sample in samples for span in sample.outside), OTHER])
     return [
-        *(Entry(phase, "", Place(None, phase)) for phase in outside),
+        *(ProfileEntry(phase, "", NodePlace(None, phase)) for phase in outside),
         *(
-            Entry(name, node.op.name, place_of(node, known), calls[name], total(parts[name]))
+            ProfileEntry(name, node.op.name, place_of(node, known), calls[name], total(parts[name]))
             for name, node in nodes.items()
         ),
     ]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphml.inspect.dumps.node_names import printable
-from graphml.inspect.profile.measured import Entry, Profile, Stage
+from graphml.inspect.profile.measured import MeasuredStage, Profile, ProfileEntry
 from graphml.inspect.profile.phases import ATTENTION, EMBEDDING, PHASES
 from graphml.inspect.profile.text_table import text_table
 from graphml.ir.work import total
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Table:
+class StageTable:
     """Rows of one stage; every row has the same columns. Milliseconds are medians of the stage's samples."""
 
     stage: str
@@ -39,7 +39,7 @@ class Table:
     rows: Sequence[Row]
 
 
-def table(stage: Stage, by: str, bandwidth: float) -> Table:
+def table(stage: MeasuredStage, by: str, bandwidth: float) -> StageTable:
     """One stage grouped by phase, layer, op or node. bandwidth: measured bytes per second; 0: not known.
 
     `ms`: work, the mean of the threads, without waiting for each other, which is `waits ms`. `share`: of the
@@ -67,17 +67,17 @@ def table(stage: Stage, by: str, bandwidth: float) -> Table:
         for row in rows:
             in_layer = isinstance(row["layer"], int) and usual > 0
             row["of median"] = row["ms"] / usual if in_layer else None
-    return Table(stage.name, by, _in_order(rows, by))
+    return StageTable(stage.name, by, _in_order(rows, by))
 
 
-def _kind(stage: Stage, entry: Entry) -> str:
+def _kind(stage: MeasuredStage, entry: ProfileEntry) -> str:
     layer, phase = entry.place.layer, entry.place.phase
     if layer is not None:
         return stage.kinds.get(layer, "")
     return "position tables" if phase == ATTENTION else phase
 
 
-def _rates(entries: Sequence[Entry], taken: float, waited: float, bandwidth: float) -> Row:
+def _rates(entries: Sequence[ProfileEntry], taken: float, waited: float, bandwidth: float) -> Row:
     done = total([entry.work for entry in entries])
     calls = sum(entry.calls for entry in entries)
     speed = done.n_bytes / taken if taken > 0 else 0.0
@@ -104,12 +104,12 @@ def bound_by(calls: int, taken: float, waited: float, speed: float, bandwidth: f
     return "memory" if speed >= MEMORY_BOUND * bandwidth else "arithmetic"
 
 
-def _layer_key(entry: Entry) -> tuple[Any, ...]:
+def _layer_key(entry: ProfileEntry) -> tuple[Any, ...]:
     """The layer; outside the layers the phase, which `_in_order` sorts by and the kind column shows."""
     return (entry.place.phase if entry.place.layer is None else entry.place.layer,)
 
 
-_GROUPS: Mapping[str, tuple[Callable[[Entry], tuple[Any, ...]], tuple[str, ...]]] = {
+_GROUPS: Mapping[str, tuple[Callable[[ProfileEntry], tuple[Any, ...]], tuple[str, ...]]] = {
     "phase": (lambda entry: (entry.place.phase,), ("phase",)),
     "layer": (_layer_key, ("layer",)),
     "op": (lambda entry: (entry.op or "(outside)",), ("op",)),
@@ -156,7 +156,7 @@ def headline(profile: Profile, bandwidth: float) -> str:
     return f"{printable(profile.model)}: {where}{read}"
 
 
-def summary(stage: Stage) -> str:
+def summary(stage: MeasuredStage) -> str:
     """The time of a sample, and its speed."""
     whole = float(np.median(stage.seconds))
     waited = float(np.median(stage.wait.sum(axis=1)))
@@ -177,7 +177,7 @@ def summary(stage: Stage) -> str:
     )
 
 
-def kernel_calls(stage: Stage) -> tuple[int, float]:
+def kernel_calls(stage: MeasuredStage) -> tuple[int, float]:
     """Kernel calls (on a GPU: dispatches) of a sample, and how many of them a layer has on average."""
     in_layers = sum(entry.calls for entry in stage.entries if entry.place.layer is not None)
     return sum(entry.calls for entry in stage.entries), in_layers / max(len(stage.kinds), 1)

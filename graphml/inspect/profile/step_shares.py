@@ -15,7 +15,7 @@ from graphml.api.model import Model
 from graphml.backend import StepTime, TimedProgram
 from graphml.ir.node import Node
 from graphml.ir.work import plain_nodes, products
-from graphml.runtime.loop.timeline import Step
+from graphml.runtime.loop.timeline import TimelineStep
 
 WAITS, SAMPLING, BETWEEN = "(waits)", "(inputs and sampling)", "(between steps)"
 
@@ -56,7 +56,7 @@ class StepShares:
     def _take(self, _: Mapping[str, int], times: Callable[[], Sequence[StepTime]]) -> None:
         self._runs.append(times)
 
-    def of(self, steps: Sequence[Step]) -> list[OpTime]:
+    def of(self, steps: Sequence[TimelineStep]) -> list[OpTime]:
         """The shares of these steps, the largest first; none where nothing was timed."""
         if not self._runs or not steps:
             return []

@@ -15,7 +15,7 @@ from graphml.inspect.dumps.node_names import printable
 from graphml.inspect.profile.mixed_run import MixedRun, RequestTimes
 from graphml.inspect.profile.step_shares import WAITS
 from graphml.inspect.profile.text_table import text_table
-from graphml.runtime.loop.timeline import Step
+from graphml.runtime.loop.timeline import TimelineStep
 
 Row = dict[str, Any]
 _NUMBERS = {
@@ -26,7 +26,7 @@ _NUMBERS = {
 KINDS = ("tokens", "tokens and prompts", "prompts")
 
 
-def kind_of(step: Step) -> str:
+def kind_of(step: TimelineStep) -> str:
     """What the rows of a step are: one of `KINDS`; "" for a step without rows."""
     prompts = step.n_rows > step.n_generating
     if not step.n_generating:
@@ -96,7 +96,7 @@ def _request(run: MixedRun, request: RequestTimes) -> Row:
     }  # fmt: skip
 
 
-def _waits(steps: Sequence[Step], sequence: int) -> str:
+def _waits(steps: Sequence[TimelineStep], sequence: int) -> str:
     """As "prefix (4 steps)"."""
     reasons = Counter(
         waiting.reason for step in steps for waiting in step.waiting if waiting.sequence == sequence

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from graphml.inspect.profile.measured import Entry, Profile, Sample, Stage
-from graphml.runtime.loop.timeline import SequenceRows, Step, Waits
+from graphml.inspect.profile.measured import MeasuredSample, MeasuredStage, Profile, ProfileEntry
+from graphml.runtime.loop.timeline import SequenceRows, TimelineStep, WaitingSequence
 
 PROCESS = 1
 LAST_SAMPLES = 4  # a trace of all tokens would be tens of megabytes and repeat itself
@@ -37,7 +37,7 @@ def trace(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _chosen(stage: Stage) -> list[int]:
+def _chosen(stage: MeasuredStage) -> list[int]:
     """The samples that are shown."""
     count = len(stage.samples)
     return list(range(count - 1 if stage.name == "prompt" else max(0, count - LAST_SAMPLES), count))
@@ -63,7 +63,7 @@ class _Tracks:
         self._start, self._threads = start, threads
         self._ends = [0] * (threads + 1)
 
-    def sample(self, stage: Stage, index: int) -> None:
+    def sample(self, stage: MeasuredStage, index: int) -> None:
         """One prompt or token with all that happened in it."""
         sample = stage.samples[index]
         name = f"prompt of {stage.tokens} tokens" if stage.name == "prompt" else f"token {index}"
@@ -72,7 +72,7 @@ class _Tracks:
         for begin, add in sorted(self._parts(sample, known), key=lambda part: part[0]):
             add(begin)
 
-    def _parts(self, sample: Sample, known: dict[str, Entry]) -> Iterator[tuple[float, Any]]:
+    def _parts(self, sample: MeasuredSample, known: dict[str, ProfileEntry]) -> Iterator[tuple[float, Any]]:
         """The begin of each event, and the function that writes it: tracks must be written in order."""
         for span in sample.outside:
             yield span.begin_s, lambda at, s=span: self._add(0, s.phase, "outside", at, s.seconds, {})
@@ -104,7 +104,7 @@ class _Tracks:
         )  # fmt: skip
 
 
-def _facts(entry: Entry, replicated: bool) -> Event:
+def _facts(entry: ProfileEntry, replicated: bool) -> Event:
     """The facts shown for a selected event."""
     facts: Event = {"op": entry.op, "phase": entry.place.phase, "layer": entry.place.layer}
     facts |= {"bytes": entry.work.n_bytes, "flops": entry.work.flops}
@@ -114,7 +114,7 @@ def _facts(entry: Entry, replicated: bool) -> Event:
 STEPS, FIRST = 0, 1  # tracks
 
 
-def step_trace(steps: Sequence[Step], model: str, backend: str) -> dict[str, Any]:
+def step_trace(steps: Sequence[TimelineStep], model: str, backend: str) -> dict[str, Any]:
     """All steps: events for each step and its computing; a track per sequence with what each step was to it.
 
     Keys `traceEvents` and `displayTimeUnit`. Times are microseconds since the first step. Counters: rows of
@@ -141,7 +141,7 @@ def step_trace(steps: Sequence[Step], model: str, backend: str) -> dict[str, Any
     }
 
 
-def _roles(step: Step) -> dict[int, SequenceRows | Waits]:
+def _roles(step: TimelineStep) -> dict[int, SequenceRows | WaitingSequence]:
     """What a step was to each sequence."""
     return {
         **{waiting.sequence: waiting for waiting in step.waiting},
@@ -159,7 +159,7 @@ def _tracks_of(tracks: dict[int, int], model: str, backend: str) -> Iterator[Eve
         yield {**metadata("thread_sort_index", track, name), "args": {"sort_index": track}}
 
 
-def _step(step: Step, start: float) -> Iterator[Event]:
+def _step(step: TimelineStep, start: float) -> Iterator[Event]:
     prompts = step.n_rows - step.n_generating
     name = " + ".join(
         text
@@ -187,15 +187,19 @@ def _step(step: Step, start: float) -> Iterator[Event]:
         yield {"ph": "C", "pid": PROCESS, "name": what, "ts": 1e6 * (step.begin_s - start), "args": values}
 
 
-def _sequence(part: Sequence[tuple[Step, SequenceRows | Waits]], track: int, start: float) -> Iterator[Event]:
+def _sequence(
+    part: Sequence[tuple[TimelineStep, SequenceRows | WaitingSequence]], track: int, start: float
+) -> Iterator[Event]:
     """What each step was to one sequence; steps in which it waits for the same are one event."""
-    for why, group in groupby(part, lambda entry: entry[1].reason if isinstance(entry[1], Waits) else None):
+    for why, group in groupby(
+        part, lambda entry: entry[1].reason if isinstance(entry[1], WaitingSequence) else None
+    ):
         of = list(group)
         if why is not None:
             begin, end = of[0][0].begin_s - start, of[-1][0].end_s - start
             yield _span(track, f"waits: {why}", "wait", begin, end, {"reason": why, "steps": len(of)})
         for step, role in of:
-            if isinstance(role, Waits):
+            if isinstance(role, WaitingSequence):
                 continue
             kind = "token" if role.generates else "prompt"
             name = f"prompt: {role.count} rows"

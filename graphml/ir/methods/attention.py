@@ -17,7 +17,7 @@ from graphml.ir.node import Node
 from graphml.ir.ops import attention as ops
 from graphml.ir.ops import index, relative, sparse
 from graphml.ir.shape import Shape, fixed
-from graphml.ir.step import Kept, StepBuilder
+from graphml.ir.step import StepBuilder, WrittenCache
 
 
 @method
@@ -61,7 +61,7 @@ def attend(
     if k is not None:
         keys = _write(g, f"{g.caches}.{layer}.k", k, g.k_dtype, group)
         values = keys if v is None else _write(g, f"{g.caches}.{layer}.v", v, g.v_dtype, group)
-        g.kept[layer] = Kept(keys, values, group)
+        g.kept[layer] = WrittenCache(keys, values, group)
     if layer not in g.kept:
         raise GraphError(f"[g.attend] wanted keys and values of layer {layer}, which has kept none yet")
     kept = g.kept[layer]

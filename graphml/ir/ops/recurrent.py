@@ -20,7 +20,7 @@ from graphml.ir.ops.rules import ROWS, f32, i32, want_dtype
 from graphml.ir.shape import fixed
 
 
-class Run(NamedTuple):
+class TokenRun(NamedTuple):
     """Tokens `first` to `end` of a step, which belong to one sequence. fresh: they begin with zeros."""
 
     sequence: int
@@ -29,12 +29,12 @@ class Run(NamedTuple):
     fresh: bool
 
 
-def runs(sequences: Array, positions: Array, n_sequences: int) -> Iterator[Run]:
+def runs(sequences: Array, positions: Array, n_sequences: int) -> Iterator[TokenRun]:
     """The tokens of a step, sequence by sequence, but for those of sequences outside 0 to n_sequences - 1."""
     cuts = np.flatnonzero((np.diff(sequences) != 0) | (positions[1:] == 0)) + 1
     for first, end in zip([0, *cuts], [*cuts, len(sequences)], strict=True):
         if 0 <= sequences[first] < n_sequences:
-            yield Run(int(sequences[first]), int(first), int(end), bool(positions[first] == 0))
+            yield TokenRun(int(sequences[first]), int(first), int(end), bool(positions[first] == 0))
 
 
 def want_tokens(x: Type, sequences: Type, positions: Type) -> None:

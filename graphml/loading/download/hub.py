@@ -22,7 +22,7 @@ from graphml.errors import DownloadError
 from graphml.loading.download import cached
 from graphml.loading.download.advice import forbidden, reason_of, unreachable
 from graphml.loading.download.choice import choose, is_safe, models_of
-from graphml.loading.download.reference import Reference, read_reference
+from graphml.loading.download.reference import RepoReference, read_reference
 from graphml.loading.download.resumed import TIMEOUT_S, AnsweredError, HubFile, bring, read_range
 from graphml.loading.huggingface.folder import CONFIG, INDEX, has_weights, read_index
 from graphml.weights import ModelFile
@@ -106,7 +106,7 @@ def open_hub_header(
     return open_header([distant(listing.file(name)) for name in names])
 
 
-def _bring_all(wanted: Reference, files: list[HubFile], progress: Progress | None) -> None:
+def _bring_all(wanted: RepoReference, files: list[HubFile], progress: Progress | None) -> None:
     total, done = sum(file.n_bytes for file in files), 0
     for file in files:
 
@@ -121,7 +121,7 @@ def _bring_all(wanted: Reference, files: list[HubFile], progress: Progress | Non
         done += file.n_bytes
 
 
-def _listing(wanted: Reference, endpoint: str | None, offline: bool | None) -> Path | _Listing:
+def _listing(wanted: RepoReference, endpoint: str | None, offline: bool | None) -> Path | _Listing:
     """What the hub lists; the path of a cached model if the hub is not, or cannot be, asked."""
     if settings.offline() if offline is None else offline:
         return _kept(wanted, None)
@@ -151,7 +151,7 @@ def _listing(wanted: Reference, endpoint: str | None, offline: bool | None) -> P
 class _Listing:
     """What the hub lists of a revision: by names that are safe to write. Files are checked when used."""
 
-    wanted: Reference
+    wanted: RepoReference
     commit: str
     endpoint: str
     listed: Mapping[str, Any]
@@ -169,7 +169,7 @@ class _Listing:
         return HubFile(repo, self.commit, name, url, sibling.size, sha256, blob)
 
 
-def _kept(wanted: Reference, error: DownloadError | None) -> Path:
+def _kept(wanted: RepoReference, error: DownloadError | None) -> Path:
     """The path of a cached model; raises `error` if there is none, or the error of offline mode."""
     unfit: DownloadError | None = None
     for snapshot in cached.snapshots(wanted.repo):
@@ -191,7 +191,7 @@ def _kept(wanted: Reference, error: DownloadError | None) -> Path:
     raise DownloadError(f"{wanted.called}: {forbidden()}")
 
 
-def _failed(wanted: Reference, file: HubFile, error: DownloadError) -> DownloadError:
+def _failed(wanted: RepoReference, file: HubFile, error: DownloadError) -> DownloadError:
     """The error of a download that failed half-way, which names the model and the file."""
     advice = ""
     if isinstance(error, AnsweredError) and error.status in (401, 403):

@@ -110,7 +110,7 @@ def _bring(file: HubFile, progress: Callable[[int], None]) -> None:
 
 
 def _download(file: HubFile, part: Path, progress: Callable[[int], None]) -> None:
-    with _Watched(file, part, progress) as out:
+    with _PartialFile(file, part, progress) as out:
         _fetch(file, out)
         out.flush()
         os.fsync(out.fileno())
@@ -131,7 +131,7 @@ def _digest_of(file: HubFile) -> Callable[[], Any]:
     return lambda: hashlib.sha1(f"blob {file.n_bytes}\0".encode(), usedforsecurity=False)
 
 
-def _fetch(file: HubFile, out: _Watched) -> None:
+def _fetch(file: HubFile, out: _PartialFile) -> None:
     """The bytes that are missing in a partial download."""
     done, free = out.tell(), shutil.disk_usage(out.path.parent).free
     if file.n_bytes - done > free:
@@ -153,7 +153,7 @@ def _fetch(file: HubFile, out: _Watched) -> None:
         raise _failed(file, error) from error
 
 
-class _Watched(FileIO):
+class _PartialFile(FileIO):
     """A partial download, open at its end: reports its size, and holds no more bytes than the file has."""
 
     def __init__(self, file: HubFile, path: Path, progress: Callable[[int], None]) -> None:

@@ -21,7 +21,7 @@ from graphml.loading.huggingface.tensors import our_tensors
 from graphml.loading.huggingface.tokenizer_files import NO_TOKENIZER, tokenizer_metadata
 from graphml.weights import Metadata, ModelFile
 from graphml.weights.filemap import FileMap
-from graphml.weights.metadata import Stored, stored
+from graphml.weights.metadata import StoredValue, stored
 from graphml.weights.safetensors import StoredTensor, read_safetensors
 
 CONFIG, WHOLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -70,7 +70,7 @@ def open_folder(path: Path, families: Mapping[str, Family], stated_family: Famil
             _check_shard(path / shard, held, wanted, stored_tensors)
             stored_tensors |= held
         tensors = our_tensors(config, family, unpacked(path, packing, stored_tensors), tied)
-        values: dict[str, Stored] = {
+        values: dict[str, StoredValue] = {
             "general.architecture": stored(family.architecture),
             "general.name": stored(_name(path)),
             **{f"{family.architecture}.{key}": stored(value) for key, value in keys.items()},

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphml.errors import WeightsError
-from graphml.weights.metadata import Stored, stored
+from graphml.weights.metadata import StoredValue, stored
 
 LARGEST = 64 << 20
 MAX_TOKENS = 1 << 22
@@ -26,7 +26,7 @@ MODEL_TYPE, CHARSMAP, ADD_PREFIX, REMOVE_SPACES = 3, 2, 3, 4
 Field = int | bytes
 
 
-def sentencepiece_metadata(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, Stored]:
+def sentencepiece_metadata(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
     """The keys of the vocabulary; settings: tokenizer_config.json, whose added tokens follow the pieces."""
     if path.stat().st_size > LARGEST:
         raise WeightsError(f"{path}: cannot be read: it is larger than {LARGEST >> 20} MiB")
@@ -50,7 +50,7 @@ def sentencepiece_metadata(path: Path, settings: Mapping[str, Any], n_vocab: int
     }
     charsmap = _last_bytes(normalizer, CHARSMAP)
     if kind == UNIGRAM and charsmap:
-        metadata["tokenizer.ggml.precompiled_charsmap"] = Stored(
+        metadata["tokenizer.ggml.precompiled_charsmap"] = StoredValue(
             "u8", len(charsmap), lambda n: list(charsmap[:n])
         )
     return metadata

@@ -16,7 +16,7 @@ from typing import Any
 from graphml.errors import WeightsError
 from graphml.loading.huggingface.json_files import read_json, read_text
 from graphml.loading.huggingface.sentencepiece import sentencepiece_metadata
-from graphml.weights.metadata import Stored, stored
+from graphml.weights.metadata import StoredValue, stored
 
 NO_TOKENIZER = "the folder has no tokenizer.json and no tokenizer.model"
 LARGEST_TOKENIZER = 256 << 20
@@ -30,10 +30,10 @@ FURTHER_ENDS = ("eot_token_id", "eom_token_id")
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
-def tokenizer_metadata(path: Path, config: Mapping[str, Any], n_vocab: int) -> dict[str, Stored]:
+def tokenizer_metadata(path: Path, config: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
     """The keys that begin with `tokenizer.`; none of a vocabulary where the folder has none."""
     settings = _object(path / "tokenizer_config.json")
-    metadata: dict[str, Stored] = {}
+    metadata: dict[str, StoredValue] = {}
     if (path / "tokenizer.json").is_file():
         metadata = _from_json(path / "tokenizer.json", settings, n_vocab)
     elif (path / "tokenizer.model").is_file():
@@ -48,7 +48,7 @@ def _object(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def _from_json(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, Stored]:
+def _from_json(path: Path, settings: Mapping[str, Any], n_vocab: int) -> dict[str, StoredValue]:
     text = read_text(path, LARGEST_TOKENIZER)
     try:
         whole = json.loads(text)
@@ -128,11 +128,11 @@ def _first_special(processor: Any) -> bool:
 
 def _roles(
     path: Path, settings: Mapping[str, Any], config: Mapping[str, Any], ids: Mapping[str, int]
-) -> dict[str, Stored]:
+) -> dict[str, StoredValue]:
     """Ids of special tokens: by their texts, else by config.json; all ends of generation_config.json."""
     texts = {**_object(path / "special_tokens_map.json"), **settings}
     generation = _object(path / "generation_config.json")
-    metadata: dict[str, Stored] = {}
+    metadata: dict[str, StoredValue] = {}
     for role, key in ROLES.items():
         text = texts.get(role)
         text = text.get("content") if isinstance(text, dict) else text
@@ -154,7 +154,7 @@ def _roles(
     return metadata
 
 
-def _templates(path: Path, settings: Mapping[str, Any]) -> dict[str, Stored]:
+def _templates(path: Path, settings: Mapping[str, Any]) -> dict[str, StoredValue]:
     """chat_template.jinja, else the template of tokenizer_config.json; named ones beside the default."""
     named: dict[str, str] = {}
     if (path / "chat_template.jinja").is_file():

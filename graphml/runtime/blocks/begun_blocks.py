@@ -20,7 +20,7 @@ MOST_COMPARED = 64
 
 
 @dataclass(frozen=True)
-class Begun:
+class BegunBlock:
     """The first `count` cells of a block are of a prompt's next tokens."""
 
     block: int
@@ -53,14 +53,14 @@ class BegunBlocks:
             if not self._blocks[key]:
                 del self._blocks[key]
 
-    def within(self, ids: Array, prefix: Prefix) -> list[Begun]:
+    def within(self, ids: Array, prefix: Prefix) -> list[BegunBlock]:
         """The blocks all of whose tokens are the first of some ids after a prefix."""
-        candidates = [Begun(block, len(self._tokens[block])) for block in self._latest(ids, prefix)]
+        candidates = [BegunBlock(block, len(self._tokens[block])) for block in self._latest(ids, prefix)]
         return [
             begun for begun in candidates if np.array_equal(self._tokens[begun.block], ids[: begun.count])
         ]
 
-    def longest(self, ids: Array, prefix: Prefix) -> Begun | None:
+    def longest(self, ids: Array, prefix: Prefix) -> BegunBlock | None:
         """A block with the most of the first ids after a prefix; the latest of several, None if none."""
         longest = None
         for block in self._latest(ids, prefix):
@@ -68,7 +68,7 @@ class BegunBlocks:
             equal = tokens == ids[: len(tokens)]
             count = len(tokens) if equal.all() else int(np.argmin(equal))
             if longest is None or count > longest.count:
-                longest = Begun(block, count)
+                longest = BegunBlock(block, count)
             if count == len(ids):
                 break
         return longest

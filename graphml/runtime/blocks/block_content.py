@@ -42,7 +42,7 @@ CELLS = ""
 
 
 @dataclass(frozen=True)
-class Part:
+class ContentPart:
     """What is known of the tokens of a block, or after them: one of several kinds, for the same content.
 
     kind: `CELLS`, the name of a window's group, or what else a store holds; see `stored_prefixes`.

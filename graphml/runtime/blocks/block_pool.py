@@ -19,8 +19,8 @@ import numpy as np
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.runtime.blocks.begun_blocks import Begun, BegunBlocks
-from graphml.runtime.blocks.block_content import CELLS, Content, Part, Prefix, digest_of, lineage_of
+from graphml.runtime.blocks.begun_blocks import BegunBlock, BegunBlocks
+from graphml.runtime.blocks.block_content import CELLS, Content, ContentPart, Prefix, digest_of, lineage_of
 from graphml.runtime.blocks.window_blocks import WindowBlocks
 
 
@@ -48,7 +48,7 @@ class BlockPool:
         self._references = [0] * n_blocks
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(n_blocks))  # evicted first is first
         self._content: dict[int, Content] = {}
-        self.evicted: list[tuple[int, Part]] | None = None
+        self.evicted: list[tuple[int, ContentPart]] | None = None
         """Where a list: blocks that were allocated again, its own or a window's by kind, and what their cells
         hold until the next step."""
         self._by_digest: dict[bytes, list[int]] = {}
@@ -118,7 +118,7 @@ class BlockPool:
             prefixes.append(prefix)
         return blocks, prefixes
 
-    def begun(self, ids: Array, prefix: Prefix) -> Begun | None:
+    def begun(self, ids: Array, prefix: Prefix) -> BegunBlock | None:
         """The block whose first cells hold the most of the first ids after `prefix`; it is not taken yet."""
         return self._begun.longest(ids, prefix)
 
@@ -136,7 +136,7 @@ class BlockPool:
         elif same.block in self._free:
             self._free.move_to_end(same.block)
 
-    def begun_within(self, ids: Array, prefix: Prefix) -> list[Begun]:
+    def begun_within(self, ids: Array, prefix: Prefix) -> list[BegunBlock]:
         """The blocks that are filled partly, by nothing but the first of `ids` after `prefix`."""
         return [begun for begun in self._begun.within(ids, prefix) if begun.block not in self._content]
 
@@ -180,7 +180,7 @@ class BlockPool:
         """What a window no longer has of blocks that are kept; of those in use it was behind the window."""
         for own, block in lost:
             if self.evicted is not None and block in self._content and not self._references[block]:
-                self.evicted.append((own, Part(window.group.name, self._content[block])))
+                self.evicted.append((own, ContentPart(window.group.name, self._content[block])))
 
     def following(self, ids: Array, prefix: Prefix) -> Iterator[Content]:
         """The contents of blocks that would hold `ids` after `prefix`, in order, without identities."""
@@ -190,15 +190,15 @@ class BlockPool:
             yield content
             prefix = content.prefix
 
-    def kept(self) -> list[tuple[int, Part]]:
+    def kept(self) -> list[tuple[int, ContentPart]]:
         """Blocks that nobody holds and what they hold, windows' with them, in the order of eviction."""
         return [part for block in self._free if block in self._content for part in self._parts(block)]
 
-    def _parts(self, block: int) -> list[tuple[int, Part]]:
+    def _parts(self, block: int) -> list[tuple[int, ContentPart]]:
         """What is in a block, and in those of windows that belong to it."""
         content = self._content[block]
-        own = [(int(window.of[block]), Part(window.group.name, content)) for window in self.windows]
-        return [(block, Part(self.kind, content)), *(part for part in own if part[0] >= 0)]
+        own = [(int(window.of[block]), ContentPart(window.group.name, content)) for window in self.windows]
+        return [(block, ContentPart(self.kind, content)), *(part for part in own if part[0] >= 0)]
 
     def commit(self, block: int, prefix: Prefix, ids: Array) -> Prefix:
         """A held block is full: it holds `ids` [block_size] after `prefix`. Returns the prefix that it ends.

@@ -25,12 +25,12 @@ class Overflow:
 
     overflow: str = option(
         "stop",
-        "What a full context does: {words}; shift forgets half of what --keep does not keep.",
+        "When the context is full: {words}; shift discards half of the tokens behind --keep.",
         "--overflow",
         range=OneOf(OVERFLOWS),
     )
     keep: int = option(
-        0, "How many of the first tokens a shift keeps, besides a begin token; -1: the prompt.", "--keep",
+        0, "Number of first tokens that a context shift keeps, besides BOS; -1: the prompt.", "--keep",
         range=Whole(-1),
     )  # fmt: skip
 

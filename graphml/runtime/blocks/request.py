@@ -13,11 +13,11 @@ from graphml.ir.op import Array
 from graphml.passes.lora import Adapter
 from graphml.runtime.blocks.overflow import Overflow
 from graphml.sampling import SamplingParams
-from graphml.sampling.moment import Vocabulary
+from graphml.sampling.candidates.moment import SamplerVocabulary
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedAdapter:
     """An adapter, how much of it, and from which position on."""
 
     adapter: Adapter
@@ -25,7 +25,7 @@ class Applied:
     start: int = 0
 
 
-def extra_of(source: Array, adapters: tuple[Applied, ...] | None, salt: bytes) -> bytes:
+def extra_of(source: Array, adapters: tuple[AppliedAdapter, ...] | None, salt: bytes) -> bytes:
     """What besides ids decides about keys and values, and who shares them; others for other arguments."""
     if not len(source) and adapters is None and not salt:
         return b""
@@ -59,8 +59,8 @@ class Request:
     n: int = 1
     full: Overflow = field(default_factory=Overflow)
     begins: bool = False
-    vocabulary: Vocabulary | None = None
-    adapters: tuple[Applied, ...] | None = None
+    vocabulary: SamplerVocabulary | None = None
+    adapters: tuple[AppliedAdapter, ...] | None = None
     pooling: str = ""
 
     @property

@@ -18,7 +18,7 @@ from graphml.runtime.blocks.drafting import Drafts
 from graphml.runtime.blocks.overflow import n_dropped
 from graphml.runtime.blocks.request import Request
 from graphml.sampling import PeekableRandom
-from graphml.sampling.logprobs import TokenLogprobs
+from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.sampling.structured.forced_tokens import forced_tokens
 from graphml.sampling.structured.matcher import Matcher
 

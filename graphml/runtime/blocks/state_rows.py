@@ -20,7 +20,7 @@ from graphml.ir.shape import Symbol, resolve
 
 
 @dataclass(frozen=True)
-class Row:
+class StateRow:
     """Of one array of a part: its shape, with a block's cells first, and its dtype in NumPy."""
 
     shape: tuple[int, ...]

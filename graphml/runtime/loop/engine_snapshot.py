@@ -18,7 +18,7 @@ class SequenceView:
     status: "waiting", "running" or "preempted". n_prompt, n_cached, n_computed, n_generated: ids of its
     prompt; those that it found computed; all that are computed; generated ones. blocks: those that it holds,
     in the order of its tokens; what several hold is shared. waits_for: a reason as of
-    `graphml.runtime.loop.timeline.Waits`; empty while it runs.
+    `graphml.runtime.loop.timeline.WaitingSequence`; empty while it runs.
     """
 
     id: int

@@ -10,7 +10,7 @@ from graphml.runtime.steps.computed_plan import Computed
 from graphml.runtime.steps.run_ahead import Submits
 
 
-class Runs(Submits, Protocol):
+class PlanRunner(Submits, Protocol):
     """What computes plans: a `Runner`, or a made-up one."""
 
     def run(self, plan: StepPlan) -> Computed:

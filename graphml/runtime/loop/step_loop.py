@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from graphml.errors import BackendError, UsageError
 from graphml.runtime.blocks.sequence import Sequence, Status
-from graphml.runtime.loop.loop_interfaces import Listener, Prefixes, Runs
+from graphml.runtime.loop.loop_interfaces import Listener, PlanRunner, Prefixes
 from graphml.runtime.loop.scheduler import Scheduler
 from graphml.runtime.loop.speculation import Speculation
 from graphml.runtime.loop.step_budget import StepBudget
@@ -64,7 +64,7 @@ RECENT_STEPS = 256
 
 
 class StepLoop:
-    """Runs sequences to their ends, on a thread that begins with the first and ends with `close`.
+    """PlanRunner sequences to their ends, on a thread that begins with the first and ends with `close`.
 
     clock: seconds, monotonic. lock: of the scheduler, not held while a step is computed. timeline:
     where steps are recorded, or None.
@@ -72,7 +72,7 @@ class StepLoop:
 
     def __init__(
         self,
-        runner: Runs,
+        runner: PlanRunner,
         scheduler: Scheduler,
         budget: StepBudget,
         clock: Callable[[], float] = time.monotonic,
@@ -80,7 +80,7 @@ class StepLoop:
     ) -> None:
         self.scheduler, self._budget, self._clock = scheduler, budget, clock
         self._delivery = TokenDelivery(scheduler)
-        self._runner: Runs | None = runner
+        self._runner: PlanRunner | None = runner
         self.prefixes: Prefixes | None = None
         self.lock = threading.Lock()
         self._woken: SimpleQueue[None] = SimpleQueue()  # may be put to by a finalizer, within any lock

@@ -39,7 +39,7 @@ class SequenceRows:
 
 
 @dataclass(frozen=True)
-class Waits:
+class WaitingSequence:
     """A sequence without rows in a step, and why.
 
     reason: "rows": the step had no room for them; "slot": as many run as may; "blocks": too few are free;
@@ -53,7 +53,7 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class Step:
+class TimelineStep:
     """One step. Times are seconds of the engine's monotonic clock.
 
     number: among those recorded, from 0. begin_s: when it was planned, or when the step before it ended if
@@ -69,7 +69,7 @@ class Step:
     compute_s: float
     budget: int
     rows: tuple[SequenceRows, ...]
-    waiting: tuple[Waits, ...]
+    waiting: tuple[WaitingSequence, ...]
     preempted: tuple[int, ...]
     evicted: int
     blocks_used: int
@@ -95,14 +95,16 @@ class Timeline:
     """
 
     def __init__(self, scheduler: Scheduler, lock: Lock, limit: int = LIMIT) -> None:
-        self._steps: deque[Step] = deque(maxlen=limit)
+        self._steps: deque[TimelineStep] = deque(maxlen=limit)
         self._scheduler, self._lock = scheduler, lock
-        self._begun: deque[Step] = deque()  # a device may have one more than the step that it computes
+        self._begun: deque[TimelineStep] = (
+            deque()
+        )  # a device may have one more than the step that it computes
         self._number, self._last_end = 0, 0.0
         self._remember()
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[TimelineStep]:
         """The steps so far that have ended, in order."""
         with self._lock:
             return list(self._steps)
@@ -111,7 +113,7 @@ class Timeline:
         """A step begins: what the scheduler has just decided."""
         pool = self._scheduler.pool
         evicted = pool.n_evicted - self._n_evicted
-        step = Step(
+        step = TimelineStep(
             self._number, now, now, 0.0, budget, tuple(map(self._rows, plan.all_rows)), self._waiting(plan),
             tuple(sequence.order for sequence in plan.preempted), evicted, pool.n_used, pool.n_free,
         )  # fmt: skip
@@ -151,14 +153,21 @@ class Timeline:
         values = sequence.order, rows.start, rows.count, generates, rows.samples, n_found
         return SequenceRows(*values, rows.n_drafted)
 
-    def _waiting(self, plan: StepPlan) -> tuple[Waits, ...]:
+    def _waiting(self, plan: StepPlan) -> tuple[WaitingSequence, ...]:
         """Everybody without rows: running ones that were left out, and those that wait."""
         served = {rows.sequence for rows in plan.all_rows}
         why = "preemption" if plan.preempted else "rows"
-        idle = [Waits(sequence.order, why) for sequence in self._scheduler.running if sequence not in served]
+        idle = [
+            WaitingSequence(sequence.order, why)
+            for sequence in self._scheduler.running
+            if sequence not in served
+        ]
         return (
             *idle,
-            *(Waits(sequence.order, _reason(sequence, plan)) for sequence in self._scheduler.waiting),
+            *(
+                WaitingSequence(sequence.order, _reason(sequence, plan))
+                for sequence in self._scheduler.waiting
+            ),
         )
 
 

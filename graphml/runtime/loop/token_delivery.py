@@ -16,7 +16,7 @@ from graphml.runtime.loop.speculation import accept, give_back
 from graphml.runtime.plans.prompt_scores import is_scored
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.runtime.steps.computed_plan import Computed
-from graphml.runtime.steps.guidance import Waits, leader_of
+from graphml.runtime.steps.guidance import WaitingRow, leader_of
 
 
 @dataclass(eq=False)
@@ -128,7 +128,7 @@ class TokenDelivery:
                 member.tell_progress()
         for sequence, token in tokens.items():
             member = self._members.get(leader_of(sequence))  # None where one of its request has failed
-            if member is not None and token is not None and token is not Waits.WAITS:
+            if member is not None and token is not None and token is not WaitingRow.WAITS:
                 self._continue(member, token)
         for sequence, error in computed.failed.items():
             self.fail(sequence, error)

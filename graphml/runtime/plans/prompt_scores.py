@@ -16,8 +16,8 @@ from graphml.runtime.blocks.request import Request
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.step_plan import StepPlan
 from graphml.sampling import flaw_of
-from graphml.sampling.logprobs import TokenLogprobs, of_row
-from graphml.sampling.next_logits import no_numbers
+from graphml.sampling.candidates.logprobs import TokenLogprobs, of_row
+from graphml.sampling.chain.next_logits import no_numbers
 
 MOST_ROWS = 64
 """Rows of prompts in a step that give logits: 37 MiB for 151,936 words."""

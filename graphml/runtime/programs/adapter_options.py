@@ -21,7 +21,7 @@ from graphml.loading.adapter_files import read_adapter, read_control_vectors
 from graphml.options.argument_checks import items_of, path_of, whole_number
 from graphml.options.option_fields import Real
 from graphml.passes.lora import Adapter
-from graphml.runtime.blocks.request import Applied
+from graphml.runtime.blocks.request import AppliedAdapter
 from graphml.weights import ModelFile
 
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -106,7 +106,7 @@ def _opened(path: Path, model: ModelFile) -> Adapter:
 
 def applied_adapters(
     model: ModelFile, lora: Scaled | None, ids: Array, encodes: bool = False
-) -> tuple[Applied, ...] | None:
+) -> tuple[AppliedAdapter, ...] | None:
     """What the rows of a prompt with these ids get; None for None.
 
     An activated adapter works from the last occurrence of its invocation tokens on, or nowhere. UsageError
@@ -118,7 +118,9 @@ def applied_adapters(
     check_no_encoder(encodes)
     opened = [(_opened(path, model), scale) for path, scale in files if scale]
     starts = [(adapter, scale, invoked_at(adapter.invocation, ids.tolist())) for adapter, scale in opened]
-    return tuple(Applied(adapter, scale, start) for adapter, scale, start in starts if start is not None)
+    return tuple(
+        AppliedAdapter(adapter, scale, start) for adapter, scale, start in starts if start is not None
+    )
 
 
 def invoked_at(invocation: tuple[int, ...], ids: list[int]) -> int | None:
@@ -129,12 +131,12 @@ def invoked_at(invocation: tuple[int, ...], ids: list[int]) -> int | None:
     return None if invocation else 0
 
 
-def applied_by_model(options: CompileOptions, ids: Array) -> tuple[Applied, ...] | None:
+def applied_by_model(options: CompileOptions, ids: Array) -> tuple[AppliedAdapter, ...] | None:
     """The same of the adapters that a model was opened with; None where all work from the begin on."""
     if not any(adapter.invocation for adapter in options.adapters):
         return None
     applied = [
-        Applied(adapter, factor, start)
+        AppliedAdapter(adapter, factor, start)
         for adapter, factor in zip(options.adapters, options.factors, strict=True)
         if (start := invoked_at(adapter.invocation, ids.tolist())) is not None
     ]

@@ -58,13 +58,13 @@ class LoadOptions:
 
     backend: str = option(
         "cpu",
-        "What computes: cpu, reference or another installed one; several with commas, preferred first.",
+        "Backend: cpu, reference or another installed one; several with commas, preferred first.",
         "--backend",
     )
     threads: int | None = with_setting(settings.threads, None, "--threads", "-t", range=Whole(1))
     kv: str = option(
         "f16",
-        f"How keys and values are kept: {OneOf(CACHE_DTYPES)}; two as KEYS/VALUES, like q8_0/q4_0.",
+        f"Data type of the KV cache: {OneOf(CACHE_DTYPES)}; two as KEYS/VALUES, like q8_0/q4_0.",
         "--kv",
         range=Checked(read_cache_types),
         metavar="TYPE",
@@ -76,7 +76,7 @@ class LoadOptions:
     )
     quant: str | None = option(
         None,
-        "What weights become in memory: {words}; fp32 is exact; by default as the file has them.",
+        "Convert weights on load: {words}; fp32 is exact; by default the types of the file.",
         "--quant",
         range=OneOf(tuple(QUANTS)),
     )
@@ -84,14 +84,14 @@ class LoadOptions:
     numa: str | None = with_setting(settings.numa, None, "--numa")
     pin: bool | None = with_setting(settings.pin, None, "--pin/--no-pin")
     n_batch: int = option(
-        512, "Most tokens of one evaluation.", "--batch", "-b",
+        512, "Maximum number of prompt tokens in one step.", "--batch", "-b",
         range=Whole(1, MAX_CELLS, " tokens of one step"),
     )  # fmt: skip
     arch: str | os.PathLike[str] | None = option(
         None, "A Python file that defines the architecture; it is run.", "--arch",
         metavar="FILE.py", on_command_line=Path | None,
     )  # fmt: skip
-    pre: str | None = option(None, "A pre-tokenizer's name, in place of the file's.", "--pre")
+    pre: str | None = option(None, "Name of the pre-tokenizer, in place of the file's.", "--pre")
     template: str | os.PathLike[str] | None = option(
         None, "A Jinja chat template in place of the model's own.", "--template",
         "--chat-template-file",
@@ -100,32 +100,36 @@ class LoadOptions:
     fuse: str = with_setting(settings.fuse, "", "--fuse", metavar="SWITCHES")
     place: str = option(
         "",
-        "Where nodes go: cpu:layers.0-14,reference:softmax; by default to the first backend that can.",
+        "Placement of nodes: cpu:layers.0-14,reference:softmax; by default the first backend that can.",
         "--place",
         metavar="RULES",
     )
-    strict: bool = option(False, "Refuse what the preferred backend cannot run.", "--strict")
+    strict: bool = option(
+        False,
+        "Fail if the preferred backend does not support a node, in place of another backend.",
+        "--strict",
+    )
     tuned: bool | None = with_setting(settings.tuned, None, "--tuned/--no-tuned")
     deterministic: bool = option(
         False,
-        "Same bits for a text whatever is beside it, in any chunks, on any threads; the CPU backend alone.",
+        "Same bits whatever the batch, the chunks and the number of threads; CPU backend only.",
         "--deterministic",
     )
     gpu_layers: int | None = option(
         None,
-        "How many of the last layers the first backend takes, the rest the next or the CPU.",
+        "Number of layers, the last ones, on the first backend; the rest run on the next or the CPU.",
         "--gpu-layers",
         "-ngl",
         range=Whole(0),
         shown="all, or as many as fit",
     )
     lora: Scaled | None = option(
-        None, "A LoRA adapter of the model, and how much of it.", "--lora", "--lora-scaled",
+        None, "A LoRA adapter and its scale.", "--lora", "--lora-scaled",
         range=Checked(checked_files), metavar="FILE[:SCALE]", on_command_line=str, repeated=True,
         parse=parse_files,
     )  # fmt: skip
     control_vectors: Scaled | None = option(
-        None, "Directions added to what the layers give, and how much of them.", "--control-vector",
+        None, "A control vector, added to the outputs of layers, and its scale.", "--control-vector",
         "--control-vector-scaled", range=Checked(checked_files), metavar="FILE[:SCALE]", on_command_line=str,
         repeated=True, parse=parse_files,
     )  # fmt: skip
@@ -134,7 +138,7 @@ class LoadOptions:
         range=Checked(checked_layers), metavar="FIRST-LAST", on_command_line=str | None, parse=parse_layers,
     )  # fmt: skip
     draft_model: str | os.PathLike[str] | None = option(
-        None, "A smaller model that drafts tokens for this one: a file, a short name, or user/repo:QUANT.",
+        None, "Draft model for speculative decoding: a file, a short name, or user/repo:QUANT.",
         "--model-draft", "-md", metavar="MODEL", on_command_line=str | None, range=Checked(draft_name),
     )  # fmt: skip
     offline: bool | None = with_setting(settings.offline, None, "--offline")

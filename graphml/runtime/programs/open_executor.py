@@ -30,7 +30,7 @@ from graphml.runtime.programs.adapter_options import with_adapters, with_control
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.metadata_overrides import check_read, overridden
-from graphml.sampling import score_order
+from graphml.sampling.candidates import score_order
 from graphml.system.pages import main_memory
 from graphml.weights import ModelFile
 from graphml.weights.deferred import computed

@@ -27,9 +27,9 @@ from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.step_plan import Move, Rows, StepPlan
 from graphml.runtime.steps.computed_plan import Computed
 from graphml.sampling import flaw_of
-from graphml.sampling.candidates import leading
-from graphml.sampling.logprobs import log_sums
-from graphml.sampling.next_logits import no_numbers
+from graphml.sampling.candidates.candidates import leading
+from graphml.sampling.candidates.logprobs import log_sums
+from graphml.sampling.chain.next_logits import no_numbers
 
 NEVER = "never"
 

@@ -24,7 +24,7 @@ from graphml.errors import ContextFullError, UsageError
 from graphml.ir.op import Array
 from graphml.runtime.sessions.pinned import Pinned
 from graphml.sampling import NextLogits
-from graphml.sampling.next_logits import NOTHING_KNOWN
+from graphml.sampling.chain.next_logits import NOTHING_KNOWN
 
 Captured: TypeAlias = dict[str, Array]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptCopy:
     """Copy number `at` of a sequence: its states after `n` tokens."""
 
     n: int
@@ -29,7 +29,7 @@ class KeptStates:
 
     def __init__(self) -> None:
         self.read = 0
-        self._copies: tuple[Kept, ...] = ()  # the earliest first
+        self._copies: tuple[KeptCopy, ...] = ()  # the earliest first
 
     def begin(self, n: int) -> bool:
         """A step changes the states of the sequence, which held `n` tokens; whether they were theirs."""
@@ -48,13 +48,13 @@ class KeptStates:
         self._copies = tuple([kept for kept in self._copies if kept.n <= n])
         return n
 
-    def to_restore(self, n: int) -> Kept | None:
+    def to_restore(self, n: int) -> KeptCopy | None:
         """The copy that the states of a sequence of `n` tokens are to be; None where they are right."""
         if n in (0, self.read):
             return None
         return {kept.n: kept for kept in self._copies}[n]
 
-    def to_keep(self, n: int, most: int) -> Kept | None:
+    def to_keep(self, n: int, most: int) -> KeptCopy | None:
         """A copy to be made of the states of `n` tokens, one of `most`; None where there is one, or no need.
 
         The earliest is forgotten where there are as many; `kept` tells that the copy is made.
@@ -66,15 +66,15 @@ class KeptStates:
         if len(own) >= most:
             earliest = own.pop(0)
             self._copies = tuple([kept for kept in copies if kept is not earliest])
-        return Kept(n, min(set(range(most)) - {kept.at for kept in own}))
+        return KeptCopy(n, min(set(range(most)) - {kept.at for kept in own}))
 
-    def to_keep_in(self, at: int, n: int) -> Kept | None:
+    def to_keep_in(self, at: int, n: int) -> KeptCopy | None:
         """The same for one place that `to_keep` does not use, whose copy is forgotten; None: there is one."""
         if n in [0, *[kept.n for kept in self._copies]] or self.read != n:
             return None
         self._copies = tuple([kept for kept in self._copies if kept.at != at])
-        return Kept(n, at)
+        return KeptCopy(n, at)
 
-    def kept(self, copy: Kept) -> None:
+    def kept(self, copy: KeptCopy) -> None:
         """The copy is made."""
         self._copies = (*self._copies, copy)

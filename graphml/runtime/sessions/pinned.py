@@ -36,7 +36,7 @@ from graphml.runtime.steps.cell_mover import CellMove, move_cells
 from graphml.runtime.steps.computed_plan import BegunPlan, Computed
 from graphml.runtime.steps.runner import Runner
 from graphml.sampling import PeekableRandom, SamplingParams
-from graphml.sampling.moment import Vocabulary
+from graphml.sampling.candidates.moment import SamplerVocabulary
 from graphml.system.pages import out_of_memory
 
 MOST_COPIES = 4  # of the states of a recurrent sequence
@@ -94,7 +94,7 @@ class Pinned(sequence.Sequence):
         return replace(self.rows(ids, max(1, scored + is_last)), n_scored=scored)
 
     def score_prompt(
-        self, ids: Array, params: SamplingParams, vocabulary: Vocabulary | None, n_known: int
+        self, ids: Array, params: SamplingParams, vocabulary: SamplerVocabulary | None, n_known: int
     ) -> None:
         """All these ids are its prompt, of which those from number `n_known` on are scored, but the first."""
         self.request = replace(self.request, ids=ids, params=params, vocabulary=vocabulary)

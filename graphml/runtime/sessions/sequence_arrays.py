@@ -21,7 +21,7 @@ from graphml.runtime.sessions.pinned import Pinned
 CELLS, WINDOWS, SOURCE, SEQUENCE = "cells/", "windows/", "source/", "sequence/"
 
 
-class Arrays(Protocol):
+class ArraySource(Protocol):
     """Where arrays are read from; see `graphml.weights.tensor_file.TensorFile`."""
 
     def array(self, name: str, shape: tuple[int | None, ...], dtype: np.dtype[Any] | str) -> Array:
@@ -48,7 +48,7 @@ def sequence_arrays(sequence: Pinned) -> dict[str, Array]:
     return arrays
 
 
-def fill_sequence(sequence: Pinned, arrays: Arrays, length: int, source: Array) -> None:
+def fill_sequence(sequence: Pinned, arrays: ArraySource, length: int, source: Array) -> None:
     """Have an empty sequence hold so many tokens, and a source text, as arrays saved earlier say."""
     with sequence.room.executor.lock:  # others of the room may be running
         sequence.hold(length, source)
@@ -60,8 +60,8 @@ def fill_sequence(sequence: Pinned, arrays: Arrays, length: int, source: Array) 
         sequence.was_computed(True)
 
 
-class _Held:
-    """See `Arrays`."""
+class _SequenceArrays:
+    """See `ArraySource`."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._arrays = arrays
@@ -73,7 +73,7 @@ class _Held:
 def copy_sequence(sequence: Pinned, target: Pinned) -> None:
     """Have an empty sequence, of no fewer tokens, hold what another one holds."""
     source = sequence.request.source[: sequence.n_source]
-    fill_sequence(target, _Held(sequence_arrays(sequence)), sequence.n_computed, source)
+    fill_sequence(target, _SequenceArrays(sequence_arrays(sequence)), sequence.n_computed, source)
 
 
 def array_names(sequence: Pinned) -> set[str]:

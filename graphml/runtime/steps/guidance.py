@@ -15,16 +15,16 @@ import numpy as np
 from graphml.ir.op import Floats
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.sampling import flaw_of
-from graphml.sampling.logprobs import log_sums
+from graphml.sampling.candidates.logprobs import log_sums
 
 
-class Waits(Enum):
+class WaitingRow(Enum):
     """A row that waits for that of the other sequence."""
 
     WAITS = "waits"
 
 
-class Guidance:
+class GuidancePair:
     """What two sequences share. leader: of the prompt, whose params, state and random numbers count."""
 
     def __init__(self, leader: Sequence, negative: Sequence, scale: float) -> None:

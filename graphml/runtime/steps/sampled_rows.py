@@ -30,7 +30,7 @@ from graphml.ir.op import Array, Floats
 from graphml.runtime.blocks.drafting import n_right
 from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.plans.step_plan import Rows
-from graphml.runtime.steps.guidance import Waits
+from graphml.runtime.steps.guidance import WaitingRow
 from graphml.sampling import (
     DeviceSample,
     DeviceSettings,
@@ -38,14 +38,14 @@ from graphml.sampling import (
     TopK,
     device_settings,
 )
-from graphml.sampling.next_logits import next_token
-from graphml.sampling.row_batches import One, TopRows, sample_rows
+from graphml.sampling.batches.row_batches import One, TopRows, sample_rows
+from graphml.sampling.chain.next_logits import next_token
+from graphml.sampling.chain.top_k_sampling import samples_without_row
 from graphml.sampling.structured.forced_tokens import MOST, forced_tokens
 from graphml.sampling.structured.matcher import Matcher
 from graphml.sampling.structured.packed_masks import Bits
-from graphml.sampling.top_k_sampling import samples_without_row
 
-Sampled: TypeAlias = int | Exception | Waits | None
+Sampled: TypeAlias = int | Exception | WaitingRow | None
 """A token, an error of this row alone, a row that waits for another sequence's; None where the whole row is
 needed and not among the outputs."""
 
@@ -114,7 +114,7 @@ def drafted_rows(
                     token = _sampled(outputs, row + 1 + len(further), sequence, n_vocab, path, history)
             except Exception as error:  # a sampler's: this request's own
                 token = error
-            if token is None or isinstance(token, Waits):
+            if token is None or isinstance(token, WaitingRow):
                 break  # its whole row is needed: the next step has it
             further.append(token)
         tokens[sequence] = further
@@ -199,12 +199,12 @@ def _sampled(
     n_vocab: int,
     path: Path,
     ids: list[int],
-) -> int | Waits | None:
+) -> int | WaitingRow | None:
     """What follows ids, which are the sequence's and perhaps some of a draft, sampled from a row."""
     if sequence.guidance is not None:
         guided = sequence.guidance.combined(sequence, outputs["logits"][row])
         if guided is None:
-            return Waits.WAITS
+            return WaitingRow.WAITS
         leader = sequence.guidance.leader
         return _by(NextLogits(guided), leader, path, leader.ids)
     params = sequence.request.params

@@ -16,7 +16,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array
 from graphml.runtime.blocks.block_content import CELLS
 from graphml.runtime.blocks.source_blocks import SOURCE
-from graphml.runtime.blocks.state_rows import Row, held_rows, read_rows, state_names, write_rows
+from graphml.runtime.blocks.state_rows import StateRow, held_rows, read_rows, state_names, write_rows
 from graphml.runtime.plans.checkpoints import STATES
 
 
@@ -43,13 +43,13 @@ class StateParts:
             **{group.name: list(names.windows.get(group.symbol, ())) for group in groups},
         }
         self.rows = {
-            kind: {name: Row(*held_rows(leaves[name], BLOCK_SIZE)) for name in some}
+            kind: {name: StateRow(*held_rows(leaves[name], BLOCK_SIZE)) for name in some}
             for kind, some in kinds.items()
             if some
         }
         if names.sequences and copies is not None:
             shapes = {name: held_rows(leaves[name], 1) for name in names.sequences}
-            self.rows[STATES] = {name: Row(shape[1:], dtype) for name, (shape, dtype) in shapes.items()}
+            self.rows[STATES] = {name: StateRow(shape[1:], dtype) for name, (shape, dtype) in shapes.items()}
         if {name for some in self.rows.values() for name in some} != set(leaves):
             self.rows = {}
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.runtime.blocks.block_content import Part
-from graphml.runtime.blocks.state_rows import Row
+from graphml.runtime.blocks.block_content import ContentPart
+from graphml.runtime.blocks.state_rows import StateRow
 from graphml.system.replaced_file import remove_stale, replacing
 from graphml.weights.tensor_file import TensorFile, write_tensors
 
@@ -45,7 +45,11 @@ class BlockFiles:
     """
 
     def __init__(
-        self, folder: Path, model: Mapping[str, str], rows: Mapping[str, Mapping[str, Row]], max_bytes: int
+        self,
+        folder: Path,
+        model: Mapping[str, str],
+        rows: Mapping[str, Mapping[str, StateRow]],
+        max_bytes: int,
     ) -> None:
         self.folder, self._model, self._rows, self.max_bytes = folder, dict(model), dict(rows), max_bytes
         _open_store(folder)
@@ -73,11 +77,11 @@ class BlockFiles:
         """Whether parts of a kind are stored."""
         return kind in self._rows
 
-    def has(self, part: Part) -> bool:
+    def has(self, part: ContentPart) -> bool:
         """Whether there is, or was when the folder was read last, such a part for tokens of that hash."""
         return _name(part) in self._held
 
-    def read(self, part: Part) -> dict[str, Array] | None:
+    def read(self, part: ContentPart) -> dict[str, Array] | None:
         """The rows of a part of this content; None where there is none.
 
         UsageError for a damaged file, which is not found again.
@@ -99,7 +103,7 @@ class BlockFiles:
         except OSError:
             return None
 
-    def write(self, part: Part, rows: Mapping[str, Array]) -> None:
+    def write(self, part: ContentPart, rows: Mapping[str, Array]) -> None:
         """Write a part, unless there is one for that hash; older ones are removed for it."""
         path = self._path(part)
         size = self.part_bytes(part.kind)
@@ -114,12 +118,12 @@ class BlockFiles:
         self._held.add(path.stem)
         self._n_bytes += path.stat().st_size
 
-    def used(self, part: Part) -> None:
+    def used(self, part: ContentPart) -> None:
         """A part was used: it is removed later. Nothing, where the folder cannot be written."""
         with contextlib.suppress(OSError):
             os.utime(self._path(part))
 
-    def remove(self, part: Part) -> None:
+    def remove(self, part: ContentPart) -> None:
         """Remove a part, if it is there. OSError where the folder cannot be written."""
         path = self._path(part)
         self._held.discard(path.stem)
@@ -128,17 +132,17 @@ class BlockFiles:
             path.unlink()
             self._n_bytes -= size
 
-    def _about(self, part: Part) -> dict[str, Any]:
+    def _about(self, part: ContentPart) -> dict[str, Any]:
         about = {"model": self._model, "parent": part.content.parent.lineage.hex()}
         return about | ({"kind": part.kind} if part.kind else {})
 
-    def _is_of(self, file: TensorFile, part: Part) -> bool:
+    def _is_of(self, file: TensorFile, part: ContentPart) -> bool:
         """Whether it holds these tokens behind the same others, of this model; a hash is not enough."""
         tokens = np.frombuffer(part.content.tokens, np.int32)
         same = file.about == self._about(part)
         return same and np.array_equal(file.array(TOKENS, tokens.shape, "i4"), tokens)
 
-    def _path(self, part: Part) -> Path:
+    def _path(self, part: ContentPart) -> Path:
         return self._own / (_name(part) + SUFFIX)
 
     def _remove_oldest(self, size: int) -> None:
@@ -154,7 +158,7 @@ class BlockFiles:
                 self._held.discard(path.stem)
 
 
-def _name(part: Part) -> str:
+def _name(part: ContentPart) -> str:
     """The name of a part's file, without its suffix."""
     return part.content.prefix.digest.hex() + (f".{part.kind}" if part.kind else "")
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from graphml.errors import UsageError
 from graphml.ir.op import Array
-from graphml.runtime.blocks.block_content import Part
+from graphml.runtime.blocks.block_content import ContentPart
 from graphml.runtime.store.block_files import BlockFiles
 
 LOG = logging.getLogger(__name__)
@@ -35,8 +35,8 @@ class BlockStore:
     def __init__(self, files: BlockFiles, max_waiting: int = MAX_WAITING_BYTES) -> None:
         self._files, self._max_waiting = files, max_waiting
         self._changed = threading.Condition()
-        self._reads: deque[tuple[Sequence[Part], Callable[[list[Rows]], None]]] = deque()
-        self._writes: deque[tuple[Part, Rows | None]] = deque()
+        self._reads: deque[tuple[Sequence[ContentPart], Callable[[list[Rows]], None]]] = deque()
+        self._writes: deque[tuple[ContentPart, Rows | None]] = deque()
         self._forgotten: Counter[tuple[str, bytes]] = Counter()
         self._waiting_bytes = 0
         self._waiting: set[tuple[str, bytes]] = set()
@@ -64,16 +64,16 @@ class BlockStore:
         """Whether parts of a kind are stored."""
         return self._files.stores(kind)
 
-    def has(self, part: Part) -> bool:
+    def has(self, part: ContentPart) -> bool:
         """Whether such a part for tokens of that hash may be read."""
         return self._files.has(part) and not self._forgotten[_key(part)]
 
-    def wants(self, part: Part) -> bool:
+    def wants(self, part: ContentPart) -> bool:
         """Whether `write` would write this part."""
         known = _key(part) in self._waiting or self.has(part)
         return self._writable and self._files.stores(part.kind) and not known
 
-    def read(self, parts: Sequence[Part], arrived: Callable[[list[Rows]], None]) -> None:
+    def read(self, parts: Sequence[ContentPart], arrived: Callable[[list[Rows]], None]) -> None:
         """Read blocks in order; `arrived` gets the rows of the first ones, up to one that cannot be read.
 
         It is called by the store's thread.
@@ -82,7 +82,7 @@ class BlockStore:
             self._reads.append((parts, arrived))
             self._begin()
 
-    def write(self, part: Part, rows: Mapping[str, Array], wait: bool = False) -> None:
+    def write(self, part: ContentPart, rows: Mapping[str, Array], wait: bool = False) -> None:
         """Write a block soon; it is dropped where too much waits already, or that is waited for."""
         size = sum(array.nbytes for array in rows.values())
         with self._changed:
@@ -96,13 +96,13 @@ class BlockStore:
             self._waiting_bytes += size
             self._begin()
 
-    def used(self, part: Part) -> None:
+    def used(self, part: ContentPart) -> None:
         """A block that is on disk was used: it is kept longer."""
         with self._changed:
             self._writes.append((part, None))
             self._begin()
 
-    def forget(self, parts: Iterable[Part]) -> None:
+    def forget(self, parts: Iterable[ContentPart]) -> None:
         """Remove parts; they are found no more, from now on."""
         with self._changed:
             for part in parts:
@@ -144,7 +144,7 @@ class BlockStore:
             elif writing is not None:
                 self._write(*writing)
 
-    def _read(self, parts: Sequence[Part]) -> list[Rows]:
+    def _read(self, parts: Sequence[ContentPart]) -> list[Rows]:
         all_rows: list[Rows] = []
         for part in parts:
             try:
@@ -159,7 +159,7 @@ class BlockStore:
             self._files.used(part)
         return all_rows
 
-    def _write(self, part: Part, rows: Rows | None) -> None:
+    def _write(self, part: ContentPart, rows: Rows | None) -> None:
         try:
             if rows is None:
                 self._files.used(part)
@@ -188,6 +188,6 @@ class BlockStore:
             LOG.warning("store %s: %s: %s", self._files.folder, what, text)
 
 
-def _key(part: Part) -> tuple[str, bytes]:
+def _key(part: ContentPart) -> tuple[str, bytes]:
     """What two parts of one file have in common."""
     return part.kind, part.content.prefix.digest

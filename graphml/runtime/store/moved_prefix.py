@@ -18,7 +18,7 @@ from graphml.runtime.blocks.block_content import CELLS, Prefix
 from graphml.runtime.blocks.window_blocks import NONE, WindowBlocks
 from graphml.runtime.loop.step_loop import StepLoop
 from graphml.runtime.plans.checkpoints import STATES
-from graphml.runtime.store.stored_prefixes import AT_ONCE, Cells
+from graphml.runtime.store.stored_prefixes import AT_ONCE, PartCells
 
 Rows = Mapping[str, Array]
 
@@ -37,7 +37,7 @@ class PrefixParts:
     states: Rows | None = None
 
 
-class _Held(NamedTuple):
+class _PrefixBlocks(NamedTuple):
     """Blocks that hold the first `n_ids` of some ids, the last maybe partly; prefix: of the full ones.
 
     states: where the states behind them are, if the model has any.
@@ -56,7 +56,7 @@ class MovedPrefix:
     them, as of `Request.extra`.
     """
 
-    def __init__(self, loop: StepLoop, cells: Cells, kinds: Container[str]) -> None:
+    def __init__(self, loop: StepLoop, cells: PartCells, kinds: Container[str]) -> None:
         self._loop, self._pool, self._cells = loop, loop.scheduler.pool, cells
         self._checkpoints = loop.scheduler.checkpoints if STATES in kinds else None
         self._has_cells = CELLS in kinds
@@ -117,24 +117,28 @@ class MovedPrefix:
 
         return self._loop.between_steps(forget)
 
-    def _found(self, ids: Array, extra: bytes) -> _Held:
+    def _found(self, ids: Array, extra: bytes) -> _PrefixBlocks:
         """What a prompt that begins with `ids` could go on from; nothing is held yet."""
         pool, prefix = self._pool, Prefix.empty(extra)
         if self._checkpoints is not None:
             checkpoint = self._checkpoints.longest(ids, extra, prefix, pool)
             n, at = (0, None) if checkpoint is None else (checkpoint.n, checkpoint.at)
             blocks = pool.match(ids[:n], prefix)[0] if self._has_cells else []
-            return _Held(blocks, prefix, n, at)
+            return _PrefixBlocks(blocks, prefix, n, at)
         return self._with_begun(*pool.match(ids, prefix), ids, prefix)
 
-    def _with_begun(self, blocks: list[int], prefixes: list[Prefix], ids: Array, prefix: Prefix) -> _Held:
-        held = _Held(blocks, prefixes[-1] if prefixes else prefix, len(blocks) * self._pool.block_size)
+    def _with_begun(
+        self, blocks: list[int], prefixes: list[Prefix], ids: Array, prefix: Prefix
+    ) -> _PrefixBlocks:
+        held = _PrefixBlocks(
+            blocks, prefixes[-1] if prefixes else prefix, len(blocks) * self._pool.block_size
+        )
         begun = self._pool.begun(ids[held.n_ids :], held.prefix)
         if begun is None:
             return held
-        return _Held([*blocks, begun.block], held.prefix, held.n_ids + begun.count)
+        return _PrefixBlocks([*blocks, begun.block], held.prefix, held.n_ids + begun.count)
 
-    def _begin_read(self, ids: Array, extra: bytes) -> tuple[_Held, Rows | None]:
+    def _begin_read(self, ids: Array, extra: bytes) -> tuple[_PrefixBlocks, Rows | None]:
         """Hold what is found, so that it stays; states are copied at once, as nobody can hold them."""
         held, states = self._found(ids, extra), None
         if held.states is not None:
@@ -144,7 +148,7 @@ class MovedPrefix:
             window.hold(held.blocks)
         return held, states
 
-    def _let_go(self, held: _Held) -> None:
+    def _let_go(self, held: _PrefixBlocks) -> None:
         for window in self._pool.windows:
             window.release(held.blocks, held.n_ids)
         self._pool.release(held.blocks)
@@ -176,7 +180,7 @@ class MovedPrefix:
         finally:
             self._loop.between_steps(partial(self._pool.release, blocks))
 
-    def _hold_known(self, ids: Array, prefix: Prefix) -> _Held:
+    def _hold_known(self, ids: Array, prefix: Prefix) -> _PrefixBlocks:
         """Hold the blocks that are there, with windows or without."""
         held = self._with_begun(*self._pool.longest(ids, prefix), ids, prefix)
         self._pool.share(held.blocks)

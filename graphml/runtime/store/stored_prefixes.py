@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from graphml.ir.op import Array
-from graphml.runtime.blocks.block_content import CELLS, Part, Prefix
+from graphml.runtime.blocks.block_content import CELLS, ContentPart, Prefix
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
 from graphml.runtime.blocks.source_blocks import SOURCE
@@ -30,14 +30,14 @@ from graphml.runtime.blocks.window_blocks import NONE
 from graphml.runtime.loop.scheduler import Scheduler
 from graphml.runtime.plans.checkpoints import STATES, Checkpoint
 from graphml.runtime.store.block_store import BlockStore, Rows
-from graphml.runtime.store.wanted_parts import Wanted, wanted_parts
+from graphml.runtime.store.wanted_parts import WantedPart, wanted_parts
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 16
 """Parts that are copied between two steps, and prompts that are looked up."""
 
 
-class Cells(Protocol):
+class PartCells(Protocol):
     """Whose cells and states parts are of; see `StateParts`. A part's number is that of its block or copy."""
 
     def read(self, kind: str, numbers: list[int]) -> list[dict[str, Array]]:
@@ -54,7 +54,7 @@ class _Load:
     sequence: RunningSequence
     prefix: Prefix
     source_prefix: Prefix
-    left: deque[Wanted]
+    left: deque[WantedPart]
     n_asked: int = 0
 
 
@@ -62,7 +62,7 @@ class StoredPrefixes:
     """Moves parts between a scheduler's pools and a store. woken: called, by any thread, when parts came."""
 
     def __init__(
-        self, scheduler: Scheduler, cells: Cells, store: BlockStore, woken: Callable[[], None]
+        self, scheduler: Scheduler, cells: PartCells, store: BlockStore, woken: Callable[[], None]
     ) -> None:
         self._scheduler, self._pool, self._cells, self._store = scheduler, scheduler.pool, cells, store
         self._woken, self._has_cells = woken, store.stores(CELLS)
@@ -99,7 +99,9 @@ class StoredPrefixes:
         with self._goes_on_without():
             contents = list(self._pool.following(ids, Prefix.empty(extra)))
             self._note_evicted()
-            self._store.forget(Part(kind, content) for kind in self._store.kinds for content in contents)
+            self._store.forget(
+                ContentPart(kind, content) for kind in self._store.kinds for content in contents
+            )
 
     def close(self, keep: bool = True) -> None:
         """End the store's thread; keep: parts that are not in the store yet are written first."""
@@ -120,13 +122,13 @@ class StoredPrefixes:
         if self._scheduler.checkpoints is not None:
             self._scheduler.checkpoints.evicted = [] if note else None
 
-    def _evicted(self) -> list[tuple[int, Part]]:
+    def _evicted(self) -> list[tuple[int, ContentPart]]:
         checkpoints = self._scheduler.checkpoints
         states = [] if checkpoints is None else checkpoints.evicted or []
         evicted = [entry for pool in self._pools for entry in pool.evicted or ()]
         return evicted + [self._of(checkpoint) for checkpoint in states]
 
-    def _kept(self) -> list[tuple[int, Part]]:
+    def _kept(self) -> list[tuple[int, ContentPart]]:
         """What is in memory, the latest of it that the store has room for, in the order of eviction."""
         checkpoints = self._scheduler.checkpoints
         every = [entry for pool in self._pools for entry in pool.kept()]
@@ -135,11 +137,11 @@ class StoredPrefixes:
         count = sum(size <= self._store.max_bytes for size in sizes)
         return every[len(every) - count :]
 
-    def _of(self, checkpoint: Checkpoint) -> tuple[int, Part]:
+    def _of(self, checkpoint: Checkpoint) -> tuple[int, ContentPart]:
         """A checkpoint as a part: of the last block of its ids."""
         ids = np.frombuffer(checkpoint.ids, np.int32)
         (last,) = deque(self._pool.following(ids, Prefix.empty(checkpoint.extra)), maxlen=1)
-        return checkpoint.at, Part(STATES, last)
+        return checkpoint.at, ContentPart(STATES, last)
 
     @contextmanager
     def _goes_on_without(self) -> Iterator[None]:
@@ -198,7 +200,7 @@ class StoredPrefixes:
         self._load = None
         self._let_run(load.sequence)
 
-    def _put(self, load: _Load, kind: str, some: list[tuple[Wanted, Rows]]) -> bool:
+    def _put(self, load: _Load, kind: str, some: list[tuple[WantedPart, Rows]]) -> bool:
         """Write parts of a kind; whether there was room for all of them."""
         if kind == CELLS:
             load.prefix, fits = self._put_blocks(self._pool, load.prefix, some)
@@ -211,7 +213,7 @@ class StoredPrefixes:
         return all(put(load.sequence, wanted, rows) for wanted, rows in some)
 
     def _put_blocks(
-        self, pool: BlockPool, prefix: Prefix, some: list[tuple[Wanted, Rows]]
+        self, pool: BlockPool, prefix: Prefix, some: list[tuple[WantedPart, Rows]]
     ) -> tuple[Prefix, bool]:
         """Write blocks behind a prefix; the prefix that they end, and whether so many were free."""
         blocks = pool.allocate(len(some), with_windows=False)
@@ -226,7 +228,7 @@ class StoredPrefixes:
             pool.release(blocks)
         return prefix, True
 
-    def _put_window(self, sequence: RunningSequence, wanted: Wanted, rows: Rows) -> bool:
+    def _put_window(self, sequence: RunningSequence, wanted: WantedPart, rows: Rows) -> bool:
         """Write a window's block for a block of the pool, if that is there still."""
         window = next(window for window in self._pool.windows if window.group.name == wanted.part.kind)
         held = self._pool.held(np.array(sequence.ids[:-1], np.int32), sequence.prefix)
@@ -241,7 +243,7 @@ class StoredPrefixes:
             raise
         return True
 
-    def _put_states(self, sequence: RunningSequence, wanted: Wanted, rows: Rows) -> bool:
+    def _put_states(self, sequence: RunningSequence, wanted: WantedPart, rows: Rows) -> bool:
         """Have a checkpoint of the sequence's first ids."""
         checkpoints = self._scheduler.checkpoints
         at = None if checkpoints is None else checkpoints.reserve()
@@ -257,8 +259,8 @@ class StoredPrefixes:
         checkpoints.put(at, np.array(sequence.ids[:n], np.int32), sequence.request.extra)
         return True
 
-    def _write(self, some: list[tuple[int, Part]], wait: bool) -> None:
-        wanted: dict[str, list[tuple[int, Part]]] = {}
+    def _write(self, some: list[tuple[int, ContentPart]], wait: bool) -> None:
+        wanted: dict[str, list[tuple[int, ContentPart]]] = {}
         for number, part in some:
             if self._store.has(part):
                 self._store.used(part)

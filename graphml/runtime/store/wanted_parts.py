@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphml.runtime.blocks.block_content import CELLS, Content, Part, Prefix
+from graphml.runtime.blocks.block_content import CELLS, Content, ContentPart, Prefix
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
 from graphml.runtime.blocks.source_blocks import SOURCE
 from graphml.runtime.blocks.window_blocks import NONE, WindowBlocks
@@ -21,16 +21,16 @@ from graphml.runtime.plans.prompt_scores import is_scored
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
+class WantedPart:
     """A part that is in the store and not in memory. index: of the block in its sequence or source text."""
 
-    part: Part
+    part: ContentPart
     index: int
 
 
 def wanted_parts(
-    scheduler: Scheduler, sequence: RunningSequence, has: Callable[[Part], bool], has_cells: bool
-) -> list[Wanted]:
+    scheduler: Scheduler, sequence: RunningSequence, has: Callable[[ContentPart], bool], has_cells: bool
+) -> list[WantedPart]:
     """What to load, in order; has: whether the store has a part. has_cells: whether blocks hold anything."""
     wanted = _of_source(scheduler, sequence, has)
     if is_scored(sequence) or sequence.request.pooling:  # all rows of its prompt are computed
@@ -40,7 +40,7 @@ def wanted_parts(
     n_room = len(held) + pool.n_free - sum(not pool.is_held(block) for block in held)
     contents: list[Content] = []
     for i, content in enumerate(pool.following(ids, sequence.prefix)):
-        if i >= len(held) and has_cells and (i >= n_room or not has(Part(CELLS, content))):
+        if i >= len(held) and has_cells and (i >= n_room or not has(ContentPart(CELLS, content))):
             break
         contents.append(content)
     ends = _ends(scheduler, sequence, held, contents, has)
@@ -48,14 +48,14 @@ def wanted_parts(
     if end <= _found_now(scheduler, sequence, ids):
         return wanted
     if has_cells:
-        wanted += [Wanted(Part(CELLS, contents[i]), i) for i in range(len(held), end)]
+        wanted += [WantedPart(ContentPart(CELLS, contents[i]), i) for i in range(len(held), end)]
     for window in pool.windows:
         needed = range(window.first_block(end * pool.block_size), end)
         missing = [i for i in needed if not _has_window(window, held, i)]
-        wanted += [Wanted(Part(window.group.name, contents[i]), i) for i in missing]
+        wanted += [WantedPart(ContentPart(window.group.name, contents[i]), i) for i in missing]
     checkpoints = scheduler.checkpoints
     if checkpoints is not None and end * pool.block_size not in checkpoints.ends(sequence):
-        wanted.append(Wanted(Part(STATES, contents[end - 1]), end - 1))
+        wanted.append(WantedPart(ContentPart(STATES, contents[end - 1]), end - 1))
     return wanted
 
 
@@ -72,13 +72,13 @@ def _ends(
     sequence: RunningSequence,
     held: Sequence[int],
     contents: Sequence[Content],
-    has: Callable[[Part], bool],
+    has: Callable[[ContentPart], bool],
 ) -> list[int]:
     """After how many blocks a sequence could begin, with what the store has."""
     size, ends = scheduler.pool.block_size, list(range(1, len(contents) + 1))
     for window in scheduler.pool.windows:
         there = [
-            _has_window(window, held, i) or has(Part(window.group.name, content))
+            _has_window(window, held, i) or has(ContentPart(window.group.name, content))
             for i, content in enumerate(contents)
         ]
         gaps = [0]  # behind the last missing one, before each block
@@ -87,7 +87,7 @@ def _ends(
         ends = [end for end in ends if gaps[end] <= window.first_block(end * size)]
     if scheduler.checkpoints is not None:
         known = scheduler.checkpoints.ends(sequence)
-        ends = [end for end in ends if end * size in known or has(Part(STATES, contents[end - 1]))]
+        ends = [end for end in ends if end * size in known or has(ContentPart(STATES, contents[end - 1]))]
     return ends
 
 
@@ -95,12 +95,14 @@ def _has_window(window: WindowBlocks, held: Sequence[int], index: int) -> bool:
     return index < len(held) and int(window.of[held[index]]) != NONE
 
 
-def _of_source(scheduler: Scheduler, sequence: RunningSequence, has: Callable[[Part], bool]) -> list[Wanted]:
+def _of_source(
+    scheduler: Scheduler, sequence: RunningSequence, has: Callable[[ContentPart], bool]
+) -> list[WantedPart]:
     """All blocks of the source text, which is of use only whole; none where it is in memory."""
     request, sources = sequence.request, scheduler.sources
     if not len(request.source) or sources.found(request):
         return []
     every = list(sources.pool.following(sources.ids(request), Prefix.empty(request.extra)))
-    if len(every) > sources.pool.n_free or not all(has(Part(SOURCE, content)) for content in every):
+    if len(every) > sources.pool.n_free or not all(has(ContentPart(SOURCE, content)) for content in every):
         return []
-    return [Wanted(Part(SOURCE, content), i) for i, content in enumerate(every)]
+    return [WantedPart(ContentPart(SOURCE, content), i) for i, content in enumerate(every)]

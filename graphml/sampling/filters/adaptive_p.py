@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, forbidden, softmax
-from graphml.sampling.filter import Entry, Filter, Needs, State, Stateful
-from graphml.sampling.moment import Moment
-from graphml.sampling.params import SamplingParams
+from graphml.sampling.candidates.candidates import Candidates, forbidden, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs, State, Stateful
+from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.settings.params import SamplingParams
 
 PEAK, SHARPNESS, WIDTH = 5.0, 10.0, 0.3
 
@@ -72,7 +72,7 @@ FILTER = Filter(
     keeps=Stateful(_start, _after, on_accept=True),
     selects=True,
     entries=(
-        Entry(
+        ChainEntry(
             "adaptive_p",
             {"target": "adaptive_target", "decay": "adaptive_decay"},
             is_on=lambda params: True,

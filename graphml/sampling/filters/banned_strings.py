@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, Indices
-from graphml.sampling.filter import Entry, Filter, Needs
-from graphml.sampling.moment import Moment
-from graphml.sampling.params import SamplingParams
-from graphml.sampling.token_texts import texts_of
+from graphml.sampling.candidates.candidates import Candidates, Indices
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
+from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.candidates.token_texts import texts_of
+from graphml.sampling.settings.params import SamplingParams
 
 
 def completing(moment: Moment, strings: Sequence[str]) -> Indices:
@@ -44,5 +44,5 @@ FILTER = Filter(
     always=True,
     adjusts=True,
     with_mirostat=True,
-    entries=(Entry("banned_strings", {"strings": "banned_strings"}),),
+    entries=(ChainEntry("banned_strings", {"strings": "banned_strings"}),),
 )

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, Indices
-from graphml.sampling.filter import Entry, Filter, Needs
-from graphml.sampling.moment import Moment
-from graphml.sampling.params import SamplingParams
-from graphml.sampling.token_texts import Breakers, breakers_of
+from graphml.sampling.candidates.candidates import Candidates, Indices
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
+from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.candidates.token_texts import Breakers, breakers_of
+from graphml.sampling.settings.params import SamplingParams
 
 _LARGEST_EXPONENT = 88.7228391
 """The logarithm of float32's largest number."""
@@ -135,7 +135,7 @@ FILTER = Filter(
     place=30,
     adjusts=True,
     entries=(
-        Entry(
+        ChainEntry(
             "dry",
             _fields(),
             is_on=lambda params: _on(params) and params.dry_penalty_last_n > 0,

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, entropy_of, softmax
-from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.candidates.candidates import Candidates, entropy_of, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
+from graphml.sampling.candidates.moment import Moment
 from graphml.sampling.filters.temperature import masked_temperature, temperature
-from graphml.sampling.moment import Moment
-from graphml.sampling.params import SamplingParams
+from graphml.sampling.settings.params import SamplingParams
 
 
 def dynamic_temperature(candidates: Candidates, value: float, spread: float, exponent: float) -> Candidates:
@@ -56,7 +56,7 @@ FILTER = Filter(
     place=130,
     with_mirostat=True,
     entries=(
-        Entry(
+        ChainEntry(
             "temp_ext",
             {"temp": "temperature", "delta": "dynatemp_range", "exponent": "dynatemp_exponent"},
             is_on=lambda params: True,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, Floats, softmax
-from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.candidates.candidates import Candidates, Floats, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
 from graphml.sampling.filters.top_k import top_k
 
 
@@ -26,5 +26,5 @@ FILTER = Filter(
     ),
     needs=Needs.ROW,
     place=100,
-    entries=(Entry("epsilon", {"epsilon": "epsilon_cutoff", "min_keep": "min_keep"}),),
+    entries=(ChainEntry("epsilon", {"epsilon": "epsilon_cutoff", "min_keep": "min_keep"}),),
 )

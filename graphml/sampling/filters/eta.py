@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from graphml.sampling.candidates import Candidates, entropy_of, softmax
-from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.candidates.candidates import Candidates, entropy_of, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
 from graphml.sampling.filters.epsilon import at_least
 
 
@@ -23,5 +23,5 @@ FILTER = Filter(
     apply=lambda params, candidates, _: eta(candidates, params.eta_cutoff, params.min_keep),
     needs=Needs.ROW,
     place=110,
-    entries=(Entry("eta", {"epsilon": "eta_cutoff", "min_keep": "min_keep"}),),
+    entries=(ChainEntry("eta", {"epsilon": "eta_cutoff", "min_keep": "min_keep"}),),
 )

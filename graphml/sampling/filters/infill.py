@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, softmax
-from graphml.sampling.filter import Entry, Filter, Needs
-from graphml.sampling.moment import Moment, Vocabulary
-from graphml.sampling.params import SamplingParams
-from graphml.sampling.token_texts import texts_of
+from graphml.sampling.candidates.candidates import Candidates, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
+from graphml.sampling.candidates.moment import Moment, SamplerVocabulary
+from graphml.sampling.candidates.token_texts import texts_of
+from graphml.sampling.settings.params import SamplingParams
 
 LEAST = np.float32(0.2)
 
 
-def infill(candidates: Candidates, vocabulary: Vocabulary) -> Candidates:
+def infill(candidates: Candidates, vocabulary: SamplerVocabulary) -> Candidates:
     """Keep the tokens that end a generation where they are likely, else likely texts; highest logit first.
 
     A token whose text another one begins with is merged with it: the likelier has both probabilities, which
@@ -41,13 +41,13 @@ def _kept(candidates: Candidates, p: np.ndarray, kept: np.ndarray) -> Candidates
     )
 
 
-def _the_end(p: np.ndarray, vocabulary: Vocabulary) -> Candidates:
+def _the_end(p: np.ndarray, vocabulary: SamplerVocabulary) -> Candidates:
     end = vocabulary.eot if vocabulary.eot is not None else vocabulary.eos
     assert end is not None
     return Candidates(np.array([end], np.int32), np.ones(1, np.float32), True, p[:1])
 
 
-def _merged(ordered: Candidates, p: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
+def _merged(ordered: Candidates, p: np.ndarray, vocabulary: SamplerVocabulary) -> np.ndarray:
     """Move probabilities in `p`; which tokens are left."""
     texts = texts_of(vocabulary)
     place = {int(token): i for i, token in enumerate(ordered.ids)}
@@ -81,5 +81,5 @@ FILTER = Filter(
     needs=Needs.ROW,
     needs_vocabulary=lambda params: True,
     place=145,
-    entries=(Entry("infill", {}, is_on=lambda params: True),),
+    entries=(ChainEntry("infill", {}, is_on=lambda params: True),),
 )

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from graphml.errors import UsageError
-from graphml.sampling.candidates import Candidates, in_float32_range
-from graphml.sampling.filter import Entry, Filter, Needs
-from graphml.sampling.moment import Moment
-from graphml.sampling.params import SamplingParams
+from graphml.sampling.candidates.candidates import Candidates, in_float32_range
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
+from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.settings.params import SamplingParams
 
 
 def logit_bias(candidates: Candidates, bias: Mapping[int, float], n_vocab: int) -> Candidates:
@@ -60,5 +60,5 @@ FILTER = Filter(
     always=True,
     adjusts=True,
     with_mirostat=True,
-    entries=(Entry("logit_bias", {"bias": "logit_bias"}, apply=_in_llama_cpp),),
+    entries=(ChainEntry("logit_bias", {"bias": "logit_bias"}, apply=_in_llama_cpp),),
 )

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates
-from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
+from graphml.sampling.candidates.candidates import Candidates
+from graphml.sampling.candidates.filter import ChainEntry, Enough, Filter, NeedsTopK
+from graphml.sampling.candidates.sorted_rows import SortedRows, column
+from graphml.sampling.candidates.top_k_logits import TopK
 from graphml.sampling.filters.top_k import top_k
-from graphml.sampling.params import SamplingParams
-from graphml.sampling.sorted_rows import SortedRows, column
-from graphml.sampling.top_k_logits import TopK
+from graphml.sampling.settings.params import SamplingParams
 
 
 def min_p(candidates: Candidates, p: float, min_keep: int) -> Candidates:
@@ -52,7 +52,7 @@ FILTER = Filter(
     apply=lambda params, candidates, _: min_p(candidates, params.min_p, params.min_keep),
     needs=NeedsTopK(enough=lambda params, k: Enough.OFTEN, candidates=_of_top_k),
     place=90,
-    entries=(Entry("min_p", {"p": "min_p", "min_keep": "min_keep"}),),
+    entries=(ChainEntry("min_p", {"p": "min_p", "min_keep": "min_keep"}),),
     # To the last bit what the filter adds: a device that samples a row returns shares of what it leaves.
     rows=_rows,
     on_device=lambda params: {"lowest": math.log(params.min_p)} if params.min_keep <= 1 else None,

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, Floats, leading, softmax
-from graphml.sampling.filter import Entry, Filter, Needs, State, Stateful
+from graphml.sampling.candidates.candidates import Candidates, Floats, leading, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs, State, Stateful
+from graphml.sampling.candidates.moment import Moment
 from graphml.sampling.filters.top_k import top_k
-from graphml.sampling.moment import Moment
-from graphml.sampling.params import SamplingParams
+from graphml.sampling.settings.params import SamplingParams
 
 M = 100
 """How many of the most likely tokens the exponent of Zipf's law is estimated from, as in llama.cpp."""
@@ -69,7 +69,7 @@ FILTER = Filter(
     selects=True,
     with_mirostat=True,
     entries=(
-        Entry(
+        ChainEntry(
             "mirostat",
             {**PARAMETERS, "m": "mirostat_m"},
             is_on=lambda params: True,

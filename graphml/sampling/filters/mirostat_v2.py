@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, softmax
-from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.candidates.candidates import Candidates, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
 from graphml.sampling.filters.mirostat import KEEPS, PARAMETERS
 from graphml.sampling.filters.top_k import top_k
 
@@ -30,5 +30,5 @@ FILTER = Filter(
     keeps=KEEPS,
     selects=True,
     with_mirostat=True,
-    entries=(Entry("mirostat_v2", PARAMETERS, is_on=lambda params: True),),
+    entries=(ChainEntry("mirostat_v2", PARAMETERS, is_on=lambda params: True),),
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from graphml.errors import UsageError
-from graphml.sampling.candidates import Candidates
-from graphml.sampling.filter import Entry, Filter, Needs
-from graphml.sampling.moment import Moment
-from graphml.sampling.params import SamplingParams
+from graphml.sampling.candidates.candidates import Candidates
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
+from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.settings.params import SamplingParams
 
 
 def _apply(params: SamplingParams, candidates: Candidates, moment: Moment) -> Candidates:
@@ -39,5 +39,5 @@ FILTER = Filter(
     place=40,
     adjusts=True,
     with_mirostat=True,
-    entries=(Entry("function", {"function": "function"}),),
+    entries=(ChainEntry("function", {"function": "function"}),),
 )

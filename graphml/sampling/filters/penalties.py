@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, in_float32_range
-from graphml.sampling.filter import Entry, Filter, Needs
-from graphml.sampling.moment import Moment
-from graphml.sampling.params import SamplingParams
+from graphml.sampling.candidates.candidates import Candidates, in_float32_range
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
+from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.settings.params import SamplingParams
 
 
 def penalties(
@@ -60,7 +60,7 @@ FILTER = Filter(
     place=20,
     adjusts=True,
     entries=(
-        Entry(
+        ChainEntry(
             "penalties",
             {
                 "last_n": "repeat_last_n",

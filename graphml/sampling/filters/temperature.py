@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates
-from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
-from graphml.sampling.params import SamplingParams
-from graphml.sampling.sorted_rows import SortedRows, column
+from graphml.sampling.candidates.candidates import Candidates
+from graphml.sampling.candidates.filter import ChainEntry, Enough, Filter, NeedsTopK
+from graphml.sampling.candidates.sorted_rows import SortedRows, column
+from graphml.sampling.settings.params import SamplingParams
 
 _LOWEST_ON_DEVICE = 1e-3
 """The lowest temperature at which devices sample: below it numbers leave float32's range."""
@@ -73,7 +73,7 @@ FILTER = Filter(
     on_device=_on_device,
     with_mirostat=True,
     entries=(
-        Entry(
+        ChainEntry(
             "temp",
             {"temp": "temperature"},
             is_on=lambda params: params.temperature != 1.0,

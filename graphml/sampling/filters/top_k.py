@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, leading
-from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
+from graphml.sampling.candidates.candidates import Candidates, leading
+from graphml.sampling.candidates.filter import ChainEntry, Enough, Filter, NeedsTopK
 
 
 def top_k(candidates: Candidates, k: int) -> Candidates:
@@ -26,7 +26,7 @@ FILTER = Filter(
         candidates=lambda params, top: top.candidates.head(min(params.top_k, top.n_vocab)),
     ),
     place=60,
-    entries=(Entry("top_k", {"k": "top_k"}),),
+    entries=(ChainEntry("top_k", {"k": "top_k"}),),
     rows=lambda params, rows: rows.heads(np.array([row_params.top_k for row_params in params])),
     on_device=lambda params: {"top_k": float(params.top_k)},
 )

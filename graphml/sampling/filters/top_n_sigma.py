@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, Floats
-from graphml.sampling.filter import Entry, Filter, Needs
+from graphml.sampling.candidates.candidates import Candidates, Floats
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
 
 _LARGE = 1e15
 
@@ -38,5 +38,5 @@ FILTER = Filter(
     apply=lambda params, candidates, _: top_n_sigma(candidates, params.top_n_sigma),
     needs=Needs.ROW,
     place=50,
-    entries=(Entry("top_n_sigma", {"n": "top_n_sigma"}),),
+    entries=(ChainEntry("top_n_sigma", {"n": "top_n_sigma"}),),
 )

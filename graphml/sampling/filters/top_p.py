@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, shortest_prefix, softmax
-from graphml.sampling.filter import Enough, Entry, Filter, NeedsTopK
-from graphml.sampling.params import SamplingParams
-from graphml.sampling.sorted_rows import SortedRows, column
-from graphml.sampling.top_k_logits import TopK
+from graphml.sampling.candidates.candidates import Candidates, shortest_prefix, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Enough, Filter, NeedsTopK
+from graphml.sampling.candidates.sorted_rows import SortedRows, column
+from graphml.sampling.candidates.top_k_logits import TopK
+from graphml.sampling.settings.params import SamplingParams
 
 _MARGIN = 2e-5
 """How far from an edge between two tokens the sum of probabilities must be: sums differ by their order."""
@@ -65,7 +65,7 @@ FILTER = Filter(
     apply=lambda params, candidates, _: top_p(candidates, params.top_p, params.min_keep),
     needs=NeedsTopK(enough=lambda params, k: Enough.OFTEN, candidates=_of_top_k),
     place=80,
-    entries=(Entry("top_p", {"p": "top_p", "min_keep": "min_keep"}),),
+    entries=(ChainEntry("top_p", {"p": "top_p", "min_keep": "min_keep"}),),
     rows=_rows,
     on_device=lambda params: {"top_p": params.top_p} if params.min_keep <= 1 else None,
 )

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import ADDED_IN_ORDER, Candidates, entropy_of, shortest_prefix, softmax
-from graphml.sampling.filter import Entry, Filter, Needs
-from graphml.sampling.moment import Moment
-from graphml.sampling.params import SamplingParams
+from graphml.sampling.candidates.candidates import (
+    ADDED_IN_ORDER,
+    Candidates,
+    entropy_of,
+    shortest_prefix,
+    softmax,
+)
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
+from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.settings.params import SamplingParams
 
 
 def typical(candidates: Candidates, p: float, min_keep: int) -> Candidates:
@@ -38,5 +44,5 @@ FILTER = Filter(
     apply=lambda params, candidates, _: typical(candidates, params.typical_p, params.min_keep),
     needs=Needs.ROW,
     place=70,
-    entries=(Entry("typical", {"p": "typical_p", "min_keep": "min_keep"}, apply=_in_llama_cpp),),
+    entries=(ChainEntry("typical", {"p": "typical_p", "min_keep": "min_keep"}, apply=_in_llama_cpp),),
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphml.sampling.candidates import Candidates, leading, softmax
-from graphml.sampling.filter import Entry, Filter, Needs
-from graphml.sampling.moment import Moment
-from graphml.sampling.params import SamplingParams
+from graphml.sampling.candidates.candidates import Candidates, leading, softmax
+from graphml.sampling.candidates.filter import ChainEntry, Filter, Needs
+from graphml.sampling.candidates.moment import Moment
+from graphml.sampling.settings.params import SamplingParams
 
 
 def xtc(candidates: Candidates, threshold: float, min_keep: int) -> Candidates:
@@ -58,7 +58,7 @@ FILTER = Filter(
     needs=Needs.ROW,
     place=120,
     entries=(
-        Entry(
+        ChainEntry(
             "xtc",
             {"probability": "xtc_probability", "threshold": "xtc_threshold", "min_keep": "min_keep"},
             apply=_in_llama_cpp,

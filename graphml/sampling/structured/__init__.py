@@ -12,12 +12,12 @@ from typing import Any
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
 from graphml.sampling.structured.gbnf_parser import parse_gbnf
 from graphml.sampling.structured.lazy_matcher import LazyMatcher, Triggers
-from graphml.sampling.structured.matcher import Matcher, Progress, Structure
+from graphml.sampling.structured.matcher import Matcher, Structure, StructureProgress
 from graphml.sampling.structured.opened_tokens import AnyTokens, opened_tokens
 from graphml.sampling.structured.schema_structure import schema_structure
 from graphml.sampling.structured.token_bytes import TokenBytes
 
-__all__ = ["Matcher", "Progress", "Structure", "TokenBytes", "grammar", "json_schema"]
+__all__ = ["Matcher", "Structure", "StructureProgress", "TokenBytes", "grammar", "json_schema"]
 
 
 def grammar(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from graphml.sampling.params import LLAMA_CPP, SamplingParams
+from graphml.sampling.settings.params import LLAMA_CPP, SamplingParams
 from graphml.sampling.structured.matcher import Matcher
 
 MOST: Final = 64

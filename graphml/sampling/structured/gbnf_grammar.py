@@ -25,7 +25,7 @@ KEPT_MASKS: Final = 128
 MAX_FORCED: Final = 512
 
 
-class Table:
+class StateTable:
     """States of a grammar and the masks that were made of them; replaced as a whole once it is full."""
 
     def __init__(self, rules: Rules, vocabulary: TokenBytes) -> None:
@@ -110,7 +110,7 @@ class Table:
 class GbnfWalk:
     """A place in a grammar that is moved by bytes, as `ByteWalk` describes."""
 
-    def __init__(self, table: Table, state: int) -> None:
+    def __init__(self, table: StateTable, state: int) -> None:
         self._table, self._path = table, [state]
 
     def forced(self) -> bytes:
@@ -145,17 +145,17 @@ class GbnfGrammar:
     def __init__(self, rules: Rules, vocabulary: TokenBytes) -> None:
         self._rules, self._vocabulary = rules, vocabulary
         self._lock = Lock()
-        self.table = Table(rules, vocabulary)
+        self.table = StateTable(rules, vocabulary)
 
     def begin(self) -> GbnfProgress:
         """The place before the first token."""
         return GbnfProgress(self)
 
-    def renewed(self, full: Table) -> Table:
+    def renewed(self, full: StateTable) -> StateTable:
         """A table with room, instead of one that is full."""
         with self._lock:
             if self.table is full:
-                self.table = Table(self._rules, self._vocabulary)
+                self.table = StateTable(self._rules, self._vocabulary)
             return self.table
 
 

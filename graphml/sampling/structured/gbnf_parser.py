@@ -18,7 +18,7 @@ from graphml.sampling.structured.gbnf_rules import (
     Alternative,
     Element,
     OneToken,
-    Reference,
+    RuleReference,
     Rules,
     character_set,
     left_recursive,
@@ -168,10 +168,10 @@ class _Parser:
             return [character_set([(0, LAST_VALUE)])]
         if _NAME.match(sign):
             start = self.at
-            return [Reference(self.number_of(self.name(), start))]
+            return [RuleReference(self.number_of(self.name(), start))]
         return None
 
-    def group(self, name: str, depth: int) -> Reference:
+    def group(self, name: str, depth: int) -> RuleReference:
         start = self.at
         if depth >= MAX_NESTING:
             self.fail(f"groups are nested more than {MAX_NESTING} deep")
@@ -182,7 +182,7 @@ class _Parser:
         if self.next() != ")":
             self.fail(f"wanted an element, '|' or ')', got {self.shown()}")
         self.at += 1
-        return Reference(rule)
+        return RuleReference(rule)
 
     def literal(self) -> list[Element]:
         start = self.at
@@ -303,11 +303,11 @@ class _Parser:
         for _ in range(n_rules):
             number = self.rules.add(name, start)
             following = number if most is None else rule
-            tail: list[Element] = [] if following is None else [Reference(following)]
+            tail: list[Element] = [] if following is None else [RuleReference(following)]
             self.rules.alternatives[number] = [[*operand, *tail], []]
             rule = number
         if rule is not None:
-            items.append(Reference(rule))
+            items.append(RuleReference(rule))
 
     def counted(self, n: int, start: int) -> None:
         self.n_elements += n

@@ -53,7 +53,7 @@ def _complement(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Reference:
+class RuleReference:
     """Another rule, by its number."""
 
     rule: int
@@ -67,7 +67,7 @@ class OneToken:
     negated: bool
 
 
-Element: TypeAlias = Characters | Reference | OneToken
+Element: TypeAlias = Characters | RuleReference | OneToken
 Alternative: TypeAlias = list[Element]
 
 
@@ -123,7 +123,7 @@ def _first_rules(rules: Rules, rule: int, empty: set[int]) -> Iterator[tuple[int
     """Rules that may come first in this one, and whether something follows them there."""
     for alternative in rules.defined(rule):
         for index, element in enumerate(alternative):
-            if not isinstance(element, Reference):
+            if not isinstance(element, RuleReference):
                 break
             yield element.rule, index + 1 < len(alternative)
             if element.rule not in empty:
@@ -141,9 +141,9 @@ def _may_be_empty(rules: Rules) -> set[int]:
             waiting[rule].append(len(alternative))
             if not alternative:
                 ready.append(rule)
-            elif all(isinstance(element, Reference) for element in alternative):
+            elif all(isinstance(element, RuleReference) for element in alternative):
                 for element in alternative:
-                    assert isinstance(element, Reference)
+                    assert isinstance(element, RuleReference)
                     users[element.rule].append((rule, index))
     empty: set[int] = set()
     while ready:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from graphml.errors import UsageError
-from graphml.sampling.structured.gbnf_rules import LAST_VALUE, Characters, OneToken, Reference, Rules
+from graphml.sampling.structured.gbnf_rules import LAST_VALUE, Characters, OneToken, RuleReference, Rules
 from graphml.sampling.structured.token_bytes import Ints
 
 DEAD: Final = -1
@@ -32,14 +32,14 @@ class TooManyStatesError(UsageError):
     """The table is full: the text has to be matched again in a new one."""
 
 
-class Begun(NamedTuple):
+class PartialCodePoint(NamedTuple):
     """A code point that has begun: its bits so far (or _ANY) and the number of bytes that are missing."""
 
     value: int
     missing: int
 
 
-NOTHING: Final = Begun(0, 0)
+NOTHING: Final = PartialCodePoint(0, 0)
 
 
 class GbnfStates:
@@ -55,13 +55,13 @@ class GbnfStates:
             for alternative in rules.defined(rule):
                 self._starts[rule].append(len(self._elements))
                 for element in alternative:
-                    self._elements.append(element.rule if isinstance(element, Reference) else element)
+                    self._elements.append(element.rule if isinstance(element, RuleReference) else element)
                 self._elements.append(_END)
         self._stacks: list[tuple[int, int]] = [(_END, 0)]  # stack 0 is empty; others: (position, stack below)
         self._stack_of: dict[tuple[int, int], int] = {}
         self._closed: dict[int, tuple[int, ...]] = {0: (0,)}
-        self._states: list[tuple[tuple[int, ...], Begun]] = []
-        self._state_of: dict[tuple[tuple[int, ...], Begun], int] = {}
+        self._states: list[tuple[tuple[int, ...], PartialCodePoint]] = []
+        self._state_of: dict[tuple[tuple[int, ...], PartialCodePoint], int] = {}
         self.table: Ints = np.full((256, 256), UNKNOWN, np.int32)
         self._known: list[bool] = []
         tops: set[int] = set()
@@ -148,7 +148,7 @@ class GbnfStates:
         closed = self._closed[stack] = tuple(closed_stacks)
         return closed
 
-    def _state(self, stacks: Iterable[int], begun: Begun) -> int:
+    def _state(self, stacks: Iterable[int], begun: PartialCodePoint) -> int:
         key = (tuple(sorted(stacks)), begun)
         state = self._state_of.get(key)
         if state is None:
@@ -173,7 +173,7 @@ class GbnfStates:
             for stack in stacks
             if stack and isinstance(element := self._elements[self._stacks[stack][0]], Characters)
         ]
-        groups: dict[tuple[tuple[int, ...], Begun], list[int]] = {}
+        groups: dict[tuple[tuple[int, ...], PartialCodePoint], list[int]] = {}
         for byte, surviving, after in self._successors(terminals, begun):
             groups.setdefault((surviving, after), []).append(byte)
         for (surviving, after), together in groups.items():
@@ -181,7 +181,7 @@ class GbnfStates:
         self.table[state] = row
         self._known[state] = True
 
-    def _after(self, surviving: Sequence[int], begun: Begun) -> int:
+    def _after(self, surviving: Sequence[int], begun: PartialCodePoint) -> int:
         if begun.missing:
             return self._state(surviving, begun)
         tops: set[int] = set()
@@ -192,8 +192,8 @@ class GbnfStates:
         return self._state(tops, NOTHING)
 
     def _successors(
-        self, terminals: list[tuple[int, Characters]], begun: Begun
-    ) -> Iterable[tuple[int, tuple[int, ...], Begun]]:
+        self, terminals: list[tuple[int, Characters]], begun: PartialCodePoint
+    ) -> Iterable[tuple[int, tuple[int, ...], PartialCodePoint]]:
         """Each byte that is possible: the stacks that survive it, and what has begun after it."""
         if begun == NOTHING:
             for byte in range(1, 128):
@@ -202,13 +202,13 @@ class GbnfStates:
                     yield byte, surviving, NOTHING
             for byte in range(0xC0, 0x100):
                 missing = 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3
-                after = Begun(byte & (0x1F if missing == 1 else 0xF), missing)
+                after = PartialCodePoint(byte & (0x1F if missing == 1 else 0xF), missing)
                 yield from self._partial(byte, terminals, after)
             return
         for byte in range(0x80, 0xC0):
             value = _ANY if begun.value == _ANY else begun.value << 6 | (byte & 63)
             if begun.missing > 1:
-                yield from self._partial(byte, terminals, Begun(value, begun.missing - 1))
+                yield from self._partial(byte, terminals, PartialCodePoint(value, begun.missing - 1))
                 continue
             surviving = tuple(
                 stack for stack, characters in terminals if value == _ANY or value in characters
@@ -217,8 +217,8 @@ class GbnfStates:
                 yield byte, surviving, NOTHING
 
     def _partial(
-        self, byte: int, terminals: list[tuple[int, Characters]], after: Begun
-    ) -> Iterable[tuple[int, tuple[int, ...], Begun]]:
+        self, byte: int, terminals: list[tuple[int, Characters]], after: PartialCodePoint
+    ) -> Iterable[tuple[int, tuple[int, ...], PartialCodePoint]]:
         """A byte that leaves a code point unfinished: stacks survive where some completion is possible."""
         if after.value == _ANY:
             yield byte, tuple(stack for stack, _ in terminals), after
@@ -236,7 +236,7 @@ class GbnfStates:
         if not surviving:
             return
         whole = after.value > 0 and all(overlap == 2 for _, overlap in overlaps if overlap)
-        yield byte, surviving, Begun(_ANY, after.missing) if whole else after
+        yield byte, surviving, PartialCodePoint(_ANY, after.missing) if whole else after
 
 
 def _checked_count(n: int) -> None:

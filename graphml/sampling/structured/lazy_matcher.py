@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from graphml.errors import UsageError
-from graphml.sampling.candidates import Floats
-from graphml.sampling.next_logits import NextLogits
+from graphml.sampling.candidates.candidates import Floats
+from graphml.sampling.chain.next_logits import NextLogits
 from graphml.sampling.structured.matcher import Matcher
 from graphml.sampling.structured.packed_masks import Bits, set_bits
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes

@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from graphml.errors import UsageError
-from graphml.sampling.candidates import Floats
-from graphml.sampling.next_logits import NextLogits
+from graphml.sampling.candidates.candidates import Floats
+from graphml.sampling.chain.next_logits import NextLogits
 from graphml.sampling.structured.canonical_tokens import CanonicalTokens, is_narrow
 from graphml.sampling.structured.literal_texts import ByteWalk
 from graphml.sampling.structured.packed_masks import Bits, masked_row, unpacked
 from graphml.sampling.structured.token_bytes import Bools, TokenBytes
 
 
-class Progress(Protocol):
+class StructureProgress(Protocol):
     """How far one text has come in one structure: the part that each kind of structure writes."""
 
     def bits(self) -> Bits:
@@ -51,7 +51,7 @@ class Progress(Protocol):
         """Take back the last n tokens that were accepted."""
         ...
 
-    def copy(self) -> Progress:
+    def copy(self) -> StructureProgress:
         """The same place in the same text, to go on separately."""
         ...
 
@@ -59,7 +59,7 @@ class Progress(Protocol):
 class Structure(Protocol):
     """A compiled grammar, schema or expression for one vocabulary, shared by texts and threads."""
 
-    def begin(self) -> Progress:
+    def begin(self) -> StructureProgress:
         """The place before the first token."""
         ...
 
@@ -82,7 +82,7 @@ class Matcher:
 
     def __init__(
         self,
-        progress: Progress,
+        progress: StructureProgress,
         vocabulary: TokenBytes,
         name: str = "grammar",
         canonical: CanonicalTokens | None = None,

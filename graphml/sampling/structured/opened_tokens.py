@@ -10,14 +10,14 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
-from graphml.sampling.moment import Vocabulary
-from graphml.sampling.open_vocabulary import AnyVocabulary, opened_vocabulary
+from graphml.sampling.candidates.moment import SamplerVocabulary
+from graphml.sampling.candidates.open_vocabulary import AnyVocabulary, opened_vocabulary
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 KEPT_TEXTS: Final = 4096
 """Short texts whose ids are kept: those of keys and choices are asked for again and again."""
 AnyTokens: TypeAlias = AnyVocabulary | TokenBytes
-_OF_VOCABULARY: WeakKeyDictionary[Vocabulary, TokenBytes] = WeakKeyDictionary()
+_OF_VOCABULARY: WeakKeyDictionary[SamplerVocabulary, TokenBytes] = WeakKeyDictionary()
 
 
 def opened_tokens(vocab: AnyTokens | None) -> TokenBytes:
@@ -30,7 +30,7 @@ def opened_tokens(vocab: AnyTokens | None) -> TokenBytes:
     return vocab if isinstance(vocab, TokenBytes) else tokens_of(opened_vocabulary(vocab))
 
 
-def tokens_of(vocabulary: Vocabulary) -> TokenBytes:
+def tokens_of(vocabulary: SamplerVocabulary) -> TokenBytes:
     """The tokens of a tokenizer, made once."""
     tokens = _OF_VOCABULARY.get(vocabulary)
     if tokens is None:
@@ -49,7 +49,9 @@ def _bytes_alone() -> TokenBytes:
     return TokenBytes((*(bytes([byte]) for byte in range(256)), b"<end>"), frozenset([256]), frozenset([256]))
 
 
-def _encoders(vocabulary: Vocabulary) -> tuple[Callable[[str], int | None], Callable[[str], list[int]]]:
+def _encoders(
+    vocabulary: SamplerVocabulary,
+) -> tuple[Callable[[str], int | None], Callable[[str], list[int]]]:
     held = ref(vocabulary)  # what is kept as long as the vocabulary must not keep it
 
     def token_of(text: str) -> int | None:

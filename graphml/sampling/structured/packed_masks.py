@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.sampling.candidates import Floats
+from graphml.sampling.candidates.candidates import Floats
 
 Bits: TypeAlias = NDArray[np.uint8]
 """Token t is bit t % 8, from the lowest on, of byte t // 8; bits behind the vocabulary do not count."""

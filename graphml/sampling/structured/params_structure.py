@@ -14,9 +14,10 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from graphml.errors import UsageError
-from graphml.sampling.grammar_triggers import MARKER, SPELLED
-from graphml.sampling.moment import Vocabulary
-from graphml.sampling.params import LLAMA_CPP, STRUCTURES, SamplingParams
+from graphml.sampling.candidates.moment import SamplerVocabulary
+from graphml.sampling.schemas.time_limit import within_seconds
+from graphml.sampling.settings.grammar_triggers import MARKER, SPELLED
+from graphml.sampling.settings.params import LLAMA_CPP, STRUCTURES, SamplingParams
 from graphml.sampling.structured.canonical_tokens import CanonicalTokens
 from graphml.sampling.structured.forced_tokens import forced_tokens
 from graphml.sampling.structured.gbnf_grammar import GbnfGrammar
@@ -27,7 +28,6 @@ from graphml.sampling.structured.matcher import Matcher, Structure
 from graphml.sampling.structured.opened_tokens import tokens_of
 from graphml.sampling.structured.schema_structure import generated_structure
 from graphml.sampling.structured.text_begin import TextBegin
-from graphml.sampling.structured.time_limit import within_seconds
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 KEPT: Final = 64
@@ -51,7 +51,7 @@ _COMPILED: OrderedDict[_Key, _Compiled] = OrderedDict()
 _LOCK = Lock()
 
 
-def matcher_of(params: SamplingParams, tokenizer: Vocabulary | None) -> Matcher | None:
+def matcher_of(params: SamplingParams, tokenizer: SamplerVocabulary | None) -> Matcher | None:
     """A matcher at the begin of a text, None where the parameters name no structure.
 
     UsageError for a structure that is wrong or not supported, or a model without a tokenizer.
@@ -149,7 +149,9 @@ def _choices_grammar(texts: Sequence[str]) -> str:
 class Structured:
     """What one session's generation must follow; nothing, where it is made of nothing."""
 
-    def __init__(self, params: SamplingParams | None = None, tokenizer: Vocabulary | None = None) -> None:
+    def __init__(
+        self, params: SamplingParams | None = None, tokenizer: SamplerVocabulary | None = None
+    ) -> None:
         self._params = params
         self._matcher = None if params is None else matcher_of(params, tokenizer)
 

@@ -14,18 +14,18 @@ from functools import lru_cache
 from typing import Any
 
 from graphml.errors import UsageError
-from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
-from graphml.sampling.structured.opened_tokens import opened_tokens
-from graphml.sampling.structured.schema_checks import check_words, placed
-from graphml.sampling.structured.schema_choice import with_choices
-from graphml.sampling.structured.schema_closing import closed_schema, rooted_schema
-from graphml.sampling.structured.schema_words import (
+from graphml.sampling.schemas.schema_checks import check_words, placed
+from graphml.sampling.schemas.schema_choice import with_choices
+from graphml.sampling.schemas.schema_closing import closed_schema, rooted_schema
+from graphml.sampling.schemas.schema_words import (
     Schema,
     UnsupportedSchemaError,
     checked_schema,
     referred,
     with_subschemas,
 )
+from graphml.sampling.structured.llguidance_structure import LlguidanceStructure, library
+from graphml.sampling.structured.opened_tokens import opened_tokens
 from graphml.sampling.structured.token_bytes import TokenBytes
 
 _FREE_SPACE = {"whitespace_flexible": True}

@@ -27,9 +27,9 @@ class TextBegin:
         self._masks: dict[int, Bools] = {len(begin): np.ones(vocabulary.n, bool)}
         self._bits: dict[int, Bits] = {}
 
-    def begin(self) -> Progress:
+    def begin(self) -> SpelledBytes:
         """The place before the first token."""
-        return Progress(self, [0])
+        return SpelledBytes(self, [0])
 
     def mask(self, at: int) -> Bools:
         """[n] the tokens that may come where so many bytes are spelled."""
@@ -50,7 +50,7 @@ class TextBegin:
         return self._bits[at]
 
 
-class Progress:
+class SpelledBytes:
     """How many bytes are spelled, after each of the tokens so far."""
 
     def __init__(self, of: TextBegin, spelled: list[int]) -> None:
@@ -84,6 +84,6 @@ class Progress:
         """Take back the last n tokens."""
         del self._spelled[len(self._spelled) - n :]
 
-    def copy(self) -> Progress:
+    def copy(self) -> SpelledBytes:
         """The same place, to go on separately."""
-        return Progress(self._of, list(self._spelled))
+        return SpelledBytes(self._of, list(self._spelled))

@@ -14,7 +14,7 @@ from graphml.text.answers.parameter_calls import ParameterSyntax
 from graphml.text.answers.text_reader import Step, TextReader
 
 
-class Reading(Protocol):
+class WholeAnswerParser(Protocol):
     """The answer that is read, for a format that reads whole answers: an `AnswerParser`."""
 
     reader: TextReader
@@ -89,7 +89,7 @@ class AnswerFormat:
     rank: int = 0
     bare: CallReader | None = None
     syntax: CallSyntax | None = None
-    whole: Callable[[Reading], Step[None]] | None = None
+    whole: Callable[[WholeAnswerParser], Step[None]] | None = None
     shown: tuple[str, ...] = ()
     new_id: Callable[[], str] = random_id
     reasoning: ReasoningMarks | None = None

@@ -42,7 +42,7 @@ def forced_calls(
     """
     syntax = format.syntax
     assert syntax is not None
-    rules = _Rules(spell if response is None else partial(_as_json, spell))
+    rules = _GrammarRules(spell if response is None else partial(_as_json, spell))
     calls = [rules.call(syntax, name, schema) for name, schema in tools.items()]
     any_call = " | ".join(calls)
     rules.add("call", any_call)
@@ -94,7 +94,7 @@ def _json(schema: Schema) -> str:
     return "%json " + json.dumps({**(schema if isinstance(schema, Mapping) else {}), "x-guidance": _COMPACT})
 
 
-class _Rules:
+class _GrammarRules:
     """Rules of one grammar, numbered."""
 
     def __init__(self, spell: Spell) -> None:
@@ -167,7 +167,7 @@ def _value(schema: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
 
 
 def _reasoning(
-    format: AnswerFormat, spell: Spell, rules: _Rules, marks: ReasoningMarks | None, inside: bool
+    format: AnswerFormat, spell: Spell, rules: _GrammarRules, marks: ReasoningMarks | None, inside: bool
 ) -> str:
     if format.name == "harmony":
         end = rules.until("<|end|>")

@@ -18,7 +18,7 @@ IDS: Final = ("id", "tool_call_id")
 
 
 @dataclass
-class _Found:
+class _ParsedCall:
     name: str = ""
     id: str = ""
     arguments: str | None = None  # read before the name was known, or written as a string
@@ -48,7 +48,7 @@ def json_call(reader: TextReader, calls: CallSink, keep_ids: bool = True, only: 
 
     only: no other keys than those of a call, as where no marker says that it is one.
     """
-    call = _Found()
+    call = _ParsedCall()
     yield from _members(reader, calls, call, keep_ids, only)
     if not call.begun:
         if not call.name:
@@ -58,7 +58,9 @@ def json_call(reader: TextReader, calls: CallSink, keep_ids: bool = True, only: 
     calls.end()
 
 
-def _members(reader: TextReader, calls: CallSink, call: _Found, keep_ids: bool, only: bool) -> Step[None]:
+def _members(
+    reader: TextReader, calls: CallSink, call: _ParsedCall, keep_ids: bool, only: bool
+) -> Step[None]:
     yield from reader.space()
     yield from reader.literal("{")
     if (yield from reader.space()) == "}":
@@ -86,7 +88,7 @@ def _members(reader: TextReader, calls: CallSink, call: _Found, keep_ids: bool, 
             return
 
 
-def _arguments(reader: TextReader, calls: CallSink, call: _Found, first: str) -> Step[None]:
+def _arguments(reader: TextReader, calls: CallSink, call: _ParsedCall, first: str) -> Step[None]:
     if call.name and first == "{":
         calls.begin(call.name, call.id)
         call.begun = True

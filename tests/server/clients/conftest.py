@@ -17,7 +17,7 @@ import pytest
 import graphml
 from graphml import SamplingParams
 from graphml.loading import fetch
-from graphml.server.server_options import ServerOptions
+from graphml.server.options.server_options import ServerOptions
 from tests import tiny_model
 from tests.server.clients.refusing_server import Refusing, refusing
 from tests.server.clients.wished_answers import Wishes

@@ -6,11 +6,11 @@ import functools
 import importlib
 import pkgutil
 
-from graphml.authoring.importing.entry import Entry
+from graphml.authoring.importing.entry import CatalogueEntry
 
 
 @functools.cache
-def entries() -> tuple[Entry, ...]:
+def entries() -> tuple[CatalogueEntry, ...]:
     """All entries, by the names of their files."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     return tuple(importlib.import_module(f"{__name__}.{name}").ENTRY for name in names)

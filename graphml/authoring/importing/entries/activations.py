@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from graphml.authoring.importing.aten import BINARY, UNARY, gelu, sigmoid
 from graphml.authoring.importing.aten_shapes import SAME
-from graphml.authoring.importing.entry import Entry
+from graphml.authoring.importing.entry import CatalogueEntry
 from graphml.authoring.importing.region import Recognised, Region, concrete, same
 
 Array = NDArray[Any]
@@ -77,4 +77,4 @@ def matches(region: Region) -> Recognised | None:
     return None
 
 
-ENTRY = Entry("activation", looks, matches)
+ENTRY = CatalogueEntry("activation", looks, matches)

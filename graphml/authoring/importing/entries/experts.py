@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from graphml.authoring.importing.aten import sigmoid, softmax
 from graphml.authoring.importing.entries.activations import KNOWN
-from graphml.authoring.importing.entry import Entry
+from graphml.authoring.importing.entry import CatalogueEntry
 from graphml.authoring.importing.evaluation import op_name
 from graphml.authoring.importing.region import Recognised, Region, run, same
 from graphml.errors import ArchitectureError
@@ -124,4 +124,4 @@ def _mixed(x: Array, ids: Array, weights: Array, activation: str, inner: Array, 
     return mixed
 
 
-ENTRY = Entry("experts", looks, matches)
+ENTRY = CatalogueEntry("experts", looks, matches)

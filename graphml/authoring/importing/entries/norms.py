@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.authoring.importing.entries.activations import SCALAR
-from graphml.authoring.importing.entry import Entry
+from graphml.authoring.importing.entry import CatalogueEntry
 from graphml.authoring.importing.region import Recognised, Region, run, same
 
 Array = NDArray[Any]
@@ -101,4 +101,4 @@ def _parameter(region: Region, values: Array) -> str | None:
     return None
 
 
-ENTRY = Entry("norm", looks, matches)
+ENTRY = CatalogueEntry("norm", looks, matches)

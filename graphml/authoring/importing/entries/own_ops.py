@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from graphml.authoring.importing.entry import Entry
+from graphml.authoring.importing.entry import CatalogueEntry
 from graphml.authoring.importing.region import Recognised, Region, concrete, same
 from graphml.errors import GraphError
 from graphml.ir.dtype import F32
@@ -58,4 +58,4 @@ def matches(region: Region) -> Recognised | None:
     return None
 
 
-ENTRY = Entry("own op", looks, matches)
+ENTRY = CatalogueEntry("own op", looks, matches)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphml.authoring.importing.entry import Entry
+from graphml.authoring.importing.entry import CatalogueEntry
 from graphml.authoring.importing.region import PRODUCTS, Recognised, Region, run, same
 from graphml.errors import ArchitectureError
 
@@ -135,4 +135,4 @@ def _steps(angles: Array) -> Array:
     return steps
 
 
-ENTRY = Entry("rope", looks, matches)
+ENTRY = CatalogueEntry("rope", looks, matches)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from graphml.text.answers.answer_format import AnswerFormat, CallReader, CallSyntax, Reading
+from graphml.text.answers.answer_format import AnswerFormat, CallReader, CallSyntax, WholeAnswerParser
 from graphml.text.answers.call_sink import CallSink
 from graphml.text.answers.json_calls import json_arguments
 from graphml.text.answers.text_reader import Emit, Step, TextReader, fail
@@ -25,7 +25,7 @@ MOST_HEADERS: Final = 100
 _STRAY: Final = re.compile(r"<\|channel\|>commentary(?: to=assistant)?(?=<\|channel\|>)")
 
 
-def _answer(parser: Reading) -> Step[None]:
+def _answer(parser: WholeAnswerParser) -> Step[None]:
     """Read one message after another."""
     reader = parser.reader
     while True:
@@ -43,7 +43,7 @@ def _answer(parser: Reading) -> Step[None]:
     parser.keep_space()
 
 
-def _message(parser: Reading, opened: str) -> Step[None]:
+def _message(parser: WholeAnswerParser, opened: str) -> Step[None]:
     reader = parser.reader
     begin = reader.at - len(opened)
     reader.set_mark(begin)

@@ -1,0 +1,120 @@
+"""What `--help` shows of a command: the options that most people need; `--help-all` shows all, in groups.
+
+Knows names of options and of the values that hold them; nothing of what they do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import takewhile
+from typing import Any, Final
+
+from typer.core import TyperCommand, TyperGroup
+
+ALL: Final = "--help-all"
+NAME_COLUMNS: Final = 26
+SHORT: Final = 24
+"""A command with no more options shows them all at once."""
+GROUPS: Final = {
+    "SamplingParams": "Sampling",
+    "Opening": "Opening the model",
+    "ModelSource": "Opening the model",
+    "Overflow": "Full context",
+    "DecodingOptions": "Other ways of decoding",
+    "InfillOptions": "Fill in the middle",
+    "CaptureOptions": "Captured values",
+    "ModelOptions": "Models",
+    "LengthOptions": "Tests",
+    "SettingOptions": "Settings, each combination of which is measured",
+    "RunOptions": "How it is measured",
+    "MeasuredServers": "Servers",
+    "OutputOptions": "Output",
+}
+"""The class whose fields are options -> the title over them."""
+COMMON: Final = frozenset(
+    {
+        "model", "hf", "offline", "prompt", "file", "max-tokens", "raw", "system", "json", "ctx", "seed",
+        "temp", "top-k", "top-p", "min-p", "repeat-penalty", "stop", "json-schema", "grammar", "logprobs",
+        "backend", "threads", "kv", "gpu-layers", "quant", "lora", "template", "arch", "tools", "server",
+        "stats", "help", "shape", "n-prompt", "n-gen", "n-depth", "n-parallel", "peer", "repetitions",
+        "clients", "output",
+    }
+)  # fmt: skip
+"""Options of the classes in `GROUPS`, and of commands with many, that the short page shows."""
+
+
+class _Helped:
+    """The pages of a command; those below make it one of Typer's kinds."""
+
+    _whole = False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As Typer; `--help-all` is `--help` of all options."""
+        options = takewhile("--".__ne__, args)
+        if isinstance(self, TyperGroup):  # behind the name of a command it is that command's
+            options = takewhile(lambda word: word.startswith("-"), options)
+        if ALL in options:
+            self._whole, args = True, ["--help"]
+        try:
+            return list(super().parse_args(ctx, args))  # type: ignore[misc]
+        finally:
+            self._whole = False
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, and the commands of a command that has some."""
+        self._format_options(ctx, formatter)
+        if isinstance(self, TyperGroup):
+            self.format_commands(ctx, formatter)
+
+    def _format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, and the options under their titles."""
+        arguments: list[tuple[str, str]] = []
+        options: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        params = ctx.command.get_params(ctx)
+        n_options = sum(param.param_type_name == "option" for param in params)
+        n_left = 0
+        for param in params:
+            record = param.get_help_record(ctx)
+            if record is None:
+                continue
+            if param.param_type_name == "argument":
+                arguments.append(record)
+            elif self._whole or n_options <= SHORT or is_common(param):
+                options[getattr(param, "rich_help_panel", None) or "Options"].append(record)
+            else:
+                n_left += 1
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl(arguments, NAME_COLUMNS)
+        for title in sorted(options, key="Options".__ne__):
+            with formatter.section(title):
+                formatter.write_dl(options[title], NAME_COLUMNS)
+        if n_left:
+            formatter.write_paragraph()
+            formatter.write_text(f"{n_left} more options: {ctx.command_path} {ALL}")
+
+
+class HelpedCommand(_Helped, TyperCommand):
+    """A command with a short page of help, and a long one."""
+
+
+class HelpedGroup(_Helped, TyperGroup):
+    """The same of a command with commands of its own, whose summaries are whole."""
+
+    def titled_commands(self, ctx: Any) -> dict[str, list[str]]:
+        """The names of its commands by the title over them."""
+        return {"Commands": list(self.list_commands(ctx))}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands under their titles."""
+        for title, names in self.titled_commands(ctx).items():
+            helps = [str(getattr(self.get_command(ctx, name), "help", "")) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, text.split("\n\n")[0]) for name, text in zip(names, helps, strict=True)]
+                )
+
+
+def is_common(param: Any) -> bool:
+    """Whether the short page of a command with many options has this one."""
+    return any(name.removeprefix("--") in COMMON for name in param.opts)

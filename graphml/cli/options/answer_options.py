@@ -1,0 +1,108 @@
+"""What options of an answer hold or name: grammars, schemas, the template and its variables, a gap to fill.
+
+Knows files and the forms of these texts; nothing of what grammars and templates mean.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from graphml.cli.options.options import Opening
+from graphml.errors import UsageError
+from graphml.sampling import SamplingParams
+
+MAX_BYTES: Final = 1 << 22
+
+
+def with_files(params: SamplingParams, grammar: Path | None, schema: Path | None) -> SamplingParams:
+    """The parameters with what the files hold; UsageError naming a file that cannot be read."""
+    files = {"grammar": grammar, "json_schema": schema}
+    texts: dict[str, Any] = {name: _text_of(file) for name, file in files.items() if file is not None}
+    return dataclasses.replace(params, **texts) if texts else params
+
+
+def _text_of(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise UsageError(f"{file}: at most {MAX_BYTES} bytes are wanted")
+        return data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: {error}") from None
+
+
+def template_variables(text: str | None) -> dict[str, Any] | None:
+    """Return the variables of a JSON object; None for none, UsageError for other texts."""
+    if text is None:
+        return None
+    try:
+        variables = json.loads(text)
+    except (ValueError, RecursionError):
+        variables = None
+    if not isinstance(variables, dict):
+        example = '{"enable_thinking": false}'
+        raise UsageError(f"--chat-template-kwargs: wanted a JSON object such as {example}; got {text!r:.80}")
+    return variables
+
+
+def with_template(opening: Opening, template: str | None) -> Opening:
+    """The options with the template that is given by name or as a text; UsageError for two of them."""
+    if template is None:
+        return opening
+    if not template:
+        raise UsageError("--chat-template: wanted a name or Jinja text, got an empty one")
+    if opening.template is not None:
+        raise UsageError("--chat-template, --template: wanted one of them; got both")
+    return replace(opening, template=template)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What is behind a gap that is filled, other files, and the order of the parts."""
+
+    suffix: str
+    files: tuple[tuple[str, str], ...]
+    order: str
+
+
+@dataclass(frozen=True)
+class InfillOptions:
+    """As they are given; `gap` checks them."""
+
+    suffix: Annotated[
+        str | None,
+        typer.Option(
+            help="Fill in the middle: generate the text between the prompt and this suffix.",
+            show_default=False,
+        ),
+    ] = None
+    infill_extra: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Another file as context for --suffix; may be given again."),
+    ] = None
+    spm_infill: Annotated[
+        bool,
+        typer.Option("--spm-infill", help="Fill-in-the-middle prompts in the order suffix, prefix, middle."),
+    ] = False
+
+    def gap(self) -> Gap | None:
+        """The gap; None where a text is continued."""
+        extra = self.infill_extra or []
+        if self.suffix is None:
+            if extra or self.spm_infill:
+                raise UsageError(
+                    "--infill-extra, --spm-infill: wanted --suffix besides, the text behind the gap"
+                )
+            return None
+        try:
+            files = tuple((file.name, file.read_text("utf-8")) for file in extra)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--infill-extra: wanted files with texts; {error}") from None
+        return Gap(self.suffix, files, "spm" if self.spm_infill else "psm")

@@ -1,0 +1,105 @@
+"""Checks of what options name, before anything is opened: a wrong name is wrong usage, and the exit code 2.
+
+Knows names and files; nothing of models.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+from graphml.cli.options.options import Opening
+from graphml.errors import TokenizerError, UsageError
+from graphml.loading import discovery
+from graphml.passes.placement_rules import named_backends, parse_rules
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
+
+
+def check_backends(option: str, names: str) -> None:
+    """UsageError unless all these names, with commas between them, are those of installed backends."""
+    known = discovery.backend_names()
+    for name in names.split(","):
+        if name.strip() not in known:
+            raise UsageError(
+                f"{option}: no backend {name.strip()!r} is installed; installed: {', '.join(known)}"
+            )
+
+
+def check_places(rules: str) -> None:
+    """UsageError for rules of placement that are none, or name a backend that is not installed."""
+    named = named_backends(rules)
+    if not named:
+        raise UsageError(f"--place: wanted BACKEND:WHAT, such as cpu:layers.0-14; got {rules!r}")
+    parse_rules(rules, named)
+    check_backends("--place", ",".join(named))
+
+
+def check_file(option: str, path: Path | None) -> None:
+    """UsageError where a file that is named is not there."""
+    if path is not None and not path.is_file():
+        what = "is a folder; wanted a file" if path.is_dir() else "no such file"
+        raise UsageError(f"{option}: {path}: {what}")
+
+
+def check_target(option: str, file: Path | None) -> None:
+    """UsageError where a file cannot be written: what is measured for minutes should not be lost then."""
+    if file is not None and not file.parent.is_dir():
+        raise UsageError(f"{option} {file}: cannot be written: {file.parent} is no folder")
+
+
+def check_folder(option: str, folder: Path | None) -> None:
+    """UsageError where a file is in the place of a folder that is to be written to."""
+    if folder is not None:
+        there = next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
+        if not there.is_dir():
+            raise UsageError(f"{option}: {folder}: cannot be written: {there} is no folder")
+
+
+def check_limit(limit: float | None) -> None:
+    """UsageError for an NMSE that is no finite number: every value would be allowed."""
+    if limit is not None and not math.isfinite(limit):
+        raise UsageError(f"--limit: wanted a finite number, got {limit}")
+
+
+def check_opening(opening: Opening) -> None:
+    """UsageError for an option that names what is not there."""
+    check_backends("--backend", opening.backend)
+    for name in ("arch", "template"):
+        path = getattr(opening, name)
+        check_file(f"--{name}", None if path is None else Path(path))
+    if opening.place and opening.gpu_layers is None:  # else the CPU may join them
+        parse_rules(opening.place, [name.strip() for name in opening.backend.split(",")])
+    opening.compiling.fusions()
+    if opening.pre is not None:
+        _check_pre(opening.pre)
+
+
+def _check_pre(name: str) -> None:
+    from graphml.text.tokenizer.pre_tokenizers import pre_tokenizer  # only here is it needed
+
+    try:
+        pre_tokenizer(name)
+    except TokenizerError as error:
+        raise UsageError(f"--pre: {error}") from None
+
+
+def key_of(key: str) -> str:
+    """The key itself, or the one that a file has, which no list of processes shows."""
+    if not key.startswith("@"):
+        return key
+    try:
+        return Path(key[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--api-key: wanted a file that can be read; got {key!r}: {error}") from None
+
+
+def bytes_of(option: str, text: str) -> int:
+    """The bytes of a size such as 500M or 2G, 0 for an empty text; UsageError for other texts."""
+    if not text:
+        return 0
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{option}: wanted a size such as 500M or 2G, got {text!r:.40}")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))

@@ -1,0 +1,94 @@
+"""The prompt of a command line: words behind the model, options, files, standard input.
+
+Knows where texts come from, and which word names a model; nothing of what is done with them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphml.cli.options.options import MODEL_HELP, Opening
+from graphml.cli.terminal.console import remark
+from graphml.errors import UsageError
+from graphml.loading import fetch
+
+STDIN = "-"
+MAX_BYTES = 64 << 20
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[MODEL] [PROMPT]",
+        help=f"{MODEL_HELP} What names no model is the prompt; - reads it from stdin.",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class PromptOptions:
+    """The prompt by option; files follow it, an empty line between."""
+
+    prompt: Annotated[
+        str | None,
+        typer.Option("--prompt", "-p", help="The prompt; without any, stdin is read.", show_default=False),
+    ] = None
+    files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--file", "-f", metavar="FILE", show_default=False,
+            help="A text file as the prompt, or behind it; - is stdin. May be given again.",
+        ),
+    ] = None  # fmt: skip
+
+
+def model_and_prompt(
+    words: Sequence[str], options: PromptOptions, opening: Opening
+) -> tuple[str | None, str]:
+    """The model of a command line, None for the default or an option's, and the prompt.
+
+    The first word is the model if it names one and no option does; the others are the prompt. UsageError for
+    a prompt that is stated twice, or for none where stdin is a terminal.
+    """
+    left, model = list(words), None
+    if left and opening.named is None and opening.hf is None and left[0] != STDIN:
+        if fetch.names_model(left[0]):
+            model = left.pop(0)
+        elif " " not in left[0]:
+            remark(f"{left[0]!r} names no model: it is the prompt")
+    if left and options.prompt is not None:
+        raise UsageError(
+            f"prompt: wanted one, got {' '.join(left)!r:.80} and --prompt {options.prompt!r:.80}"
+        )
+    stated = [" ".join(left)] if left else [] if options.prompt is None else [options.prompt]
+    parts = [_stdin() if left == [STDIN] else part for part in stated]
+    parts += [_stdin() if str(path) == STDIN else _text_of(path) for path in options.files or ()]
+    if not parts:
+        if sys.stdin.isatty():
+            raise UsageError(
+                'prompt: wanted one, as `graphml run "Hello"`, -p TEXT, -f FILE, or a text on stdin'
+            )
+        parts = [sys.stdin.read()]
+    return model, "\n\n".join(parts)
+
+
+def _stdin() -> str:
+    return sys.stdin.read().removesuffix("\n")
+
+
+def _text_of(path: Path) -> str:
+    """The text of a file, without the end of its last line, as llama.cpp reads it."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise UsageError(f"--file: {path}: wanted at most {MAX_BYTES} bytes")
+        return data.decode().removesuffix("\n")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--file: {path}: {error}") from None

@@ -1,0 +1,1 @@
+"""What commands print, on a terminal and to a pipe."""

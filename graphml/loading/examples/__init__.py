@@ -1,0 +1,1 @@
+"""Models that the package brings along; README.md says where they are from."""

@@ -1,0 +1,1 @@
+"""Rows of several sequences that are sampled together."""

@@ -1,0 +1,146 @@
+"""Who may ask: keys, hosts, origins and the size of bodies, before anything is routed.
+
+Knows headers; nothing of what requests mean. An ASGI middleware.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from graphml.server.options.api_keys import ApiKeys
+from graphml.server.options.server_options import ServerOptions, is_path
+from graphml.server.page.page_files import ROOT, VERSION
+from graphml.server.responses.api_errors import ApiError
+from graphml.server.responses.json_response import error_response
+
+PUBLIC = {"/health", "/v1/health"}
+PAGE = {*ROOT, VERSION}
+"""What the page itself is made of, besides `/page/NAME`."""
+LOCAL = {"localhost", "127.0.0.1", "::1"}
+LONGEST_PATH = 2048
+
+
+class AccessControl:
+    """Refuses what may not be asked: 401 without a key, 403 for another host, 413 for a large body."""
+
+    def __init__(self, app: ASGIApp, options: ServerOptions, keys: ApiKeys) -> None:
+        self._app, self._options, self._keys = app, options, keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, refuse or pass on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope["graphml.arrived"] = time.monotonic()
+        headers, path = Headers(scope=scope), self._path(scope)
+        shared = self._cors(headers)
+        reply = _with_headers(send, shared)
+        if scope["method"] == "OPTIONS":
+            await _options(reply)
+            return
+        try:
+            if len(path) > LONGEST_PATH:
+                raise ApiError(414, f"the path: at most {LONGEST_PATH} characters are wanted")
+            self._check_host(scope, headers)
+            scope["graphml.key"] = self._key(headers, path)
+            length = headers.get("content-length", "")
+            if length.isdecimal() and int(length) > self._options.limits.body_bytes:
+                raise self._too_large()
+        except ApiError as error:
+            await error_response(error, path.startswith("/v1/messages"))(scope, receive, reply)
+            return
+        await self._app(scope, self._bounded(receive), reply)
+
+    def _path(self, scope: MutableMapping[str, Any]) -> str:
+        path: str = scope["path"]
+        if self._options.prefix and path.startswith(self._options.prefix):
+            scope["path"] = path = path[len(self._options.prefix) :] or "/"
+        return path
+
+    def _check_host(self, scope: Scope, headers: Headers) -> None:
+        """A page of another site that names this address by its own name is refused (DNS rebinding).
+
+        No page can ask at a UNIX socket, and a proxy that does may pass on the Host that it was asked by.
+        """
+        by_path = is_path((scope.get("server") or ("",))[0])
+        if not self._options.loopback or self._keys or by_path:
+            return
+        if _host_of(f"//{headers.get('host', 'localhost')}") not in LOCAL:
+            raise ApiError(403, "the Host header names another host than this one")
+
+    def _key(self, headers: Headers, path: str) -> str | None:
+        """Whose request it is, a name for each key; ApiError 401 for nobody's."""
+        if not self._keys or path in PUBLIC or path in PAGE or path.startswith("/page/"):
+            return None
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        key = token.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
+        owner = self._keys.owner_of(key)
+        if owner is None:
+            raise ApiError(401, "Invalid API Key")
+        return owner
+
+    def _cors(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+        """Headers for pages of other origins. Without keys there are none, as any page could then ask."""
+        origin, allowed = headers.get("origin"), self._options.cors_origins
+        if origin is None:
+            return []
+        if allowed is None:
+            allowed = ("*",) if self._keys else ()
+        local = "localhost" in allowed and _host_of(origin) in LOCAL
+        if "*" not in allowed and origin not in allowed and not local:
+            return []
+        return [
+            (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
+            (b"access-control-allow-credentials", b"true"),
+            (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
+            (b"access-control-allow-headers", b"*"),
+            (b"vary", b"Origin"),
+        ]
+
+    def _bounded(self, receive: Receive) -> Receive:
+        """`receive` that raises where a body without a length is too large."""
+        count = 0
+
+        async def bounded() -> Message:
+            nonlocal count
+            message = await receive()
+            count += len(message.get("body", b""))
+            if count > self._options.limits.body_bytes:
+                raise self._too_large()
+            return message
+
+        return bounded
+
+    def _too_large(self) -> ApiError:
+        return ApiError(413, f"the body: at most {self._options.limits.body_bytes} bytes are wanted")
+
+
+def _host_of(address: str) -> str | None:
+    """The host of an address; None where it is no address."""
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
+
+
+def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            every = [*message.get("headers", ()), *more, (b"server", b"graphml")]
+            message["headers"] = [
+                (name.title(), value) for name, value in every
+            ]  # as most servers write them
+        await send(message)
+
+    return sending
+
+
+async def _options(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})

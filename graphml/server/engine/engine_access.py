@@ -1,0 +1,209 @@
+"""The engine as handlers use it: prompts go in, tokens come out, and nobody waits in the event loop.
+
+Encoding, templates, grammars and submission run in a pool of threads. What runs is known here, so that a
+disconnect cancels it and `/slots` can show it. Knows the engine and its results; nothing of protocols.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from graphml.api.engine import Engine
+from graphml.api.model import Model
+from graphml.api.stats import EngineStats
+from graphml.server.access.text_limits import too_long
+from graphml.server.engine.running_request import Generation
+from graphml.server.engine.saved_slots import SavedSlots
+from graphml.server.observing.server_metrics import ServerMetrics
+from graphml.server.options.api_keys import ApiKeys
+from graphml.server.options.key_limits import KeyLimits
+from graphml.server.options.server_options import ServerOptions
+from graphml.server.requests.sampling_settings import RequestSettings
+from graphml.server.responses.api_errors import ApiError, wrong_field
+
+T = TypeVar("T")
+POOL_THREADS = 4
+STALLED = 30.0
+"""Seconds without a step, while sequences run, after which a server says that it does not work."""
+
+
+class EngineAccess:
+    """One model's engine, and who uses it."""
+
+    def __init__(self, model: Model, options: ServerOptions, keys: ApiKeys, metrics: ServerMetrics) -> None:
+        self.model, self.options, self.keys = model, options, keys
+        self.metrics = metrics
+        self.active: dict[int, Generation] = {}
+        self.slots = SavedSlots(options)
+        self.numbers = itertools.count()
+        self.pool = ThreadPoolExecutor(POOL_THREADS, "graphml-requests")
+        self.generates = model.executor.architecture.output == "logits" and not options.embeddings_only
+        self.engine: Engine | None = None
+        self.draining = False
+        self.n_ctx = min(model.n_ctx, options.n_ctx or model.n_ctx)
+        self.last_used = time.monotonic()
+        self._queued, self._claimed = 0, Counter[str | None]()
+        self._lock = threading.RLock()
+        self._steps: int | None = None
+        self._moved = time.monotonic()
+        self.lora_scales = [scale for _, scale in options.loras]
+        if self.generates:
+            overflow = "shift" if options.context_shift else "stop"
+            self.engine = model.engine(
+                max_sequences=options.parallel, n_ctx=self.n_ctx, overflow=overflow, keep=options.keep
+            )
+            self.n_ctx = self.engine.n_ctx
+            self.engine.prepare_copies()  # most chats begin with the same tokens of a template
+            if options.loras:
+                self.engine.prefix_extra(self.adapters(), b"")  # reads them: a wrong file is told now
+
+    async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run something that takes time in the pool; 429 where too much waits already."""
+        if self._queued + self._answers() >= self.options.limits.waiting:
+            raise ApiError(429, "too many requests wait; try again later")
+        self._queued += 1
+        self.last_used = time.monotonic()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.pool, work, *arguments)
+        finally:
+            self._queued -= 1
+
+    def submit(
+        self,
+        ids: list[int],
+        settings: RequestSettings,
+        arrived: float,
+        *,
+        salt: bytes = b"",
+        key: str | None = None,
+        keep: int | None = None,
+        lora: list[tuple[str, float]] | None = None,
+        priority: int = 0,
+        deadline: float | None = None,
+        id_slot: int | None = None,
+    ) -> Generation:
+        """Have the engine continue a prompt; called in a thread of the pool."""
+        if self.engine is None:
+            raise ApiError(501, "this server embeds texts and generates none")
+        if not ids:
+            raise ApiError(400, "the prompt is empty")
+        if len(ids) >= self.n_ctx:
+            raise too_long(f"{len(ids)} tokens", len(ids), self.n_ctx)
+        handle = self.engine.submit(
+            ids, settings.engine_params, settings.max_tokens, settings.seed, settings.n, key, priority,
+            deadline, weight=self.limits_of(key).weight, keep=keep, lora=self.adapters(lora), salt=salt,
+        )  # fmt: skip
+        generation = Generation(self, handle, ids, settings, arrived, id_slot, key)
+        self.active[generation.number] = generation
+        return generation
+
+    def adapters(self, adapters: list[tuple[str, float]] | None = None) -> list[tuple[str, float]] | None:
+        """The adapters of a request, by default those of the server; None where there are none."""
+        if adapters is not None:
+            return adapters
+        if not self.options.loras:
+            return None
+        return [
+            (str(path), scale) for (path, _), scale in zip(self.options.loras, self.lora_scales, strict=True)
+        ]
+
+    @contextlib.contextmanager
+    def all_or_none(
+        self, n_answers: int, n_tokens: int = 0, key: str | None = None
+    ) -> Iterator[list[Generation]]:
+        """Generations of one request; with an error none of them goes on.
+
+        n_tokens: of its prompts. ApiError 429 where that is too much now, of all or of the key; 400 where it
+        always is.
+        """
+        most = self.options.limits.waiting
+        if n_answers > most:
+            raise wrong_field("n", f"at most {most} answers of all prompts are wanted, got {n_answers}")
+        with self._lock:
+            if self._answers() + n_answers > most:
+                raise ApiError(429, "too many requests wait; try again later")
+            self.begin_use(key, n_tokens, n_answers)
+            self._claimed[key] += n_answers
+        generations: list[Generation] = []
+        try:
+            yield generations
+        except BaseException:
+            for generation in generations:
+                generation.cancel()
+            raise
+        finally:
+            with self._lock:
+                self._claimed[key] -= n_answers
+
+    def _answers(self) -> int:
+        """Answers that are waited for, and those that may be."""
+        return sum(self._claimed.values()) + sum(
+            generation.settings.n for generation in list(self.active.values())
+        )
+
+    def running_of(self, key: str) -> int:
+        """The same of one key."""
+        return self._claimed[key] + sum(
+            generation.settings.n for generation in list(self.active.values()) if generation.key == key
+        )
+
+    def limits_of(self, key: str | None) -> KeyLimits:
+        """What a key may use; everything without one."""
+        use = self.keys.use_of(key)
+        return KeyLimits() if use is None else use.limits
+
+    def begin_use(self, key: str | None, n_tokens: int, n_answers: int = 0) -> None:
+        """Count a request of a key; ApiError 429 where it has used what it may."""
+        if key is not None and (use := self.keys.use_of(key)) is not None:
+            with self._lock:
+                use.begin(n_tokens, n_answers, self.running_of(key))
+
+    def generated(self, key: str | None, count: int) -> None:
+        """Count tokens of an answer that has ended."""
+        if (use := self.keys.use_of(key)) is not None:
+            with self._lock:
+                use.generated(count)
+
+    def stats(self) -> EngineStats | None:
+        """Counts of the engine, if there is one."""
+        return None if self.engine is None else self.engine.stats()
+
+    def state(self) -> str:
+        """One of ok, draining, and dead: the engine's thread has ended or does not move."""
+        if self.engine is not None and self.engine.failure is not None:
+            return "dead"
+        stats, now = self.stats(), time.monotonic()
+        if stats is not None:
+            seen = stats.n_steps if stats.running else None
+            if seen is None or seen != self._steps:
+                self._steps, self._moved = seen, now  # of what runs, a first look is no stall yet
+            elif now - self._moved > STALLED:
+                return "dead"
+        return "draining" if self.draining else "ok"
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is answered, or waits to be."""
+        return bool(self._queued or self.active)
+
+    @property
+    def sleeping(self) -> bool:
+        """Whether nothing was asked for as long as `--sleep-idle-seconds` says."""
+        limit = self.options.sleep_idle
+        return 0 <= limit <= time.monotonic() - self.last_used and not self.busy
+
+    def close(self) -> None:
+        """End what runs, and the threads."""
+        for generation in list(self.active.values()):
+            generation.cancel()
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        if self.engine is not None:
+            self.engine.close()

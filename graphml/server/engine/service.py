@@ -1,0 +1,263 @@
+"""What all handlers share: the model's engine, its name, its template, and the way from a request to tokens.
+
+Knows requests' common fields; nothing of a protocol's answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+
+import graphml
+from graphml.api.draft_choice import draft_kind
+from graphml.api.model import Model
+from graphml.api.token_stream import Result
+from graphml.api.tokens import Token
+from graphml.errors import TokenizerError
+from graphml.server.engine.engine_access import EngineAccess
+from graphml.server.engine.running_request import Generation
+from graphml.server.engine.stored_responses import StoredResponses
+from graphml.server.observing.server_metrics import ServerMetrics
+from graphml.server.options.api_keys import ApiKeys
+from graphml.server.options.chat_templates import CHATML
+from graphml.server.options.server_options import ServerOptions
+from graphml.server.requests.prompts import prompts_of
+from graphml.server.requests.request_fields import Sampling
+from graphml.server.requests.sampling_settings import RequestSettings, settings_of
+from graphml.server.responses.api_errors import ApiError, wrong_field
+from graphml.server.responses.event_stream import EventStream
+from graphml.server.responses.resumable_streams import ResumableStreams
+from graphml.text.chat_template import DEFAULT_NAME, ChatTemplate
+from graphml.text.tokenizer import Tokenizer
+
+FINGERPRINT = f"b1-graphml-{graphml.__version__}"
+STOP_TYPES = {"end": "eos", "stop": "word", "length": "limit", "context": "limit", "deadline": "limit"}
+ALNUM = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_SALTS = itertools.count()
+LARGEST_SCALE = 1e6
+"""Of an adapter."""
+
+
+def new_id(prefix: str) -> str:
+    """An id that nobody can guess."""
+    return prefix + "".join(secrets.choice(ALNUM) for _ in range(32))
+
+
+class Service:
+    """A model that is served. before: the one whose place it takes; it keeps what no model is asked for."""
+
+    def __init__(self, model: Model, options: ServerOptions, before: Service | None = None) -> None:
+        kind = draft_kind(options.params, model.executor, model.draft)
+        self.model = model
+        self.options = options = replace(options, params=replace(options.params, spec_type=kind))
+        keys = ApiKeys(options.api_keys, options.api_key_file, options.file_keys)
+        self.keys: ApiKeys = before.keys if before else keys
+        metrics = before.access.metrics if before else ServerMetrics()
+        self.access: EngineAccess = EngineAccess(model, options, self.keys, metrics)
+        self.name = sorted(options.aliases)[0] if options.aliases else model.path.name
+        self.began = int(time.time())
+        self.streams: ResumableStreams = before.streams if before else ResumableStreams()
+        limits = options.limits
+        stored = StoredResponses(limits.stored_responses, limits.stored_bytes, limits.stored_each_bytes)
+        self.responses: StoredResponses = before.responses if before else stored
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer; TokenizerError without one."""
+        if self.model.tokenizer is None:
+            raise TokenizerError("the model has no vocabulary")
+        return self.model.tokenizer
+
+    @property
+    def templates(self) -> Mapping[str, ChatTemplate]:
+        """The model's chat templates by name, or ChatML for a model without one."""
+        if self.model.has_template:
+            return self.model.templates
+        tokenizer = self.tokenizer
+        bos, eos = (
+            None if token is None else tokenizer.piece(token) for token in (tokenizer.bos, tokenizer.eos)
+        )
+        return {DEFAULT_NAME: ChatTemplate(CHATML, bos, eos)}
+
+    def without_folders(self, text: str) -> str:
+        """A text with the files that are served named without their folders."""
+        paths = (self.model.path, self.options.slot_save_path, *(path for path, _ in self.options.loras))
+        for folder in {path.parent for path in paths if path is not None}:
+            text = text.replace(f"{folder}/", "")
+        return text
+
+    def salt_of(self, request: Request, sampling: Sampling) -> bytes:
+        """What keeps a request's prefixes apart from those of others."""
+        cached = self.options.cache_prompt if sampling.cache_prompt is None else sampling.cache_prompt
+        if not cached:
+            return b"request %d" % next(_SALTS)
+        key = request.scope.get("graphml.key")
+        return b"key " + key.encode() if self.options.salt_by_key and key else b""
+
+    async def begin(
+        self,
+        request: Request,
+        sampling: Sampling,
+        prompts: Callable[[], tuple[list[list[int]], RequestSettings]],
+    ) -> list[Generation]:
+        """Have the engine continue what a request asks for; `prompts` runs in a thread."""
+        arrived = request.scope.get("graphml.arrived", time.monotonic())
+        if self.access.draining:
+            raise ApiError(503, "the server is shutting down")
+        lora = self.lora_of(sampling)
+
+        def submit() -> list[Generation]:
+            every, settings = prompts()
+            key, salt = request.scope.get("graphml.key"), self.salt_of(request, sampling)
+            n_tokens = sum(map(len, every))
+            with self.access.all_or_none(len(every) * settings.n, n_tokens, key) as generations:
+                for ids in every:
+                    generations.append(
+                        self.access.submit(
+                            ids, settings, arrived, salt=salt, key=key, keep=sampling.n_keep, lora=lora,
+                            priority=self.priority_of(key, sampling), deadline=sampling.deadline,
+                            id_slot=sampling.id_slot,
+                        )
+                    )  # fmt: skip
+            request.scope.setdefault("graphml.generations", []).extend(generations)
+            return generations
+
+        return await self.access.in_thread(submit)
+
+    def prompts_of(self, prompt: Any) -> list[list[int]]:
+        """The ids of each prompt of a request; ApiError 400 for what is none."""
+        return prompts_of(prompt, self.tokenizer, self.options.limits.prompts, self.access.n_ctx)[0]
+
+    def settings(self, sampling: Sampling) -> RequestSettings:
+        """How a request wants its text sampled."""
+        return settings_of(sampling, self.options, self.tokenizer)
+
+    def is_admin(self, key: str | None) -> bool:
+        """Whether a request of this key may change, and see, what others get; any may where no keys are."""
+        return key is None or bool(self.access.limits_of(key).admin)
+
+    def priority_of(self, key: str | None, sampling: Sampling) -> int:
+        """The priority of a request: at most that of its key, if that has one."""
+        most, wanted = self.access.limits_of(key).priority, sampling.priority or 0
+        return wanted if most is None else min(most, wanted)
+
+    def stream(
+        self,
+        request: Request,
+        events: AsyncGenerator[bytes, None],
+        cancel: Callable[[], None],
+        ping: float | None = None,
+        anthropic: bool = False,
+    ) -> EventStream:
+        """The response of events, kept for another connection where the request names its stream.
+
+        ping: seconds of silence until a comment is sent, None as the server does; others as of `EventStream`.
+        """
+        name = request.headers.get("x-conversation-id")
+        if name is not None:
+            whose = request.scope.get("graphml.key"), name
+            events, cancel = self.streams.begin(whose, events, cancel, anthropic), lambda: None
+        ping = self.options.ping if ping is None else ping
+        return EventStream(events, ping, self.options.timeout, cancel, anthropic)
+
+    def lora_of(self, sampling: Sampling) -> list[tuple[str, float]] | None:
+        """The adapters that a request names by number, each with its scale; others of the server count 0."""
+        if sampling.lora is None:
+            return None
+        scales = dict.fromkeys(range(len(self.options.loras)), 0.0)
+        for adapter in sampling.lora:
+            number: Any = adapter.get("id")
+            scale: Any = adapter.get("scale")
+            known = type(number) is int and number in scales
+            if not known or type(scale) not in (int, float) or not abs(scale) <= LARGEST_SCALE:
+                raise wrong_field("lora", "wanted objects with the id of an adapter and a scale")
+            scales[number] = float(scale)
+        return [(str(self.options.loras[number][0]), scale) for number, scale in scales.items()]
+
+
+async def merged(generations: Sequence[Generation]) -> AsyncIterator[tuple[int, Token]]:
+    """Tokens of several prompts as they come, each with the number of its answer."""
+    if len(generations) == 1:
+        async for token in generations[0].tokens():
+            yield token.index, token
+        return
+    queue: asyncio.Queue[tuple[int, Token] | BaseException | None] = asyncio.Queue(maxsize=256)
+
+    async def read(number: int, generation: Generation) -> None:
+        try:
+            async for token in generation.tokens():
+                await queue.put((number * generation.settings.n + token.index, token))
+            await queue.put(None)
+        except Exception as error:
+            await queue.put(error)
+
+    readers = [asyncio.ensure_future(read(i, generation)) for i, generation in enumerate(generations)]
+    try:
+        left = len(readers)
+        while left:
+            item = await queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                left -= 1
+            else:
+                yield item
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+        for generation in generations:
+            generation.cancel()
+
+
+def cancel_all(generations: Sequence[Generation]) -> None:
+    """Nobody wants them any more."""
+    for generation in generations:
+        generation.cancel()
+
+
+async def all_finished(generations: Sequence[Generation]) -> None:
+    """Return once all have ended; raises what one failed with."""
+    async for _ in merged(generations):
+        pass
+
+
+def timings(result: Result) -> dict[str, Any]:
+    """Times of an answer as llama-server writes them.
+
+    The first token comes from the prompt's last step, so rates are of the others.
+    """
+    new, prompt_ms = result.n_prompt - result.n_cached, result.timings.ttft_s * 1e3
+    rest, predicted_ms = result.n_gen - 1, (result.timings.total_s - result.timings.ttft_s) * 1e3
+    # Told where drafts were on, though none was made.
+    drafted = {"draft_n": result.n_drafted, "draft_n_accepted": result.n_accepted}
+    return {
+        "cache_n": result.n_cached,
+        "prompt_n": new, "prompt_ms": prompt_ms, "prompt_per_token_ms": _ratio(prompt_ms, new),
+        "prompt_per_second": _ratio(1e3 * new, prompt_ms),
+        "predicted_n": result.n_gen, "predicted_ms": predicted_ms,
+        "predicted_per_token_ms": _ratio(predicted_ms, rest),
+        "predicted_per_second": _ratio(1e3 * rest, predicted_ms), **(drafted if result.drafting else {}),
+    }  # fmt: skip
+
+
+def usage(results: Sequence[Result]) -> dict[str, Any]:
+    """Counts of tokens as OpenAI writes them; a prompt of several answers counts once."""
+    prompt, generated = results[0].n_prompt, sum(result.n_gen for result in results)
+    return {
+        "completion_tokens": generated,
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + generated,
+        "prompt_tokens_details": {"cached_tokens": max(0, results[0].n_cached)},
+    }
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return numerator / denominator if numerator > 0 and denominator > 0 else 0.0

@@ -1,0 +1,1 @@
+"""What a server tells its operator: a log of requests, metrics, spans."""

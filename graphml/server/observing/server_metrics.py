@@ -1,0 +1,211 @@
+"""Counts of a server, in the names of llama-server's and vLLM's metrics, as Prometheus reads them.
+
+Clocks are monotonic; a time to the first token counts from when the request came. No name of a user or key
+is in a label. Knows numbers; nothing of requests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+
+from graphml.api.stats import EngineStats
+from graphml.api.token_stream import Result
+from graphml.server.options.key_limits import KeyUse
+
+SECONDS = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+    20,
+    40,
+    80,
+    160,
+)
+TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+FINISHED = {"end": "stop", "stop": "stop", "length": "length", "context": "length"}
+
+
+@dataclass
+class Sums:
+    """Tokens of prompts and of answers, and the seconds in which they were computed."""
+
+    prompt: int = 0
+    prompt_s: float = 0.0
+    predicted: int = 0
+    predicted_s: float = 0.0
+
+    def add(self, prompt: int, prompt_s: float, predicted: int = 0, predicted_s: float = 0.0) -> None:
+        """A request was answered."""
+        self.prompt += prompt
+        self.prompt_s += prompt_s
+        self.predicted += predicted
+        self.predicted_s += predicted_s
+
+
+@dataclass
+class ServerMetrics:
+    """Counts and histograms; changed by the event loop's thread alone.
+
+    totals: since the server began; window: since the last scrape. decodes: steps besides those of the engine,
+    of embeddings. longest: tokens of the largest sequence.
+    """
+
+    totals: Sums = field(default_factory=Sums)
+    window: Sums = field(default_factory=Sums)
+    cached: int = 0
+    longest: int = 0
+    decodes: int = 0
+    began: float = field(default_factory=time.time)
+
+    def __post_init__(self) -> None:
+        self._registry = CollectorRegistry()
+
+        def histogram(name: str, about: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
+            return Histogram(f"vllm:{name}", about, buckets=buckets, registry=self._registry)
+
+        self.finished = Counter(
+            "vllm:request_success",
+            "Requests by why they ended.",
+            ["finished_reason"],
+            registry=self._registry,
+        )
+        self.ttft = histogram("time_to_first_token_seconds", "From arrival.")
+        self.itl = histogram("inter_token_latency_seconds", "Between two tokens of a request.")
+        self.e2e = histogram("e2e_request_latency_seconds", "From arrival to end.")
+        self.prefill = histogram("request_prefill_time_seconds", "From submission to the first token.")
+        self.decode = histogram("request_decode_time_seconds", "From the first token to the end.")
+        self.n_prompt = histogram("request_prompt_tokens", "Tokens of a prompt.", TOKENS)
+        self.n_generated = histogram("request_generation_tokens", "Tokens of an answer.", TOKENS)
+
+    def ended(self, result: Result, waited: float) -> None:
+        """A sequence has ended, that arrived `waited` seconds before it was submitted."""
+        timings, n_new = result.timings, result.n_prompt - result.n_cached
+        rest = timings.total_s - timings.ttft_s
+        for sums in (self.totals, self.window):
+            sums.add(n_new, timings.ttft_s, result.n_gen, rest)
+        self.cached += result.n_cached
+        self.longest = max(self.longest, result.n_prompt + result.n_gen)
+        self.finished.labels(FINISHED.get(result.stop_reason, "abort")).inc()
+        self.e2e.observe(waited + timings.total_s)
+        self.prefill.observe(timings.ttft_s)
+        self.decode.observe(rest)
+        self.n_prompt.observe(result.n_prompt)
+        self.n_generated.observe(result.n_gen)
+
+    def embedded(self, n_tokens: int, seconds: float) -> None:
+        """Texts were embedded, in a step or more."""
+        for sums in (self.totals, self.window):
+            sums.add(n_tokens, seconds)
+        self.decodes += 1
+
+    def text(self, stats: EngineStats | None) -> str:
+        """All of them; rates are of the time since the last scrape."""
+        window, self.window = self.window, Sums()
+        lines: list[str] = []
+        for name, kind, about, value in (*self._llama(window, stats), *self._vllm(stats)):
+            lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", f"{name} {value:.10g}"]
+        return "\n".join(lines) + "\n" + generate_latest(self._registry).decode()
+
+    def _llama(self, window: Sums, stats: EngineStats | None) -> Iterator[tuple[str, str, str, float]]:
+        totals = self.totals
+        drafts, drafted, accepted = (
+            (stats.n_drafts, stats.n_drafted, stats.n_accepted) if stats else (0, 0, 0)
+        )
+        steps = self.decodes + (stats.n_steps if stats else 0)
+        counters: tuple[tuple[str, str, float], ...] = (
+            ("prompt_tokens_total", "Number of prompt tokens computed, without cached ones.", totals.prompt),
+            ("prompt_tokens_cached_total", "Number of prompt tokens found in the cache.", self.cached),
+            ("prompt_seconds_total", "Seconds in which prompts were computed.", totals.prompt_s),
+            ("tokens_predicted_total", "Number of generated tokens.", totals.predicted),
+            ("tokens_predicted_seconds_total", "Seconds in which tokens were generated.", totals.predicted_s),
+            ("n_decode_total", "Number of steps.", steps),
+            ("n_tokens_max", "Largest sequence so far, prompt and answer.", self.longest),
+            ("spec_decode_num_draft_tokens_total", "Draft tokens.", drafted),
+            ("spec_decode_num_accepted_tokens_total", "Draft tokens that were accepted.", accepted),
+            ("spec_decode_num_drafts_total", "Drafts.", drafts),
+        )
+        for name, about, value in counters:
+            yield f"llamacpp:{name}", "counter", about, value
+        running, waiting = (stats.running, stats.waiting) if stats else (0, 0)
+        generated = _rate(window.predicted, window.predicted_s)
+        gauges: tuple[tuple[str, str, float], ...] = (
+            ("prompt_tokens_seconds", "Prompt tokens per second.", _rate(window.prompt, window.prompt_s)),
+            ("predicted_tokens_seconds", "Generated tokens per second.", generated),
+            ("requests_processing", "Sequences that run.", running),
+            ("requests_deferred", "Sequences that wait.", waiting),
+            ("n_busy_slots_per_decode", "Mean rows of a step.", stats.rows_per_step if stats else 0),
+        )  # fmt: skip
+        for name, about, value in gauges:
+            yield f"llamacpp:{name}", "gauge", about, value
+
+    def _vllm(self, stats: EngineStats | None) -> Iterator[tuple[str, str, str, float]]:
+        if stats is None:
+            return
+        totals, cached = self.totals, self.cached
+        used = stats.blocks_used / max(1, stats.blocks_used + stats.blocks_free)
+        yield "vllm:num_requests_running", "gauge", "Sequences that run.", stats.running
+        yield "vllm:num_requests_waiting", "gauge", "Sequences that wait.", stats.waiting
+        yield "vllm:kv_cache_usage_perc", "gauge", "Share of blocks in use.", used
+        yield "vllm:num_preemptions_total", "counter", "Preemptions.", stats.n_preempted
+        yield "vllm:prefix_cache_queries_total", "counter", "Tokens looked for.", totals.prompt + cached
+        yield "vllm:prefix_cache_hits_total", "counter", "Tokens found.", cached
+        yield "vllm:prompt_tokens_total", "counter", "Prompt tokens.", totals.prompt + cached
+        yield "vllm:generation_tokens_total", "counter", "Generated tokens.", totals.predicted
+
+
+def key_metrics(shares: Sequence[tuple[str, KeyUse, int]]) -> str:
+    """What each key has used, and the answers of it that run; its label is its place, never its text."""
+    rows: tuple[tuple[str, str, str, Callable[[KeyUse, int], int]], ...] = (
+        ("key_requests_total", "counter", "Requests of a key.", lambda use, _: use.requests),
+        ("key_refused_total", "counter", "Requests beyond its limits.", lambda use, _: use.refused),
+        ("key_prompt_tokens_total", "counter", "Tokens of its prompts.", lambda use, _: use.prompt_tokens),
+        ("key_generated_tokens_total", "counter", "Tokens of its answers.",
+         lambda use, _: use.generated_tokens),
+        ("key_requests_processing", "gauge", "Its answers that run or wait.", lambda _, running: running),
+    )  # fmt: skip
+    lines: list[str] = []
+    for name, kind, about, value in rows if shares else ():
+        lines += [f"# HELP graphml:{name} {about}", f"# TYPE graphml:{name} {kind}"]
+        lines += [f'graphml:{name}{{key="{place}"}} {value(use, running)}' for place, use, running in shares]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def own_bytes() -> int | None:
+    """The process's own memory: without mapped files, with what was swapped out; None where unknown."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    values = dict(line.split(":", 1) for line in lines if line.startswith(("RssAnon", "VmSwap")))
+    return sum(int(value.split()[0]) for value in values.values()) << 10 if values else None
+
+
+def memory_metric() -> str:
+    """The same as a metric; nothing where it is unknown."""
+    count = own_bytes()
+    if count is None:
+        return ""
+    name = "graphml:process_anonymous_bytes"
+    return f"# HELP {name} Memory of its own, without mapped files.\n# TYPE {name} gauge\n{name} {count}\n"
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds > 0 else 0.0

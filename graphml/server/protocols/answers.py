@@ -1,0 +1,107 @@
+"""Answers to conversations as events: text, reasoning and tool calls, of each of a request's sequences.
+
+Knows generations and what reads their tokens; nothing of how a protocol writes events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from graphml.api.chat_prompt import ChatPrompt
+from graphml.api.token_stream import Result
+from graphml.api.tokens import Token
+from graphml.server.engine.running_request import Generation
+from graphml.server.engine.service import Service, merged
+from graphml.server.protocols.conversations import conversation_of
+from graphml.server.requests.request_fields import ChatCompletion
+from graphml.server.requests.sampling_settings import RequestSettings
+from graphml.text.answers import Answer, ContentDelta, Event
+
+
+class AnswerSplitter(Protocol):
+    """Tells an answer's parts apart, token by token."""
+
+    answer: Answer
+
+    def push(self, token: Token) -> list[Event]:
+        """What became certain with a token."""
+
+    def finish(self) -> list[Event]:
+        """What was held back, at the answer's end."""
+
+
+class PlainReader:
+    """All is text: of a request without tools, to a model that does not reason aloud."""
+
+    def __init__(self) -> None:
+        self.answer = Answer()
+
+    def push(self, token: Token) -> list[Event]:
+        """The token's piece of text."""
+        events: list[Event] = [ContentDelta(token.piece)] if token.piece else []
+        self.answer.add(events)
+        return events
+
+    def finish(self) -> list[Event]:
+        """Nothing is held back."""
+        return []
+
+
+@dataclass
+class Answering:
+    """A conversation that is answered: the engine's part, and a reader of each sequence."""
+
+    prompt: ChatPrompt
+    generation: Generation
+    readers: list[AnswerSplitter] = field(default_factory=list)
+
+    async def events(self) -> AsyncIterator[tuple[int, Token | None, list[Event]]]:
+        """Number of the sequence, its token and what that means; without a token at the end."""
+        async for index, token in merged([self.generation]):
+            yield index, token, self.readers[index].push(token)
+        for index, reader in enumerate(self.readers):
+            yield index, None, reader.finish()
+
+    async def finished(self) -> None:
+        """Return once all sequences have ended."""
+        async for _ in self.events():
+            pass
+
+    @property
+    def results(self) -> list[Result]:
+        """What the sequences became; they have ended."""
+        return self.generation.results()
+
+    def reason(self, index: int) -> str:
+        """Why a sequence ended, as OpenAI says it."""
+        if self.results[index].stop_reason not in ("end", "stop"):
+            return "length"
+        return "tool_calls" if self.readers[index].answer.tool_calls else "stop"
+
+    def cancel(self) -> None:
+        """Nobody wants it any more."""
+        self.generation.cancel()
+
+
+async def answering(service: Service, request: object, chat: ChatCompletion) -> Answering:
+    """Have the engine answer a conversation."""
+    chat_prompts: list[ChatPrompt] = []
+
+    def prompts() -> tuple[list[list[int]], RequestSettings]:
+        settings = service.settings(chat)
+        chat_prompts.append(conversation_of(service, chat, settings.params))
+        return [chat_prompts[0].ids], replace(settings, params=chat_prompts[0].params)
+
+    (generation,) = await service.begin(request, chat, prompts)  # type: ignore[arg-type]
+    return Answering(
+        chat_prompts[0], generation, [_reader(chat_prompts[0]) for _ in range(generation.settings.n)]
+    )
+
+
+def _reader(prompt: ChatPrompt) -> AnswerSplitter:
+    """What reads an answer; the tokens' own texts are enough where nothing is told apart."""
+    return (
+        prompt.reader() if prompt.tools or prompt.marks is not None or prompt.format.whole else PlainReader()
+    )

@@ -1,0 +1,243 @@
+"""`/v1/messages` and `/v1/messages/count_tokens`: Anthropic's protocol.
+
+Knows that protocol, and turns it into a conversation; see https://docs.anthropic.com/en/api/messages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from graphml.server.engine.service import Service, new_id
+from graphml.server.protocols.answers import Answering, answering
+from graphml.server.protocols.conversations import conversation_of
+from graphml.server.protocols.llama_completion import stopping_word
+from graphml.server.protocols.openai_chat import ended
+from graphml.server.protocols.request_body import body_of
+from graphml.server.requests.request_fields import (
+    INT_MAX,
+    AtLeastOne,
+    ChatCompletion,
+    NotNegative,
+    Probability,
+)
+from graphml.server.responses.api_errors import ApiError, wrong_field
+from graphml.server.responses.event_stream import EventStream, event
+from graphml.server.responses.json_response import gone, json_response
+from graphml.text.answers import ContentDelta, ReasoningDelta, ToolCallBegin, ToolCallDelta
+
+BILLING = "x-anthropic-billing-header:"
+"""What Claude Code puts first into the system prompt: it changes, so that no prefix would be found again."""
+
+
+class Messages(Struct, kw_only=True):
+    """The fields of a request."""
+
+    messages: list[Any]
+    max_tokens: AtLeastOne | None = None
+    model: str | None = None
+    system: str | list[Any] | None = None
+    stream: bool | None = None
+    stop_sequences: list[str] | None = None
+    temperature: NotNegative | None = None
+    top_p: Probability | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=INT_MAX)] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: dict[str, Any] | None = None
+    thinking: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+async def messages(service: Service, request: Request) -> Response | EventStream:
+    """`POST /v1/messages`."""
+    body = await body_of(service, request, Messages)
+    reply = await answering(service, request, as_chat(body))
+    shown = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": service.name}
+    if body.stream:
+        events = _events(service, reply, shown)
+        return service.stream(request, events, reply.cancel, anthropic=True)
+    if not await ended(request, reply.finished(), reply.cancel):
+        return gone()
+    answer, result = reply.readers[0].answer, reply.results[0]
+    content: list[dict[str, Any]] = []
+    if answer.reasoning:
+        content.append({"type": "thinking", "thinking": answer.reasoning, "signature": ""})
+    if answer.content or not (answer.reasoning or answer.tool_calls):
+        content.append({"type": "text", "text": answer.content})
+    for call in answer.tool_calls:
+        content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": call.values()})
+    counts = {**_read(reply), "output_tokens": result.n_gen}
+    return json_response({**shown, "content": content, **_end(service, reply), "usage": counts})
+
+
+async def count_tokens(service: Service, request: Request) -> Response:
+    """`POST /v1/messages/count_tokens`."""
+    chat = as_chat(await body_of(service, request, Messages))
+    prompt = await service.access.in_thread(conversation_of, service, chat)
+    return json_response({"input_tokens": len(prompt.ids)})
+
+
+def _read(reply: Answering) -> dict[str, int]:
+    cached = max(0, reply.generation.sequences[0].n_cached)
+    return {"input_tokens": len(reply.generation.ids) - cached, "cache_read_input_tokens": cached}
+
+
+def _end(service: Service, reply: Answering) -> dict[str, Any]:
+    word = stopping_word(service, reply.results[0], reply.generation.settings)
+    reasons = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+    reason = "stop_sequence" if word else reasons[reply.reason(0)]
+    return {"stop_reason": reason, "stop_sequence": word or None}
+
+
+async def _events(service: Service, reply: Answering, shown: dict[str, Any]) -> AsyncGenerator[bytes, None]:
+    def send(kind: str, **data: Any) -> bytes:
+        return event({"type": kind, **data}, kind)
+
+    blocks, kind, begun = -1, "", False
+    async for _, _, events in reply.events():
+        if not begun:
+            begun = True
+            first: dict[str, Any] = {**shown, "content": [], "stop_reason": None, "stop_sequence": None}
+            yield send("message_start", message={**first, "usage": {**_read(reply), "output_tokens": 0}})
+        for part in events:
+            started, delta = _block(part)
+            if delta is None and started is None:
+                continue
+            wanted = started["type"] if started else kind
+            if wanted != kind or isinstance(part, ToolCallBegin):
+                if kind:
+                    yield send("content_block_stop", index=blocks)
+                blocks, kind = blocks + 1, wanted
+                yield send("content_block_start", index=blocks, content_block=started)
+            if delta is not None:
+                yield send("content_block_delta", index=blocks, delta=delta)
+    if not kind:
+        blocks = 0
+        yield send("content_block_start", index=0, content_block={"type": "text", "text": ""})
+    if kind == "thinking":
+        yield send("content_block_delta", index=blocks, delta={"type": "signature_delta", "signature": ""})
+    yield send("content_block_stop", index=blocks)
+    counts = {**_read(reply), "output_tokens": reply.results[0].n_gen}
+    yield send("message_delta", delta=_end(service, reply), usage=counts)
+    yield send("message_stop")
+
+
+def _block(part: Any) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """The block that an event belongs to, and what it adds to it."""
+    if isinstance(part, ContentDelta):
+        return {"type": "text", "text": ""}, {"type": "text_delta", "text": part.text}
+    if isinstance(part, ReasoningDelta):
+        begin = {"type": "thinking", "thinking": "", "signature": ""}
+        return begin, {"type": "thinking_delta", "thinking": part.text}
+    if isinstance(part, ToolCallBegin):
+        return {"type": "tool_use", "id": part.id, "name": part.name, "input": {}}, None
+    if isinstance(part, ToolCallDelta):
+        return None, {"type": "input_json_delta", "partial_json": part.text}
+    return None, None
+
+
+def as_chat(body: Messages) -> ChatCompletion:
+    """The request as one of OpenAI's protocol."""
+    messages: list[dict[str, Any]] = []
+    system = _system(body.system)
+    if system:
+        messages.append({"role": "system", "content": system})
+    for index, message in enumerate(body.messages):
+        messages += _turned(index, message)
+    tools = body.tools and [_tool(tool) for tool in body.tools]
+    return ChatCompletion(
+        messages=messages, max_tokens=body.max_tokens, stream=body.stream, stop=body.stop_sequences,
+        temperature=body.temperature, top_p=body.top_p, top_k=body.top_k, tools=tools,
+        tool_choice=_tool_choice(body.tool_choice), chat_template_kwargs=_thinking(body.thinking),
+        parallel_tool_calls=not (body.tool_choice or {}).get("disable_parallel_tool_use", False),
+        **_output(body.output_config or {}),
+    )  # fmt: skip
+
+
+def _system(system: str | list[Any] | None) -> str:
+    parts = [{"type": "text", "text": system}] if isinstance(system, str) else system or []
+    texts = [part.get("text", "") for part in parts if isinstance(part, dict)]
+    if not all(isinstance(text, str) for text in texts):
+        raise wrong_field("system", "wanted a text, or parts with texts")
+    return "\n".join(text for text in texts if text and not text.lstrip().lower().startswith(BILLING))
+
+
+def _turned(index: int, message: Any) -> list[dict[str, Any]]:
+    """A message as OpenAI's: results of tools are messages of their own."""
+    where = f"messages[{index}]"
+    if not isinstance(message, dict):
+        raise wrong_field("messages", f"{where}: wanted an object, got {type(message).__name__}")
+    content, role = message.get("content"), message.get("role")
+    if not isinstance(content, list):
+        return [{"role": role, "content": content}]
+    texts: list[Any] = []
+    calls: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
+    reasoning = ""
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "tool_use":
+            function = {"name": part.get("name"), "arguments": json.dumps(part.get("input", {}))}
+            calls.append({"id": part.get("id"), "type": "function", "function": function})
+        elif kind == "tool_result":
+            result = part.get("content", "")
+            results.append({"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": result or ""})
+        elif kind in ("thinking", "redacted_thinking"):
+            thought = part.get("thinking", "")
+            if not isinstance(thought, str):
+                raise wrong_field("messages", f"{where}.content: wanted a text as thinking")
+            reasoning += thought
+        else:
+            texts.append(part)
+    turned: dict[str, Any] = {"role": role, "content": texts}
+    if calls:
+        turned["tool_calls"] = calls
+    if reasoning:
+        turned["reasoning_content"] = reasoning
+    return [*results, turned] if texts or calls or not results else results
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(tool.get("name"), str):
+        raise ApiError(400, "Field 'tools': wanted a name in each", param="tools")
+    function = {"name": tool["name"], "description": tool.get("description", ""),
+                "parameters": tool.get("input_schema", {"type": "object"})}  # fmt: skip
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: dict[str, Any] | None) -> str | dict[str, Any] | None:
+    kind = (choice or {}).get("type")
+    if kind == "tool":
+        return {"type": "function", "function": {"name": (choice or {}).get("name")}}
+    if kind is None:
+        return None
+    choices = {"any": "required", "none": "none", "auto": "auto"}
+    if not isinstance(kind, str) or kind not in choices:
+        raise wrong_field("tool_choice", f"wanted the type auto, any, tool or none; got {kind!r:.40}")
+    return choices[kind]
+
+
+def _output(config: dict[str, Any]) -> dict[str, Any]:
+    """What `output_config` says of the answer's form, and of how long the model thinks."""
+    fields: dict[str, Any] = {}
+    form, effort = config.get("format"), config.get("effort")
+    if form is not None:
+        if not isinstance(form, dict) or form.get("type") != "json_schema":
+            raise wrong_field("output_config", "wanted a format of the type json_schema")
+        fields["response_format"] = {"type": "json_schema", "json_schema": {"schema": form.get("schema")}}
+    if effort is not None:
+        if not isinstance(effort, str):
+            raise wrong_field("output_config", "wanted a text as effort")
+        fields["reasoning_effort"] = effort
+    return fields
+
+
+def _thinking(thinking: dict[str, Any] | None) -> dict[str, Any] | None:
+    kind = (thinking or {}).get("type")
+    return {"enable_thinking": kind != "disabled"} if kind else None

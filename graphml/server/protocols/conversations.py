@@ -1,0 +1,142 @@
+"""Messages of a request as a prompt: checked, rendered by the model's template, and encoded.
+
+What a user's or the model's message spells of control tokens stays text, so that nobody forges a turn. Knows
+messages and templates; nothing of protocols or of steps.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from graphml.api.chat_prompt import REASONING_FORMATS, ChatPrompt, chat_prompt
+from graphml.api.template_messages import tool_variables
+from graphml.api.tools import tools_of
+from graphml.errors import UsageError
+from graphml.sampling import SamplingParams
+from graphml.server.access.text_limits import check_fits
+from graphml.server.engine.service import Service
+from graphml.server.requests.prompts import text_of_parts
+from graphml.server.requests.request_fields import ChatCompletion
+from graphml.server.responses.api_errors import wrong_field
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+LEGACY = "deepseek-legacy"
+RESERVED = frozenset({"messages", "tools", "add_generation_prompt"})
+"""Variables of templates that requests have fields for."""
+
+
+def conversation_of(
+    service: Service, chat: ChatCompletion, params: SamplingParams | None = None
+) -> ChatPrompt:
+    """The prompt that messages become; ApiError 400 naming what is wrong.
+
+    params: how the answer is sampled; the prompt's own may follow a grammar besides.
+    """
+    messages = checked(chat.messages, service.options.limits.messages)
+    check_fits([message["content"] for message in messages], service.tokenizer, service.access.n_ctx)
+    _check_begun(chat, messages)
+    variables = _variables(service, chat)
+    form = chat.reasoning_format or service.options.reasoning_format
+    form = "deepseek" if form == LEGACY else form
+    if form not in REASONING_FORMATS:
+        raise wrong_field("reasoning_format", f"wanted one of {', '.join(REASONING_FORMATS)}")
+    tools, choice = _offered(chat)
+    try:
+        return chat_prompt(
+            service.tokenizer, service.templates, messages, params, tools=tools, tool_choice=choice,
+            parallel_tool_calls=chat.parallel_tool_calls is not False, variables=variables,
+            reasoning_format=form,
+        )  # fmt: skip
+    except UsageError as error:
+        name = str(error).split(":")[0].split("[")[0].split(".")[0]
+        raise wrong_field(
+            name if name in ChatCompletion.__struct_fields__ else "messages", str(error)
+        ) from None
+
+
+def _offered(chat: ChatCompletion) -> tuple[list[dict[str, Any]] | None, Any]:
+    """The tools, and what is said of their use; of `allowed_tools` those that may be called."""
+    tools, choice = chat.tools or None, chat.tool_choice
+    if tools is None or choice is None:
+        return tools, "auto"
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return tools, choice
+    allowed = choice.get("allowed_tools")
+    mode, listed = (allowed.get("mode"), allowed.get("tools")) if isinstance(allowed, dict) else (None, None)
+    if mode not in ("auto", "required") or not isinstance(listed, list):
+        raise wrong_field("tool_choice", "wanted allowed_tools with the mode auto or required, and tools")
+    known = {_tool_name(tool): tool for tool in tools}
+    names = [_tool_name(tool) for tool in listed]
+    if wrong := [name for name in names if name is None or name not in known]:
+        raise wrong_field(
+            "tool_choice", f"wanted tools of the request in allowed_tools; got {wrong[0]!r:.40}"
+        )
+    return [known[name] for name in dict.fromkeys(names)] or None, mode
+
+
+def _tool_name(tool: Any) -> str | None:
+    function = tool.get("function", tool) if isinstance(tool, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def prompt_text(service: Service, chat: ChatCompletion) -> str:
+    """The text that messages become, without the begin of an answer where that is not wanted."""
+    if chat.add_generation_prompt is not False or chat.continue_final_message:
+        return conversation_of(service, chat).text
+    messages = checked(chat.messages, service.options.limits.messages)
+    template = service.templates["default"]
+    offered = tool_variables(template.variables, tools_of(chat.tools), template.now())
+    variables = {**offered, **_variables(service, chat)}
+    return template.render(messages, tools=chat.tools or None, add_generation_prompt=False, **variables)
+
+
+def _variables(service: Service, chat: ChatCompletion) -> dict[str, Any]:
+    """What the template is given besides messages: dates by llama.cpp's names among it."""
+    now = datetime.now()
+    dates = {"date_string": now.strftime("%d %b %Y"), "datetime": now.strftime("%b %d %Y")}
+    asked = chat.chat_template_kwargs or {}
+    if wrong := sorted(RESERVED.intersection(asked)):
+        raise wrong_field("chat_template_kwargs", f"{wrong[0]} is a field of the request")
+    variables = {**dates, **service.options.template_variables, **asked}
+    # "auto" is on, as in llama-server.
+    variables.setdefault("enable_thinking", service.options.reasoning != "off")
+    if chat.reasoning_effort == "none":
+        variables["enable_thinking"] = False
+    elif chat.reasoning_effort is not None:
+        variables["reasoning_effort"] = chat.reasoning_effort
+    return variables
+
+
+def _check_begun(chat: ChatCompletion, messages: list[dict[str, Any]]) -> None:
+    if chat.continue_final_message and chat.add_generation_prompt:
+        raise wrong_field("continue_final_message", "it excludes add_generation_prompt")
+    if [message["role"] for message in messages[-2:]] == ["assistant", "assistant"]:
+        raise wrong_field("messages", "wanted one message of the assistant at the end, got several")
+
+
+def checked(messages: list[Any], most: int) -> list[dict[str, Any]]:
+    """The messages, each with a role and its content as text."""
+    if len(messages) > most:
+        raise wrong_field("messages", f"at most {most} are wanted, got {len(messages)}")
+    last = len(messages) - 1
+    return [_checked(index, message, index == last) for index, message in enumerate(messages)]
+
+
+def _checked(index: int, message: Any, last: bool) -> dict[str, Any]:
+    where = f"messages[{index}]"
+    if not isinstance(message, dict):
+        raise wrong_field("messages", f"{where}: wanted an object, got {type(message).__name__}")
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str) or role not in ROLES:
+        raise wrong_field("messages", f"{where}.role: wanted one of {', '.join(ROLES)}; got {role!r:.40}")
+    if isinstance(content, list):
+        # As llama-server joins parts; those of an answer that is begun by an empty line.
+        content = text_of_parts(content, "messages", "\n\n" if last and role == "assistant" else "\n")
+    if content is None and role == "assistant":
+        content = ""
+    if not isinstance(content, str):
+        kind = "nothing" if content is None else type(content).__name__
+        raise wrong_field("messages", f"{where}.content: wanted a text or a list of parts, got {kind}")
+    return {**message, "content": content}

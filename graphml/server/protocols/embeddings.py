@@ -1,0 +1,160 @@
+"""Embeddings and reranking: OpenAI's protocol, llama-server's, Jina's and text-embeddings-inference's.
+
+Texts are embedded in steps of the engine, where there is one, and of all requests together. Knows these
+protocols; pooling is the model's.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.requests import Request
+from starlette.responses import Response
+
+from graphml.api.text_rows import chosen_pooling
+from graphml.server.access.text_limits import check_fits
+from graphml.server.engine.service import Service
+from graphml.server.protocols.request_body import body_of
+from graphml.server.requests.prompts import prompts_of
+from graphml.server.requests.request_fields import Embeddings, Rerank
+from graphml.server.responses.api_errors import ApiError, wrong_field
+from graphml.server.responses.json_response import json_response
+
+Floats = NDArray[np.float32]
+
+
+async def embeddings(service: Service, request: Request) -> Response:
+    """`POST /v1/embeddings`."""
+    body = await body_of(service, request, Embeddings)
+    if body.encoding_format not in (None, "float", "base64"):
+        raise wrong_field("encoding_format", "wanted float or base64")
+    if _pooling(service) == "none":
+        raise ApiError(400, "Pooling type 'none' is not OAI compatible. Please use a different pooling type")
+    every, rows = await _embedded(service, body, request.scope.get("graphml.key"))
+    if body.dimensions is not None:
+        if rows and body.dimensions > rows[0].shape[1]:
+            raise wrong_field("dimensions", f"at most {rows[0].shape[1]} are wanted, got {body.dimensions}")
+        rows = [row[:, : body.dimensions] for row in rows]
+    rows = [_normalized(row, _norm(service, body)) for row in rows]
+    count = sum(map(len, every))
+    data = [
+        {"object": "embedding", "index": i, "embedding": _written(row[0], body.encoding_format)}
+        for i, row in enumerate(rows)
+    ]
+    counts = {"prompt_tokens": count, "total_tokens": count}
+    return json_response({"object": "list", "data": data, "model": service.name, "usage": counts})
+
+
+async def llama_embeddings(service: Service, request: Request) -> Response:
+    """`POST /embedding` and `/embeddings`: a list of rows for each text."""
+    body = await body_of(service, request, Embeddings)
+    _, rows = await _embedded(service, body, request.scope.get("graphml.key"))
+    if _pooling(service) != "none":
+        rows = [_normalized(row, _norm(service, body)) for row in rows]
+    return json_response([{"index": i, "embedding": row.tolist()} for i, row in enumerate(rows)])
+
+
+def _pooling(service: Service) -> str:
+    if service.options.pooling is not None:
+        return service.options.pooling
+    pooling = service.model.executor.pooling
+    if pooling == "none" and service.model.executor.architecture.output == "logits":
+        return "last"  # as a decoder's text ends
+    return pooling
+
+
+async def _embedded(
+    service: Service, body: Embeddings, key: str | None
+) -> tuple[list[list[int]], list[Floats]]:
+    content = body.content if body.input is None else body.input
+    if content is None:
+        raise wrong_field("input", "it is missing")
+
+    def work() -> tuple[list[list[int]], list[Floats]]:
+        most = service.options.limits.prompts
+        every, _ = prompts_of(content, service.tokenizer, most, _most_tokens(service), "input")
+        service.access.begin_use(key, sum(map(len, every)))
+        return every, _rows(service, every, _pooling(service))
+
+    return await service.access.in_thread(work)
+
+
+def _most_tokens(service: Service) -> int:
+    executor = service.model.executor
+    return int(min(executor.n_batch, executor.config.n_ctx))
+
+
+def _rows(service: Service, every: list[list[int]], pooling: str) -> list[Floats]:
+    executor, most = service.model.executor, _most_tokens(service)
+    for ids in every:
+        if len(ids) > most:
+            raise ApiError(500, f"input ({len(ids)} tokens) is too large to process: at most {most} are")
+        if not ids:
+            raise wrong_field("input", "a text has no tokens")
+    if pooling != "none":
+        pooling = chosen_pooling(executor, pooling)
+    begin = time.monotonic()
+    engine = service.access.engine
+    embeds = engine if engine is not None and engine.embeds else service.model
+    rows: list[Floats] = embeds.embed_ids(every, pooling)
+    service.access.metrics.embedded(sum(map(len, every)), time.monotonic() - begin)
+    return rows
+
+
+def _norm(service: Service, body: Embeddings) -> int:
+    return service.options.embd_normalize if body.embd_normalize is None else body.embd_normalize
+
+
+def _normalized(rows: Floats, kind: int) -> Floats:
+    """Rows divided by a norm: below 0 by none, 0 so that they fit int16, else by the p-norm."""
+    if kind < 0:
+        return rows
+    wide = rows.astype(np.float64)
+    if kind == 0:
+        norm = np.abs(wide).max(axis=1, keepdims=True) / 32760.0
+    else:
+        norm = (np.abs(wide) ** kind).sum(axis=1, keepdims=True) ** (1.0 / kind)
+    return np.asarray(wide / np.where(norm > 0, norm, 1.0), np.float32)
+
+
+def _written(row: Floats, form: str | None) -> str | list[float]:
+    if form == "base64":
+        return base64.b64encode(row.astype("<f4").tobytes()).decode()
+    numbers: list[float] = row.tolist()
+    return numbers
+
+
+async def rerank(service: Service, request: Request) -> Response:
+    """`POST /v1/rerank`, `/rerank`, `/reranking`."""
+    if not service.options.reranking or service.options.pooling not in (None, "rank"):
+        raise ApiError(501, "This server does not support reranking. Start it with `--reranking`")
+    body = await body_of(service, request, Rerank)
+    plain = body.documents is None
+    documents = body.texts if plain else body.documents
+    if not documents:
+        raise wrong_field("documents", "wanted a list of texts that is not empty")
+    if len(documents) > service.options.limits.prompts:
+        raise wrong_field("documents", f"at most {service.options.limits.prompts} are wanted")
+
+    def work() -> tuple[int, list[float]]:
+        for document in documents:
+            check_fits([body.query, document], service.tokenizer, _most_tokens(service))
+        every = [service.tokenizer.pair(body.query, document) for document in documents]
+        service.access.begin_use(request.scope.get("graphml.key"), sum(map(len, every)))
+        return sum(map(len, every)), [float(row[0, 0]) for row in _rows(service, every, "rank")]
+
+    count, scores = await service.access.in_thread(work)
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    order = order[: len(order) if body.top_n is None else body.top_n]
+    if plain:
+        ranked: list[dict[str, Any]] = [{"index": i, "score": scores[i]} for i in order]
+        for entry in ranked if body.return_text else ():
+            entry["text"] = documents[entry["index"]]
+        return json_response(ranked)
+    results = [{"index": i, "relevance_score": scores[i]} for i in order]
+    counts = {"prompt_tokens": count, "total_tokens": count}
+    return json_response({"model": service.name, "object": "list", "usage": counts, "results": results})

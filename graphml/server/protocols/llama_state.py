@@ -1,0 +1,227 @@
+"""What a server reports of itself: health, models, properties, slots, adapters and metrics.
+
+Knows the model and the engine's counts; a slot is a sequence's place in the engine. Nothing of prompts.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from graphml.server.engine.running_request import Generation
+from graphml.server.engine.saved_slots import ACTIONS
+from graphml.server.engine.service import FINGERPRINT, LARGEST_SCALE, Service
+from graphml.server.observing.server_metrics import key_metrics, memory_metric
+from graphml.server.protocols.request_body import body_of, read_body
+from graphml.server.requests.request_fields import Sampling, SlotFile
+from graphml.server.requests.sampling_settings import described
+from graphml.server.responses.api_errors import ApiError, wrong_field
+from graphml.server.responses.event_stream import EventStream
+from graphml.server.responses.json_response import json_response
+
+VOCAB_TYPES = {"spm": 1, "bpe": 2, "wordpiece": 3, "unigram": 4}
+"""llama.cpp's numbers of kinds of vocabularies; 0 for none, and for those that it does not have."""
+
+
+async def health(service: Service, request: Request) -> Response:
+    """`GET /health`: 200 where requests are answered."""
+    state = service.access.state()
+    if state == "ok":
+        return json_response({"status": "ok"})
+    texts = {"dead": "the engine has ended or does not move", "draining": "the server is shutting down"}
+    raise ApiError(503, texts[state])
+
+
+async def models(service: Service, request: Request) -> Response:
+    """`GET /v1/models`."""
+    model = service.model
+    names = list(service.options.aliases) or [service.name]
+    tensors = model.executor.file.tensors.values()
+    meta = {
+        "vocab_type": 0 if model.tokenizer is None else VOCAB_TYPES.get(model.tokenizer.kind, 0),
+        "n_vocab": model.n_vocab, "n_ctx": service.access.n_ctx, "n_ctx_train": model.n_ctx,
+        "n_embd": getattr(model.config, "n_embd", 0),
+        "n_params": sum(_count(tensor.shape) for tensor in tensors),
+        "size": sum(tensor.n_bytes for tensor in tensors),
+    }  # fmt: skip
+    data = {
+        "id": service.name, "aliases": names, "tags": list(service.options.tags), "object": "model",
+        "created": service.began, "owned_by": "graphml", "meta": meta, **_as_anthropic(service),
+    }  # fmt: skip
+    shown = {"name": service.name, "model": service.name, "type": "model", "capabilities": ["completion"],
+             "details": {"format": "gguf", "family": model.arch}}  # fmt: skip
+    only = {"first_id": service.name, "last_id": service.name, "has_more": False}
+    return json_response({"object": "list", "data": [data], "models": [shown], **only})
+
+
+def _as_anthropic(service: Service) -> dict[str, Any]:
+    """What Anthropic's clients want to know of a model besides."""
+    began = datetime.fromtimestamp(service.began, UTC).isoformat()
+    return {"type": "model", "display_name": service.name, "created_at": began, "lifecycle": "active",
+            "max_input_tokens": service.access.n_ctx}  # fmt: skip
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+async def one_model(service: Service, request: Request) -> Response:
+    """`GET /v1/models/NAME`."""
+    if request.path_params["name"] not in {service.name, *service.options.aliases}:
+        raise ApiError(404, "there is no model of this name")
+    listing: dict[str, Any] = msgspec.json.decode((await models(service, request)).body)
+    return json_response(listing["data"][0])
+
+
+async def props(service: Service, request: Request) -> Response:
+    """`GET /props`."""
+    model, options, tokenizer = service.model, service.options, service.model.tokenizer
+    settings = (
+        {} if tokenizer is None else described(service.settings(Sampling()), Sampling(), options.n_predict)
+    )
+    ends = (None, None) if tokenizer is None else (tokenizer.bos, tokenizer.eos)
+    bos, eos = ("" if token is None or tokenizer is None else tokenizer.piece(token) for token in ends)
+    return json_response({
+        "default_generation_settings": {"params": settings, "n_ctx": service.access.n_ctx},
+        "total_slots": options.parallel, "model_alias": service.name, "model_path": model.path.name,
+        "modalities": {"vision": False, "video": False, "audio": False},
+        "endpoint_slots": options.slots, "endpoint_props": options.props, "endpoint_metrics": options.metrics,
+        "ui": options.page, "chat_template": "" if tokenizer is None else service.templates["default"].source,
+        "bos_token": bos, "eos_token": eos, "build_info": FINGERPRINT,
+        "is_sleeping": service.access.sleeping,
+    })  # fmt: skip
+
+
+async def set_props(service: Service, request: Request) -> Response:
+    """`POST /props`."""
+    if not service.options.props:
+        raise ApiError(
+            501, "This server does not support changing global properties. Start it with `--props`"
+        )
+    return json_response({"success": True})
+
+
+async def slots(service: Service, request: Request) -> Response:
+    """`GET /slots`: each place of the engine, and the sequence that has it."""
+    if not service.options.slots:
+        raise ApiError(501, "This server does not support slots endpoint. Start it with `--slots`")
+    access, speculates = service.access, service.options.params.spec_type != "none"
+    key = request.scope.get("graphml.key")
+    shown: list[dict[str, Any]] = [
+        {"id": number, "n_ctx": access.n_ctx, "speculative": speculates, "is_processing": False}
+        for number in range(service.options.parallel)
+    ]
+    for generation in list(access.active.values()):
+        for sequence in generation.sequences:
+            number = sequence.slot
+            if 0 <= number < len(shown):
+                own = generation.key == key or service.is_admin(key)
+                shown[number] |= _slot(generation, sequence) | ({} if own else {"params": {}})
+    if request.query_params.get("fail_on_no_slot") == "1" and all(slot["is_processing"] for slot in shown):
+        raise ApiError(503, "no slot is free")
+    return json_response(shown)
+
+
+def _slot(generation: Generation, sequence: Any) -> dict[str, Any]:
+    settings, n_prompt = generation.settings, len(generation.ids)
+    generated, cached = sequence.n_generated, max(0, sequence.n_cached)
+    most = -1 if settings.max_tokens is None else settings.max_tokens
+    left = -1 if most < 0 else most - generated
+    state = "GENERATING" if generated else "PROCESSING_PROMPT"
+    return {
+        "is_processing": True, "id_task": generation.number, "state": state, "n_prompt_tokens": n_prompt,
+        "n_prompt_tokens_processed": min(n_prompt, sequence.n_computed) - cached,
+        "n_prompt_tokens_cache": cached,
+        "params": described(settings, Sampling(), most),
+        "next_token": [
+            {"has_next_token": True, "has_new_line": False, "n_remain": left, "n_decoded": generated}
+        ],
+    }  # fmt: skip
+
+
+async def change_slot(service: Service, request: Request) -> Response:
+    """`POST /slots/N`: save, restore, erase."""
+    if service.options.slot_save_path is None:
+        raise ApiError(501, "This server does not support slots action. Start it with `--slot-save-path`")
+    if service.access.engine is None:
+        raise ApiError(501, "this server embeds texts and generates none")
+    action = request.query_params.get("action", "")
+    if action not in ACTIONS:
+        raise wrong_field("action", f"wanted {', '.join(ACTIONS)}; got {action!r:.40}")
+    number: int = request.path_params["slot"]
+    if not 0 <= number < service.options.parallel:
+        raise wrong_field("id_slot", f"wanted a slot from 0 to {service.options.parallel - 1}, got {number}")
+    named = None if action == "erase" else await body_of(service, request, SlotFile)
+    engine, salt = service.access.engine, service.salt_of(request, Sampling(cache_prompt=True))
+    key = request.scope.get("graphml.key")
+    whose = None if service.is_admin(key) else key
+    of_key = service.access.keys.folder_of(whose)
+    path = None if named is None else service.access.slots.path(named, of_key)
+
+    def changed() -> dict[str, Any]:
+        extra = engine.prefix_extra(service.access.adapters(), salt)
+        return service.access.slots.change(engine, action, number, extra, path, whose)
+
+    return json_response(await service.access.in_thread(changed))
+
+
+async def resumed(service: Service, request: Request) -> EventStream:
+    """`GET /v1/stream?conv_id=NAME&from=N`: a stream from event N on, by default behind `Last-Event-ID`."""
+    name, last = request.query_params.get("conv_id", ""), request.headers.get("last-event-id")
+    text = request.query_params.get("from", "0" if last is None else last)
+    if not text.isdecimal() or len(text) > 18:
+        raise wrong_field("from", f"wanted the number of an event, got {text!r:.40}")
+    begin = int(text) + ("from" not in request.query_params and last is not None)
+    recording, options = service.streams.find((request.scope.get("graphml.key"), name)), service.options
+    events = recording.read(begin)
+    return EventStream(events, options.ping, options.timeout, lambda: None, recording.anthropic)
+
+
+async def lora_adapters(service: Service, request: Request) -> Response:
+    """`GET /lora-adapters`."""
+    loras = zip(service.options.loras, service.access.lora_scales, strict=True)
+    shown = [{"id": i, "path": path.name, "scale": scale} for i, ((path, _), scale) in enumerate(loras)]
+    return json_response(shown)
+
+
+def _adapters(raw: bytes) -> list[dict[str, Any]]:
+    try:
+        return msgspec.json.decode(raw, type=list[dict[str, Any]])
+    except msgspec.DecodeError as error:
+        raise ApiError(400, f"the body: wanted a list of adapters: {error}"[:300]) from None
+
+
+async def set_lora_adapters(service: Service, request: Request) -> Response:
+    """`POST /lora-adapters`: the scales of later requests; adapters that are not named count 0."""
+    if not service.is_admin(request.scope.get("graphml.key")):
+        raise ApiError(403, "this key may not change what others get; name the adapters in a request")
+    adapters = await read_body(service, request, _adapters)
+    scales = [0.0] * len(service.options.loras)
+    for adapter in adapters:
+        number: Any = adapter.get("id")
+        scale: Any = adapter.get("scale")
+        known = type(number) is int and 0 <= number < len(scales)
+        if not known or type(scale) not in (int, float) or not abs(scale) <= LARGEST_SCALE:
+            raise wrong_field("id", "wanted objects with the id of an adapter and a scale")
+        scales[number] = float(scale)
+    service.access.lora_scales = scales
+    return json_response({"success": True})
+
+
+async def metrics(service: Service, request: Request) -> Response:
+    """`GET /metrics`: counts in Prometheus' text format."""
+    if not service.options.metrics:
+        raise ApiError(501, "This server does not support metrics endpoint. Start it with `--metrics`")
+    metrics = service.access.metrics
+    access = service.access
+    shares = [(place, use, access.running_of(owner)) for place, owner, use in service.keys.uses()]
+    text = metrics.text(access.stats()) + key_metrics(shares) + memory_metric()
+    headers = {"Process-Start-Time-Unix": str(int(metrics.began))}
+    return Response(text, 200, headers, "text/plain; version=0.0.4")

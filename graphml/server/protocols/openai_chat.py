@@ -1,0 +1,177 @@
+"""`/v1/chat/completions`: OpenAI's protocol for conversations.
+
+Knows that protocol; see https://platform.openai.com/docs/api-reference/chat.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from graphml.sampling.candidates.logprobs import TokenLogprobs
+from graphml.server.engine.service import FINGERPRINT, Service, new_id, timings, usage
+from graphml.server.protocols.answers import Answering, answering
+from graphml.server.protocols.conversations import conversation_of, prompt_text
+from graphml.server.protocols.llama_completion import final, progress_timings, running_timings
+from graphml.server.protocols.request_body import body_of, read_body
+from graphml.server.protocols.shown_logprobs import entries
+from graphml.server.requests.request_fields import ChatCompletion, as_object, converted
+from graphml.server.responses.api_errors import ApiError
+from graphml.server.responses.event_stream import DONE, EventStream, event, unless_left
+from graphml.server.responses.json_response import gone, json_response
+from graphml.text.answers import ContentDelta, Event, ReasoningDelta, ToolCallBegin, ToolCallDelta
+
+
+async def chat(service: Service, request: Request) -> Response | EventStream:
+    """`POST /v1/chat/completions`."""
+    chat = await body_of(service, request, ChatCompletion)
+    reply = await answering(service, request, chat)
+    shown = {"id": new_id("chatcmpl-"), **_shown(service)}
+    if chat.stream:
+        events = _events(service, chat, reply, shown)
+        return service.stream(request, events, reply.cancel, chat.sse_ping_interval)
+    if not await ended(request, reply.finished(), reply.cancel):
+        return gone()
+    return json_response(body(service, chat, reply, shown))
+
+
+def _shown(service: Service) -> dict[str, Any]:
+    return {"created": int(time.time()), "model": service.name, "system_fingerprint": FINGERPRINT}
+
+
+async def ended(request: Request, work: Awaitable[None], cancel: Callable[[], None]) -> bool:
+    """Wait until an answer has ended; whether the client is still there."""
+    await unless_left(request.receive, work, cancel)
+    return not await request.is_disconnected()
+
+
+def body(service: Service, chat: ChatCompletion, reply: Answering, shown: dict[str, Any]) -> dict[str, Any]:
+    """The body of a response that is not streamed."""
+    results = reply.results
+    response: dict[str, Any] = {
+        **shown,
+        "object": "chat.completion",
+        "choices": [
+            {
+                "index": index,
+                "message": reply.readers[index].answer.message(),
+                "logprobs": scores(chat, (result.logprobs or ())[: reply.generation.shown(index)]),
+                "finish_reason": reply.reason(index),
+            }
+            for index, result in enumerate(results)
+        ],
+        "usage": usage(results),
+        "timings": timings(results[0]),
+    }
+    if chat.verbose or service.options.verbose:
+        response["__verbose"] = final(service, chat, reply.generation, 0, 0)
+    return response
+
+
+def scores(chat: ChatCompletion, logprobs: Sequence[TokenLogprobs | None] | None) -> dict[str, Any] | None:
+    """The log-probabilities of an answer, or a part of it; None where nobody asked for them."""
+    if not logprobs or logprobs[0] is None:
+        return None
+    return {"content": entries(logprobs, bool(chat.post_sampling_probs)), "refusal": None}
+
+
+def delta_of(event: Event) -> dict[str, Any] | None:
+    """An event as a chunk's delta; None for those that have none."""
+    if isinstance(event, ContentDelta):
+        return {"content": event.text} if event.text else None
+    if isinstance(event, ReasoningDelta):
+        return {"reasoning_content": event.text} if event.text else None
+    if isinstance(event, ToolCallBegin):
+        function = {"name": event.name, "arguments": ""}
+        return {
+            "tool_calls": [{"index": event.index, "id": event.id, "type": "function", "function": function}]
+        }
+    if isinstance(event, ToolCallDelta):
+        return {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
+    return None
+
+
+async def _events(
+    service: Service, chat: ChatCompletion, reply: Answering, shown: dict[str, Any]
+) -> AsyncGenerator[bytes, None]:
+    shown = {**shown, "object": "chat.completion.chunk"}
+
+    def chunk(index: int, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return {**shown, "choices": [choice]}
+
+    begin, counts, begun = time.monotonic(), [0] * reply.generation.settings.n, set[int]()
+    held: list[list[TokenLogprobs | None]] = [[] for _ in counts]
+    if chat.return_progress:
+        async for progress in reply.generation.prompt_progress():
+            first = chunk(0, {"role": "assistant", "content": None})
+            yield event({**first, "prompt_progress": progress, "timings": progress_timings(progress)})
+        begun.add(0)
+    async for index, token, events in reply.events():
+        if index not in begun:
+            begun.add(index)
+            yield event(chunk(index, {"role": "assistant", "content": None}))
+        if token is not None:
+            counts[index] += 1
+            held[index].append(token.logprobs)
+        for delta in filter(None, map(delta_of, events)):
+            next_chunk = chunk(index, delta)
+            next_chunk["choices"][0]["logprobs"] = scores(chat, held[index])
+            held[index] = []
+            if chat.timings_per_token:
+                next_chunk["timings"] = running_timings(reply.generation, counts[index], begin)
+            yield event(next_chunk)
+    results = reply.results
+    counted = chat.stream_options is not None and chat.stream_options.include_usage
+    for index, result in enumerate(results):
+        last = chunk(index, {}, reply.reason(index))
+        yield event(last if counted else {**last, "timings": timings(result)})
+    if counted:
+        yield event({**shown, "choices": [], "usage": usage(results), "timings": timings(results[0])})
+    yield DONE
+
+
+async def input_tokens(service: Service, request: Request) -> Response:
+    """`POST /v1/chat/completions/input_tokens`: how many tokens a conversation's prompt has."""
+    chat = await body_of(service, request, ChatCompletion)
+    prompt = await service.access.in_thread(conversation_of, service, chat)
+    return json_response({"object": "response.input_tokens", "input_tokens": len(prompt.ids)})
+
+
+async def apply_template(service: Service, request: Request) -> Response:
+    """`POST /apply-template`: the text that messages become."""
+    chat = await body_of(service, request, ChatCompletion)
+    return json_response({"prompt": await service.access.in_thread(prompt_text, service, chat)})
+
+
+async def predict(service: Service, request: Request) -> Response:
+    """`POST /predict`: conversations in a list, as Google's Vertex AI sends them."""
+    instances = (await read_body(service, request, as_object)).get("instances")
+    if not isinstance(instances, list) or not instances:
+        raise ApiError(400, "Field 'instances': wanted a list of requests", param="instances")
+    every: list[tuple[ChatCompletion, Answering]] = []
+
+    def cancel() -> None:
+        for _, reply in every:
+            reply.cancel()
+
+    async def finished() -> None:
+        for _, reply in every:
+            await reply.finished()
+
+    try:
+        for instance in instances:
+            chat = converted(instance if isinstance(instance, dict) else {}, ChatCompletion)
+            every.append((chat, await answering(service, request, chat)))
+    except BaseException:
+        cancel()
+        raise
+    if not await ended(request, finished(), cancel):
+        return gone()
+    shown = _shown(service)
+    answers = [body(service, chat, reply, {"id": new_id("chatcmpl-"), **shown}) for chat, reply in every]
+    return json_response({"predictions": answers})

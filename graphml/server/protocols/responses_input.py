@@ -1,0 +1,146 @@
+"""What a request to `/v1/responses` says, as a conversation.
+
+Knows that protocol's input items; nothing of answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphml.server.requests.request_fields import AtLeastOne, ChatCompletion, Count, Sampling
+from graphml.server.responses.api_errors import wrong_field
+
+
+class Responses(Sampling, kw_only=True):
+    """The fields of a request."""
+
+    input: str | list[Any] = ""
+    instructions: str | None = None
+    max_output_tokens: AtLeastOne | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    metadata: dict[str, Any] | None = None
+    text: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    include: list[str] | None = None
+    top_logprobs: Count | None = None
+    background: bool | None = None
+    conversation: str | dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None
+
+
+LOGPROBS = "message.output_text.logprobs"
+"""What `include` names where log-probabilities are wanted."""
+
+
+def as_chat(body: Responses, before: list[Any]) -> tuple[ChatCompletion, list[Any]]:
+    """The request as a chat completion; and its messages without instructions, for later ones."""
+    for name in ("background", "conversation", "prompt"):
+        if getattr(body, name):
+            raise wrong_field(name, "it is not supported")
+    _check_metadata(body.metadata or {})
+    items = [{"role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
+    messages = [*before, *_messages(items)]
+    system = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    chat = ChatCompletion(
+        messages=[*system, *messages], max_tokens=body.max_output_tokens,
+        response_format=_response_format(body.text), tools=_tools(body.tools),
+        tool_choice=_tool_choice(body.tool_choice), parallel_tool_calls=body.parallel_tool_calls,
+        reasoning_effort=(body.reasoning or {}).get("effort"), **_logprobs(body),
+    )  # fmt: skip
+    for name in Sampling.__struct_fields__:
+        if getattr(chat, name) is None:
+            setattr(chat, name, getattr(body, name))
+    return chat, messages
+
+
+def _check_metadata(metadata: dict[str, Any]) -> None:
+    """ApiError 400 beyond OpenAI's limits: each event of a stream begins or ends with it."""
+    short = all(
+        isinstance(value, str) and len(value) <= 512 and len(name) <= 64 for name, value in metadata.items()
+    )
+    if len(metadata) > 16 or not short:
+        raise wrong_field("metadata", "wanted at most 16 names of 64 characters, each with a text of 512")
+
+
+def _logprobs(body: Responses) -> dict[str, Any]:
+    wanted = LOGPROBS in (body.include or ())
+    return {"logprobs": True, "top_logprobs": body.top_logprobs} if wanted else {}
+
+
+def _messages(items: list[Any]) -> list[Any]:
+    """Items as messages: calls and reasoning join the message of the assistant that they belong to."""
+    messages: list[dict[str, Any]] = []
+    for item in items:
+        if not isinstance(item, dict):
+            raise wrong_field("input", f"wanted items as objects, got {type(item).__name__}")
+        kind = item.get("type", "message")
+        if kind == "message":
+            messages.append({"role": item.get("role"), "content": item.get("content")})
+        elif kind == "function_call":
+            function = {"name": item.get("name"), "arguments": item.get("arguments", "{}")}
+            call = {"id": item.get("call_id"), "type": "function", "function": function}
+            _assistant(messages).setdefault("tool_calls", []).append(call)
+        elif kind == "function_call_output":
+            output = item.get("output", "")
+            messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
+        elif kind == "reasoning":
+            messages.append({"role": "assistant", "content": "", "reasoning_content": _thought(item)})
+        else:
+            raise wrong_field("input", f"items of the type {kind!r:.40} are not supported")
+    return messages
+
+
+def _thought(item: dict[str, Any]) -> str:
+    """The text of an item of reasoning."""
+    content = item.get("content") or []
+    parts = content if isinstance(content, list) else [None]
+    values = [part.get("text", "") if isinstance(part, dict) else None for part in parts]
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) < len(values):
+        raise wrong_field("input", "wanted the content of reasoning as a list of parts with texts")
+    return "".join(texts)
+
+
+def _assistant(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    if not messages or messages[-1].get("role") != "assistant":
+        messages.append({"role": "assistant", "content": ""})
+    return messages[-1]
+
+
+def _response_format(text: dict[str, Any] | None) -> dict[str, Any] | None:
+    form = (text or {}).get("format")
+    if not isinstance(form, dict) or form.get("type") == "text":
+        return None
+    if form.get("type") == "json_schema":
+        return {"type": "json_schema", "json_schema": {"schema": form.get("schema", {})}}
+    return form
+
+
+def _tools(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    if not tools:
+        return None
+    for tool in tools:
+        if tool.get("type") != "function":
+            raise wrong_field("tools", "functions alone are supported")
+    keys = ("name", "description", "parameters", "strict")
+    return [
+        {"type": "function", "function": {key: tool[key] for key in keys if key in tool}} for tool in tools
+    ]
+
+
+def _tool_choice(choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+    if isinstance(choice, dict) and choice.get("type") == "function":
+        return {"type": "function", "function": {"name": choice.get("name")}}
+    if (
+        isinstance(choice, dict)
+        and choice.get("type") == "allowed_tools"
+        and isinstance(choice.get("tools"), list)
+    ):
+        named = [tool.get("name") if isinstance(tool, dict) else None for tool in choice["tools"]]
+        tools = [{"type": "function", "function": {"name": name}} for name in named]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode"), "tools": tools}}
+    return choice

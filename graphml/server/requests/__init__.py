@@ -1,0 +1,1 @@
+"""What requests of all protocols say: typed fields, prompts, settings of sampling."""

@@ -1,0 +1,129 @@
+"""Server-sent events: a response that ends well whether its events, its reader or its time ends first.
+
+While no event comes, comments are sent. Where the client leaves or reads nothing for too long, the events'
+generator is closed, and with it what computes them. Knows ASGI; nothing of what the events say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from graphml.server.responses.api_errors import as_api_error
+
+T = TypeVar("T")
+PING = b":\n\n"
+DONE = b"data: [DONE]\n\n"
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+encode = msgspec.json.Encoder().encode
+
+
+def event(data: Any, name: str | None = None) -> bytes:
+    """One event; name: its type, where the protocol has one."""
+    head = b"" if name is None else b"event: " + name.encode() + b"\n"
+    return head + b"data: " + encode(data) + b"\n\n"
+
+
+class EventStream:
+    """An ASGI response that sends what a generator yields.
+
+    ping: seconds of silence after which a comment is sent. timeout: seconds in which the client must take
+    what is sent. Neither counts where it is 0 or less. cancel: ends what computes the events; called at the
+    end, even where the generator has not begun to read it. anthropic: the shape of an error in mid-stream.
+    """
+
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        ping: float,
+        timeout: float,
+        cancel: Callable[[], None],
+        anthropic: bool = False,
+    ) -> None:
+        self._events, self._ping = events, ping if ping > 0 else math.inf
+        self._timeout = timeout if timeout > 0 else math.inf
+        self._cancel, self._anthropic = cancel, anthropic
+        self._sends, self._since = False, 0.0  # whether something is being sent, and since when
+        self.headers: list[tuple[bytes, bytes]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them all, or as many as the client wants."""
+        self._since = time.monotonic()
+        running = [
+            asyncio.ensure_future(coroutine)
+            for coroutine in (self._send_all(send), _left(receive), self._watch(send))
+        ]
+        try:
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._cancel()
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await self._events.aclose()
+
+    async def _send_all(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": HEADERS + self.headers})
+        try:
+            async for chunk in self._events:
+                await self._give(send, chunk)
+        except (asyncio.CancelledError, OSError):
+            raise
+        except Exception as error:
+            body = as_api_error(error).body(self._anthropic)
+            await self._give(send, event(body, "error" if self._anthropic else None))
+        await self._give(send, b"", more=False)
+
+    async def _give(self, send: Send, chunk: bytes, more: bool = True) -> None:
+        self._sends, self._since = True, time.monotonic()
+        await send({"type": "http.response.body", "body": chunk, "more_body": more})
+        self._sends = False
+
+    async def _watch(self, send: Send) -> None:
+        """Send comments in silence; return where the client does not take what is sent.
+
+        It looks now and then: a timer of each event would take longer than the event.
+        """
+        while True:
+            limit = self._timeout if self._sends else self._ping
+            left = self._since + limit - time.monotonic()
+            if left <= 0 and self._sends:
+                return
+            if left <= 0:
+                await asyncio.wait_for(self._give(send, PING), self._timeout)
+            else:
+                await asyncio.sleep(min(left, self._timeout, self._ping))
+
+
+async def _left(receive: Receive) -> None:
+    """Return once the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def unless_left(receive: Receive, work: Awaitable[T], cancel: Callable[[], None]) -> T | None:
+    """What some work returns; None, and the work is cancelled, where the client leaves before.
+
+    A handler is not told that its client has left, so it must look.
+    """
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        return None
+    finally:
+        cancel()
+        for task in (working, gone):
+            task.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)
