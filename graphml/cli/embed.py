@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from graphml.api.text_rows import chosen_pooling
-from graphml.cli.options.opening import find, load
 from graphml.cli.options import options
+from graphml.cli.options.opening import find, load
 from graphml.cli.options.typer_options import grouped
 from graphml.cli.terminal.console import Bars, write, write_json
 from graphml.errors import UsageError

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphml.errors import UsageError
-from graphml.sampling.candidates.candidates import Candidates, Floats, Ids, all_candidates, choice
+from graphml.sampling.candidates import choice
+from graphml.sampling.candidates.candidates import Candidates, Floats, Ids, all_candidates
 from graphml.sampling.candidates.filter import Apply, Filter, Stateful
 from graphml.sampling.candidates.mersenne_twister import MersenneTwister
 from graphml.sampling.candidates.moment import Moment
