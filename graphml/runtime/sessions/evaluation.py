@@ -170,7 +170,8 @@ def _run(
             if scored:
                 rows_of[sequence] = sequence.scored_rows(ids[first:end], end == len(ids))
             else:
-                rows_of[sequence] = sequence.rows(ids[first:end], end - first if all_logits else 1)
+                n_outputs = end - first if all_logits else int(end == len(ids))
+                rows_of[sequence] = sequence.rows(ids[first:end], n_outputs)
             done += end - first
         read = functools.partial(keep, step, rows_of)
         if shares:
