@@ -259,6 +259,10 @@ class Engine:
         """Its prefixes, to be saved to files and restored; UsageError for a model that keeps none."""
         return prefix_files(self._executor, self._loop, self._runner())
 
+    def capture_bytes(self, capture: Patterns) -> dict[str, int]:
+        """Name -> bytes of a row of each value that `submit` would capture; UsageError as of it."""
+        return Probe(self._executor, capture).row_bytes
+
     def prefix_extra(self, lora: Scaled | None = None, salt: bytes = b"") -> bytes:
         """What a prompt's prefix is found by besides its ids; arguments as of `submit`."""
         return extra_of(NO_IDS, self._requests.adapters(lora, NO_IDS), salt)

@@ -43,6 +43,9 @@ class Probed:
         return self.capture != () or self.patch is not None or any(one is not None for one in rest)
 
 
+NOT_PROBED = Probed()
+
+
 class RequestProbes:
     """Those of one engine."""
 

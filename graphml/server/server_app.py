@@ -22,6 +22,7 @@ from graphml.api.model import Model
 from graphml.inspect.dumps.without_weights import describe_model
 from graphml.inspect.viewer.page import render
 from graphml.server import (
+    activations,
     anthropic_messages,
     embeddings,
     llama_completion,
@@ -83,6 +84,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/messages/count_tokens", anthropic_messages.count_tokens),
     ("POST", "/tokenize", llama_tokens.tokenize),
     ("POST", "/detokenize", llama_tokens.detokenize),
+    ("POST", "/v1/activations", activations.activations),
     ("POST", "/v1/embeddings", embeddings.embeddings),
     ("POST", "/embedding /embeddings", embeddings.llama_embeddings),
     ("POST", "/v1/rerank /rerank /reranking /v1/reranking", embeddings.rerank),
@@ -116,6 +118,7 @@ BODIES: dict[Handler, type[Struct]] = {
     embeddings.embeddings: Embeddings,
     embeddings.llama_embeddings: Embeddings,
     embeddings.rerank: Rerank,
+    activations.activations: activations.Activations,
 }
 """What the bodies of requests are decoded as."""
 

@@ -93,9 +93,7 @@ class Runner:
 
     def run(self, plan: StepPlan) -> None:
         self.n_steps += 1
-        for rows in plan.rows:
-            assert rows.sequence.company == plan.rows[0].sequence.company
-            assert rows.sequence.request.options == plan.options
+        check_company(plan)
         writes: Counter[int] = Counter()
         for rows in plan.rows:
             if rows.restore is not None:
@@ -268,6 +266,13 @@ class Runner:
                 assert (len(ids), ids.tobytes()) == (checkpoint.n, checkpoint.ids)
 
 
+def check_company(plan: StepPlan) -> None:
+    """Its sequences may share a step, whose programs have their options."""
+    for rows in plan.rows:
+        assert rows.sequence.company == plan.rows[0].sequence.company
+        assert rows.sequence.request.options == plan.options
+
+
 def source_cells(sequence: Sequence) -> list[int]:
     """Those of its source text."""
     blocks = sequence.source_blocks
@@ -342,9 +347,9 @@ def play(
             patches = {"q": abs} if options and chance.random() < 0.3 else {}
             request = Request(
                 np.array(ids, np.int32), key=chance.choice("abc"), weight=chance.choice([0.5, 1, 4]),
-                priority=chance.choice([0, 0, 0, 1]), extra=source.tobytes() + repr(options).encode(), source=source, n=n,
+                priority=chance.choice([0, 0, 0, 1]), source=source, n=n, options=options, patches=patches,
                 full=Overflow(chance.choice(overflows), chance.randint(-1, 5)), pooling=pooling,
-                options=options, patches=patches,
+                extra=source.tobytes() + repr(options).encode(),
             )  # fmt: skip
             most = chance.randint(1, 12)
             for _ in range(request.n):

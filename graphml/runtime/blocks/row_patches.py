@@ -42,7 +42,9 @@ class PatchRows:
             rows = np.asarray(self.rows)
         except ValueError:  # lists of different lengths
             rows = np.empty(0, object)
-        if rows.dtype.kind not in "fiu" or not np.isfinite(rows).all():
+        with np.errstate(over="ignore"):
+            finite = rows.dtype.kind in "fiu" and np.isfinite(rows.astype(np.float32)).all()
+        if not finite:
             raise UsageError("patch: wanted rows of finite numbers, all of one shape")
         object.__setattr__(self, "rows", rows)
         if self.positions is not None:
