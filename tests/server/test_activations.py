@@ -115,7 +115,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "missing": ({"values": None}, "Field 'values': it is missing"),
     "too large": (
         {"values": "*"},
-        r"Field 'values': \d+ values of \d+ tokens are [\d,]+ bytes; at most 40,000",
+        r"'values': \d+ values of \d+ tokens are [\d,]+ bytes; at most 40,000",
     ),
     "long": (
         {"max_tokens": 10**6, "values": ["layers.0.q", "layers.1.q"]},
