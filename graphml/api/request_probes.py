@@ -40,7 +40,7 @@ class Probed:
     def some(self) -> bool:
         """Whether there is anything."""
         rest = self.control_vectors, self.control_layers, self.positions
-        return self.capture != () or self.patch is not None or any(one is not None for one in rest)
+        return self.capture != () or self.patch is not None or any(option is not None for option in rest)
 
 
 NOT_PROBED = Probed()
