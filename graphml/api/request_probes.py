@@ -10,13 +10,14 @@ import threading
 import weakref
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.draft_choice import check_no_drafts
 from graphml.compiler.options import CompileOptions
 from graphml.errors import UsageError
 from graphml.runtime.blocks.request import Request, extra_of
-from graphml.runtime.blocks.row_patches import PatchPoint, positions_of
+from graphml.runtime.blocks.row_patches import PatchPoint, PatchRows, positions_of
 from graphml.runtime.blocks.sequence import Sequence, Status
 from graphml.runtime.programs.adapter_options import Layers, Scaled, with_control
 from graphml.runtime.programs.executor import Executor
@@ -24,6 +25,10 @@ from graphml.runtime.steps.runner import Runner
 
 MOST_KINDS = 8
 """Different options of requests whose programs are kept, or which run or wait at a time."""
+
+
+class TooManyKindsError(UsageError):
+    """Requests with other options run or wait, as many as there may be: later it may be right."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,8 @@ class RequestProbes:
             raise UsageError("positions: wanted capture, too: they say which rows of it are kept")
         if probe.options is options and options.control is executor.options.control:
             return request, probe
+        if request.max_tokens is not None:
+            _check_reached(probe, positions or (), request.n_prompt + max(request.max_tokens - 1, 0))
         if guided:
             raise UsageError("guidance_scale: wanted 1 for a request with capture, patch or control_vectors")
         if probe.captures and request.n > 1:
@@ -92,7 +99,7 @@ class RequestProbes:
             if len(self._users) >= MOST_KINDS:
                 forget = next((kind for kind, held in self._users.items() if not _in_use(held)), None)
                 if forget is None:
-                    raise UsageError(
+                    raise TooManyKindsError(
                         f"capture: wanted requests with at most {MOST_KINDS} different sets of captured and "
                         "patched values at a time; wait until one has ended"
                     )
@@ -108,6 +115,14 @@ class RequestProbes:
         for options in self._users:
             self._executor.programs.forget(options)
         self._users = {}
+
+
+def _check_reached(probe: Probe, positions: Collection[int], most: int) -> None:
+    """UsageError for a position that a request never computes; most: tokens that it computes at most."""
+    patches = [patch for patch in probe.patches.values() if isinstance(patch, PatchRows)]
+    for place in chain(positions, *(patch.positions or () for patch in patches)):
+        if place >= most:
+            raise UsageError(f"positions: wanted numbers below {most}, the tokens computed; got {place}")
 
 
 def _in_use(sequences: Collection[Sequence]) -> bool:

@@ -17,7 +17,7 @@ from safetensors import numpy as safetensors
 from starlette.requests import Request
 from starlette.responses import Response
 
-from graphml.api.request_probes import Probed
+from graphml.api.request_probes import Probed, TooManyKindsError
 from graphml.errors import UsageError
 from graphml.ir.op import Array
 from graphml.passes.control_vectors import layer_result
@@ -97,16 +97,20 @@ async def activations(service: Service, request: Request) -> Response:
         _check_size(service, body.values, min(most, service.access.n_ctx) if places is None else len(places))
         return Probed(body.values, _patches(service, body, len(ids)), positions=places)
 
-    (generation,) = await service.begin(request, body, prompts, probed)
+    try:
+        (generation,) = await service.begin(request, body, prompts, probed)
+    except TooManyKindsError as error:
+        raise ApiError(429, str(error)) from None
     results = await unless_left(request.receive, generation.finished(), generation.cancel)
     if results is None:
         return gone()
     (result,) = results
     captured = {name: np.ascontiguousarray(rows) for name, rows in result.captured.items()}
+    places = None if body.positions is None else sorted(_places(body.positions, len(generation.ids)))
+    n_rows = max(map(len, captured.values()), default=0)
     about = {
         "model": service.name, "tokens": [*generation.ids, *result.tokens], "n_prompt": len(generation.ids),
-        "positions": body.positions and _places(body.positions, len(generation.ids)), "text": result.text,
-        "stop_reason": result.stop_reason,
+        "positions": places and places[:n_rows], "text": result.text, "stop_reason": result.stop_reason,
     }  # fmt: skip
     written = await service.access.in_thread(_written, captured, form, about)
     return Response(written, media_type=FORMATS[form])

@@ -118,6 +118,15 @@ def test_after_preemption_rows_are_there_once(model: graphml.Model, ids: list[in
         assert_same(result.captured, rows)
 
 
+def test_a_context_that_forgets_has_rows_of_all_tokens(model: graphml.Model, ids: list[int]) -> None:
+    with model.engine(max_sequences=2, n_ctx=32, overflow="shift") as engine:
+        result = engine.submit(ids, GREEDY, 60, capture=[ATTENTION, "logits"]).result()
+        wanted = engine.submit(ids, GREEDY, 60).result()
+    assert result.tokens == wanted.tokens
+    assert {len(rows) for rows in result.captured.values()} == {len(ids) + 59}
+    assert result.captured["logits"][len(ids) - 1 :].argmax(-1).tolist() == result.tokens
+
+
 def test_a_prompt_alone_at_some_positions(model: graphml.Model, engine: Engine, ids: list[int]) -> None:
     _, rows = session_rows(model, ids, 1, capture=[ATTENTION, "logits"])
     places = [0, 3, len(ids) - 1]
@@ -252,6 +261,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no names": ({"capture": 3}, "capture: wanted names"),
     "positions alone": ({"positions": [1]}, "positions: wanted capture, too"),
     "positions": ({"capture": "logits", "positions": [-1]}, "positions: wanted different whole numbers"),
+    "no such token": ({"capture": "logits", "positions": [99]}, "wanted numbers below 29, .* got 99"),
+    "patched behind": (
+        {"patch": {"layers.1.q": PatchRows(np.zeros(64), [29])}},
+        "wanted numbers below 29, .* got 29",
+    ),
     "several": ({"capture": "logits", "n": 2}, "n: wanted 1 for a request with capture; got 2"),
     "guided": ({"capture": "logits", "guidance_scale": 2.0}, "guidance_scale: wanted 1"),
     "layers alone": ({"control_layers": (1, 2)}, "control_layers: wanted control_vectors"),

@@ -67,6 +67,16 @@ def test_who_waits_gets_a_slot_though_others_keep_coming(waiting: CompileOptions
     assert rows.sequence is late
 
 
+def test_nobody_overtakes_who_waits_for_a_turn() -> None:
+    scheduler = scheduler_of(64, max_sequences=2)
+    first, second = sequence_of(3, 1, options=OTHER), sequence_of(3, 2)
+    added(scheduler, sequence_of(3, options=KEPT))
+    run(scheduler)
+    added(scheduler, first, second)
+    assert ran(scheduler, 4)[-1] == [1]
+    assert (first.slot >= 0, second.slot) == (True, -1)
+
+
 def test_who_runs_gets_its_turn_though_new_kinds_keep_coming() -> None:
     scheduler = scheduler_of(64, max_sequences=2)
     old = sequence_of(3, options=KEPT)

@@ -57,7 +57,7 @@ def test_generated_tokens_positions_and_npy(shown: Running, stories: graphml.Mod
     whole, about = answered(shown, max_tokens=4, temperature=0)
     assert whole[NAME].shape == (len(ids) + 3, 64)
     assert len(about["tokens"]) == len(ids) + 4
-    some, about = answered(shown, max_tokens=4, temperature=0, positions=[0, -1, len(ids)], prompt=ids)
+    some, about = answered(shown, max_tokens=4, temperature=0, positions=[-1, 0, len(ids)], prompt=ids)
     assert about["positions"] == [0, len(ids) - 1, len(ids)]
     np.testing.assert_array_equal(some[NAME], whole[NAME][about["positions"]])
     body = {"prompt": PROMPT, "values": NAME, "max_tokens": 4, "temperature": 0}
@@ -127,6 +127,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "stream": ({"stream": True}, "Field 'stream'"),
     "format": ({"format": "pickle"}, "wanted one of npy, safetensors"),
     "npy": ({"values": ["layers.0.q", "layers.1.q"], "format": "npy"}, "npy is for one value, got 2"),
+    "position behind": ({"positions": [99]}, r"positions: wanted numbers below \d+"),
     "position": ({"positions": [-100]}, "positions: wanted different whole numbers"),
     "pickle": (
         {"patches": [{"value": NAME, "rows": base64.b64encode(b"\x80\x04N.").decode()}]},

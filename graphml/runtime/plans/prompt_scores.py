@@ -26,7 +26,7 @@ MOST_ROWS = 64
 def is_scored(sequence: Sequence) -> bool:
     """Whether logits of its prompt, or values of their rows alone, are wanted still."""
     if sequence.captured is not None and sequence.captured.of_outputs:
-        return sequence.n_computed < sequence.request.n_prompt
+        return sequence.n_computed + sequence.n_dropped < sequence.request.n_prompt
     return sequence.prompt_scores is not None and len(sequence.prompt_scores) < sequence.request.n_prompt
 
 
@@ -36,7 +36,7 @@ def n_scored(sequence: Sequence, start: int, count: int) -> int:
         return 0
     whole = sequence.captured is not None and sequence.captured.of_outputs
     first = start if whole else max(start, len(sequence.prompt_scores or ()) - 1)
-    return max(0, min(start + count, sequence.request.n_prompt - 1) - first)
+    return max(0, min(start + count, sequence.request.n_prompt - 1 - sequence.n_dropped) - first)
 
 
 def keep_scores(outputs: Mapping[str, Array], plan: StepPlan, path: Path) -> dict[Sequence, Exception]:
