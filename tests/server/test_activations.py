@@ -15,6 +15,7 @@ import pytest
 from safetensors import numpy as safetensors
 
 import graphml
+from graphml.api.request_probes import RequestProbes, TooManyKindsError
 from graphml.server.server_options import Limits, ServerOptions
 from tests.server.running_server import Running, running
 
@@ -155,6 +156,16 @@ def test_what_is_wrong_is_told(shown: Running, case: str) -> None:
     response = shown.post(PATH, {"prompt": PROMPT, "values": NAME, **more})
     assert response.status_code == 400, response.content[:300]
     assert re.search(message, response.json()["error"]["message"]), response.text
+
+
+def test_too_many_sets_at_a_time_is_429(shown: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise TooManyKindsError("capture: wait until one has ended")
+
+    monkeypatch.setattr(RequestProbes, "prepare", refuse)
+    response = shown.post(PATH, {"prompt": PROMPT, "values": NAME})
+    assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+    assert "wait until" in response.json()["error"]["message"]
 
 
 def test_it_is_off_unless_the_server_was_started_with_it(server: Running) -> None:
