@@ -6,6 +6,7 @@ Knows names of values and compile options; nothing of tokens. `CapturedRows` has
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -61,29 +62,24 @@ class Probe:
         value_patches = tuple(
             Patch(pattern, _point(pattern, function, points)) for pattern, function in self.patches.items()
         )
-        built = executor.build(1, 1)
-        known = {node.name: node for node in values(patch(built, value_patches))}
+        known = {node.name: node for node in values(patch(executor.build(1, 1), value_patches))}
         for pattern, function in self.patches.items():
             if isinstance(function, PatchRows):
-                names = [node.name for node in values(built)]
-                for name in [pattern] if pattern in names else fnmatch.filter(names, pattern):
+                for name in _hits(pattern, known):
                     function.check(pattern, name, known[name].shape[1:])
         symbols: dict[str, str | None] = {}
         # Whether a value has rows of tokens or of outputs shows where these are not the same.
         rows = known | {node.name: node for node in values(executor.build(2, 1))}
         for text in wanted:
             pattern = text_of("capture", text)
-            hits = [pattern] if pattern in known else fnmatch.filter(known, pattern)
+            hits = _hits(pattern, known)
             if not hits:
                 hint = did_you_mean(pattern, list(known))
                 raise UsageError(f"capture: no value of the graph is called {pattern!r}.{hint}")
             for name in hits:
                 shape = rows[name].shape
                 symbols[name] = shape[0].name if shape and isinstance(shape[0], Symbol) else None
-                count = 1
-                for size in shape[1:]:
-                    count *= fixed(size)
-                self.row_bytes[name] = rows[name].dtype.bytes_for(count)
+                self.row_bytes[name] = rows[name].dtype.bytes_for(math.prod(map(fixed, shape[1:])))
         self.captures, self.rows = bool(symbols), CapturedRows(symbols, positions)
         self.options = replace(options, keep=(*options.keep, *symbols), patch=value_patches)
 
@@ -98,6 +94,10 @@ class Probe:
         """Give back the programs that no other session can use."""
         if self.options.patch:
             self._executor.programs.forget(self.options)
+
+
+def _hits(pattern: str, names: Collection[str]) -> list[str]:
+    return [pattern] if pattern in names else fnmatch.filter(names, pattern)
 
 
 def _point(
