@@ -18,7 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from graphml.api.request_probes import Probed, TooManyKindsError
-from graphml.errors import UsageError
+from graphml.api.token_stream import Result
+from graphml.errors import WeightsError
 from graphml.ir.op import Array
 from graphml.passes.control_vectors import layer_result
 from graphml.runtime.blocks.row_patches import PatchRows
@@ -70,17 +71,7 @@ async def activations(service: Service, request: Request) -> Response:
     if not service.options.activations:
         raise ApiError(501, "This server shows no activations. Start it with `--activations`")
     body = await body_of(service, request, Activations)
-    accepted = "npy" if NPY in request.headers.get("accept", "") else "safetensors"
-    form = accepted if body.format is None else body.format
-    if form not in FORMATS:
-        raise wrong_field("format", f"wanted one of {', '.join(FORMATS)}")
-    if (body.prompt is None) == (not body.messages):
-        raise wrong_field("prompt", "wanted a prompt or messages, and not both")
-    if body.stream:
-        raise wrong_field("stream", "wanted none: values come when the last is computed")
-    if all(limit is None for limit in (body.n_predict, body.max_completion_tokens, body.max_tokens)):
-        body.max_tokens = 0
-    body.spec_type = body.spec_type or "none"
+    form = _checked(body, request.headers.get("accept", ""))
 
     def prompts() -> tuple[list[list[int]], Settings]:
         if body.messages:
@@ -94,34 +85,48 @@ async def activations(service: Service, request: Request) -> Response:
     def probed(ids: list[int], settings: Settings) -> Probed:
         places = None if body.positions is None else _places(body.positions, len(ids))
         most = service.access.n_ctx if settings.max_tokens is None else len(ids) + settings.max_tokens
-        _check_size(service, body.values, min(most, service.access.n_ctx) if places is None else len(places))
+        n_rows = min(most, service.access.n_ctx) if places is None else len(places)
+        _check_size(service, body.values, n_rows, form)
         return Probed(body.values, _patches(service, body, len(ids)), positions=places)
 
     try:
         (generation,) = await service.begin(request, body, prompts, probed)
+        results = await unless_left(request.receive, generation.finished(), generation.cancel)
     except TooManyKindsError as error:
         raise ApiError(429, str(error)) from None
-    results = await unless_left(request.receive, generation.finished(), generation.cancel)
+    except WeightsError:
+        if not (body.patches or body.control_vectors):
+            raise
+        raise wrong_field("patches", "the logits behind them are no numbers: wanted smaller rows") from None
     if results is None:
         return gone()
-    (result,) = results
-    captured = {name: np.ascontiguousarray(rows) for name, rows in result.captured.items()}
-    places = None if body.positions is None else sorted(_places(body.positions, len(generation.ids)))
-    n_rows = max(map(len, captured.values()), default=0)
-    about = {
-        "model": service.name, "tokens": [*generation.ids, *result.tokens], "n_prompt": len(generation.ids),
-        "positions": places and places[:n_rows], "text": result.text, "stop_reason": result.stop_reason,
-    }  # fmt: skip
-    written = await service.access.in_thread(_written, captured, form, about)
-    return Response(written, media_type=FORMATS[form])
+    about = {"model": service.name, "n_prompt": len(generation.ids)}
+    return await service.access.in_thread(_written, body, form, generation.ids, results[0], about)
 
 
-def _check_size(service: Service, values: str | list[str], n_rows: int) -> None:
-    """ApiError 400 where an answer would be too large, which says how large."""
+def _checked(body: Activations, accept: str) -> str:
+    """The format of the answer; defaults that are others than those of completions are filled in."""
+    form = body.format or ("npy" if NPY in accept else "safetensors")
+    if form not in FORMATS:
+        raise wrong_field("format", f"wanted one of {', '.join(FORMATS)}")
+    if (body.prompt is None) == (not body.messages):
+        raise wrong_field("prompt", "wanted a prompt or messages, and not both")
+    if body.stream:
+        raise wrong_field("stream", "wanted none: values come when the last is computed")
+    if all(limit is None for limit in (body.n_predict, body.max_completion_tokens, body.max_tokens)):
+        body.max_tokens = 0
+    body.spec_type = body.spec_type or "none"
+    return form
+
+
+def _check_size(service: Service, values: str | list[str], n_rows: int, form: str) -> None:
+    """ApiError 400 where an answer would be too large, which says how large, or not one array for npy."""
     engine, most = service.access.engine, service.options.limits.activation_bytes
     if engine is None:
         return  # submission is refused
     row_bytes = engine.capture_bytes(values)
+    if form == "npy" and len(row_bytes) != 1:
+        raise wrong_field("format", f"npy is for one value, got {len(row_bytes)}; wanted safetensors")
     if (n_bytes := sum(row_bytes.values()) * n_rows) > most:
         raise wrong_field(
             "values",
@@ -164,13 +169,17 @@ def _rows(rows: list[Any] | str) -> Array:
     return array
 
 
-def _written(captured: dict[str, Array], form: str, about: dict[str, Any]) -> bytes:
-    """The bytes of an answer; about: what else a safetensors file says, as JSON in its metadata."""
-    if form == "safetensors":
-        return safetensors.save(captured, {name: json.dumps(value) for name, value in about.items()})
-    if len(captured) != 1:
-        raise UsageError(f"format: npy is for one value, got {len(captured)}; wanted safetensors")
-    (rows,) = captured.values()
-    file = io.BytesIO()
-    np.save(file, rows, allow_pickle=False)
-    return file.getvalue()
+def _written(body: Activations, form: str, ids: list[int], result: Result, about: dict[str, Any]) -> Response:
+    """The answer; about: what else a safetensors file says, as JSON in its metadata."""
+    captured = {name: np.ascontiguousarray(rows) for name, rows in result.captured.items()}
+    if form == "npy":
+        (rows,) = captured.values()
+        file = io.BytesIO()
+        np.save(file, rows, allow_pickle=False)
+        return Response(file.getvalue(), media_type=NPY)
+    places = None if body.positions is None else sorted(_places(body.positions, len(ids)))
+    n_rows = max(map(len, captured.values()), default=0)
+    about |= {"positions": places and places[:n_rows], "tokens": [*ids, *result.tokens]}
+    about |= {"text": result.text, "stop_reason": result.stop_reason}
+    metadata = {name: json.dumps(value) for name, value in about.items()}
+    return Response(safetensors.save(captured, metadata), media_type=FORMATS[form])

@@ -138,6 +138,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "ragged": ({"patches": [{"value": NAME, "rows": [[1], [1, 2]]}]}, "wanted numbers in lists of one shape"),
     "shape": ({"patches": [{"value": NAME, "rows": [1]}]}, r"wanted rows \[64\]; got \[1\]"),
     "huge": ({"patches": [{"value": NAME, "rows": [1e300] * 64}]}, "wanted rows of finite numbers"),
+    "no logits": (
+        {"patches": [{"value": "layers.4.attention", "rows": [[3e38] * 8] * 8}]},
+        "the logits behind them are no numbers",
+    ),
     "twice": (
         {
             "patches": [{"value": NAME, "rows": [0] * 64}],
