@@ -125,6 +125,8 @@ def _check_size(service: Service, values: str | list[str], n_rows: int, form: st
     if engine is None:
         return  # submission is refused
     row_bytes = engine.capture_bytes(values)
+    if not row_bytes:
+        raise wrong_field("values", "wanted a name or a pattern, or a list with some")
     if form == "npy" and len(row_bytes) != 1:
         raise wrong_field("format", f"npy is for one value, got {len(row_bytes)}; wanted safetensors")
     if (n_bytes := sum(row_bytes.values()) * n_rows) > most:

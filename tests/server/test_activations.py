@@ -113,6 +113,7 @@ def test_other_requests_are_as_they_were(shown: Running) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "name": ({"values": "layers.0.atention"}, "mean 'layers.0.attention'"),
     "patched name": ({"patches": [{"value": "layers.0.atention", "rows": [1]}]}, "mean 'layers.0.attention'"),
+    "none": ({"values": []}, "Field 'values': wanted a name"),
     "missing": ({"values": None}, "Field 'values': it is missing"),
     "too large": (
         {"values": "*"},
