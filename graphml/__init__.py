@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from graphml.api.model_tokenizer import load_tokenizer
     from graphml.api.session import Session
     from graphml.api.tokens import Token
+    from graphml.runtime.blocks.row_patches import PatchRows
     from graphml.sampling import SamplingParams
 
 __version__ = "0.1.0"
@@ -49,6 +50,7 @@ __all__ = [
     "GraphError",
     "GraphmlError",
     "Model",
+    "PatchRows",
     "SamplingParams",
     "ServerError",
     "Session",
@@ -69,6 +71,7 @@ _LAZY = {
     "Batch": "graphml.api.batch",
     "Chat": "graphml.api.chat",
     "Model": "graphml.api.model",
+    "PatchRows": "graphml.runtime.blocks.row_patches",
     "SamplingParams": "graphml.sampling",
     "Session": "graphml.api.session",
     "Token": "graphml.api.tokens",

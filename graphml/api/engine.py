@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from statistics import fmean, median
 
+from graphml.api.capture import Patches, Patterns, Probe
 from graphml.api.draft_choice import DraftModel, drafts_for
 from graphml.api.engine_opening import checked_itl, checked_sequences, engine_parts, opened
 from graphml.api.engine_requests import Requests
@@ -19,6 +20,7 @@ from graphml.api.prefix_files import PrefixFiles, prefix_files
 from graphml.api.reader_wakes import Wakes
 from graphml.api.request_handle import Handle
 from graphml.api.request_output import Counts, RequestOutput
+from graphml.api.request_probes import Probed, RequestProbes
 from graphml.api.stats import EngineStats
 from graphml.api.text_rows import rows_of_texts
 from graphml.api.token_stream import TokenStream
@@ -32,7 +34,7 @@ from graphml.runtime.blocks.request import Request, extra_of
 from graphml.runtime.blocks.sequence import Sequence as RunningSequence
 from graphml.runtime.loop.engine_snapshot import EngineSnapshot, snapshot
 from graphml.runtime.loop.timeline import LIMIT, Timeline
-from graphml.runtime.programs.adapter_options import Scaled
+from graphml.runtime.programs.adapter_options import Layers, Scaled
 from graphml.runtime.programs.executor import Executor
 from graphml.runtime.steps.cell_mover import check_shifts
 from graphml.runtime.steps.guidance import GuidancePair
@@ -72,6 +74,7 @@ class Engine:
         self._runner = weakref.ref(runner)  # the loop's own, as long as it is open
         self._full, self._draft = full or Overflow(), draft
         self._requests = Requests(executor, tokenizer, self.n_vocab, self.n_ctx)
+        self._probes = RequestProbes(executor)
         self._check_full(self._full)
         blocks = opened_store(store, store_bytes, executor, runner.parts.rows, bool(prefix_cache))
         if blocks is not None:
@@ -99,6 +102,11 @@ class Engine:
         negative_prompt: str | Ids | None = None,
         salt: bytes = b"",
         weight: float = 1.0,
+        capture: Patterns = (),
+        patch: Patches | None = None,
+        positions: Collection[int] | None = None,
+        control_vectors: Scaled | None = None,
+        control_layers: Layers | None = None,
     ) -> Handle:
         """Continue a prompt `n` times: ids, or a text that is encoded as `Model.encode` does.
 
@@ -110,6 +118,9 @@ class Engine:
         place of the model's; None: those that it was opened with. guidance_scale, negative_prompt:
         classifier-free guidance away from another prompt, 1: none; see `Model.guided`. salt: prefixes are
         shared among requests of equal salt only.
+        capture, patch, control_vectors, control_layers: as of `Model.session`. `Result.captured` has a row of
+        each token that was computed, of the prompt, too; positions: of those alone, 0 is the first. With them
+        no prefix is reused, and drafts, guidance and, with capture, n above 1 are a UsageError.
         UsageError for what could never run, at once.
         """
         params = checked_params(params)
@@ -121,16 +132,26 @@ class Engine:
             prompt, params, max_tokens=max_tokens, n=n, key=key, weight=weight, priority=priority,
             deadline=deadline, full=full, lora=lora, salt=salt,
         )  # fmt: skip
+        asked = Probed(capture, patch, control_vectors, control_layers, positions)
+        probe = None
+        if asked.some:
+            request, probe = self._probes.added(request, asked, salt, guidance_scale != 1.0)
         negative = self._requests.negative(request, guidance_scale, negative_prompt, lora, salt)
         stream = TokenStream(request.n, self._wakes)
-        members = self._members(request, negative, guidance_scale, seed, stream)
+        members = self._members(request, negative, guidance_scale, seed, stream, probe)
         sequences = tuple(sequence for sequence, _ in members)
         self._prepare(sequences)
         self._loop.add(members)
         return Handle(self, sequences, lambda: self._loop.cancel(sequences), stream)
 
     def _members(
-        self, request: Request, negative: Request | None, scale: float, seed: int | None, stream: TokenStream
+        self,
+        request: Request,
+        negative: Request | None,
+        scale: float,
+        seed: int | None,
+        stream: TokenStream,
+        probe: Probe | None,
     ) -> list[tuple[RunningSequence, RequestOutput]]:
         """The sequences of a request, and who gets their tokens. negative: of guidance by this scale."""
         params, first = request.params, seed_or_random(seed)
@@ -141,11 +162,12 @@ class Engine:
             sequence = RunningSequence(request, next(self._orders), index, first + index)
             sequence.matcher = None if matcher is None else matcher.copy()
             sequence.prompt_scores = scores
-            if negative is None:
+            sequence.captured = probe.rows if probe is not None and probe.captures else None
+            if request.options is None and negative is None:
                 most = self.n_ctx if request.max_tokens is None else len(request.ids) + request.max_tokens
                 n_ctx = min(most, self.n_ctx)
                 sequence.drafts = drafts_for(params, self._executor, self._draft, n_ctx)
-            else:
+            elif negative is not None:
                 GuidancePair(sequence, RunningSequence(negative, next(self._orders), index), scale)
             members.append((sequence, RequestOutput(sequence, stream, self._tokenizer, self._counts)))
         return members
@@ -157,7 +179,9 @@ class Engine:
             return  # it was closed, which `StepLoop.add` raises
         if first.drafts is not None:
             runner.prepare_drafts(first.drafts.reads_hidden)
-        if first.request.adapters is not None:
+        if first.request.options is not None:
+            self._probes.prepare(sequences, runner)
+        elif first.request.adapters is not None:
             runner.prepare_adapters(list(sequences))
         negatives = [sequence.guidance.negative for sequence in sequences if sequence.guidance is not None]
         if negatives and negatives[0].request.adapters is not None:
@@ -232,6 +256,10 @@ class Engine:
         """Its prefixes, to be saved to files and restored; UsageError for a model that keeps none."""
         return prefix_files(self._executor, self._loop, self._runner())
 
+    def capture_bytes(self, capture: Patterns) -> dict[str, int]:
+        """Name -> bytes of a row of each value that `submit` would capture; UsageError as of it."""
+        return Probe(self._executor, capture).row_bytes
+
     def prefix_extra(self, lora: Scaled | None = None, salt: bytes = b"") -> bytes:
         """What a prompt's prefix is found by besides its ids; arguments as of `submit`."""
         return extra_of(NO_IDS, self._requests.adapters(lora, NO_IDS), salt)
@@ -245,6 +273,7 @@ class Engine:
     def close(self) -> None:
         """End all requests as if they were cancelled; a second call does nothing."""
         self._loop.close()
+        self._probes.close()
 
     def __enter__(self) -> Engine:
         return self

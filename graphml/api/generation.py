@@ -286,7 +286,7 @@ class SessionDrafts:
             evaluation = session.evaluation()
             ids = np.concatenate([evaluation.waiting, np.array(proposed, np.int32)])
             probe = session._probe
-            logits = drafted_logits(evaluation.sequence, ids, again, probe.options, probe.take)
+            logits = drafted_logits(evaluation.sequence, ids, again, probe.options, probe.watch)
             held.evaluated(held.latest, NextLogits(logits[again]))
             self._drafts.counted(len(proposed), 0)
             self._draft, self._rows = proposed, logits[again:]

@@ -93,7 +93,8 @@ class RequestOutput:
         drafts = sequence.drafts
         counts = (0, 0) if drafts is None else (drafts.n_drafted, drafts.n_accepted)
         more = *scores, *counts, drafts is not None
-        result = Result(tokens, text, reason, n_read, n_cached, len(tokens), timings, *more)
+        captured = {} if sequence.captured is None else sequence.captured.taken()
+        result = Result(tokens, text, reason, n_read, n_cached, len(tokens), timings, *more, captured)
         self._stream.end(sequence.index, result)
 
     def failed(self, error: BaseException) -> None:

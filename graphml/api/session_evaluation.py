@@ -133,13 +133,10 @@ class EvaluatedSession:
         self._next = None
         return self._held.begin(self.n_ctx, ids)
 
-    def commit(self, done: Evaluation, next_logits: NextLogits, of_rows: bool = False) -> None:
-        """All tokens and the evaluation's ids are evaluated now, and this is known of what follows.
-
-        of_rows: its steps gave the logits of many rows.
-        """
+    def commit(self, done: Evaluation, next_logits: NextLogits) -> None:
+        """All tokens and the evaluation's ids are evaluated now, and this is known of what follows."""
         probe = self._probe
-        captured = probe.finish(of_rows) if probe.captures else None
+        captured = probe.rows.arrays() or None
         self._held.commit(done, next_logits, captured, probe.keeps_history)
 
     def read_source(self, ids: Array) -> None:
@@ -169,11 +166,10 @@ class EvaluatedSession:
         scored: the sequence's `prompt_scores` are of these ids; WeightsError where logits are no numbers.
         """
         evaluation, probe = self.evaluation(ids), self._probe
-        if probe.captures:
-            probe.begin()
-        take = probe.take if probe.captures or probe.watch is not None else None
+        probe.rows.begin()
         cancelled = (lambda: self._cancelled) if by is not None and len(ids) else None
         sequence = evaluation.sequence
+        sequence.captured = probe.rows
         shared: contextlib.AbstractContextManager[int] = contextlib.nullcontext(0)
         of_rows = all_logits or scored
         if sequence.shares and self._finds and not of_rows and len(evaluation.waiting) > 1:
@@ -184,7 +180,7 @@ class EvaluatedSession:
             reads_top_k = by is not None and self.has_top_k and not scored and self.reads_top_k(by)
             of_all = [(by, self.numbers)] if by is not None and reads_top_k else ()
             how = probe.options, all_logits, scored, of_all
-            results = evaluate(work, *how, take, cancelled, self._progress)
+            results = evaluate(work, *how, probe.watch, cancelled, self._progress)
             if not results:
                 return _NO_LOGITS
             (last,) = results
@@ -192,7 +188,7 @@ class EvaluatedSession:
                 self.commit(evaluation, NextLogits(last))
                 return _NO_LOGITS
             row = last[-1] if by is not None else last[-1].copy()  # the caller gets its own
-            self.commit(evaluation, NextLogits(row), of_rows)
+            self.commit(evaluation, NextLogits(row))
             return last[-len(ids) :] if all_logits else last[0]
 
     @property

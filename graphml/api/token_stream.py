@@ -9,12 +9,13 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty
 from typing import TypeVar
 
 from graphml.api.reader_wakes import TaskReader, ThreadReader, WaitingReader, Wakes
 from graphml.api.tokens import Token
+from graphml.ir.op import Array
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class Result:
     were not computed, since blocks held them. logprobs: of each token; prompt_logprobs: of each id of the
     prompt, None for the first; both None where the params do not ask for them. n_drafted, n_accepted: tokens
     that were computed as drafts, and those of them that were right; drafting: whether drafts were on.
+    captured: name -> rows of all tokens that were computed: prompt and tokens, but a last one that ended it.
     """
 
     tokens: list[int]
@@ -56,6 +58,7 @@ class Result:
     n_drafted: int = 0
     n_accepted: int = 0
     drafting: bool = False
+    captured: dict[str, Array] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def cumulative_logprob(self) -> float | None:

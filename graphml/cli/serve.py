@@ -45,7 +45,7 @@ SAME_OF_SERVER = (
     "port", "n_predict", "cache_prompt", "ignore_eos", "seed", "slots", "props", "metrics", "page",
     "reranking", "reasoning", "reasoning_format", "unsafe_bind", "salt_by_key", "log_requests", "verbose",
     "otlp_endpoint", "prefix", "timeout", "ping", "sleep_idle", "drain", "keep", "pooling",
-    "embd_normalize",
+    "embd_normalize", "activations",
 )  # fmt: skip
 RENAMED = {"embeddings": "embeddings_only", "shift": "context_shift", "prefill": "prefill_assistant"}
 LISTED = {"host": "hosts", "alias": "aliases", "tags": "tags", "cors": "cors_origins"}

@@ -42,7 +42,7 @@ def controlled(graph: Graph, control: ControlVectors | None) -> Graph:
     if control is None:
         return graph
     users = graph.users()
-    results = {_result(users, layer, len(array)): layer for layer, array in control.directions.items()}
+    results = {layer_result(users, layer, len(array)): layer for layer, array in control.directions.items()}
     order: list[Node] = []
     new: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -59,8 +59,8 @@ def controlled(graph: Graph, control: ControlVectors | None) -> Graph:
     return make_graph(order, {name: new[node] for name, node in graph.outputs.items()})
 
 
-def _result(users: Mapping[Node, Sequence[Node]], layer: int, n_embd: int) -> Node:
-    """The value of a layer that what comes after the layer reads. users: of each node, in order."""
+def layer_result(users: Mapping[Node, Sequence[Node]], layer: int, n_embd: int) -> Node:
+    """The value of a layer that what comes after it reads. users: of each node, in order. UsageError."""
     prefix = f"layers.{layer}."
     outside = [
         node

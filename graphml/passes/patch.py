@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graphml.errors import UsageError
+from graphml.errors import UsageError, did_you_mean
 from graphml.ir.graph import Graph, make_graph
 from graphml.ir.node import Node
 from graphml.ir.op import Array, Attributes, Op, Type
@@ -80,7 +80,8 @@ def values(graph: Graph) -> list[Node]:
 def _hits(pattern: str, names: Sequence[str]) -> set[str]:
     hits = {pattern} & set(names) or set(fnmatch.filter(names, pattern))
     if not hits:
-        raise UsageError(f"patch: no value of the graph is called {pattern!r}")
+        hint = did_you_mean(pattern, list(names))
+        raise UsageError(f"patch: no value of the graph is called {pattern!r}.{hint}")
     return hits
 
 

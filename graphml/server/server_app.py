@@ -30,6 +30,7 @@ from graphml.server.observing.request_log import Ended, RequestLog, print_line
 from graphml.server.openapi_document import openapi_document
 from graphml.server.page import page_routes
 from graphml.server.protocols import (
+    activations,
     anthropic_messages,
     embeddings,
     llama_completion,
@@ -83,6 +84,7 @@ HANDLERS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/messages/count_tokens", anthropic_messages.count_tokens),
     ("POST", "/tokenize", llama_tokens.tokenize),
     ("POST", "/detokenize", llama_tokens.detokenize),
+    ("POST", "/v1/activations", activations.activations),
     ("POST", "/v1/embeddings", embeddings.embeddings),
     ("POST", "/embedding /embeddings", embeddings.llama_embeddings),
     ("POST", "/v1/rerank /rerank /reranking /v1/reranking", embeddings.rerank),
@@ -116,6 +118,7 @@ BODIES: dict[Handler, type[Struct]] = {
     embeddings.embeddings: Embeddings,
     embeddings.llama_embeddings: Embeddings,
     embeddings.rerank: Rerank,
+    activations.activations: activations.Activations,
 }
 """What the bodies of requests are decoded as."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from graphml.compiler.options import CompileOptions
 from graphml.ir.cell_groups import CellGroup
 from graphml.runtime.blocks.block_pool import BlockPool
 from graphml.runtime.blocks.overflow import Overflow, n_dropped
@@ -22,6 +23,7 @@ from graphml.runtime.plans.step_plan import Rows, StepPlan
 
 SIZE = 4
 MOST_IDS = 16  # of a step
+OPTIONS = [None, None, CompileOptions(keep=("q",)), CompileOptions(keep=("k",))]
 KINDS = ["attention", "hybrid", "recurrent", "encodes"]
 """What a sequence has: cells; cells and states; states; cells and a source text."""
 STOPS = Overflow()
@@ -91,6 +93,7 @@ class Runner:
 
     def run(self, plan: StepPlan) -> None:
         self.n_steps += 1
+        check_company(plan)
         writes: Counter[int] = Counter()
         for rows in plan.rows:
             if rows.restore is not None:
@@ -263,6 +266,13 @@ class Runner:
                 assert (len(ids), ids.tobytes()) == (checkpoint.n, checkpoint.ids)
 
 
+def check_company(plan: StepPlan) -> None:
+    """Its sequences may share a step, whose programs have their options."""
+    for rows in plan.rows:
+        assert rows.sequence.company == plan.rows[0].sequence.company
+        assert rows.sequence.request.options == plan.options
+
+
 def source_cells(sequence: Sequence) -> list[int]:
     """Those of its source text."""
     blocks = sequence.source_blocks
@@ -302,6 +312,7 @@ def play(
     groups: Iterable[CellGroup] = (),
     drafts: bool = False,
     texts: bool = False,
+    probed: bool = False,
 ) -> Runner:
     """Random arrivals, prompts with shared beginnings, lengths, keys, aborts; every request ends."""
     chance = random.Random(seed)
@@ -332,10 +343,13 @@ def play(
             source = np.full(size, chance.randint(0, 1), np.int32)
             pooling = chance.choice(["", "", "", "mean", "last"]) if texts else ""
             n = 1 if pooling else chance.choice([1, 1, 2, 5])
+            options = chance.choice(OPTIONS) if probed and not pooling else None
+            patches = {"q": abs} if options and chance.random() < 0.3 else {}
             request = Request(
                 np.array(ids, np.int32), key=chance.choice("abc"), weight=chance.choice([0.5, 1, 4]),
-                priority=chance.choice([0, 0, 0, 1]), extra=source.tobytes(), source=source, n=n,
+                priority=chance.choice([0, 0, 0, 1]), source=source, n=n, options=options, patches=patches,
                 full=Overflow(chance.choice(overflows), chance.randint(-1, 5)), pooling=pooling,
+                extra=source.tobytes() + repr(options).encode(),
             )  # fmt: skip
             most = chance.randint(1, 12)
             for _ in range(request.n):

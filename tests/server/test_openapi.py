@@ -35,6 +35,7 @@ def test_schemathesis_finds_no_fault(stories: graphml.Model, tmp_path: Path) -> 
         n_predict=4,
         metrics=True,
         props=True,
+        activations=True,
         slot_save_path=slots,
         limits=RequestLimits(n=2),
     )

@@ -5,13 +5,17 @@ Knows ids and sampling parameters; nothing of text, blocks or steps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from graphml.compiler.options import CompileOptions
 from graphml.ir.op import Array
 from graphml.passes.lora import Adapter
+from graphml.passes.patch import Function
 from graphml.runtime.blocks.overflow import Overflow
+from graphml.runtime.blocks.row_patches import PatchRows
 from graphml.sampling import SamplingParams
 from graphml.sampling.candidates.moment import SamplerVocabulary
 
@@ -45,6 +49,8 @@ class Request:
     begin token, which is kept. vocabulary: whose texts samplers read.
     adapters: those of its rows, a part of `extra`; None: those of the model. pooling: its ids are a text of
     which only rows are wanted, pooled so (`graphml.loading.pooling`); "": it is continued.
+    options: how programs of its steps are compiled, with captured values, patches, control vectors; None: as
+    those of requests without any. patches: by pattern, what they do; steps with them have no other rows.
     """
 
     ids: Array
@@ -62,6 +68,8 @@ class Request:
     vocabulary: SamplerVocabulary | None = None
     adapters: tuple[AppliedAdapter, ...] | None = None
     pooling: str = ""
+    options: CompileOptions | None = None
+    patches: Mapping[str, Function | PatchRows] = field(default_factory=dict)
 
     @property
     def n_prompt(self) -> int:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from graphml.compiler.options import CompileOptions
 from graphml.ir.op import Array
 from graphml.runtime.blocks.block_content import Prefix
 from graphml.runtime.blocks.block_pool import BlockPool
+from graphml.runtime.blocks.captured_rows import CapturedRows
 from graphml.runtime.blocks.drafting import Drafts
 from graphml.runtime.blocks.overflow import n_dropped
 from graphml.runtime.blocks.request import Request
@@ -21,6 +23,8 @@ from graphml.sampling import PeekableRandom
 from graphml.sampling.candidates.logprobs import TokenLogprobs
 from graphml.sampling.structured.forced_tokens import forced_tokens
 from graphml.sampling.structured.matcher import Matcher
+
+Company: TypeAlias = tuple[CompileOptions, int] | None
 
 
 class Guidance(Protocol):
@@ -64,8 +68,9 @@ class Sequence:
     else can use them; copies: whether its next step begins with copies to its blocks, which hold nothing
     until then. prompt_scores: what is known of the prompt's log-probabilities, where they are wanted, of all
     sequences of a request; scores: of tokens that were sampled and not handed out yet. pooled: the rows of a
-    text, float32 [rows, d], once they are computed. guidance: what it shares with the sequence of a
-    (negative) prompt. waits_for: why it was not admitted when that was last considered; see `Scheduler`.
+    text, float32 [rows, d], once they are computed. captured: gets its rows of captured values. guidance:
+    what it shares with the sequence of a (negative) prompt. waits_for: why it was not admitted when that was
+    last considered; see `Scheduler`.
     """
 
     request: Request
@@ -95,6 +100,7 @@ class Sequence:
     was_drafted: bool = False
     n_again: int = 0
     pooled: Array | None = None
+    captured: CapturedRows | None = None
     guidance: Guidance | None = None
     numbers: PeekableRandom = field(init=False)
 
@@ -107,6 +113,12 @@ class Sequence:
     def waits(self) -> bool:
         """Whether it is to run, and does not."""
         return self.status in (Status.WAITING, Status.PREEMPTED)
+
+    @property
+    def company(self) -> Company:
+        """Sequences share a step where this is equal; None for all whose requests have no options."""
+        request = self.request
+        return None if request.options is None else (request.options, self.order if request.patches else -1)
 
     @property
     def n_behind(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Sequence as Values
 
 from graphml.errors import UsageError
 from graphml.runtime.blocks.block_pool import BlockPool
-from graphml.runtime.blocks.sequence import Sequence
+from graphml.runtime.blocks.sequence import Company, Sequence
 from graphml.runtime.loop.sequence_queues import SequenceQueues
 from graphml.runtime.loop.siblings import computes_for, sibling_of, take_over
 from graphml.runtime.loop.step_budget import PromptChunks
@@ -35,18 +35,21 @@ class Admission:
         """Whether a waiting sequence does not run yet, though there is room."""
 
     def admitted(
-        self, budget: int, alone: bool, sources: list[Sequence], texts: list[Sequence]
+        self, budget: int, alone: bool, kind: Company, sources: list[Sequence], texts: list[Sequence]
     ) -> Iterator[Rows]:
         """Start waiting sequences while there are rows, slots and blocks; nobody overtakes for want of those.
 
-        One whose prompt another is just computing, half of it at least, waits to find it. sources: gets those
-        whose source text is to be read, which takes rows, too; the first has as many as it needs. texts: gets
-        those of which rows are wanted.
+        One whose prompt another is just computing, half of it at least, waits to find it. kind: who has part
+        in the step; nobody overtakes for want of a turn, or others that come would take all slots. sources:
+        gets those whose source text is to be read, which takes rows, too; the first has as many as it needs.
+        texts: gets those of which rows are wanted.
         """
         for sequence in self._queues.order.sort(self._queues.waiting):
             sequence.waits_for = self._obstacle(sequence, budget, texts)
             if sequence.waits_for in ("store", "prefix", "guidance"):
                 continue
+            if not sequence.waits_for and sequence.company != kind:
+                sequence.waits_for = "turn"
             if sequence.waits_for:
                 return
             if sequence.request.pooling:

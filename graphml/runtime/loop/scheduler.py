@@ -13,13 +13,16 @@ Pure: knows sequences, blocks and counts; no model, no clock, no thread.
 
 from __future__ import annotations
 
+from itertools import chain
+
 from graphml.errors import UsageError
 from graphml.runtime.blocks.block_pool import BlockPool
-from graphml.runtime.blocks.sequence import Sequence, Status
+from graphml.runtime.blocks.sequence import Company, Sequence, Status
 from graphml.runtime.loop.admission import Admission, check_text
 from graphml.runtime.loop.sequence_queues import SequenceQueues
 from graphml.runtime.loop.speculation import computed, with_drafts, with_states_again
 from graphml.runtime.loop.step_budget import PromptChunks
+from graphml.runtime.loop.turns import Turns
 from graphml.runtime.plans.checkpoints import Checkpoints
 from graphml.runtime.plans.moved_blocks import shift
 from graphml.runtime.plans.step_plan import Move, Rows, StepPlan
@@ -59,7 +62,7 @@ class Scheduler:
         self.sources = self._queues.sources
         self._chunks = PromptChunks(self._queues, prompt_cap, max_chunk)
         self.admission = Admission(self._queues, self._chunks, recurrent)
-        self._recurrent = recurrent
+        self._recurrent, self._turns = recurrent, Turns()
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.running)
@@ -83,13 +86,26 @@ class Scheduler:
         """The next step of at most `budget` rows; None where nothing waits or runs.
 
         Each running sequence that is one id behind gets its row, whatever the budget; prompts share the rest.
+        Sequences with different compile options take turns: see `Turns`.
         """
+        probed = [waiting for waiting in self.waiting if waiting.request.options is not None]
+        plain = (waiting for waiting in self.waiting if waiting.request.options is None)
+        next_probed = self._queues.order.sort(probed)[:1]  # nobody overtakes it
+        for kind in self._turns.order(chain(self.running, next_probed, plain)):
+            plan = self._scheduled(budget, kind)
+            if plan is not None:
+                self._turns.had(kind)
+                return plan
+        return None
+
+    def _scheduled(self, budget: int, kind: Company) -> StepPlan | None:
         rows, preempted = list[Rows](), list[Sequence]()
         self._chunks.begin_step()
         chosen: set[Sequence] = set()
         alone = len(self.running) + len(self.waiting) == 1
-        budget -= sum((running.n_behind <= 1) + running.n_again for running in self.running)
-        for sequence in self._queues.order.sort(self.running):
+        together = [running for running in self.running if running.company == kind]
+        budget -= sum((running.n_behind <= 1) + running.n_again for running in together)
+        for sequence in self._queues.order.sort(together):
             if sequence.status is not Status.RUNNING:
                 continue  # preempted by one before it
             decodes = sequence.n_behind <= 1
@@ -105,7 +121,7 @@ class Scheduler:
             chosen.add(sequence)
             budget -= 0 if decodes else count
         sources, texts = list[Sequence](), list[Sequence]()
-        admitted = [] if preempted else list(self.admission.admitted(budget, alone, sources, texts))
+        admitted = [] if preempted else list(self.admission.admitted(budget, alone, kind, sources, texts))
         rows += admitted
         if not rows and not preempted and not texts and (idle := newest_idle(self.running, self.waiting)):
             self._preempt(idle, preempted)
@@ -113,7 +129,8 @@ class Scheduler:
             self._queues.order.serve(span.sequence.request, span.count)
         rows = with_drafts(rows, self.pool, self.n_ctx, not admitted, self.checkpoints)
         rows = with_states_again(rows)
-        plan = StepPlan(tuple(rows), tuple(preempted), tuple(sources), tuple(texts))
+        options = None if kind is None else kind[0]
+        plan = StepPlan(tuple(rows), tuple(preempted), tuple(sources), tuple(texts), options)
         return plan if rows or preempted or texts else None
 
     def follow(self, plan: StepPlan) -> StepPlan | None:

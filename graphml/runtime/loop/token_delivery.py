@@ -82,7 +82,8 @@ class TokenDelivery:
             if member.sequence.guidance is not None:
                 self._scheduler.check(member.sequence.guidance.negative)
         for member in members:
-            if member.sequence.request.max_tokens == 0 and not is_scored(member.sequence):
+            computes = is_scored(member.sequence) or member.sequence.captured is not None
+            if member.sequence.request.max_tokens == 0 and not computes:
                 member.listener.ended("length")
                 continue
             self._scheduler.add(member.sequence)

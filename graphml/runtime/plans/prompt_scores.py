@@ -24,16 +24,19 @@ MOST_ROWS = 64
 
 
 def is_scored(sequence: Sequence) -> bool:
-    """Whether rows of its prompt are wanted still."""
+    """Whether logits of its prompt, or values of their rows alone, are wanted still."""
+    if sequence.captured is not None and sequence.captured.of_outputs:
+        return sequence.n_computed + sequence.n_dropped < sequence.request.n_prompt
     return sequence.prompt_scores is not None and len(sequence.prompt_scores) < sequence.request.n_prompt
 
 
 def n_scored(sequence: Sequence, start: int, count: int) -> int:
     """How many of its rows from `start` on give what follows of its prompt: the last ones of those within."""
-    if sequence.prompt_scores is None or not is_scored(sequence):
+    if not is_scored(sequence):
         return 0
-    first = max(start, len(sequence.prompt_scores) - 1)
-    return max(0, min(start + count, sequence.request.n_prompt - 1) - first)
+    whole = sequence.captured is not None and sequence.captured.of_outputs
+    first = start if whole else max(start, len(sequence.prompt_scores or ()) - 1)
+    return max(0, min(start + count, sequence.request.n_prompt - 1 - sequence.n_dropped) - first)
 
 
 def keep_scores(outputs: Mapping[str, Array], plan: StepPlan, path: Path) -> dict[Sequence, Exception]:

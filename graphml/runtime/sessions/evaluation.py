@@ -169,7 +169,8 @@ def _run(
             if scored:
                 rows = sequence.scored_rows(ids[first:end], end == len(ids))
             else:
-                rows = sequence.rows(ids[first:end], end - first if all_logits else 1)
+                n_outputs = end - first if all_logits else int(end == len(ids))
+                rows = sequence.rows(ids[first:end], n_outputs)
             parts[sequence] = rows, functools.partial(keep, i, first, end)
             done += end - first
         if shares:

@@ -28,6 +28,7 @@ from graphml.runtime.blocks.sequence import Sequence
 from graphml.runtime.blocks.state_rows import copy_rows, state_names
 from graphml.runtime.blocks.window_blocks import WindowBlocks
 from graphml.runtime.blocks.window_ring import WindowRing
+from graphml.runtime.plans.plan_captures import keep_captured, show_patches
 from graphml.runtime.plans.plan_inputs import PlanInputs
 from graphml.runtime.plans.plan_sources import read_sources
 from graphml.runtime.plans.plan_texts import pooled_texts, text_program
@@ -189,6 +190,16 @@ class Runner:
             for n_rows in self._sizes_of_steps if options is not None else ():
                 self._program(n_rows, options)
 
+    def prepare_options(self, options: CompileOptions, all_rows: bool) -> None:
+        """Have the programs of requests with these options; all_rows: prompts' rows give logits.
+
+        From any thread. Steps wait while one of them is compiled.
+        """
+        for n_rows in self._sizes_of_steps:
+            self._program(n_rows, options)
+        if all_rows:
+            self._program(self.n_rows, options, self.n_rows)
+
     def prepare_texts(self, pooling: str, lengths: Iterable[int]) -> None:
         """Have the programs of texts of so many ids, which are going to run; from any thread."""
         few = any(length <= self.max_sequences for length in lengths)
@@ -249,11 +260,7 @@ class Runner:
         finally:
             if masks_ready is not None:
                 masks_ready()
-        for rows in plan.rows:
-            if rows.keep is not None and self._copies is not None:
-                self._copies.keep(rows.sequence.slot, rows.keep)
-        scored = any(map(attrgetter("n_scored"), plan.rows))
-        failed = keep_scores(outputs, plan, executor.file.path) if scored else {}
+        failed = self._keep(plan, outputs)
         if read is not None:
             read(outputs)
             return Computed([], time.perf_counter() - start, failed=failed, pooled=pooled)
@@ -264,6 +271,16 @@ class Runner:
         further = drafted_rows(outputs, plan.drafted, first, executor.n_vocab, executor.file.path)
         seconds = time.perf_counter() - start
         return Computed(tokens, seconds, failed=failed, further=further, pooled=pooled)
+
+    def _keep(self, plan: StepPlan, outputs: Mapping[str, Array]) -> dict[Sequence, Exception]:
+        """What sequences keep of a step besides tokens; errors of those whose scored rows are no numbers."""
+        for rows in plan.rows:
+            if rows.keep is not None and self._copies is not None:
+                self._copies.keep(rows.sequence.slot, rows.keep)
+        if plan.options is not None and plan.options.keep:
+            keep_captured(outputs, plan)
+        scored = any(map(attrgetter("n_scored"), plan.rows))
+        return keep_scores(outputs, plan, self.executor.file.path) if scored else {}
 
     def submit(self, plan: StepPlan, after: BegunPlan | None, wanted: Values[str]) -> BegunPlan | None:
         """Submit a plan, to be read by `finish`; None where the device cannot. wanted: outputs to be read.
@@ -307,6 +324,8 @@ class Runner:
 
         States go back to before a draft that was wrong, or are kept before one that is tried.
         """
+        if plan.options is not None and plan.options.patch:
+            show_patches(plan.options, plan)
         for rows in plan.rows:
             if rows.count > self.max_chunk:
                 raise UsageError(

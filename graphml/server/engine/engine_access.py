@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from graphml.api.engine import Engine
 from graphml.api.model import Model
+from graphml.api.request_probes import NOT_PROBED, Probed
 from graphml.api.stats import EngineStats
 from graphml.server.access.text_limits import too_long
 from graphml.server.engine.running_request import Generation
@@ -89,6 +90,7 @@ class EngineAccess:
         priority: int = 0,
         deadline: float | None = None,
         id_slot: int | None = None,
+        probed: Probed = NOT_PROBED,
     ) -> Generation:
         """Have the engine continue a prompt; called in a thread of the pool."""
         if self.engine is None:
@@ -100,6 +102,7 @@ class EngineAccess:
         handle = self.engine.submit(
             ids, settings.engine_params, settings.max_tokens, settings.seed, settings.n, key, priority,
             deadline, weight=self.limits_of(key).weight, keep=keep, lora=self.adapters(lora), salt=salt,
+            **vars(probed),
         )  # fmt: skip
         generation = Generation(self, handle, ids, settings, arrived, id_slot, key)
         self.active[generation.number] = generation

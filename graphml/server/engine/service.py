@@ -18,6 +18,7 @@ from starlette.requests import Request
 import graphml
 from graphml.api.draft_choice import draft_kind
 from graphml.api.model import Model
+from graphml.api.request_probes import NOT_PROBED, Probed
 from graphml.api.token_stream import Result
 from graphml.api.tokens import Token
 from graphml.errors import TokenizerError
@@ -106,8 +107,12 @@ class Service:
         request: Request,
         sampling: Sampling,
         prompts: Callable[[], tuple[list[list[int]], RequestSettings]],
+        probed: Callable[[list[int], RequestSettings], Probed] = lambda ids, settings: NOT_PROBED,
     ) -> list[Generation]:
-        """Have the engine continue what a request asks for; `prompts` runs in a thread."""
+        """Have the engine continue what a request asks for; `prompts` runs in a thread.
+
+        probed: what is captured and patched of a prompt with these ids.
+        """
         arrived = request.scope.get("graphml.arrived", time.monotonic())
         if self.access.draining:
             raise ApiError(503, "the server is shutting down")
@@ -123,7 +128,7 @@ class Service:
                         self.access.submit(
                             ids, settings, arrived, salt=salt, key=key, keep=sampling.n_keep, lora=lora,
                             priority=self.priority_of(key, sampling), deadline=sampling.deadline,
-                            id_slot=sampling.id_slot,
+                            id_slot=sampling.id_slot, probed=probed(ids, settings),
                         )
                     )  # fmt: skip
             request.scope.setdefault("graphml.generations", []).extend(generations)

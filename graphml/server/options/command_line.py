@@ -131,6 +131,7 @@ FLAGS: Final = (
     Flag("--slot-save-path", "slot_save_path", help="Folder of saved slots."),
     Flag("--embedding --embeddings", "embeddings", None, "Embed texts alone."),
     Flag("--rerank --reranking", "reranking", None, "POST /rerank answers."),
+    Flag("--activations", "activations", None, "POST /v1/activations answers."),
     Flag("--pooling", "pooling", help="none, mean, cls, last or rank."),
     Flag("--embd-normalize", "embd_normalize", int, "Norm of embeddings: -1 none, 0, 1, 2, ..."),
     Flag("-n --predict --n-predict", "n_predict", int, "Most tokens of an answer; -1: until the model ends."),

@@ -51,6 +51,8 @@ class RequestLimits:
     body_s: float = 30.0
     """The same of its body; a longer one must bring body_bytes_per_s on average, or it is 408."""
     body_bytes_per_s: int = 16 << 10
+    activation_bytes: int = 256 << 20
+    """Of the captured values of one request."""
     waiting: int = 1024
     """Answers that wait or are being generated, `n` of each prompt; more is 429."""
     stored_responses: int = 256
@@ -68,7 +70,7 @@ class ServerOptions:
     parallel: requests that are computed at a time. n_ctx: tokens of each; None: all that the model was
     trained for. n_predict: most tokens of an answer that does not say. params, seed: likewise.
     api_keys: any of them opens the server, and so do file_keys, those of api_key_file at the start; none of
-    either: nobody is asked. slots, metrics, props: whether these
+    either: nobody is asked. slots, metrics, props, activations: whether these
     endpoints answer. loras: adapters (file, scale), by number. models_dir: a folder of models that may take
     the first one's place. timeout: seconds until a client that does not read is left. ping: seconds of
     silence after which a stream sends a comment. drain: seconds in which requests may end after SIGTERM.
@@ -94,6 +96,7 @@ class ServerOptions:
     page: bool = True
     embeddings_only: bool = False
     reranking: bool = False
+    activations: bool = False
     pooling: str | None = None
     embd_normalize: int = 2
     template_variables: dict[str, Any] = field(default_factory=dict)
