@@ -15,8 +15,8 @@ from graphml.api.engine import Engine
 from graphml.runtime.blocks.row_patches import PatchRows
 from graphml.sampling import SamplingParams
 from tests.adapter_files import write_vectors
-from tests.api.tiny_models import STORIES
 from tests.sample_models import MODELS, write_model
+from tests.stories import STORIES
 
 GREEDY = SamplingParams(temperature=0)
 PROMPT = "Once upon a time there was a little girl who went to the park with her mom and dad"

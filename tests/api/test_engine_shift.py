@@ -13,8 +13,9 @@ import pytest
 import graphml
 from graphml import ContextFullError, SamplingParams, UsageError
 from graphml.api.engine import Engine
-from tests.api.test_engine import STORIES, at_rest
+from tests.api.test_engine import at_rest
 from tests.sample_models import MODELS, write_model
+from tests.stories import STORIES
 
 PROMPT = [1, *range(300, 340)]
 WARM = SamplingParams(temperature=1.5)

@@ -11,7 +11,8 @@ import graphml
 from graphml import SamplingParams
 from graphml.errors import UsageError
 from graphml.sampling import PeekableRandom, sampler_of
-from tests.api.tiny_models import STORIES, log_softmax, stories_and
+from tests.api.tiny_models import log_softmax, stories_and
+from tests.stories import STORIES
 
 model = stories_and(["mamba-plain"], n_batch=32)
 IDS = [1, *np.random.default_rng(3).integers(3, 75, 40).tolist()]

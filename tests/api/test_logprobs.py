@@ -19,7 +19,8 @@ from graphml.runtime.plans.prompt_scores import MOST_ROWS, keep_scores
 from graphml.runtime.sessions.pinned import Room
 from graphml.sampling import sampler_of
 from graphml.sampling.candidates.logprobs import TokenLogprobs, of_row
-from tests.api.tiny_models import STORIES, log_softmax, stories_and
+from tests.api.tiny_models import log_softmax, stories_and
+from tests.stories import STORIES
 
 model = stories_and(["mamba-plain"], n_batch=96)
 IDS = [1, *np.random.default_rng(3).integers(3, 75, 89).tolist()]

@@ -15,7 +15,8 @@ from benchmarks import server_faults
 from benchmarks.server_faults import Found, main, report, send_faults
 from graphml.bench.server_load import ServerLoad
 from graphml.server.options.server_options import ServerOptions
-from tests.server.running_server import STORIES, running
+from tests.server.running_server import running
+from tests.stories import STORIES
 
 LOAD = ServerLoad(clients=8, requests=1, n_prompt=12, n_gen=12)
 

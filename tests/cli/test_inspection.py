@@ -18,7 +18,8 @@ from graphml_reference.device import ReferenceDevice
 import graphml
 from graphml.ir.text import parse
 from graphml.passes.fusion import all_ops
-from tests.cli.test_commands import REFERENCE, STORIES, graphml_command
+from tests.cli.test_commands import REFERENCE, graphml_command
+from tests.stories import STORIES
 
 
 def test_graph_writes_every_format(tmp_path: Path) -> None:

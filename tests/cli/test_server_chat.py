@@ -24,8 +24,9 @@ from graphml.cli.conversation.server_chat import SAME, fields_of
 from graphml.cli.main import app
 from graphml.server.options.server_options import ServerOptions
 from graphml.server.requests.request_fields import ChatCompletion
-from tests.server.running_server import STORIES, running
+from tests.server.running_server import running
 from tests.server.scripted_server import Script, chunk, served
+from tests.stories import STORIES
 
 END: list[dict[str, Any] | None] = [
     chunk({}, "stop"),

@@ -31,7 +31,8 @@ from tests.golden import nmse
 from tests.gpu.cover import GRAPHICS, PLAIN, SUBGROUPS, kernels
 from tests.gpu.language.devices import open_driver
 from tests.gpu.on_devices import pretending
-from tests.gpu.test_gpu_model import STORIES, after
+from tests.gpu.test_gpu_model import after
+from tests.stories import STORIES
 
 GUARANTEED = {
     "max-storage-buffers-per-shader-stage": 8,

@@ -24,8 +24,9 @@ from graphml.runtime.programs.load_options import LoadOptions
 from graphml.runtime.programs.open_executor import open_executor
 from graphml.weights import open_model
 from tests import golden
-from tests.inspect.samples import FOLDER, STORIES
+from tests.inspect.samples import FOLDER
 from tests.sample_models import kind_of
+from tests.stories import STORIES
 
 IDS = [1, 403, 407, 261, 378, 432, 383, 286]
 NONE = CompileOptions(fuse="none")

@@ -9,7 +9,8 @@ import pytest
 import graphml
 from graphml.server.options.server_options import ServerOptions
 from tests import tiny_model
-from tests.server.running_server import STORIES, Running, running
+from tests.server.running_server import Running, running
+from tests.stories import STORIES
 
 
 @pytest.fixture(scope="session")

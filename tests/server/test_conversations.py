@@ -14,7 +14,8 @@ from graphml.server.requests.request_fields import Sampling
 from graphml.server.requests.sampling_settings import settings_of
 from graphml.text.tokenizer import load_tokenizer
 from tests.folders.test_folder_tokenizers import with_tokenizer
-from tests.server.running_server import STORIES, running
+from tests.server.running_server import running
+from tests.stories import STORIES
 
 
 def test_a_template_knows_the_date_unless_the_request_says_another() -> None:

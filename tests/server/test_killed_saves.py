@@ -20,7 +20,8 @@ import httpx2
 import graphml
 from graphml.server.options.server_options import ServerOptions
 from graphml.system.replaced_file import PARTIAL, STALE_S
-from tests.server.running_server import STORIES, Running, running
+from tests.server.running_server import Running, running
+from tests.stories import STORIES
 
 N_CTX, ROUNDS = 512, 3
 TEXTS = ("Once upon a time there was a little girl. " * 20, "The dog ran to a big red house. " * 12)

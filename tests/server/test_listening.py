@@ -18,7 +18,7 @@ from graphml.cli.serve import check_binding, server_options
 from graphml.errors import UsageError
 from graphml.server.listening import listening
 from graphml.server.options.command_line import parsed
-from tests.server.running_server import STORIES
+from tests.stories import STORIES
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
 ASKED = {"prompt": "Once upon a time", "n_predict": 5, "temperature": 0}

@@ -8,7 +8,8 @@ import pytest
 
 import graphml
 from graphml.server.options.server_options import ServerOptions
-from tests.server.running_server import STORIES, Running, running
+from tests.server.running_server import Running, running
+from tests.stories import STORIES
 
 PROMPT = "I believe the meaning of life is"
 

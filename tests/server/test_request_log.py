@@ -20,7 +20,8 @@ import graphml
 from graphml.errors import UsageError
 from graphml.server.observing.trace_export import TraceExport
 from graphml.server.options.server_options import ServerOptions
-from tests.server.running_server import STORIES, Running, running
+from tests.server.running_server import Running, running
+from tests.stories import STORIES
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 ASKED = {"prompt": "Once upon a time", "n_predict": 5, "temperature": 0}

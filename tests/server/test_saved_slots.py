@@ -13,7 +13,8 @@ import pytest
 
 import graphml
 from graphml.server.options.server_options import ServerOptions
-from tests.server.running_server import STORIES, Running, running
+from tests.server.running_server import Running, running
+from tests.stories import STORIES
 
 PROMPT = "Once upon a time there was a little girl who lived in a house. " * 4
 ASKED: dict[str, Any] = {"prompt": PROMPT, "n_predict": 4, "temperature": 0, "id_slot": 1}

@@ -21,7 +21,7 @@ from graphml.server.observing.server_metrics import memory_metric, own_bytes
 from graphml.server.options.command_line import ALONE, BY_NAME, WITH_VALUE, parsed
 from graphml.server.options.key_limits import KeyLimits
 from tests.looped import looped
-from tests.server.running_server import STORIES
+from tests.stories import STORIES
 
 
 def test_a_process_says_where_it_is_reads_keys_again_and_drains_at_its_end(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import graphml
 from graphml.server.engine.served_models import ServedModels
 from graphml.server.options.api_keys import keys_in
 from graphml.server.options.server_options import ServerOptions
-from tests.server.running_server import STORIES, Running, running
+from tests.server.running_server import Running, running
+from tests.stories import STORIES
 
 ENDLESS = {"prompt": "Once upon a time", "n_predict": -1, "ignore_eos": True, "temperature": 0}
 

@@ -14,7 +14,8 @@ from graphml.runtime.blocks.drafting import StepTimes
 from graphml.server.engine.service import Service
 from graphml.server.options.command_line import parsed
 from graphml.server.options.server_options import ServerOptions
-from tests.server.running_server import STORIES, Running, running
+from tests.server.running_server import Running, running
+from tests.stories import STORIES
 
 PROMPT = "Once upon a time, there was a little girl. Once upon a time, there"
 ASKED: dict[str, Any] = {"prompt": PROMPT, "n_predict": 40, "temperature": 0}

@@ -15,7 +15,7 @@ from graphml.server.access.connections import check_certificate
 from graphml.server.engine.service import Service
 from graphml.server.options.command_line import parsed
 from graphml.server.options.server_options import ServerOptions
-from tests.server.running_server import STORIES
+from tests.stories import STORIES
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def following(plan: StepPlan, n_ctx: int) -> StepPlan | None:
 def _outputs(plan: StepPlan) -> dict[str, None] | None:
     """What is read of a plan's step, to check what the device samples; None where more decides that.
 
-    Captured values are read at every step, patches are of its rows. Rows are read whole of one sequence alone.
+    Captured values are read at every step, patches are of its rows. Whole rows are read of one alone.
     """
     probed = plan.options is not None and (plan.options.keep or plan.options.patch)
     if plan.sources or plan.texts or probed:
