@@ -136,7 +136,7 @@ class EvaluatedSession:
     def commit(self, done: Evaluation, next_logits: NextLogits) -> None:
         """All tokens and the evaluation's ids are evaluated now, and this is known of what follows."""
         probe = self._probe
-        captured = probe.rows.arrays() or None
+        captured = (probe.rows.arrays() or None) if probe.captures else None
         self._held.commit(done, next_logits, captured, probe.keeps_history)
 
     def read_source(self, ids: Array) -> None:
@@ -166,7 +166,8 @@ class EvaluatedSession:
         scored: the sequence's `prompt_scores` are of these ids; WeightsError where logits are no numbers.
         """
         evaluation, probe = self.evaluation(ids), self._probe
-        probe.rows.begin()
+        if probe.captures:
+            probe.rows.begin()
         cancelled = (lambda: self._cancelled) if by is not None and len(ids) else None
         sequence = evaluation.sequence
         sequence.captured = probe.rows
