@@ -12,7 +12,6 @@ from typing import Any
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import F32x4, F32x16, Reader, U8x64
-from graphml_cpu.kernels.formats._words import by_quarter
 from graphml_cpu.kernels.share import Vector
 from graphml_cpu.simd import (
     bitcast,
@@ -161,29 +160,6 @@ def _make_numbers(block_bytes: int, minima: bool, rest: bool) -> Any:
         return (((scales_of(left, right),), ()),)
 
     return with_minima if minima else without
-
-
-def make_nibble_words(block_bytes: int, offset: int, unpack: Callable[..., Any]) -> Any:
-    """A `make_words` of `block_reader`: 16 bytes of nibbles at `offset`, which `unpack` makes values."""
-
-    def make_words(rest: bool) -> Any:
-        collect = make_collect(block_bytes, offset, 16, rest, by_word=True)
-
-        @inline
-        def words(a: int, b: int, c: int, d: int, size: int) -> Any:
-            p, q, r, s = by_quarter(collect(a, size), collect(b, size), collect(c, size), collect(d, size))
-            low = unpack(p & 15), unpack(q & 15), unpack(r & 15), unpack(s & 15)
-            return low, (unpack(p >> 4), unpack(q >> 4), unpack(r >> 4), unpack(s >> 4))
-
-        return words
-
-    return make_words
-
-
-@inline
-def as_they_are(nibbles: Vector) -> Vector:
-    """Nibbles that are the values."""
-    return nibbles
 
 
 def block_reader(
