@@ -11,6 +11,7 @@ from graphml_cpu.lowering.step import (
     Step,
     leading,
     number,
+    one_step,
     row_bytes,
     rows,
     width,
@@ -26,8 +27,8 @@ def _rows_of(node: Node) -> dict[str, Argument]:
 
 def _lower_unary(node: Node, threads: int) -> list[Step]:
     x, op = node.inputs[0], node.op.name
-    arguments = {"x": x, "out": node, "x_stride": row_bytes(x), "out_stride": row_bytes(node), **_rows_of(x)}
-    return [Step(KernelRef(f"unary-{op}", _MODULE, "make_unary", (op,)), arguments)]
+    ref = KernelRef(f"unary-{op}", _MODULE, "make_unary", (op,))
+    return one_step(ref, x=x, out=node, x_stride=row_bytes(x), out_stride=row_bytes(node), **_rows_of(x))
 
 
 _NUMBERS = {"scale": ("factor", "offset"), "clamp": ("low", "high"), "softcap": ("factor", "limit")}
@@ -96,23 +97,16 @@ def _lower_binary(node: Node, threads: int) -> list[Step]:
         row_dims = _row(a, b) if stretch == "row" else 1
         kind, factory, more = "binary", "make_binary", {"b_stride": 0 if stretch == "row" else row_bytes(b)}
     n = max_elements(a.shape[-row_dims:])
-    arguments: dict[str, Argument] = {
-        "a": a,
-        "b": b,
-        "out": node,
-        "n": n,
-        "a_stride": 4 * n,
-        "out_stride": 4 * n,
-        "rows": rows(a.shape[:-row_dims]),
-        **more,
-    }
-    return [Step(KernelRef(f"{kind}-{op}", _MODULE, factory, (op,)), arguments)]
+    ref = KernelRef(f"{kind}-{op}", _MODULE, factory, (op,))
+    return one_step(
+        ref, a=a, b=b, out=node, n=n, a_stride=4 * n, out_stride=4 * n, rows=rows(a.shape[:-row_dims]), **more
+    )
 
 
 def _lower_cast(node: Node, threads: int) -> list[Step]:
     to = node.dtype.name
-    arguments: dict[str, Argument] = {"x": node.inputs[0], "out": node, **_rows_of(node)}
-    return [Step(KernelRef(f"cast-{to}", _CHOICE, "make_cast", (to,)), arguments)]
+    ref = KernelRef(f"cast-{to}", _CHOICE, "make_cast", (to,))
+    return one_step(ref, x=node.inputs[0], out=node, **_rows_of(node))
 
 
 def _rows_along(a: Node, b: Node) -> tuple[int, int] | None:
@@ -159,16 +153,11 @@ def _lower_where(node: Node, threads: int) -> list[Step]:
 
 def _lower_glu(node: Node, threads: int) -> list[Step]:
     gate, up = node.inputs
-    arguments = {
-        "gate": gate,
-        "up": up,
-        "out": node,
-        "gate_stride": row_bytes(gate),
-        "up_stride": row_bytes(up),
-        "out_stride": row_bytes(node),
-        **_rows_of(gate),
-    }
-    return [Step(KernelRef(f"glu-{node.op.name}", _MODULE, "make_glu", (node.op.name,)), arguments)]
+    ref = KernelRef(f"glu-{node.op.name}", _MODULE, "make_glu", (node.op.name,))
+    return one_step(
+        ref, gate=gate, up=up, out=node, gate_stride=row_bytes(gate), up_stride=row_bytes(up),
+        out_stride=row_bytes(node), **_rows_of(gate),
+    )  # fmt: skip
 
 
 UNARY = Lowering(

@@ -22,6 +22,7 @@ from graphml_cpu.lowering.step import (
     decodable,
     leading,
     number,
+    one_step,
     row_bytes,
     rows,
     width,
@@ -78,54 +79,37 @@ def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
 
 def _lower_combine(node: Node, threads: int) -> list[Step]:
     y, weights = node.inputs
-    arguments: dict[str, Argument] = {
-        "y": y,
-        "weights": weights,
-        "out": node,
-        "n_used": bounds(y.shape)[1],
-        "n": bounds(y.shape)[2],
-        "rows": rows(y.shape[:1]),
-    }
-    return [Step(KernelRef("combine_experts", _COMBINE, "make_combine_experts"), arguments)]
+    ref = KernelRef("combine_experts", _COMBINE, "make_combine_experts")
+    return one_step(
+        ref, y=y, weights=weights, out=node, n_used=bounds(y.shape)[1], n=bounds(y.shape)[2],
+        rows=rows(y.shape[:1]),
+    )  # fmt: skip
 
 
 def _lower_weights(node: Node, threads: int) -> list[Step]:
     x, ids = node.inputs
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "ids": ids,
-        "out": node,
-        "n": width(x),
-        "k": width(ids),
-        "low": number(node, "low"),
-        "high": number(node, "high"),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("gather_normalise", _COMBINE, "make_gather_normalise"), arguments)]
+    ref = KernelRef("gather_normalise", _COMBINE, "make_gather_normalise")
+    return one_step(
+        ref, x=x, ids=ids, out=node, n=width(x), k=width(ids), low=number(node, "low"),
+        high=number(node, "high"), rows=leading(x),
+    )  # fmt: skip
 
 
 def _lower_routing(node: Node, threads: int) -> list[Step]:
     x = node.inputs[0]
     score, normalise = text(node.attributes, "score"), bool(node.attributes["normalise"])
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "bias": node.inputs[1] if node.attributes["bias"] else 0,
-        "ids": Part(node, 0),
-        "weights": Part(node, 1),
-        "n": width(x),
-        "k": integer(node.attributes, "k"),
-        "low": number(node, "low"),
-        "high": number(node, "high"),
-        "scratch": Scratch(2 * row_bytes(x)),
-        "rows": leading(x),
-    }
     ref = KernelRef(
         f"route_experts-{score}-{normalise}",
         "graphml_cpu.kernels.experts.routing",
         "make_route_experts",
         (score, normalise),
     )
-    return [Step(ref, arguments, writes=("ids", "weights"))]
+    return one_step(
+        ref, ("ids", "weights"), x=x, bias=node.inputs[1] if node.attributes["bias"] else 0,
+        ids=Part(node, 0), weights=Part(node, 1), n=width(x), k=integer(node.attributes, "k"),
+        low=number(node, "low"), high=number(node, "high"), scratch=Scratch(2 * row_bytes(x)),
+        rows=leading(x),
+    )  # fmt: skip
 
 
 ROUTING = Lowering(("route_experts",), _lower_routing, replicable=True)

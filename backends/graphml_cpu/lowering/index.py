@@ -17,6 +17,7 @@ from graphml_cpu.lowering.step import (
     decodable,
     four_bytes,
     leading,
+    one_step,
     row_bytes,
     rows,
     width,
@@ -36,39 +37,26 @@ def _lower_get_rows(node: Node, threads: int) -> list[Step]:
     row = bounds(table.shape)[1:]
     # A row of several dimensions is one row of as many elements: its blocks lie side by side.
     k = max_elements(row)
-    arguments: dict[str, Argument] = {
-        "table": table,
-        "indices": indices,
-        "out": node,
-        "k": k,
-        "row_bytes": table.dtype.bytes_for(k),
-        "n_table_rows": rows(table.shape[:1]),
-        "out_stride": 4 * k,
-        "rows": rows(indices.shape),
-    }
     ref = KernelRef(f"get_rows-{kind}", _GET_ROWS, "make_get_rows", (kind,))
     if state_of(table) is not None:
         ref = KernelRef(f"get_cells-{kind}", _GET_ROWS, "make_get_cells", (kind,))
-    return [Step(ref, arguments)]
+    return one_step(
+        ref, table=table, indices=indices, out=node, k=k, row_bytes=table.dtype.bytes_for(k),
+        n_table_rows=rows(table.shape[:1]), out_stride=4 * k, rows=rows(indices.shape),
+    )  # fmt: skip
 
 
 def _lower_set_rows(node: Node, threads: int) -> list[Step]:
     state, x, cells = node.inputs
     n = max_elements((1, *x.shape[1:]))
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "cells": cells,
-        "cache": node,
-        "n": n,
-        "x_stride": 4 * n,
-        "n_cells": rows(state.shape[:1]),
-        "rows": rows(x.shape[:1]),
-    }
     named, form = write_form(node)
     ref = KernelRef(
         f"cache_write-{named}", "graphml_cpu.kernels.attention.cache_write", "make_cache_write", form
     )
-    return [Step(ref, arguments, writes=("cache",))]
+    return one_step(
+        ref, ("cache",), x=x, cells=cells, cache=node, n=n, x_stride=4 * n,
+        n_cells=rows(state.shape[:1]), rows=rows(x.shape[:1]),
+    )  # fmt: skip
 
 
 def write_form(node: Node) -> tuple[str, tuple[str, bool]]:
@@ -112,39 +100,24 @@ def _lower_top_k(node: Node, threads: int) -> list[Step]:
 
 def _lower_gather(node: Node, threads: int) -> list[Step]:
     x, ids = node.inputs
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "ids": ids,
-        "out": node,
-        "n": width(x),
-        "k": width(node),
-        "x_stride": row_bytes(x),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("gather", _TOP_K, "make_gather"), arguments)]
+    ref = KernelRef("gather", _TOP_K, "make_gather")
+    return one_step(
+        ref, x=x, ids=ids, out=node, n=width(x), k=width(node), x_stride=row_bytes(x), rows=leading(x)
+    )
 
 
 def _lower_top_k_groups(node: Node, threads: int) -> list[Step]:
     x, groups = node.inputs[0], integer(node.attributes, "n_group")
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "out": node,
-        "n_group": groups,
-        "size": width(x) // groups,
-        "n_used": integer(node.attributes, "n_group_used"),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("top_k_groups", _TOP_K, "make_top_k_groups"), arguments)]
+    ref = KernelRef("top_k_groups", _TOP_K, "make_top_k_groups")
+    return one_step(
+        ref, x=x, out=node, n_group=groups, size=width(x) // groups,
+        n_used=integer(node.attributes, "n_group_used"), rows=leading(x),
+    )  # fmt: skip
 
 
 def _lower_column_numbers(node: Node, threads: int) -> list[Step]:
-    arguments: dict[str, Argument] = {
-        "out": node,
-        "n": width(node),
-        "each": integer(node.attributes, "each"),
-        "rows": leading(node),
-    }
-    return [Step(KernelRef("column_numbers", _TOP_K, "make_column_numbers"), arguments)]
+    ref = KernelRef("column_numbers", _TOP_K, "make_column_numbers")
+    return one_step(ref, out=node, n=width(node), each=integer(node.attributes, "each"), rows=leading(node))
 
 
 GET_ROWS = Lowering(("get_rows",), _lower_get_rows, refuses=_refuses_get_rows)

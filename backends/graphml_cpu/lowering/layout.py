@@ -11,6 +11,7 @@ from graphml_cpu.lowering.step import (
     Step,
     four_bytes,
     leading,
+    one_step,
     row_bytes,
     rows,
     width,
@@ -37,40 +38,23 @@ def _lower_permute(node: Node, threads: int) -> list[Step]:
 
 def _lower_concat(node: Node, threads: int) -> list[Step]:
     a, b = node.inputs
-    arguments: dict[str, Argument] = {
-        "a": a,
-        "b": b,
-        "out": node,
-        "n_a": width(a),
-        "n_b": width(b),
-        "rows": leading(node),
-    }
-    return [Step(KernelRef("concat", _MODULE, "make_concat"), arguments)]
+    ref = KernelRef("concat", _MODULE, "make_concat")
+    return one_step(ref, a=a, b=b, out=node, n_a=width(a), n_b=width(b), rows=leading(node))
 
 
 def _lower_columns(node: Node, threads: int) -> list[Step]:
     x = node.inputs[0]
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "out": node,
-        "start": integer(node.attributes, "start"),
-        "n": width(node),
-        "x_stride": row_bytes(x),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("columns", _MODULE, "make_columns"), arguments)]
+    ref = KernelRef("columns", _MODULE, "make_columns")
+    return one_step(
+        ref, x=x, out=node, start=integer(node.attributes, "start"), n=width(node), x_stride=row_bytes(x),
+        rows=leading(x),
+    )  # fmt: skip
 
 
 def _lower_repeat(node: Node, threads: int) -> list[Step]:
     x = node.inputs[0]
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "out": node,
-        "times": integer(node.attributes, "n"),
-        "n": width(x),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("repeat", _MODULE, "make_repeat"), arguments)]
+    ref = KernelRef("repeat", _MODULE, "make_repeat")
+    return one_step(ref, x=x, out=node, times=integer(node.attributes, "n"), n=width(x), rows=leading(x))
 
 
 PERMUTE = Lowering(("permute",), _lower_permute, refuses=_refuses_permute, replicable=True)

@@ -25,6 +25,7 @@ from graphml_cpu.lowering.step import (
     Step,
     decodable,
     leading,
+    one_step,
     row_bytes,
     width,
 )
@@ -127,8 +128,7 @@ def conversion(layout: str) -> KernelRef:
 
 def _lower_quantize(node: Node, threads: int) -> list[Step]:
     x = node.inputs[0]
-    arguments: dict[str, Argument] = {"x": x, "out": node, "k": width(x), "rows": leading(x)}
-    return [Step(conversion(node.dtype.name), arguments)]
+    return one_step(conversion(node.dtype.name), x=x, out=node, k=width(x), rows=leading(x))
 
 
 def _refuses_linear(node: Node) -> str | None:

@@ -12,6 +12,7 @@ from graphml_cpu.lowering.step import (
     Step,
     leading,
     number,
+    one_step,
     row_bytes,
     width,
 )
@@ -58,17 +59,10 @@ def _lower_add_norm(node: Node, threads: int) -> list[Step]:
         ref = KernelRef(name, _ADD_NORM, "make_add_rms_norm_quantize", (normed.name,))
     else:
         ref = KernelRef("add_rms_norm", _ADD_NORM, "make_add_rms_norm")
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "y": y,
-        "weight": weight,
-        "total": Part(node, 0),
-        "out": Part(node, 1),
-        "n": width(x),
-        "eps": number(node, "eps"),
-        "rows": leading(x),
-    }
-    return [Step(ref, arguments, writes=("total", "out"))]
+    return one_step(
+        ref, ("total", "out"), x=x, y=y, weight=weight, total=Part(node, 0), out=Part(node, 1),
+        n=width(x), eps=number(node, "eps"), rows=leading(x),
+    )  # fmt: skip
 
 
 ADD_NORM = Lowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_norm, replicable=True)

@@ -11,7 +11,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, integers
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
-from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, leading, rows, width
+from graphml_cpu.lowering.step import Argument, Constant, Lowering, Step, leading, one_step, rows, width
 
 _SSM_SCAN = "graphml_cpu.kernels.recurrent.ssm_scan"
 
@@ -35,23 +35,14 @@ def _transposed(weight: Node) -> Constant:
 
 def _lower_conv(node: Node, threads: int) -> list[Step]:
     state, x, weight, sequences, positions = node.inputs[:5]
-    arguments: dict[str, Argument] = {
-        "state": state,
-        "x": x,
-        "weight": _transposed(weight),
-        "bias": node.inputs[5] if len(node.inputs) > 5 else 0,
-        "sequences": sequences,
-        "positions": positions,
-        "out": node,
-        "n": width(x),
-        "d_conv": width(weight),
-        "n_sequences": rows(state.shape[:1]),
-        "rows": leading(x),
-    }
     activation = node.op.name.removeprefix("ssm_conv").removeprefix("_")
     name = f"ssm_conv-{activation}" if activation else "ssm_conv"
     ref = KernelRef(name, "graphml_cpu.kernels.recurrent.ssm_conv", "make_ssm_conv", (activation,))
-    return [Step(ref, arguments, writes=("state", "out"))]
+    return one_step(
+        ref, ("state", "out"), state=state, x=x, weight=_transposed(weight),
+        bias=node.inputs[5] if len(node.inputs) > 5 else 0, sequences=sequences, positions=positions,
+        out=node, n=width(x), d_conv=width(weight), n_sequences=rows(state.shape[:1]), rows=leading(x),
+    )  # fmt: skip
 
 
 CONV = Lowering(("ssm_conv", "ssm_conv_silu"), _lower_conv, refuses=_refuses_conv)
@@ -95,21 +86,13 @@ def _numbers(node: Node, name: str) -> Constant:
 
 def _lower_ngram(node: Node, threads: int) -> list[Step]:
     state, tokens, sequences, positions = node.inputs
-    arguments: dict[str, Argument] = {
-        "state": state,
-        "tokens": tokens,
-        "sequences": sequences,
-        "positions": positions,
-        **{name: _numbers(node, name) for name in ("multipliers", "sizes", "offsets")},
-        "out": node,
-        "n": width(state) + 1,
-        "n_head": width(node),
-        "eos": integer(node.attributes, "eos"),
-        "n_sequences": rows(state.shape[:1]),
-        "rows": leading(node),
-    }
     ref = KernelRef("ngram_rows", "graphml_cpu.kernels.recurrent.ngram", "make_ngram_rows")
-    return [Step(ref, arguments, writes=("state", "out"))]
+    return one_step(
+        ref, ("state", "out"), state=state, tokens=tokens, sequences=sequences, positions=positions,
+        **{name: _numbers(node, name) for name in ("multipliers", "sizes", "offsets")}, out=node,
+        n=width(state) + 1, n_head=width(node), eos=integer(node.attributes, "eos"),
+        n_sequences=rows(state.shape[:1]), rows=leading(node),
+    )  # fmt: skip
 
 
 NGRAM = Lowering(("ngram_rows",), _lower_ngram)

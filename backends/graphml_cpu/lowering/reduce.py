@@ -12,6 +12,7 @@ from graphml_cpu.lowering.step import (
     Step,
     Workspace,
     leading,
+    one_step,
     row_bytes,
     rows,
     width,
@@ -71,15 +72,10 @@ REDUCE = Lowering(
 
 def _lower_cumsum(node: Node, threads: int) -> list[Step]:
     (x,) = node.inputs
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "out": node,
-        "n": width(x),
-        "x_stride": row_bytes(x),
-        "out_stride": row_bytes(node),
-        "rows": leading(x),
-    }
-    return [Step(KernelRef("cumsum", _MODULE, "make_cumsum"), arguments)]
+    ref = KernelRef("cumsum", _MODULE, "make_cumsum")
+    return one_step(
+        ref, x=x, out=node, n=width(x), x_stride=row_bytes(x), out_stride=row_bytes(node), rows=leading(x)
+    )
 
 
 CUMSUM = Lowering(("cumsum",), _lower_cumsum, replicable=True)
@@ -87,19 +83,11 @@ CUMSUM = Lowering(("cumsum",), _lower_cumsum, replicable=True)
 
 def _lower_mean(node: Node, threads: int) -> list[Step]:
     x, output_rows, sequences, _ = node.inputs
-    arguments: dict[str, Argument] = {
-        "x": x,
-        "output_rows": output_rows,
-        "sequences": sequences,
-        "out": node,
-        "n": width(x),
-        "n_sequences": leading(node),
-        "n_tokens": rows(sequences.shape),
-        "rows": leading(x),
-    }
-    return [
-        Step(KernelRef("mean_rows", "graphml_cpu.kernels.reductions.mean_rows", "make_mean_rows"), arguments)
-    ]
+    ref = KernelRef("mean_rows", "graphml_cpu.kernels.reductions.mean_rows", "make_mean_rows")
+    return one_step(
+        ref, x=x, output_rows=output_rows, sequences=sequences, out=node, n=width(x),
+        n_sequences=leading(node), n_tokens=rows(sequences.shape), rows=leading(x),
+    )  # fmt: skip
 
 
 MEAN_ROWS = Lowering(("mean_rows",), _lower_mean)

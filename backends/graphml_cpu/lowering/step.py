@@ -85,6 +85,13 @@ class Step:
     reads: tuple[Node, ...] = ()
 
 
+def one_step(
+    kernel: AnyKernelRef, writes: tuple[str, ...] = ("out",), /, **arguments: Argument
+) -> list[Step]:
+    """The calls of a node that a single kernel makes; arguments: of the kernel."""
+    return [Step(kernel, arguments, writes)]
+
+
 @dataclass(frozen=True, eq=False)
 class Lowering:
     """How some ops become kernel calls.
