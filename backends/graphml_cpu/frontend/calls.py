@@ -11,7 +11,7 @@ from typing import Any
 
 from graphml_cpu.frontend import operators, types
 from graphml_cpu.frontend.expressions import FUNCTIONS, Expressions
-from graphml_cpu.frontend.operation import Context, InlineFunction, Operation
+from graphml_cpu.frontend.operation import InlineFunction, Operation
 from graphml_cpu.frontend.types import BaseTuple, Float, Integer, Type, tuple_of
 from graphml_cpu.frontend.values import (
     NOTHING,
@@ -67,7 +67,7 @@ class Calls(Expressions):
         signature, generate = overload
         pairs = zip(arguments, signature.args, strict=True)
         values = [self.argument(value, kind) for value, kind in pairs]
-        return _returned(signature.return_type, generate(Context, self.builder, signature, values))
+        return _returned(signature.return_type, generate(self.builder, *values))
 
     def argument(self, value: Value, kind: Any) -> Any:
         """A value as an argument of a type: an LLVM value, or a tuple of such."""

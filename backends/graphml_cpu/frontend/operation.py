@@ -5,12 +5,11 @@ Knows types and LLVM's builder; nothing of syntax.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.ir as ir
 
-from graphml_cpu.frontend import operators
 from graphml_cpu.frontend.types import Signature, Type
 from graphml_cpu.only_once import only_once
 
@@ -27,24 +26,6 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite is untyped
             if isinstance(aggregate, tuple)
             else super().extract_value(aggregate, index, name)
         )
-
-
-class Context:
-    """What code generators ask for beside the builder."""
-
-    @staticmethod
-    def make_tuple(builder: ir.IRBuilder, kind: Type, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Several values as one."""
-        return tuple(values)
-
-    @staticmethod
-    def get_dummy_value() -> None:
-        """The value of an operation that returns nothing."""
-
-    @staticmethod
-    def cast(builder: ir.IRBuilder, value: Any, source: Type, target: Type) -> Any:
-        """A number as another type of number, or in every lane of a vector."""
-        return operators.cast(builder, value, source, target)
 
 
 def is_own(function: Callable[..., Any]) -> bool:
@@ -79,7 +60,7 @@ class Operation:
     def of(self, kinds: tuple[Type, ...]) -> tuple[Signature, Generator] | None:
         """Signature and code generator for these types of arguments; None for types that it does not take."""
         if kinds not in self._found or not is_own(self._function):
-            self._found[kinds] = self._function(None, *kinds)
+            self._found[kinds] = self._function(*kinds)
         return self._found[kinds]
 
     def __call__(self, *arguments: Any) -> Any:
@@ -89,10 +70,9 @@ class Operation:
 
 @only_once
 def operation(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make `function(typingctx, *argument_types)` an operation that kernels call by its name.
+    """Make `function(*argument_types)` an operation that kernels call by its name.
 
     It returns None for argument types that it does not take, else (signature, code generator):
-    `signature = result_type(*argument_types)` and `generate(context, builder, signature, values)`. Tuples are
-    Python's there.
+    `signature = result_type(*argument_types)` and `emit(builder, *values)`. Tuples are Python's there.
     """
     return Operation(function)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from graphml_gpu.dispatch import Along, Context, Count, along
+from graphml_gpu.dispatch import Along, Argument, Context, Count, Dispatch, Scalar, along
+from graphml_gpu.language import Kernel
 from graphml_gpu.tuning import is_processor
 
+NO_CONSTANTS: Mapping[str, Any] = MappingProxyType({})
 _SMALLEST, _LARGEST = 32, 256
 _EACH = 4
 """Elements of a row that an invocation takes at least, before more of them take part."""
@@ -45,3 +49,29 @@ def for_elements(count: Count) -> tuple[dict[str, Any], Along]:
     """The constant GROUP and the grid for an invocation an element."""
     size = min(for_row(count.bound)["GROUP"], _PER_ELEMENT)
     return {"GROUP": size}, along(count, size)
+
+
+def per_element(
+    kernel: Kernel, count: Count, constants: Mapping[str, Any] = NO_CONSTANTS, label: str = "", /,
+    **arguments: Argument | Scalar,
+) -> list[Dispatch]:  # fmt: skip
+    """The dispatch of a kernel with an invocation an element; arguments: its buffers and its scalars."""
+    size, grid = for_elements(count)
+    return [Dispatch(kernel, {**size, **constants}, *buffers_and_scalars(arguments), grid, label)]
+
+
+def per_row(
+    kernel: Kernel, count: Count, width: int, constants: Mapping[str, Any] = NO_CONSTANTS, label: str = "", /,
+    **arguments: Argument | Scalar,
+) -> list[Dispatch]:  # fmt: skip
+    """The dispatch of a kernel with a workgroup a row of so many elements; arguments as of `per_element`."""
+    buffers, scalars = buffers_and_scalars(arguments)
+    return [Dispatch(kernel, {**for_row(width), **constants}, buffers, scalars, along(count), label)]
+
+
+def buffers_and_scalars(
+    arguments: Mapping[str, Argument | Scalar],
+) -> tuple[dict[str, Argument], dict[str, Scalar]]:
+    """Arguments of a kernel apart."""
+    buffers = {name: value for name, value in arguments.items() if isinstance(value, Argument)}
+    return buffers, {name: value for name, value in arguments.items() if not isinstance(value, Argument)}

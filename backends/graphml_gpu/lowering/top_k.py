@@ -27,7 +27,7 @@ from graphml_gpu.kernels.indexing.top_k import (
     top_k_groups,
     top_k_of_columns,
 )
-from graphml_gpu.lowering.groups import for_elements, for_row
+from graphml_gpu.lowering.groups import for_row, per_element, per_row
 from graphml_gpu.node_support import aligned
 
 _LONG = 4096
@@ -107,29 +107,20 @@ def _lower_top_k(node: Node, context: Context) -> list[Dispatch]:
 
 def _lower_top_k_groups(node: Node, context: Context) -> list[Dispatch]:
     x, n_group = node.inputs[0], integer(node.attributes, "n_group")
-    count = rows(x.shape[:-1])
-    constants = {"N_GROUP": n_group, "SIZE": width(x) // n_group, **for_row(width(x))}
-    scalars: dict[str, Scalar] = {"rows": count, "used": integer(node.attributes, "n_group_used")}
-    return [Dispatch(top_k_groups, constants, {"x": x, "out": node}, scalars, along(count))]
+    count, used = rows(x.shape[:-1]), integer(node.attributes, "n_group_used")
+    constants = {"N_GROUP": n_group, "SIZE": width(x) // n_group}
+    return per_row(top_k_groups, count, width(x), constants, x=x, out=node, rows=count, used=used)
 
 
 def _lower_gather(node: Node, context: Context) -> list[Dispatch]:
     x, ids = node.inputs
     count = rows(node.shape)
-    constants, grid = for_elements(count)
-    scalars: dict[str, Scalar] = {"n": count, "k": width(node), "width": width(x)}
-    return [Dispatch(gather, constants, {"x": x, "ids": ids, "out": node}, scalars, grid)]
+    return per_element(gather, count, x=x, ids=ids, out=node, n=count, k=width(node), width=width(x))
 
 
 def _lower_column_numbers(node: Node, context: Context) -> list[Dispatch]:
-    count = rows(node.shape)
-    constants, grid = for_elements(count)
-    scalars: dict[str, Scalar] = {
-        "n": count,
-        "width": width(node),
-        "each": integer(node.attributes, "each"),
-    }
-    return [Dispatch(column_numbers, constants, {"out": node}, scalars, grid)]
+    count, each = rows(node.shape), integer(node.attributes, "each")
+    return per_element(column_numbers, count, out=node, n=count, width=width(node), each=each)
 
 
 TOP_K = Lowering(

@@ -19,6 +19,8 @@ from graphml_cpu.simd import build
 from graphml_cpu.simd.bytes import emit_lookup16
 from graphml_cpu.simd.types import VectorType, splat_value
 
+_at, _load = build.shifted, build.load
+
 _I8, _I16 = ir.IntType(8), ir.IntType(16)
 
 
@@ -64,14 +66,6 @@ def make_elements(dtype: str, lanes: int) -> Elements:
         32 // lanes,
         lambda builder, group, part: quantised(builder, group, part * lanes, lanes),
     )
-
-
-def _at(builder: ir.IRBuilder, address: ir.Value, offset: int) -> ir.Value:
-    return builder.add(address, build.I64(offset)) if offset else address
-
-
-def _load(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
-    return builder.load(build.pointer(builder, address, kind), align=1)
 
 
 def _single(lanes: int) -> ir.VectorType:

@@ -83,13 +83,13 @@ def _make_transposed_vectors(row_bytes: int, count: int) -> Callable[..., Any]:
     Gives `count` U8 vectors: lane r of vector c (lanes of four bytes) holds bytes 4c to 4c+3 of row r.
     """
 
-    def transposed(typingctx: Any, at: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def transposed(at: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> Any:
             kind = ir.VectorType(build.I32, count)
             rows = []
             for row in range(WIDTH):
                 address = builder.add(args[0], build.I64(row * row_bytes))
-                rows.append(builder.load(build.pointer(builder, address, kind), align=1))
+                rows.append(build.load(builder, address, kind))
             if count == WIDTH:
                 fours = [_in_quarters(builder, rows[first : first + 4]) for first in range(0, WIDTH, 4)]
                 columns = [_quarters(builder, [four[c] for four in fours]) for c in range(4)]
@@ -98,26 +98,25 @@ def _make_transposed_vectors(row_bytes: int, count: int) -> Callable[..., Any]:
                 # Quarter q of the joined rows i, 4 + i, ... is row 4q + i.
                 result = _in_quarters(builder, [join(builder, rows[i::4]) for i in range(4)])
             result = [builder.bitcast(vector, U8.llvm_type) for vector in result]
-            return context.make_tuple(builder, signature.return_type, result)
+            return tuple(result)
 
-        return types.UniTuple(U8, count)(types.int64), codegen
+        return types.UniTuple(U8, count)(types.int64), emit
 
     return operation(transposed)
 
 
 @operation
-def _store_blocks(typingctx: Any, to: Any, distance: Any, vectors: Any) -> Any:
+def _store_blocks(to: Any, distance: Any, vectors: Any) -> Any:
     """Store the vectors of a tuple in runs of four, the runs `distance` bytes apart."""
 
-    def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def emit(builder: ir.IRBuilder, *args: Any) -> None:
         for index in range(len(vectors)):
             run = builder.add(args[0], builder.mul(args[1], build.I64(index // 4)))
             at = builder.add(run, build.I64(index % 4 * VECTOR_BYTES))
             value = builder.extract_value(args[2], index)
             builder.store(value, build.pointer(builder, at, value.type), align=4)
-        return context.get_dummy_value()
 
-    return types.none(types.int64, types.int64, vectors), codegen
+    return types.none(types.int64, types.int64, vectors), emit
 
 
 def _make_put(reader: Reader) -> Callable[..., Any]:

@@ -103,8 +103,8 @@ def make_add_block(reader: Reader) -> Callable[..., Any]:
     halves_of = ((0, 1),) if reader.scales == 1 else ((0,), (1,))
     sums_at = ((), (packed.SUM,), (packed.LOW_SUM, packed.HIGH_SUM))[reader.minima]
 
-    def add_block(typingctx: Any, panel: Any, next: Any, xs: Any, group: Any, place: Any, sums: Any) -> Any:
-        def codegen(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
+    def add_block(panel: Any, next: Any, xs: Any, group: Any, place: Any, sums: Any) -> Any:
+        def emit(builder: ir.IRBuilder, *args: Any) -> Any:
             panel_at, next_at, xs_at, group_at, place_at, totals = args
             starts = [builder.add(panel_at, builder.mul(next_at, build.I64(i))) for i in range(PANELS)]
             weights = [_vectors_at(builder, start, 0, 8, U8) for start in starts]
@@ -129,9 +129,9 @@ def make_add_block(reader: Reader) -> Callable[..., Any]:
                 for token, i in itertools.product(range(len(xs)), range(PANELS)):
                     number, at = _everywhere(builder, floats[token], where, F32), token * PANELS + i
                     result[at] = build.multiply_add(builder, minima[i][index], number, result[at])
-            return context.make_tuple(builder, signature.return_type, result)
+            return tuple(result)
 
-        return sums(types.int64, types.int64, xs, types.int64, types.int64, sums), codegen
+        return sums(types.int64, types.int64, xs, types.int64, types.int64, sums), emit
 
     return operation(add_block)
 
