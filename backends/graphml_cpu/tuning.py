@@ -23,7 +23,7 @@ from graphml_cpu import kernel_cache, target
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.kernels import formats
 from graphml_cpu.layouts import FEW_ROWS
-from graphml_cpu.lowering.step import Step
+from graphml_cpu.lowering.step import KernelCall
 
 Key = tuple[str, int, int, int]
 """Kernel, n, k, threads."""
@@ -49,7 +49,7 @@ def candidates(kernel: KernelRef) -> Mapping[str, Sequence[int]]:
     return {"tokens": (4, 6, 8, 10, 12), "columns": (512, 1024, 2048), "parts": _PARTS, "few_rows": FEW}
 
 
-def key_of(step: Step, threads: int) -> Key | None:
+def key_of(step: KernelCall, threads: int) -> Key | None:
     """What a call's parameters are kept under; None where it has none."""
     n, k = step.arguments.get("n"), step.arguments.get("k")
     if not isinstance(step.kernel, KernelRef) or not candidates(step.kernel):
@@ -59,13 +59,13 @@ def key_of(step: Step, threads: int) -> Key | None:
     return step.kernel.name, n, k, threads
 
 
-def tunable(step: Step) -> KernelRef:
+def tunable(step: KernelCall) -> KernelRef:
     """The kernel of a call that has a key: one of this package."""
     assert isinstance(step.kernel, KernelRef)
     return step.kernel
 
 
-def with_parameters(step: Step, parameters: Mapping[str, int]) -> Step:
+def with_parameters(step: KernelCall, parameters: Mapping[str, int]) -> KernelCall:
     """The call with parameters other than the usual ones."""
     tokens, columns = parameters.get("tokens", 0), parameters.get("columns", 0)
     kernel = tunable(step)
@@ -82,12 +82,12 @@ def with_parameters(step: Step, parameters: Mapping[str, int]) -> Step:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class CpuTuning:
     """Parameters other than the usual ones, by kernel, shape and threads."""
 
     entries: Mapping[Key, Mapping[str, int]]
 
-    def applied(self, step: Step, threads: int) -> Step:
+    def applied(self, step: KernelCall, threads: int) -> KernelCall:
         """The call as it was found to be fastest."""
         key = key_of(step, threads) if self.entries else None
         if key is None or key not in self.entries:
@@ -102,7 +102,7 @@ class Tuning:
         return with_parameters(step, parameters)
 
 
-UNTUNED = Tuning({})
+UNTUNED = CpuTuning({})
 
 
 def _file() -> Path:
@@ -122,7 +122,7 @@ def _key_of(entry: Mapping[str, Any]) -> Key:
     return str(entry["kernel"]), int(entry["n"]), int(entry["k"]), int(entry["threads"])
 
 
-def load() -> Tuning:
+def load() -> CpuTuning:
     """What was found on this machine with these kernels; nothing if nothing was.
 
     Raises `BackendError` for a file that cannot be read. What the entries say is checked when it is used.
@@ -137,7 +137,7 @@ def load() -> Tuning:
         except (ValueError, KeyError, TypeError, OverflowError) as error:  # the last for n of 1e999
             raise tuning_file.damaged(path, error) from None
         entries[key] = parameters
-    return Tuning(entries)
+    return CpuTuning(entries)
 
 
 def save(results: Mapping[Key, Mapping[str, Any]]) -> None:

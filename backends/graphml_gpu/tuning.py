@@ -77,7 +77,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class GpuTuning:
     """Parameters other than the usual ones, by product."""
 
     entries: Mapping[Product, Parameters] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Tuning:
         return wanted
 
 
-UNTUNED = Tuning()
+UNTUNED = GpuTuning()
 
 
 def is_processor(facts: Facts) -> bool:
@@ -220,7 +220,7 @@ def _product(entry: Mapping[str, Any]) -> Product:
     )
 
 
-def load(facts: Facts) -> Tuning:
+def load(facts: Facts) -> GpuTuning:
     """What was found on this device with these kernels; nothing if nothing was.
 
     Raises `BackendError` for a file that cannot be read. What the entries say is checked when it is used.
@@ -236,7 +236,7 @@ def load(facts: Facts) -> Tuning:
             raise tuning_file.damaged(file, error) from None
         if parameters:
             entries[product] = parameters
-    return Tuning(entries)
+    return GpuTuning(entries)
 
 
 def save(facts: Facts, results: Mapping[Product, Mapping[str, Any]]) -> None:

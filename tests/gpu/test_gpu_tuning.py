@@ -15,7 +15,7 @@ from graphml_gpu.device import GpuDevice
 from graphml_gpu.driver import Facts
 from graphml_gpu.plain_driver import FACTS, PlainDriver
 from graphml_gpu.program import GpuProgram
-from graphml_gpu.tuning import Parameters, Product, Tuning
+from graphml_gpu.tuning import GpuTuning, Parameters, Product
 
 from graphml.backend import TunableDevice, no_progress
 from graphml.errors import BackendError, UsageError
@@ -60,7 +60,7 @@ def test_what_is_found_is_kept_and_used_where_it_is_wanted(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        tuner._Bench, "medians", lambda bench, programs: [1 / (1 + i) for i in range(len(programs))]
+        tuner._GpuBench, "medians", lambda bench, programs: [1 / (1 + i) for i in range(len(programs))]
     )
     file.write_text(json.dumps({"entries": [{"cpu": "another backend's"}]}))
     device = GpuDevice(PlainDriver())
@@ -131,7 +131,7 @@ def test_what_a_device_cannot_run_is_left_out_but_for_the_usual(
     refused: list[object] = [OTHER]
 
     def made(*parts: Any) -> GpuProgram:
-        chosen: Tuning = parts[-1]
+        chosen: GpuTuning = parts[-1]
         if any(one in refused for one in chosen.entries.values()):
             raise BackendError("too many registers")
         return GpuProgram(*parts)
@@ -143,7 +143,7 @@ def test_what_a_device_cannot_run_is_left_out_but_for_the_usual(
     file.unlink()
     run = tuner._search
 
-    def second_fails(bench: tuner._Bench, every: Sequence[Parameters]) -> object:
+    def second_fails(bench: tuner._GpuBench, every: Sequence[Parameters]) -> object:
         if file.exists():
             raise KeyboardInterrupt
         return run(bench, every)

@@ -10,13 +10,13 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from graphml_cpu.frontend.types import Signature, Type
+from graphml_cpu.frontend.types import LlvmType, Signature
 from graphml_cpu.only_once import only_once
 
 Generator = Callable[..., Any]
 
 
-class Builder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite is untyped
+class TupleBuilder(ir.IRBuilder):  # type: ignore[misc]  # llvmlite is untyped
     """LLVM's builder, for which a tuple is Python's tuple of LLVM values."""
 
     def extract_value(self, aggregate: Any, index: Any, name: str = "") -> Any:
@@ -55,9 +55,9 @@ class Operation:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name, self._function, self.__doc__ = function.__name__, function, function.__doc__
         self.__wrapped__ = function
-        self._found: dict[tuple[Type, ...], tuple[Signature, Generator] | None] = {}
+        self._found: dict[tuple[LlvmType, ...], tuple[Signature, Generator] | None] = {}
 
-    def of(self, kinds: tuple[Type, ...]) -> tuple[Signature, Generator] | None:
+    def of(self, kinds: tuple[LlvmType, ...]) -> tuple[Signature, Generator] | None:
         """Signature and code generator for these types of arguments; None for types that it does not take."""
         if kinds not in self._found or not is_own(self._function):
             self._found[kinds] = self._function(*kinds)

@@ -7,8 +7,8 @@ from graphml.ir.shape import Dim, Symbol, max_elements
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.step import (
     Argument,
-    Lowering,
-    Step,
+    CpuLowering,
+    KernelCall,
     leading,
     number,
     one_step,
@@ -25,7 +25,7 @@ def _rows_of(node: Node) -> dict[str, Argument]:
     return {"n": width(node), "rows": leading(node)}
 
 
-def _lower_unary(node: Node, threads: int) -> list[Step]:
+def _lower_unary(node: Node, threads: int) -> list[KernelCall]:
     x, op = node.inputs[0], node.op.name
     ref = KernelRef(f"unary-{op}", _MODULE, "make_unary", (op,))
     return one_step(ref, x=x, out=node, x_stride=row_bytes(x), out_stride=row_bytes(node), **_rows_of(x))
@@ -34,11 +34,11 @@ def _lower_unary(node: Node, threads: int) -> list[Step]:
 _NUMBERS = {"scale": ("factor", "offset"), "clamp": ("low", "high"), "softcap": ("factor", "limit")}
 
 
-def _lower_numbers(node: Node, threads: int) -> list[Step]:
+def _lower_numbers(node: Node, threads: int) -> list[KernelCall]:
     x, op = node.inputs[0], node.op.name
     arguments = {"x": x, "out": node, "x_stride": row_bytes(x), "out_stride": row_bytes(node), **_rows_of(x)}
     arguments |= {slot: number(node, name) for slot, name in zip("pq", _NUMBERS[op], strict=True)}
-    return [Step(KernelRef(op, _MODULE, "make_of_two_numbers", (op,)), arguments)]
+    return [KernelCall(KernelRef(op, _MODULE, "make_of_two_numbers", (op,)), arguments)]
 
 
 def _row(a: Node, b: Node) -> int:
@@ -87,7 +87,7 @@ def _refuses_binary(node: Node) -> str | None:
     return None
 
 
-def _lower_binary(node: Node, threads: int) -> list[Step]:
+def _lower_binary(node: Node, threads: int) -> list[KernelCall]:
     a, b = node.inputs
     op, stretch, numbers = node.op.name, _stretch(node), _numbers(a, b)
     if stretch == "number" and numbers:
@@ -103,7 +103,7 @@ def _lower_binary(node: Node, threads: int) -> list[Step]:
     )
 
 
-def _lower_cast(node: Node, threads: int) -> list[Step]:
+def _lower_cast(node: Node, threads: int) -> list[KernelCall]:
     to = node.dtype.name
     ref = KernelRef(f"cast-{to}", _CHOICE, "make_cast", (to,))
     return one_step(ref, x=node.inputs[0], out=node, **_rows_of(node))
@@ -138,7 +138,7 @@ def _refuses_where(node: Node) -> str | None:
     return None
 
 
-def _lower_where(node: Node, threads: int) -> list[Step]:
+def _lower_where(node: Node, threads: int) -> list[KernelCall]:
     mask, a, b = node.inputs
     n = width(a)
     arguments: dict[str, Argument] = {"a": a, "out": node, "n": n, "rows": leading(a)}
@@ -148,10 +148,10 @@ def _lower_where(node: Node, threads: int) -> list[Step]:
         arguments |= {name: value, f"{name}_repeats": repeats, f"{name}_period": period}
         single.append(width(value) == 1)
     ref = KernelRef(f"where-{single[0]:d}{single[1]:d}", _CHOICE, "make_where", tuple(single))
-    return [Step(ref, arguments)]
+    return [KernelCall(ref, arguments)]
 
 
-def _lower_glu(node: Node, threads: int) -> list[Step]:
+def _lower_glu(node: Node, threads: int) -> list[KernelCall]:
     gate, up = node.inputs
     ref = KernelRef(f"glu-{node.op.name}", _MODULE, "make_glu", (node.op.name,))
     return one_step(
@@ -160,7 +160,7 @@ def _lower_glu(node: Node, threads: int) -> list[Step]:
     )  # fmt: skip
 
 
-UNARY = Lowering(
+UNARY = CpuLowering(
     (
         "neg",
         "abs",
@@ -182,16 +182,16 @@ UNARY = Lowering(
     _lower_unary,
     replicable=True,
 )
-NUMBERS = Lowering(tuple(_NUMBERS), _lower_numbers, replicable=True)
-BINARY = Lowering(
+NUMBERS = CpuLowering(tuple(_NUMBERS), _lower_numbers, replicable=True)
+BINARY = CpuLowering(
     ("add", "sub", "mul", "div", "maximum", "minimum", "less", "less_equal", "equal"),
     _lower_binary,
     refuses=_refuses_binary,
     replicable=True,
 )
-CAST = Lowering(("cast",), _lower_cast, replicable=True)
-WHERE = Lowering(("where",), _lower_where, refuses=_refuses_where, replicable=True)
-GLU = Lowering(
+CAST = CpuLowering(("cast",), _lower_cast, replicable=True)
+WHERE = CpuLowering(("where",), _lower_where, refuses=_refuses_where, replicable=True)
+GLU = CpuLowering(
     ("swiglu", "swiglu_oai", "geglu", "geglu_erf", "geglu_quick", "reglu"),
     _lower_glu,
     replicable=True,

@@ -10,9 +10,9 @@ from graphml_cpu.compiler import KernelRef
 from graphml_cpu.layouts import LONG_ROW, row_blocks
 from graphml_cpu.lowering.step import (
     Argument,
-    Lowering,
-    Step,
-    Workspace,
+    CpuLowering,
+    CpuWorkspace,
+    KernelCall,
     cache_type,
     decodable,
     four_bytes,
@@ -31,7 +31,7 @@ def _refuses_get_rows(node: Node) -> str | None:
     return decodable(node.inputs[0])
 
 
-def _lower_get_rows(node: Node, threads: int) -> list[Step]:
+def _lower_get_rows(node: Node, threads: int) -> list[KernelCall]:
     table, indices = node.inputs
     kind = table.dtype.name
     row = bounds(table.shape)[1:]
@@ -46,7 +46,7 @@ def _lower_get_rows(node: Node, threads: int) -> list[Step]:
     )  # fmt: skip
 
 
-def _lower_set_rows(node: Node, threads: int) -> list[Step]:
+def _lower_set_rows(node: Node, threads: int) -> list[KernelCall]:
     state, x, cells = node.inputs
     n = max_elements((1, *x.shape[1:]))
     named, form = write_form(node)
@@ -85,20 +85,22 @@ def _choice_workspace(node: Node, threads: int) -> int:
     return max_elements(x.shape[:-1]) * row_blocks(width(x)) * 4 if _long_choice(node) else 0
 
 
-def _lower_top_k(node: Node, threads: int) -> list[Step]:
+def _lower_top_k(node: Node, threads: int) -> list[KernelCall]:
     x = node.inputs[0]
     source: dict[str, Argument] = {"x": x, "n": width(x), "x_stride": row_bytes(x), "rows": leading(x)}
     result: dict[str, Argument] = {"out": node, "k": width(node)}
     if not _long_choice(node):
-        return [Step(KernelRef("top_k", _TOP_K, "make_top_k"), source | result)]
-    maxima: dict[str, Argument] = {"maxima": Workspace(node)}
+        return [KernelCall(KernelRef("top_k", _TOP_K, "make_top_k"), source | result)]
+    maxima: dict[str, Argument] = {"maxima": CpuWorkspace(node)}
     return [
-        Step(KernelRef("block_maxima", _TOP_K, "make_block_maxima"), source | maxima, writes=("maxima",)),
-        Step(KernelRef("top_k_of_blocks", _TOP_K, "make_top_k_of_blocks"), source | maxima | result),
+        KernelCall(
+            KernelRef("block_maxima", _TOP_K, "make_block_maxima"), source | maxima, writes=("maxima",)
+        ),
+        KernelCall(KernelRef("top_k_of_blocks", _TOP_K, "make_top_k_of_blocks"), source | maxima | result),
     ]
 
 
-def _lower_gather(node: Node, threads: int) -> list[Step]:
+def _lower_gather(node: Node, threads: int) -> list[KernelCall]:
     x, ids = node.inputs
     ref = KernelRef("gather", _TOP_K, "make_gather")
     return one_step(
@@ -106,7 +108,7 @@ def _lower_gather(node: Node, threads: int) -> list[Step]:
     )
 
 
-def _lower_top_k_groups(node: Node, threads: int) -> list[Step]:
+def _lower_top_k_groups(node: Node, threads: int) -> list[KernelCall]:
     x, groups = node.inputs[0], integer(node.attributes, "n_group")
     ref = KernelRef("top_k_groups", _TOP_K, "make_top_k_groups")
     return one_step(
@@ -115,20 +117,20 @@ def _lower_top_k_groups(node: Node, threads: int) -> list[Step]:
     )  # fmt: skip
 
 
-def _lower_column_numbers(node: Node, threads: int) -> list[Step]:
+def _lower_column_numbers(node: Node, threads: int) -> list[KernelCall]:
     ref = KernelRef("column_numbers", _TOP_K, "make_column_numbers")
     return one_step(ref, out=node, n=width(node), each=integer(node.attributes, "each"), rows=leading(node))
 
 
-GET_ROWS = Lowering(("get_rows",), _lower_get_rows, refuses=_refuses_get_rows)
-SET_ROWS = Lowering(("set_rows",), _lower_set_rows, refuses=_refuses_set_rows)
-TOP_K = Lowering(
+GET_ROWS = CpuLowering(("get_rows",), _lower_get_rows, refuses=_refuses_get_rows)
+SET_ROWS = CpuLowering(("set_rows",), _lower_set_rows, refuses=_refuses_set_rows)
+TOP_K = CpuLowering(
     ("top_k",),
     _lower_top_k,
     workspace=_choice_workspace,
     replicable=True,
     shared=_long_choice,
 )
-GATHER = Lowering(("gather",), _lower_gather, refuses=four_bytes, replicable=True)
-TOP_K_GROUPS = Lowering(("top_k_groups",), _lower_top_k_groups, replicable=True)
-COLUMN_NUMBERS = Lowering(("column_numbers",), _lower_column_numbers, replicable=True)
+GATHER = CpuLowering(("gather",), _lower_gather, refuses=four_bytes, replicable=True)
+TOP_K_GROUPS = CpuLowering(("top_k_groups",), _lower_top_k_groups, replicable=True)
+COLUMN_NUMBERS = CpuLowering(("column_numbers",), _lower_column_numbers, replicable=True)

@@ -8,10 +8,10 @@ from graphml.ir.node import Node
 from graphml.ir.shape import bounds
 from graphml_cpu.layouts import panel_scratch_bytes
 from graphml_cpu.lowering.linear import panels_kernel
-from graphml_cpu.lowering.step import Lowering, Scratch, Step, leading, one_step, row_bytes
+from graphml_cpu.lowering.step import CpuLowering, KernelCall, Scratch, leading, one_step, row_bytes
 
 
-def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
+def _lower(node: Node, threads: int, one_order: bool = False) -> list[KernelCall]:
     weight, x = node.inputs
     n, k = bounds(weight.shape)
     ref = panels_kernel("f32", one_order)
@@ -22,4 +22,4 @@ def _lower(node: Node, threads: int, one_order: bool = False) -> list[Step]:
     )  # fmt: skip
 
 
-MUL_MAT = Lowering(("mul_mat",), _lower, one_order=partial(_lower, one_order=True))
+MUL_MAT = CpuLowering(("mul_mat",), _lower, one_order=partial(_lower, one_order=True))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from graphml.ir.node import Node
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.linear import refuses_packing
-from graphml_cpu.lowering.step import Lowering, Step, leading, number, one_step, row_bytes, width
+from graphml_cpu.lowering.step import CpuLowering, KernelCall, leading, number, one_step, row_bytes, width
 
 _MODULE = "graphml_cpu.kernels.products.quantize_fused"
 
 
-def _lower_norm(node: Node, threads: int) -> list[Step]:
+def _lower_norm(node: Node, threads: int) -> list[KernelCall]:
     x, weight = node.inputs
     layout = node.dtype.name
     ref = KernelRef(f"rms_norm_quantize-{layout}", _MODULE, "make_rms_norm_quantize", (layout,))
@@ -20,7 +20,7 @@ def _lower_norm(node: Node, threads: int) -> list[Step]:
     )  # fmt: skip
 
 
-def _lower_glu(node: Node, threads: int) -> list[Step]:
+def _lower_glu(node: Node, threads: int) -> list[KernelCall]:
     gate, up = node.inputs
     op = node.op.name.removesuffix("_quantize")
     layout = node.dtype.name
@@ -31,5 +31,5 @@ def _lower_glu(node: Node, threads: int) -> list[Step]:
     )  # fmt: skip
 
 
-NORM = Lowering(("rms_norm_mul_quantize",), _lower_norm, refuses=refuses_packing, replicable=True)
-GLU = Lowering(("swiglu_quantize", "geglu_quantize"), _lower_glu, refuses=refuses_packing, replicable=True)
+NORM = CpuLowering(("rms_norm_mul_quantize",), _lower_norm, refuses=refuses_packing, replicable=True)
+GLU = CpuLowering(("swiglu_quantize", "geglu_quantize"), _lower_glu, refuses=refuses_packing, replicable=True)

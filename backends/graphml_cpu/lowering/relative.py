@@ -13,10 +13,10 @@ from graphml.ir.ops.relative import bucket
 from graphml.ir.shape import bounds
 from graphml_cpu.compiler import KernelRef
 from graphml_cpu.lowering.attention import cache_form, refuses_caches, table_sizes
-from graphml_cpu.lowering.step import Constant, Lowering, Step, one_step, rows
+from graphml_cpu.lowering.step import CpuLowering, HostConstant, KernelCall, one_step, rows
 
 
-def _buckets(node: Node) -> Constant:
+def _buckets(node: Node) -> HostConstant:
     """Where the row of each distance's bucket begins, for all distances up to the farthest on both sides."""
     far, (n_buckets, n_head) = integer(node.attributes, "max_distance"), bounds(node.inputs[6].shape)
 
@@ -25,10 +25,10 @@ def _buckets(node: Node) -> Constant:
         numbers = bucket(distances, n_buckets, far, causal(node.attributes))
         return np.asarray(numbers * n_head, np.int32)
 
-    return Constant(made)
+    return HostConstant(made)
 
 
-def _lower(node: Node, threads: int) -> list[Step]:
+def _lower(node: Node, threads: int) -> list[KernelCall]:
     q, k, v, positions, sequences, table, bias = node.inputs[:7]
     named, form = cache_form(node)
     ref = KernelRef(
@@ -48,4 +48,4 @@ def _lower(node: Node, threads: int) -> list[Step]:
     )  # fmt: skip
 
 
-RELATIVE_ATTENTION = Lowering(("relative_attention",), _lower, refuses=refuses_caches)
+RELATIVE_ATTENTION = CpuLowering(("relative_attention",), _lower, refuses=refuses_caches)

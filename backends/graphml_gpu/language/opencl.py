@@ -15,19 +15,19 @@ from graphml_gpu.language.intrinsics import CONVERSIONS, INTRINSICS, OPENCL_PREA
 from graphml_gpu.language.text import Dialect, lines
 from graphml_gpu.language.tree import (
     Across,
-    Array,
+    ArrayVariable,
     Atomic,
     Barrier,
     Call,
     Expression,
     Index,
-    Literal,
+    LiteralValue,
     Scalar,
     Tree,
     Uniform,
     Variable,
 )
-from graphml_gpu.language.types import Type
+from graphml_gpu.language.types import ValueType
 from graphml_gpu.language.walk import all_expressions, all_statements, negated
 
 _DECLARED = re.compile(r"^(?:__constant|static inline) \w+ (\w+)[\[(]", re.MULTILINE)
@@ -68,7 +68,7 @@ def opencl(tree: Tree, features: Features, title: str, shares: Mapping[str, str]
     parts += [OPENCL_PREAMBLE[name].rstrip() for name in OPENCL_PREAMBLE if name in calls]
     if not features.keeps_negated:
         parts += _without_negations(dialect, used)
-    fields = [*tree.scalars, *((f"{b.name}_at", Type("u32")) for b in tree.buffers)]
+    fields = [*tree.scalars, *((f"{b.name}_at", ValueType("u32")) for b in tree.buffers)]
     parts += [
         "typedef struct {",
         *(f"    {dialect.type(kind)} {name};" for name, kind in fields),
@@ -144,17 +144,17 @@ class _OpenclDialect(Dialect):
         super().__init__(tree, features)
         self.keeps_negated = features.keeps_negated
 
-    def type(self, kind: Type) -> str:
+    def type(self, kind: ValueType) -> str:
         name = "float" if kind.kind == "f16" and not self.features.f16 else _NAMES[kind.kind]
         return name if kind.lanes == 1 else f"{name}{kind.lanes}"
 
-    def vector(self, kind: Type, texts: Sequence[str]) -> str:
+    def vector(self, kind: ValueType, texts: Sequence[str]) -> str:
         return f"(({self.type(kind)})({', '.join(texts)}))"
 
     def not_finite(self, value: float, is_half: bool) -> str:
         return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
 
-    def convert(self, kind: Type, values: Sequence[Expression], texts: Sequence[str]) -> str:
+    def convert(self, kind: ValueType, values: Sequence[Expression], texts: Sequence[str]) -> str:
         if len(values) == 1 and values[0].type.lanes == kind.lanes:
             name = self.type(kind)
             return f"convert_{name}({texts[0]})" if kind.lanes > 1 else f"({name})({texts[0]})"
@@ -172,17 +172,17 @@ class _OpenclDialect(Dialect):
     def select(self, condition: str, yes: str, no: str) -> str:
         return f"({condition} ? {yes} : {no})"
 
-    def packed(self, array: Array) -> bool:
+    def packed(self, array: ArrayVariable) -> bool:
         """Whether a buffer of halves is read by the core functions that convert."""
         return array.space == "buffer" and array.element.kind == "f16" and not self.features.f16
 
-    def load(self, array: Array, index: str) -> str:
+    def load(self, array: ArrayVariable, index: str) -> str:
         if not self.packed(array):
             return f"{array.name}[{index}]"
         lanes = "" if array.element.lanes == 1 else array.element.lanes
         return f"vload_half{lanes}({index}, {array.name})"
 
-    def store(self, array: Array, index: str, value: str) -> str:
+    def store(self, array: ArrayVariable, index: str, value: str) -> str:
         if not self.packed(array):
             return f"{array.name}[{index}] = {value};"
         lanes = "" if array.element.lanes == 1 else array.element.lanes
@@ -191,7 +191,7 @@ class _OpenclDialect(Dialect):
     def declare(self, variable: Variable, value: str | None) -> str:
         name = f"{self.type(variable.type)} {variable.name}"
         if value is None:
-            return f"{name} = {self.literal(Literal(0, variable.type))};"
+            return f"{name} = {self.literal(LiteralValue(0, variable.type))};"
         return f"{'' if variable.mutable else 'const '}{name} = {value};"
 
     def count(self, variable: Variable, begin: str) -> str:
@@ -206,14 +206,14 @@ class _OpenclDialect(Dialect):
             return _ACROSS[statement.operator].format(*texts)
         return f"atomic_{statement.operator}(&{statement.array.name}[{texts[0]}], {texts[1]})"
 
-    def negated(self, kind: Type, value: str) -> str:
+    def negated(self, kind: ValueType, value: str) -> str:
         return f"negated_{self.type(kind)}({value})"
 
-    def pointer(self, buffer: Array, written: bool) -> str:
+    def pointer(self, buffer: ArrayVariable, written: bool) -> str:
         element = "half" if self.packed(buffer) else self.type(buffer.element)
         return f"{'volatile ' if buffer.atomic else ''}{'' if written else 'const '}{element} *"
 
-    def begin(self, buffer: Array, base: Array | None) -> str:
+    def begin(self, buffer: ArrayVariable, base: ArrayVariable | None) -> str:
         packed_lanes = buffer.element.lanes if self.packed(buffer) else 1
         at = f"params->{buffer.name}_at{f' * {packed_lanes}' if packed_lanes > 1 else ''}"
         if base is None:
@@ -222,12 +222,12 @@ class _OpenclDialect(Dialect):
         begin = base.name if base.element == buffer.element else f"({kind}){base.name}"
         return f"    {kind}{buffer.name} = {begin} + {at};"
 
-    def array(self, array: Array) -> str:
+    def array(self, array: ArrayVariable) -> str:
         space = "__local " if array.space == "shared" else ""
         volatile = "volatile " if array.atomic else ""
         return f"    {space}{volatile}{self.type(array.element)} {array.name}[{array.length}];"
 
-    def table(self, table: Array) -> str:
+    def table(self, table: ArrayVariable) -> str:
         values = self.values(table)
         return f"__constant {self.type(table.element)} {table.name}[{table.length}] = {{{values}}};"
 

@@ -14,7 +14,7 @@ import numpy as np
 from graphml_gpu.language.features import Features
 from graphml_gpu.language.tree import (
     Across,
-    Array,
+    ArrayVariable,
     Assign,
     Atomic,
     Barrier,
@@ -28,7 +28,7 @@ from graphml_gpu.language.tree import (
     Index,
     Lane,
     Leave,
-    Literal,
+    LiteralValue,
     Load,
     Name,
     Scalar,
@@ -42,7 +42,7 @@ from graphml_gpu.language.tree import (
     Variable,
     While,
 )
-from graphml_gpu.language.types import Type
+from graphml_gpu.language.types import ValueType
 from graphml_gpu.language.walk import negated
 
 _SPELLED = {"//": "/", "and": "&&", "or": "||"}
@@ -65,14 +65,14 @@ class Dialect:
     where not, `negated` does.
     """
 
-    type: Callable[[Type], str]
-    vector: Callable[[Type, Sequence[str]], str]
+    type: Callable[[ValueType], str]
+    vector: Callable[[ValueType, Sequence[str]], str]
     not_finite: Callable[[float, bool], str]
-    convert: Callable[[Type, Sequence[Expression], Sequence[str]], str]
+    convert: Callable[[ValueType, Sequence[Expression], Sequence[str]], str]
     call: Callable[[Call, Sequence[str]], str]
     select: Callable[[str, str, str], str]
-    load: Callable[[Array, str], str]
-    store: Callable[[Array, str, str], str]
+    load: Callable[[ArrayVariable, str], str]
+    store: Callable[[ArrayVariable, str, str], str]
     declare: Callable[[Variable, str | None], str]
     count: Callable[[Variable, str], str]
     special: Callable[[Atomic | Across | Barrier | Uniform, Sequence[str]], str]
@@ -86,7 +86,7 @@ class Dialect:
         self.tree, self.features = tree, features
         self.fence = any(buffer.access == "update" for buffer in tree.buffers)
 
-    def negated(self, kind: Type, value: str) -> str:
+    def negated(self, kind: ValueType, value: str) -> str:
         """A float with the other sign."""
         return f"-{value}"
 
@@ -94,11 +94,11 @@ class Dialect:
         """The number of an invocation or a group."""
         return value.which if value.dimension is None else f"{value.which}.{'xyz'[value.dimension]}"
 
-    def literal(self, literal: Literal) -> str:
+    def literal(self, literal: LiteralValue) -> str:
         """A number, or a vector of it."""
         value, kind = literal.value, literal.type
         if kind.lanes > 1:
-            return self.vector(kind, [self.literal(Literal(value, kind.scalar))])
+            return self.vector(kind, [self.literal(LiteralValue(value, kind.scalar))])
         match kind.kind:
             case "bool":
                 return "true" if value else "false"
@@ -111,9 +111,9 @@ class Dialect:
             return self.not_finite(value, is_half)
         return f"{np.float16(value)!s}h" if is_half else f"{np.float32(value)!s}f"
 
-    def values(self, table: Array) -> str:
+    def values(self, table: ArrayVariable) -> str:
         """The numbers of a table, with commas between them."""
-        return ", ".join(self.literal(Literal(value, table.element)) for value in table.values)
+        return ", ".join(self.literal(LiteralValue(value, table.element)) for value in table.values)
 
 
 def expression(dialect: Dialect, value: Expression) -> str:
@@ -130,7 +130,7 @@ def _ranked(dialect: Dialect, value: Expression) -> tuple[str, int]:
 
 def _spelled(dialect: Dialect, value: Expression) -> tuple[str, int]:
     match value:
-        case Literal():
+        case LiteralValue():
             text = dialect.literal(value)
             return text, 4 if text.startswith("-") else 9
         case Name():

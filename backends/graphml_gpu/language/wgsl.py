@@ -16,19 +16,19 @@ from graphml_gpu.language.intrinsics import CONVERSIONS, INTRINSICS
 from graphml_gpu.language.text import Dialect, lines
 from graphml_gpu.language.tree import (
     Across,
-    Array,
+    ArrayVariable,
     Atomic,
     Barrier,
     Call,
     Expression,
     Index,
-    Literal,
+    LiteralValue,
     Scalar,
     Tree,
     Uniform,
     Variable,
 )
-from graphml_gpu.language.types import Type
+from graphml_gpu.language.types import ValueType
 from graphml_gpu.language.walk import all_expressions, all_statements
 
 _POSITIONS = {
@@ -74,7 +74,7 @@ def wgsl(
     if features.f16 and any(part.type.kind == "f16" for part in used):
         parts.append("enable f16;")
     parts.append("")
-    fields = [*tree.scalars, *((f"{b.name}_at", Type("u32")) for b in tree.buffers)]
+    fields = [*tree.scalars, *((f"{b.name}_at", ValueType("u32")) for b in tree.buffers)]
     parts += ["struct Params {", *(f"    {name}: {dialect.type(kind)}," for name, kind in fields), "}"]
     written = {shares.get(b.name, b.name) for b in tree.buffers if b.access != "read" or b.atomic}
     bindings = [buffer for buffer in tree.buffers if buffer.name not in shares]
@@ -88,7 +88,7 @@ def wgsl(
     parts += [f"var<workgroup> {a.name}: {dialect.sized(a)};" for a in tree.arrays if a.space == "shared"]
     parts += [f"var<workgroup> {name}: {dialect.type(kind)};" for name, kind in uniform.items()]
     parts += [f"const {t.name} = {dialect.sized(t)}({dialect.values(t)});" for t in tree.tables]
-    if any(isinstance(part, Literal) and not math.isfinite(part.value) for part in used):
+    if any(isinstance(part, LiteralValue) and not math.isfinite(part.value) for part in used):
         parts.append(_NOT_NUMBERS)
     x, y, z = tree.group
     arguments = ", ".join(
@@ -113,11 +113,11 @@ class _WgslDialect(Dialect):
         self._shares = shares
         self._elements = {buffer.name: buffer.element for buffer in tree.buffers}
 
-    def type(self, kind: Type) -> str:
+    def type(self, kind: ValueType) -> str:
         name = "f32" if kind.kind == "f16" and not self.features.f16 else kind.kind
         return name if kind.lanes == 1 else f"vec{kind.lanes}<{name}>"
 
-    def vector(self, kind: Type, texts: Sequence[str]) -> str:
+    def vector(self, kind: ValueType, texts: Sequence[str]) -> str:
         return f"{self.type(kind)}({', '.join(texts)})"
 
     def not_finite(self, value: float, is_half: bool) -> str:
@@ -125,7 +125,7 @@ class _WgslDialect(Dialect):
         text = f"bitcast<f32>(not_a_constant | {bits:#x}u)"
         return f"f16({text})" if is_half else text
 
-    def convert(self, kind: Type, values: Sequence[Expression], texts: Sequence[str]) -> str:
+    def convert(self, kind: ValueType, values: Sequence[Expression], texts: Sequence[str]) -> str:
         return self.vector(kind, texts)
 
     def call(self, value: Call, texts: Sequence[str]) -> str:
@@ -136,26 +136,26 @@ class _WgslDialect(Dialect):
     def select(self, condition: str, yes: str, no: str) -> str:
         return f"select({no}, {yes}, {condition})"
 
-    def held(self, array: Array) -> str:
+    def held(self, array: ArrayVariable) -> str:
         """The binding that an array lies in."""
         return self._shares.get(array.name, array.name)
 
-    def plain(self, array: Array) -> bool:
+    def plain(self, array: ArrayVariable) -> bool:
         """Whether elements are stored as they are computed with: no halves in words."""
         return array.space != "buffer" or array.element.kind != "f16" or self.features.f16
 
-    def load(self, array: Array, index: str) -> str:
+    def load(self, array: ArrayVariable, index: str) -> str:
         bound, lanes = self._elements.get(self.held(array), array.element), array.element.lanes
         other = bound != array.element
         if other and bound.lanes < lanes:  # a vector of words
             words = [f"{self.held(array)}[({_at(array, index)}) * {lanes}u + {i}u]" for i in range(lanes)]
-            text = self.vector(Type(bound.kind, lanes), words)
+            text = self.vector(ValueType(bound.kind, lanes), words)
             other = bound.kind != array.element.kind
         else:
             text = self._load(array, self.held(array), _at(array, index))
         return f"bitcast<{self.type(array.element)}>({text})" if other else text
 
-    def _load(self, array: Array, name: str, place: str) -> str:
+    def _load(self, array: ArrayVariable, name: str, place: str) -> str:
         if array.atomic:
             return f"atomicLoad(&{name}[{place}])"
         if self.plain(array):
@@ -167,7 +167,7 @@ class _WgslDialect(Dialect):
         halves = (f"unpack2x16float({name}[({place}) * 2u + {i}u])" for i in range(2))
         return f"vec4<f32>({', '.join(halves)})"
 
-    def store(self, array: Array, index: str, value: str) -> str:
+    def store(self, array: ArrayVariable, index: str, value: str) -> str:
         name, place = self.held(array), _at(array, index)
         bound = self._elements.get(name, array.element)
         value = value if bound == array.element else f"bitcast<{self.type(bound)}>({value})"
@@ -201,20 +201,20 @@ class _WgslDialect(Dialect):
         element = f"{self.held(statement.array)}[{_at(statement.array, texts[0])}]"
         return f"atomic{statement.operator.capitalize()}(&{element}, {texts[1]})"
 
-    def binding(self, buffer: Array) -> str:
+    def binding(self, buffer: ArrayVariable) -> str:
         """The type of a buffer."""
         if not self.plain(buffer):
             return "array<u32>"
         element = self.type(buffer.element)
         return f"array<atomic<{element}>>" if buffer.atomic else f"array<{element}>"
 
-    def sized(self, array: Array) -> str:
+    def sized(self, array: ArrayVariable) -> str:
         """The type of an array of a known length."""
         element = self.type(array.element)
         return f"array<{f'atomic<{element}>' if array.atomic else element}, {array.length}>"
 
 
-def _at(array: Array, index: str) -> str:
+def _at(array: ArrayVariable, index: str) -> str:
     if array.space != "buffer":
         return index
     return f"{array.name}_at" if index == "0u" else f"{array.name}_at + {index}"

@@ -6,7 +6,17 @@ from itertools import groupby
 
 from graphml.ir.node import Node
 from graphml.ir.shape import Dim
-from graphml_gpu.dispatch import Argument, Context, Dispatch, Lowering, Scalar, along, number, rows, width
+from graphml_gpu.dispatch import (
+    Argument,
+    Dispatch,
+    GpuLowering,
+    LoweringContext,
+    Scalar,
+    along,
+    number,
+    rows,
+    width,
+)
 from graphml_gpu.kernels.elementwise.converted import binary_int8, unary_int8
 from graphml_gpu.kernels.elementwise.formulas import BINARY, GLU, UNARY, WITH_NUMBERS
 from graphml_gpu.kernels.elementwise.operations import binary, choose, to_f32, to_i32, unary, with_numbers
@@ -35,12 +45,12 @@ def _sizes(groups: list[tuple[tuple[bool, ...], tuple[Dim, ...]]]) -> dict[str, 
     return {f"size_{i}": rows(groups[i][1]) if i < len(groups) - 1 else 1 for i in range(_MOST_GROUPS - 1)}
 
 
-def _unary(node: Node, context: Context) -> list[Dispatch]:
+def _unary(node: Node, context: LoweringContext) -> list[Dispatch]:
     count, op = rows(node.shape), node.op.name
     return per_element(unary, count, {"FUNCTION": UNARY[op]}, op, x=node.inputs[0], out=node, n=count)
 
 
-def _with_numbers(node: Node, context: Context) -> list[Dispatch]:
+def _with_numbers(node: Node, context: LoweringContext) -> list[Dispatch]:
     count, op = rows(node.shape), node.op.name
     first, second = (number(node, name) for name in _NUMBERS[op])
     constants = {"FUNCTION": WITH_NUMBERS[op]}
@@ -56,7 +66,7 @@ def _refuses_binary(node: Node) -> str | None:
     return None
 
 
-def _binary(node: Node, context: Context) -> list[Dispatch]:
+def _binary(node: Node, context: LoweringContext) -> list[Dispatch]:
     a, b = node.inputs
     count, op, groups = rows(node.shape), node.op.name, stretched(a.shape, b.shape)
     constants = {"FUNCTION": (BINARY | GLU)[op], "KEPT": tuple(kept for (kept,), _ in groups)}
@@ -70,7 +80,7 @@ def _refuses_where(node: Node) -> str | None:
     return None
 
 
-def _where(node: Node, context: Context) -> list[Dispatch]:
+def _where(node: Node, context: LoweringContext) -> list[Dispatch]:
     mask, a, b = node.inputs
     count, op, groups = rows(node.shape), node.op.name, stretched(a.shape, mask.shape, b.shape)
     constants = {"MASK_KEPT": tuple(kept for (kept, _), _ in groups)}
@@ -78,7 +88,7 @@ def _where(node: Node, context: Context) -> list[Dispatch]:
     return per_element(choose, count, constants, op, mask=mask, a=a, b=b, out=node, n=count, **_sizes(groups))
 
 
-def _cast(node: Node, context: Context) -> list[Dispatch]:
+def _cast(node: Node, context: LoweringContext) -> list[Dispatch]:
     count = rows(node.shape)
     kernel = to_i32 if node.dtype.name == "i32" else to_f32
     return per_element(kernel, count, {}, node.op.name, x=node.inputs[0], out=node, n=count)
@@ -92,7 +102,7 @@ def _refuses_converted(node: Node) -> str | None:
     return None
 
 
-def _converted(node: Node, context: Context) -> list[Dispatch]:
+def _converted(node: Node, context: LoweringContext) -> list[Dispatch]:
     name, quads = node.op.name.removesuffix("_quantize"), width(node) // 4
     count = rows(node.shape[:-1]) * quads
     constants = {"FUNCTION": (UNARY | GLU)[name], "GROUP": _PER_GROUP}
@@ -109,12 +119,12 @@ def _converted(node: Node, context: Context) -> list[Dispatch]:
     ]
 
 
-CONVERTED = Lowering(
+CONVERTED = GpuLowering(
     ("gelu_quantize", "swiglu_quantize", "geglu_quantize"), _converted, refuses=_refuses_converted
 )
-ELEMENTS = Lowering(tuple(UNARY), _unary)
-NUMBERS = Lowering(tuple(WITH_NUMBERS), _with_numbers)
-PAIRS = Lowering(tuple(BINARY), _binary, refuses=_refuses_binary)
-WHERE = Lowering(("where",), _where, refuses=_refuses_where)
-CAST = Lowering(("cast",), _cast)
-GATES = Lowering(tuple(GLU), _binary)
+ELEMENTS = GpuLowering(tuple(UNARY), _unary)
+NUMBERS = GpuLowering(tuple(WITH_NUMBERS), _with_numbers)
+PAIRS = GpuLowering(tuple(BINARY), _binary, refuses=_refuses_binary)
+WHERE = GpuLowering(("where",), _where, refuses=_refuses_where)
+CAST = GpuLowering(("cast",), _cast)
+GATES = GpuLowering(tuple(GLU), _binary)

@@ -7,7 +7,7 @@ from math import prod
 from graphml.ir.node import Node
 from graphml.ir.ops.leaf import weight_leaf
 from graphml.ir.shape import bounds
-from graphml_gpu.dispatch import Context, Dispatch, Lowering, along, rows
+from graphml_gpu.dispatch import Dispatch, GpuLowering, LoweringContext, along, rows
 from graphml_gpu.kernels import formats
 from graphml_gpu.kernels.indexing.get_rows import get_rows
 from graphml_gpu.lowering.products import readable, slabs, table_of
@@ -19,7 +19,7 @@ def _refuses(node: Node) -> str | None:
     return readable(node.inputs[0])
 
 
-def _lower(node: Node, context: Context) -> list[Dispatch]:
+def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
     """A dispatch for each buffer of the table: it leaves the rows of the others alone."""
     source, indices = node.inputs
     # A row of several dimensions is one row of as many elements: its blocks lie side by side.
@@ -49,4 +49,4 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     ]
 
 
-GET_ROWS = Lowering(("get_rows",), _lower, refuses=_refuses)
+GET_ROWS = GpuLowering(("get_rows",), _lower, refuses=_refuses)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from graphml_gpu.dispatch import Along, Argument, Context, Count, Dispatch, Scalar, along
+from graphml_gpu.dispatch import Along, Argument, Count, Dispatch, LoweringContext, Scalar, along
 from graphml_gpu.language import Kernel
 from graphml_gpu.tuning import is_processor
 
@@ -31,14 +31,14 @@ WIDEST = 4 * _MOST_QUADS * _LARGEST
 """Elements of a row that registers hold, in workgroups of the usual size."""
 
 
-def in_registers(n: int, context: Context) -> dict[str, Any]:
+def in_registers(n: int, context: LoweringContext) -> dict[str, Any]:
     """The constants GROUP and EACH for a row of n elements in registers."""
     quads, most = -(-n // 4), min(_LARGEST, context.facts.max_group)
     each = -(-quads // most)
     return {"GROUP": min(-(-quads // each // _STEP) * _STEP, most), "EACH": each}
 
 
-def held(n: int, context: Context) -> dict[str, Any] | None:
+def held(n: int, context: LoweringContext) -> dict[str, Any] | None:
     """The same; None where a row is read again instead: of an odd number, a long one, and on processors."""
     if n % 4 or n > WIDEST or is_processor(context.facts):
         return None

@@ -10,12 +10,12 @@ from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import (
     NOTHING,
     Argument,
-    Context,
     Dims,
     Dispatch,
+    GpuLowering,
     Grid,
     Groups,
-    Lowering,
+    LoweringContext,
     Scalar,
     all_of,
     number,
@@ -31,7 +31,7 @@ _LARGEST_BIAS = 8.0
 """Of the ALiBi whose slopes say how heads fade."""
 
 
-def _shared_out(state: Node, context: Context) -> tuple[dict[str, Any], Grid]:
+def _shared_out(state: Node, context: LoweringContext) -> tuple[dict[str, Any], Grid]:
     """How rows are shared out: constants, and the grid, a workgroup for some rows of a sequence."""
     _, n_head, v_width, k_width = bounds(state.shape)
     features, fours, n_rows = context.features, k_width // 4, n_head * v_width
@@ -47,7 +47,7 @@ def _shared_out(state: Node, context: Context) -> tuple[dict[str, Any], Grid]:
     return constants, grid
 
 
-def _delta(node: Node, context: Context) -> list[Dispatch]:
+def _delta(node: Node, context: LoweringContext) -> list[Dispatch]:
     state, q, k, v, decay, beta, sequences, positions = node.inputs
     constants, grid = _shared_out(state, context)
     constants |= {
@@ -64,7 +64,7 @@ def _delta(node: Node, context: Context) -> list[Dispatch]:
     return [Dispatch(gated_delta_net, constants, buffers, scalars, grid)]
 
 
-def _linear(node: Node, context: Context) -> list[Dispatch]:
+def _linear(node: Node, context: LoweringContext) -> list[Dispatch]:
     state, q, k, v, sequences, positions, *gates = node.inputs
     constants, grid = _shared_out(state, context)
     constants |= {
@@ -92,5 +92,5 @@ def _refuses(node: Node) -> str | None:
     return all_of(node, "f32", "i32")
 
 
-DELTA = Lowering(("gated_delta_net",), _delta, refuses=_refuses)
-LINEAR = Lowering(("linear_attention",), _linear, refuses=_refuses)
+DELTA = GpuLowering(("gated_delta_net",), _delta, refuses=_refuses)
+LINEAR = GpuLowering(("linear_attention",), _linear, refuses=_refuses)

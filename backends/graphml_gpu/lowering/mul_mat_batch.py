@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml.ir.shape import bounds
-from graphml_gpu.dispatch import Context, Dispatch, Lowering, Scalar, all_of, along, rows
+from graphml_gpu.dispatch import Dispatch, GpuLowering, LoweringContext, Scalar, all_of, along, rows
 from graphml_gpu.kernels.products.mul_mat_batch import SIDE, mul_mat_batch
 
 
-def _lower(node: Node, context: Context) -> list[Dispatch]:
+def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
     weight, x = node.inputs
     (n, k), m = bounds(weight.shape[-2:]), bounds(x.shape)[-2]
     batches = rows(x.shape[:-2])
@@ -17,4 +17,4 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     return [Dispatch(mul_mat_batch, {}, {"w": weight, "x": x, "y": node}, scalars, grid)]
 
 
-MUL_MAT_BATCH = Lowering(("mul_mat_batch",), _lower, refuses=lambda node: all_of(node, "f32"))
+MUL_MAT_BATCH = GpuLowering(("mul_mat_batch",), _lower, refuses=lambda node: all_of(node, "f32"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from graphml.ir.node import Node
 from graphml_gpu.dispatch import (
     NOTHING,
-    Context,
     Dispatch,
-    Lowering,
-    Part,
+    GpuLowering,
+    LoweringContext,
+    NodeResult,
     all_of,
     along,
     number,
@@ -38,7 +38,7 @@ def _refuses_add_norm(node: Node) -> str | None:
     return _f32(node) and _refuses_converted(node)
 
 
-def _lower(node: Node, context: Context) -> list[Dispatch]:
+def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
     x, extra = node.inputs[0], node.inputs[1:]
     n, count, output_type = width(x), rows(x.shape[:-1]), node.dtype.name
     share = held(n, context) if output_type == "f32" else in_registers(n, context)
@@ -60,7 +60,7 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     ]
 
 
-def _lower_add_norm(node: Node, context: Context) -> list[Dispatch]:
+def _lower_add_norm(node: Node, context: LoweringContext) -> list[Dispatch]:
     x, y, weight = node.inputs
     n, count, output_type = width(x), rows(x.shape[:-1]), node.type.parts[1].dtype.name
     share = held(n, context) if output_type == "f32" else in_registers(n, context)
@@ -68,15 +68,17 @@ def _lower_add_norm(node: Node, context: Context) -> list[Dispatch]:
         Dispatch(
             ADD_ROW_NORM[output_type] if share else add_rms_norm,
             share or for_row(n),
-            {"x": x, "y": y, "weight": weight, "total": Part(node, 0), "out": Part(node, 1)},
+            {"x": x, "y": y, "weight": weight, "total": NodeResult(node, 0), "out": NodeResult(node, 1)},
             {"rows": count, "n": n, "eps": number(node, "eps")},
             along(count),
         )
     ]
 
 
-NORM = Lowering(("rms_norm", "rms_norm_mul", "layer_norm", "layer_norm_mul", "l2_norm"), _lower, refuses=_f32)
-NORM_CONVERTED = Lowering(
+NORM = GpuLowering(
+    ("rms_norm", "rms_norm_mul", "layer_norm", "layer_norm_mul", "l2_norm"), _lower, refuses=_f32
+)
+NORM_CONVERTED = GpuLowering(
     ("rms_norm_mul_quantize", "layer_norm_mul_quantize"), _lower, refuses=_refuses_converted
 )
-ADD_NORM = Lowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_norm)
+ADD_NORM = GpuLowering(("add_rms_norm",), _lower_add_norm, refuses=_refuses_add_norm)

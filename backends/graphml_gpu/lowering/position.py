@@ -11,7 +11,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, number
 from graphml.ir.ops.position import frequencies, magnitude
 from graphml.ir.shape import bounds, max_elements
-from graphml_gpu.dispatch import NOTHING, Constant, Context, Dispatch, Lowering, rows, width
+from graphml_gpu.dispatch import NOTHING, Dispatch, GpuLowering, HostConstant, LoweringContext, rows, width
 from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
 from graphml_gpu.kernels.positions.position import position_scale, rope_table
 from graphml_gpu.kernels.positions.rope import rope, write_rows
@@ -31,19 +31,19 @@ def turns(angles: Array) -> Array:
     return np.stack([whole, np.floor((fraction - whole) * 65536.0)], -1).astype(np.uint32)
 
 
-def _lower_table(node: Node, context: Context) -> list[Dispatch]:
+def _lower_table(node: Node, context: LoweringContext) -> list[Dispatch]:
     def make(weights: Mapping[str, Array]) -> Array:
         factors = of_weights(node.inputs[1], weights) if len(node.inputs) > 1 else None
         return turns(frequencies(node.attributes, factors))
 
     count = rows(node.shape[:2])
     return per_element(
-        rope_table, count, positions=node.inputs[0], turns=Constant(make), out=node, n=count,
+        rope_table, count, positions=node.inputs[0], turns=HostConstant(make), out=node, n=count,
         pairs=bounds(node.shape)[1], scale=magnitude(node.attributes),
     )  # fmt: skip
 
 
-def _lower_scale(node: Node, context: Context) -> list[Dispatch]:
+def _lower_scale(node: Node, context: LoweringContext) -> list[Dispatch]:
     count, attributes = rows(node.shape[:1]), node.attributes
     return per_element(
         position_scale, count, positions=node.inputs[0], out=node, n=count,
@@ -52,7 +52,7 @@ def _lower_scale(node: Node, context: Context) -> list[Dispatch]:
     )  # fmt: skip
 
 
-def _lower_rope(node: Node, context: Context) -> list[Dispatch]:
+def _lower_rope(node: Node, context: LoweringContext) -> list[Dispatch]:
     x, table = node.inputs
     _, n_head, head_dim = bounds(x.shape)
     pairs = bounds(table.shape)[1]
@@ -73,7 +73,7 @@ def _refuses_write(node: Node) -> str | None:
     return f"{kind} is written {CACHE_TYPES[kind].unit} elements at a time; got {state.type}" if cut else None
 
 
-def _lower_write(node: Node, context: Context) -> list[Dispatch]:
+def _lower_write(node: Node, context: LoweringContext) -> list[Dispatch]:
     state, x, *table, cells = node.inputs
     form, each = CACHE_TYPES[state.dtype.name], max_elements((1, *x.shape[1:]))
     count = rows((x.shape[0], each // form.unit))
@@ -86,7 +86,7 @@ def _lower_write(node: Node, context: Context) -> list[Dispatch]:
     )  # fmt: skip
 
 
-TABLE = Lowering(("rope_table",), _lower_table, refuses=_refuses_table)
-SCALE = Lowering(("position_scale",), _lower_scale)
-ROPE = Lowering(("rope",), _lower_rope)
-WRITE = Lowering(("set_rows", "rope_set_rows"), _lower_write, refuses=_refuses_write)
+TABLE = GpuLowering(("rope_table",), _lower_table, refuses=_refuses_table)
+SCALE = GpuLowering(("position_scale",), _lower_scale)
+ROPE = GpuLowering(("rope",), _lower_rope)
+WRITE = GpuLowering(("set_rows", "rope_set_rows"), _lower_write, refuses=_refuses_write)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from graphml.ir.node import Node
 from graphml.ir.op import integer, text
-from graphml_gpu.dispatch import NOTHING, Context, Dispatch, Lowering, Part, all_of, number, rows, width
+from graphml_gpu.dispatch import (
+    NOTHING,
+    Dispatch,
+    GpuLowering,
+    LoweringContext,
+    NodeResult,
+    all_of,
+    number,
+    rows,
+    width,
+)
 from graphml_gpu.kernels.experts.routing import combine_experts, gather_normalise, route_experts
 from graphml_gpu.lowering.groups import per_element, per_row
 
@@ -17,7 +27,7 @@ def _refuses_routing(node: Node) -> str | None:
     return f"experts are chosen among {_MOST_EXPERTS} at most; got {n}" if n > _MOST_EXPERTS else None
 
 
-def _lower_routing(node: Node, context: Context) -> list[Dispatch]:
+def _lower_routing(node: Node, context: LoweringContext) -> list[Dispatch]:
     x = node.inputs[0]
     count, bias = rows(x.shape[:-1]), bool(node.attributes["bias"])
     k = integer(node.attributes, "k")
@@ -27,12 +37,12 @@ def _lower_routing(node: Node, context: Context) -> list[Dispatch]:
     }  # fmt: skip
     return per_row(
         route_experts, count, width(x), constants, x=x, bias=node.inputs[1] if bias else NOTHING,
-        ids=Part(node, 0), weights=Part(node, 1), rows=count, k=k, low=number(node, "low"),
+        ids=NodeResult(node, 0), weights=NodeResult(node, 1), rows=count, k=k, low=number(node, "low"),
         high=number(node, "high"),
     )  # fmt: skip
 
 
-def _lower_weights(node: Node, context: Context) -> list[Dispatch]:
+def _lower_weights(node: Node, context: LoweringContext) -> list[Dispatch]:
     x, ids = node.inputs
     count, low, high = rows(x.shape[:-1]), number(node, "low"), number(node, "high")
     return per_element(
@@ -41,7 +51,7 @@ def _lower_weights(node: Node, context: Context) -> list[Dispatch]:
     )  # fmt: skip
 
 
-def _lower_combine(node: Node, context: Context) -> list[Dispatch]:
+def _lower_combine(node: Node, context: LoweringContext) -> list[Dispatch]:
     y, weights = node.inputs
     count, used = rows(node.shape), width(weights)
     return per_element(
@@ -49,6 +59,6 @@ def _lower_combine(node: Node, context: Context) -> list[Dispatch]:
     )
 
 
-ROUTING = Lowering(("route_experts",), _lower_routing, refuses=_refuses_routing)
-WEIGHTS = Lowering(("gather_normalise",), _lower_weights, refuses=lambda node: all_of(node, "f32", "i32"))
-COMBINE = Lowering(("combine_experts",), _lower_combine, refuses=lambda node: all_of(node, "f32"))
+ROUTING = GpuLowering(("route_experts",), _lower_routing, refuses=_refuses_routing)
+WEIGHTS = GpuLowering(("gather_normalise",), _lower_weights, refuses=lambda node: all_of(node, "f32", "i32"))
+COMBINE = GpuLowering(("combine_experts",), _lower_combine, refuses=lambda node: all_of(node, "f32"))

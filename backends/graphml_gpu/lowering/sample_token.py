@@ -6,13 +6,13 @@ from graphml.ir.node import Node
 from graphml.ir.shape import max_elements
 from graphml_gpu.dispatch import (
     Argument,
-    Context,
     Dims,
     Dispatch,
+    GpuLowering,
+    GpuWorkspace,
     Groups,
-    Lowering,
+    LoweringContext,
     Scalar,
-    Workspace,
     all_of,
     along,
     rows,
@@ -39,7 +39,7 @@ def _blocks(node: Node) -> int:
     return -(-width(node.inputs[0]) // _size(node))
 
 
-def _lower_of_row(node: Node, context: Context) -> list[Dispatch]:
+def _lower_of_row(node: Node, context: LoweringContext) -> list[Dispatch]:
     row, top_logits, settings = node.inputs
     count, blocks, group = rows(row.shape[:1]), _blocks(node), _group(node)
     sizes = {"SIZE": _size(node), "GROUP": group}
@@ -47,7 +47,7 @@ def _lower_of_row(node: Node, context: Context) -> list[Dispatch]:
         "row": row,
         "top_logits": top_logits,
         "settings": settings,
-        "sums": Workspace(node),
+        "sums": GpuWorkspace(node),
     }
     scalars: dict[str, Scalar] = {"n": width(row), "k": width(top_logits)}
     more: dict[str, Scalar] = {"rows": count, "blocks": blocks, "width": group}
@@ -61,7 +61,7 @@ def _lower_of_row(node: Node, context: Context) -> list[Dispatch]:
     ]
 
 
-def _lower(node: Node, context: Context) -> list[Dispatch]:
+def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
     ids, top_logits, of_row, settings = node.inputs
     count = rows(node.shape)
     buffers: dict[str, Argument] = {
@@ -75,10 +75,10 @@ def _lower(node: Node, context: Context) -> list[Dispatch]:
     return [Dispatch(sample_token, {"GROUP": _GROUP}, buffers, scalars, along(count, _GROUP))]
 
 
-SAMPLE_ROW = Lowering(
+SAMPLE_ROW = GpuLowering(
     ("sample_row",),
     _lower_of_row,
     refuses=lambda node: all_of(node, "f32"),
     workspace=lambda node: max_elements(node.shape[:1]) * _blocks(node) * 8,
 )
-SAMPLE_TOKEN = Lowering(("sample_token",), _lower, refuses=lambda node: all_of(node, "f32", "i32"))
+SAMPLE_TOKEN = GpuLowering(("sample_token",), _lower, refuses=lambda node: all_of(node, "f32", "i32"))

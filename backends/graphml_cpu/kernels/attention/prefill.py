@@ -26,7 +26,7 @@ from graphml_cpu.kernels.attention.query_tiles import (
     LANES,
     ROW,
     STEP,
-    Places,
+    ScratchOffsets,
     by_vectors,
     make_begin_lane,
     make_bend,
@@ -129,7 +129,7 @@ def note_seen(at: int, vectors: int, first: int, end: int, all_first: int, all_e
     store_i64(at + 32, all_end)
 
 
-def _make_load_tile(d_k: int, places: Places, pairs: bool) -> Any:
+def _make_load_tile(d_k: int, places: ScratchOffsets, pairs: bool) -> Any:
     """`load_tile(...)`: the lanes of consecutive tokens, token by token, and what each sees."""
     load_query, clear_queries = make_load_query(d_k, places, pairs), make_clear_queries(d_k, places)
     begin_lane = make_begin_lane(places)

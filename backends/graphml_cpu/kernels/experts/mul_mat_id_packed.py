@@ -17,7 +17,7 @@ from graphml_cpu.compiler import Address, Dim, Int
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.experts.expert_pairs import find_begins, next_place
 from graphml_cpu.kernels.formats import make_read
-from graphml_cpu.kernels.formats._groups import Reader
+from graphml_cpu.kernels.formats._groups import CpuFormatReader
 from graphml_cpu.kernels.products.integer_groups import finish
 from graphml_cpu.kernels.products.integer_rows import make_four_rows
 from graphml_cpu.kernels.products.integer_tiles import PANELS, TOKENS, make_panel_products
@@ -37,7 +37,7 @@ _UNPACKING = 4
 _USUAL_ROWS = 1024
 
 
-def _make_one(reader: Reader) -> Callable[..., Any]:
+def _make_one(reader: CpuFormatReader) -> Callable[..., Any]:
     """An inline function: weight rows begin to end of one matrix times the pairs at `records`, one by one."""
     four_rows = make_four_rows(reader)
 
@@ -66,7 +66,7 @@ def _record_offset(records: int, stride: int, y_stride: int, pair: int) -> int:
     return offset
 
 
-def _make_many(reader: Reader, one_order: bool) -> Callable[..., Any]:
+def _make_many(reader: CpuFormatReader, one_order: bool) -> Callable[..., Any]:
     """As `_make_one` for many pairs; `begin` is a multiple of _ROWS."""
     places = packed.PLACES if one_order else 1
     products = make_panel_products(reader, TOKENS, make_record_addresses(TOKENS), _record_offset, places)
@@ -157,7 +157,7 @@ def _costs(ends: int, n_experts: int, blocks: int) -> int:
 
 
 def make_mul_mat_id_packed(kind: str, one_token: bool, one_order: bool = False) -> Callable[..., None]:
-    """y[t, u] = w[ids[t, u]] @ x[t, u], for weights of the format `kind`, which has a `Reader`.
+    """y[t, u] = w[ids[t, u]] @ x[t, u], for weights of the format `kind`, which has a `CpuFormatReader`.
 
     w: n_experts matrices, `expert_bytes` apart, of n rows of k elements, `row_bytes` apart. ids int32
     [T, n_used], zeros for one outside 0 .. n_experts - 1. x: packed rows, `x_token_stride` bytes from token

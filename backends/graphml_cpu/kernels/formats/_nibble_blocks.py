@@ -13,7 +13,7 @@ from typing import Any
 
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._block_reader import block_reader, make_collect, make_collect_halves
-from graphml_cpu.kernels.formats._groups import Reader, as_mask, bits_at, block_halves, load_quarters
+from graphml_cpu.kernels.formats._groups import CpuFormatReader, as_mask, bits_at, block_halves, load_quarters
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
     U8x16,
@@ -94,7 +94,7 @@ class NibbleBlocks:
 
         return encode
 
-    def make_read(self) -> Reader:
+    def make_read(self) -> CpuFormatReader:
         """Four blocks a unit; the numbers as they are, 8 or 16 too much without a minimum."""
         offset = 0 if self.minimum else 16 if self.fifth else 8
         return nibble_reader(self, offset=offset)
@@ -105,8 +105,10 @@ def _as_they_are(nibbles: Vector) -> Vector:
     return nibbles
 
 
-def nibble_reader(layout: NibbleBlocks, unpack: Callable[..., Any] = _as_they_are, **more: Any) -> Reader:
-    """The `Reader` of a layout. unpack: nibbles -> values; more: other fields of the `Reader`."""
+def nibble_reader(
+    layout: NibbleBlocks, unpack: Callable[..., Any] = _as_they_are, **more: Any
+) -> CpuFormatReader:
+    """The reader of a layout. unpack: nibbles -> values; more: other fields of the `CpuFormatReader`."""
     minimum, fifth = layout.minimum, layout.fifth
     bits_place, nibbles_place, n_bytes = layout.bits_at, layout.nibbles_at, layout.nibbles_at + 16
 

@@ -1,8 +1,8 @@
 """Integer sums of four rows of weights times a token, of bytes in the order in which a file has them.
 
-What `Reader.sums` is made of. A run of 32 bytes has two blocks in its nibbles, or parts of two. Its bytes are
-not brought into the order of the packed activations: the token's bytes are, once for four rows, and where a
-quarter of a vector has not one block, the sums are moved, not the weights. Needs an instruction that
+What `CpuFormatReader.sums` is made of. A run of 32 bytes has two blocks in its nibbles, or parts of two. Its
+bytes are not brought into the order of the packed activations: the token's bytes are, once for four rows, and
+where a quarter of a vector has not one block, the sums are moved, not the weights. Needs an instruction that
 multiplies unsigned bytes of all values. Knows the packed layout; knows no format.
 """
 

@@ -9,7 +9,7 @@ from graphml_quant.iq4_nl import LEVELS, MIDPOINTS, SMALLEST
 
 from graphml_cpu import target
 from graphml_cpu.frontend import inline
-from graphml_cpu.kernels.formats._groups import Reader
+from graphml_cpu.kernels.formats._groups import CpuFormatReader
 from graphml_cpu.kernels.formats._nibble_blocks import NibbleBlocks, nibble_reader
 from graphml_cpu.kernels.formats._unpack import (
     F32x32,
@@ -112,7 +112,7 @@ def make_encode() -> Any:
 
 
 def offset_of_levels() -> dict[str, Any]:
-    """What a `Reader` says of values of `make_level_of` (IQ4_XS's too)."""
+    """What a `CpuFormatReader` says of values of `make_level_of` (IQ4_XS's too)."""
     return {"offset": 128} if target.current().has_vnni else {"signed": True}
 
 
@@ -130,6 +130,6 @@ def make_level_of() -> Callable[..., Any]:
     return raised_level_of if target.current().has_vnni else level_of
 
 
-def make_read() -> Reader:
+def make_read() -> CpuFormatReader:
     """Four blocks a unit; levels."""
     return nibble_reader(NibbleBlocks(), make_level_of(), **offset_of_levels())

@@ -1,7 +1,8 @@
 """Panels of quantised weights times many packed rows: the register tile of the integer products.
 
 A tile keeps the eight vectors of a panel's block (`integer_panels`) in registers while the tokens pass: each
-brings four bytes at a time into all lanes. Knows panels and the packed layout; a format is its `Reader`.
+brings four bytes at a time into all lanes. Knows panels and the packed layout; a format is its
+`CpuFormatReader`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from graphml_cpu import packed, target
 from graphml_cpu.frontend import inline, types
 from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.formats import make_read
-from graphml_cpu.kernels.formats._groups import Reader
+from graphml_cpu.kernels.formats._groups import CpuFormatReader
 from graphml_cpu.kernels.products.integer_groups import Operand, make_operand
 from graphml_cpu.kernels.products.integer_panels import make_unpack, panel_block_bytes
 from graphml_cpu.kernels.products.outputs import store_outputs
@@ -92,7 +93,7 @@ def _dots(
     return {pair: builder.sitofp(total, F32.llvm_type) for pair, total in sums.items()}
 
 
-def make_add_block(reader: Reader) -> Callable[..., Any]:
+def make_add_block(reader: CpuFormatReader) -> Callable[..., Any]:
     """An operation `add_block(panel, next, xs, group, place, sums)`: a block of panels times the tokens `xs`.
 
     `panel` is the first panel's block, the others' are `next` bytes behind one another; `xs` are the
@@ -136,7 +137,7 @@ def make_add_block(reader: Reader) -> Callable[..., Any]:
     return operation(add_block)
 
 
-def make_tile(reader: Reader, tokens: int, token_addresses: Any, places: int) -> Callable[..., Any]:
+def make_tile(reader: CpuFormatReader, tokens: int, token_addresses: Any, places: int) -> Callable[..., Any]:
     """An inline function: columns of panels times `tokens` rows (past the end the last again).
 
     `groups` groups of 128 columns, which begin with the group at byte `start` of the packed rows. What is
@@ -210,7 +211,11 @@ def _fetch_some(at: int, count: int, end: int) -> int:
 
 
 def make_panel_products(
-    reader: Reader, in_tile: int, token_addresses: Any, offset_of: Callable[..., Any], places: int = 1
+    reader: CpuFormatReader,
+    in_tile: int,
+    token_addresses: Any,
+    offset_of: Callable[..., Any],
+    places: int = 1,
 ) -> Callable[..., Any]:
     """An inline function `products(first, end, w, y, residual, bias, n, k, ..., scratch)`.
 

@@ -1,10 +1,10 @@
 """The kernels of products with weights: y = x @ w.T (+ bias) (+ residual), float32 results.
 
 `w` is [n, k] in the file's own layout, row after row; `x` is [rows, k], its rows `x_stride` bytes apart:
-packed int8 rows (`graphml_cpu.packed`) for the formats that have a `Reader`, float32 for F32, F16 and BF16;
-the kind `packed.BF16_PAIRS` is BF16 weights and rows packed to bfloat16.
-`bias` is float32 [n], `residual` float32 [rows, n] with the stride of y and perhaps y itself; address 0: no
-such. `scratch` is each thread's own, `packed.scratch_bytes(kind, k)` of it, aligned to 64 bytes.
+packed int8 rows (`graphml_cpu.packed`) for the formats that have a `CpuFormatReader`, float32 for F32, F16
+and BF16; the kind `packed.BF16_PAIRS` is BF16 weights and rows packed to bfloat16. `bias` is float32 [n],
+`residual` float32 [rows, n] with the stride of y and perhaps y itself; address 0: no such. `scratch` is each
+thread's own, `packed.scratch_bytes(kind, k)` of it, aligned to 64 bytes.
 
 The loops of a format are two kernels, `mul_mat_rows` for a few rows of x and `mul_mat_tiles` for many, which
 multiply weight rows `begin` to `end`. What shares the rows of one product or of several among threads calls

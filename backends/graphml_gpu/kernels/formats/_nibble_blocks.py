@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Integers, Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader, Integers
 from graphml_gpu.kernels.formats._words import (
     bytes4,
     fifth_bits,
@@ -27,7 +27,7 @@ from graphml_gpu.kernels.formats._words import (
 from graphml_gpu.language import Read, f32, function, half_at, u32, unpack_half2
 
 
-def nibble_reader(minimum: bool = False, fifth: bool = False) -> Reader:
+def nibble_reader(minimum: bool = False, fifth: bool = False) -> GpuFormatReader:
     """The reader of a layout."""
     bits_at = 4 if minimum else 2
     nibbles_at, half = bits_at + 4 * fifth, 16.0 if fifth else 8.0
@@ -76,4 +76,4 @@ def nibble_reader(minimum: bool = False, fifth: bool = False) -> Reader:
             low, high = low | fifth_bits(of_block), high | fifth_bits(of_block >> 16)
         return low, high, d, d, m if minimum else -half * d
 
-    return Reader(32, nibbles_at + 16, unpack, nibble_place, integers=Integers(numbers, only_group))
+    return GpuFormatReader(32, nibbles_at + 16, unpack, nibble_place, integers=Integers(numbers, only_group))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import four_words, in_order
 from graphml_gpu.language import Read, bf16_high, bf16_low, f32x4, function, short_at, u32
 
@@ -29,4 +29,4 @@ def element(w: Read[u32], row: u32, i: u32) -> Any:
     return bf16_low(short_at(w, row + 2 * i))
 
 
-BF16 = Reader(16, 32, unpack, in_order, element=element)
+BF16 = GpuFormatReader(16, 32, unpack, in_order, element=element)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import four_words, in_order
 from graphml_gpu.language import Read, f32x4, function, half_at, u32, unpack_half2
 
@@ -30,4 +30,4 @@ def element(w: Read[u32], row: u32, i: u32) -> Any:
     return half_at(w, row + 2 * i)
 
 
-F16 = Reader(16, 32, unpack, in_order, element=element)
+F16 = GpuFormatReader(16, 32, unpack, in_order, element=element)

@@ -6,7 +6,7 @@ from typing import Any
 
 from graphml_quant.codebooks import iq1_codebook
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import codebook_words, in_order, signed4
 from graphml_gpu.language import Read, byte_at, f32, function, select, short_at, u32, unpack_half2
 
@@ -30,4 +30,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-IQ1_M = Reader(256, 56, unpack, in_order, table=codebook_words(iq1_codebook))
+IQ1_M = GpuFormatReader(256, 56, unpack, in_order, table=codebook_words(iq1_codebook))

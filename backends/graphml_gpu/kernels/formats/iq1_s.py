@@ -6,7 +6,7 @@ from typing import Any
 
 from graphml_quant.codebooks import iq1_codebook
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import codebook_words, in_order, signed4
 from graphml_gpu.language import Read, f32, function, half_at, select, short_at, u32
 
@@ -27,4 +27,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-IQ1_S = Reader(256, 50, unpack, in_order, table=codebook_words(iq1_codebook))
+IQ1_S = GpuFormatReader(256, 50, unpack, in_order, table=codebook_words(iq1_codebook))

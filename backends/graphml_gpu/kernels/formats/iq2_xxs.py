@@ -6,7 +6,7 @@ from typing import Any
 
 from graphml_quant.codebooks import iq2_xxs_codebook
 
-from graphml_gpu.kernels.formats._reader import Reader
+from graphml_gpu.kernels.formats._reader import GpuFormatReader
 from graphml_gpu.kernels.formats._words import (
     codebook_words,
     even_signs,
@@ -34,4 +34,4 @@ def unpack(w: Read[u32], table: Read[u32], at: u32, part: u32, ALIGN: int) -> An
     )
 
 
-IQ2_XXS = Reader(256, 66, unpack, in_order, table=codebook_words(iq2_xxs_codebook))
+IQ2_XXS = GpuFormatReader(256, 66, unpack, in_order, table=codebook_words(iq2_xxs_codebook))

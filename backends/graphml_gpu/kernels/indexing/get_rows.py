@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphml_gpu.kernels.weight_rows import RowFormat, place, row_bytes, unpacked
+from graphml_gpu.kernels.weight_rows import WeightRowFormat, place, row_bytes, unpacked
 from graphml_gpu.language import (
     Read,
     Write,
@@ -47,7 +47,7 @@ def get_rows(
         wanted = u32(indices[row]) if CHOSEN else row
         source = wanted - first
         if source < n:
-            form = RowFormat(FORMAT, ALIGN, EVEN)
+            form = WeightRowFormat(FORMAT, ALIGN, EVEN)
             quads = unpacked(w, table, source * row_bytes(k, FORMAT), unit, k, form)
             for quad in unroll(4):
                 at = place(unit, quad, FORMAT)
