@@ -4,7 +4,7 @@ A lowering is a module-level `GpuLowering` value in any file of `graphml_gpu/low
 itself. `lower(node, context)` gives the dispatches of one node, in order; each sees what those before it
 wrote.
 
-    def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
+    def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
         x = node.inputs[0]
         weight = node.inputs[1] if len(node.inputs) > 1 else NOTHING
         count = rows(x.shape[:-1])                                   # a number known at run time: T * ...
@@ -176,7 +176,7 @@ class Dispatch:
 
 
 @dataclass(frozen=True)
-class LoweringContext:
+class DeviceView:
     """What a lowering may know of the device.
 
     features: what kernels are specialised for. facts: limits. shards: a weight -> the shards that lie in
@@ -213,7 +213,7 @@ class GpuLowering:
     """
 
     ops: tuple[str, ...]
-    lower: Callable[[Node, LoweringContext], Sequence[Dispatch]]
+    lower: Callable[[Node, DeviceView], Sequence[Dispatch]]
     refuses: Callable[[Node], str | None] = _nothing_refused
     workspace: Callable[[Node], int] = _no_workspace
 
@@ -228,7 +228,7 @@ class Joint:
     """
 
     ops: frozenset[str]
-    lower: Callable[[Sequence[Node], LoweringContext], Sequence[Dispatch] | None]
+    lower: Callable[[Sequence[Node], DeviceView], Sequence[Dispatch] | None]
 
 
 def rows(shape: Sequence[Dim]) -> Count:

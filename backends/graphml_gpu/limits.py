@@ -17,14 +17,14 @@ from graphml.ir.op import Type, plain_bytes
 from graphml.ir.ops.leaf import input_leaf, state_leaf
 from graphml.ir.shape import Symbol, bounds
 from graphml_gpu.bindings import ArgumentSpan, shared
-from graphml_gpu.dispatch import Argument, Dispatch, GpuWorkspace, LoweringContext, NodeResult, Shard
+from graphml_gpu.dispatch import Argument, DeviceView, Dispatch, GpuWorkspace, NodeResult, Shard
 from graphml_gpu.driver import Facts, Groups
 from graphml_gpu.language import Features, Specialised
 from graphml_gpu.memory import cut
 from graphml_gpu.node_support import GpuNodeSupport, computes, value_bytes, viewed
 
 
-def unplaced(facts: Facts, features: Features) -> LoweringContext:
+def unplaced(facts: Facts, features: Features) -> DeviceView:
     """What lowerings may know where no weight has been uploaded: a trial's context."""
     limit = min(facts.max_binding_bytes, facts.max_buffer_bytes)
 
@@ -33,7 +33,7 @@ def unplaced(facts: Facts, features: Features) -> LoweringContext:
         total, size = bounds(base.shape)[0], max(limit // max(_entry_bytes(base), 1), 1)
         return tuple(Shard(weight, first, count) for first, count in cut(total, size))
 
-    return LoweringContext(facts, features, shards, lambda node: None)
+    return DeviceView(facts, features, shards, lambda node: None)
 
 
 def _entry_bytes(weight: Node) -> int:

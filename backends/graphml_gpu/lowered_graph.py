@@ -16,7 +16,7 @@ from graphml.ir.ops.leaf import input_leaf
 from graphml.ir.shape import Shape
 from graphml_gpu.bindings import begins, bindable, ranges
 from graphml_gpu.conversions_in_products import own_rows
-from graphml_gpu.dispatch import Argument, Dispatch, LoweringContext
+from graphml_gpu.dispatch import Argument, DeviceView, Dispatch
 from graphml_gpu.driver import Bound, Range
 from graphml_gpu.language import Specialised
 from graphml_gpu.memory import Memory
@@ -68,7 +68,7 @@ class LoweredGraph:
         self.parts: list[Stretch | HostStretch] = []
         self.largest: dict[str, tuple[Largest, Shape]] = {}
         own = own_rows(graph, memory.driver.facts, memory.features, support.refuses)
-        context = LoweringContext(
+        context = DeviceView(
             memory.driver.facts, memory.features, self._places.shards, self._follow, tuning, own.get
         )
         computed = filter(computes, graph.nodes)
@@ -85,7 +85,7 @@ class LoweredGraph:
                 self._add(nodes[0], lowered, context)
                 nodes = nodes[len(covered) :]
 
-    def _add(self, node: Node, lowered: Sequence[Dispatch], context: LoweringContext) -> None:
+    def _add(self, node: Node, lowered: Sequence[Dispatch], context: DeviceView) -> None:
         first = len(self.dispatches)
         changes: frozenset[str] = frozenset()
         for dispatch in lowered:

@@ -9,7 +9,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Op, Type, integer
 from graphml.ir.ops.layout import part
 from graphml.ir.shape import bounds
-from graphml_gpu.dispatch import Dispatch, GpuLowering, LoweringContext
+from graphml_gpu.dispatch import DeviceView, Dispatch, GpuLowering
 from graphml_gpu.lowering import table
 from graphml_gpu.own_ops.own_kernels import own_lowering
 
@@ -42,7 +42,7 @@ class GpuNodeSupport:
         lowering = self.lowering(node.op)
         return lowering.refuses(node) if lowering else f"no kernel for {node.op.name}"
 
-    def lower(self, node: Node, context: LoweringContext) -> Sequence[Dispatch]:
+    def lower(self, node: Node, context: DeviceView) -> Sequence[Dispatch]:
         """The dispatches of a node that is not refused."""
         lowering = self.lowering(node.op)
         assert lowering is not None, node.op

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from graphml.ir.node import Node
-from graphml_gpu.dispatch import Dispatch, LoweringContext, NodeResult
+from graphml_gpu.dispatch import DeviceView, Dispatch, NodeResult
 from graphml_gpu.driver import Range
 from graphml_gpu.lowering import joints
 from graphml_gpu.node_support import GpuNodeSupport
@@ -16,7 +16,7 @@ from graphml_gpu.places import GpuPlaces
 
 
 def made_together(
-    nodes: Sequence[Node], context: LoweringContext, places: GpuPlaces, support: GpuNodeSupport
+    nodes: Sequence[Node], context: DeviceView, places: GpuPlaces, support: GpuNodeSupport
 ) -> tuple[Sequence[Node], Sequence[Dispatch]] | None:
     """The first of `nodes` with as many after it as a `Joint` takes, and their dispatches; None: alone.
 

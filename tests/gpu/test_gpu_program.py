@@ -13,10 +13,10 @@ import pytest
 from graphml_gpu import lowering
 from graphml_gpu.device import GpuDevice
 from graphml_gpu.dispatch import (
+    DeviceView,
     Dispatch,
     GpuLowering,
     GpuWorkspace,
-    LoweringContext,
     Zeros,
     along,
     number,
@@ -106,14 +106,14 @@ def put_rows(state: Update[f32], x: Read[f32], ids: Read[u32], done: Update[u32]
         atomic_add(done, 0, 0 - rows)
 
 
-def lower_put(node: Node, context: LoweringContext) -> list[Dispatch]:
+def lower_put(node: Node, context: DeviceView) -> list[Dispatch]:
     _, x, ids = node.inputs
     buffers = {"state": node, "x": x, "ids": ids, "done": Zeros(node, 4)}
     count = rows(ids.shape)
     return [Dispatch(put_rows, {}, buffers, {"rows": count, "n": x.shape[-1]}, along(count))]
 
 
-def lower_scale(node: Node, context: LoweringContext) -> list[Dispatch]:
+def lower_scale(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     count = rows(x.shape[:-1])
     numbers = {"factor": number(node, "factor"), "offset": number(node, "offset")}
@@ -121,7 +121,7 @@ def lower_scale(node: Node, context: LoweringContext) -> list[Dispatch]:
     return [Dispatch(scale_rows, {}, buffers, {"rows": count, "n": x.shape[-1], **numbers}, along(count))]
 
 
-def lower_product(node: Node, context: LoweringContext) -> list[Dispatch]:
+def lower_product(node: Node, context: DeviceView) -> list[Dispatch]:
     w, x = node.inputs[:2]
     count, (n, k) = rows(x.shape[:-1]), w.shape
     return [
@@ -372,7 +372,7 @@ def test_steps_are_timed(device: GpuDevice) -> None:
 
 
 def test_what_a_lowering_forgot_is_told(device: GpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lower(node: Node, context: LoweringContext, field: str, gone: str) -> list[Dispatch]:
+    def lower(node: Node, context: DeviceView, field: str, gone: str) -> list[Dispatch]:
         (whole,) = lower_scale(node, context)
         kept = {name: value for name, value in getattr(whole, field).items() if name != gone}
         return [replace(whole, **{field: kept})]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from graphml_gpu import lowering, together
 from graphml_gpu.device import GpuDevice
-from graphml_gpu.dispatch import Dispatch, GpuLowering, Joint, LoweringContext, along, rows
+from graphml_gpu.dispatch import DeviceView, Dispatch, GpuLowering, Joint, along, rows
 from graphml_gpu.language import Read, Write, f32, group_id, kernel, u32
 from graphml_gpu.plain_driver import PlainDriver
 
@@ -31,12 +31,12 @@ def negative(x: Read[f32], out: Write[f32], n: u32) -> None:
         out[group_id(0)] = 0.0 - x[group_id(0)]
 
 
-def lower_negative(node: Node, context: LoweringContext) -> list[Dispatch]:
+def lower_negative(node: Node, context: DeviceView) -> list[Dispatch]:
     count = rows(node.shape)
     return [Dispatch(negative, {}, {"x": node.inputs[0], "out": node}, {"n": count}, along(count))]
 
 
-def lower_pair(nodes: Sequence[Node], context: LoweringContext) -> list[Dispatch] | None:
+def lower_pair(nodes: Sequence[Node], context: DeviceView) -> list[Dispatch] | None:
     """Two negatives, and no more of them, in the order that would be wrong if there were one."""
     if len(nodes) != 2:
         return None

@@ -24,13 +24,7 @@ from graphml_gpu.language.helpers import (
     unpack_u8x4,
     word_at,
 )
-from graphml_gpu.language.kernels import (
-    BufferArgument,
-    Kernel,
-    ScalarArgument,
-    Specialised,
-    kernel,
-)
+from graphml_gpu.language.kernels import BufferArgument, Kernel, ScalarArgument, Specialised, kernel
 from graphml_gpu.language.names import (
     atomic_add,
     atomic_max,

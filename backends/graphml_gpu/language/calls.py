@@ -15,11 +15,7 @@ from graphml_gpu.language.inline import inline
 from graphml_gpu.language.intrinsics import INTRINSICS, Intrinsic
 from graphml_gpu.language.names import Builtin
 from graphml_gpu.language.special import SPECIAL
-from graphml_gpu.language.tree import (
-    Call,
-    Convert,
-    Expression,
-)
+from graphml_gpu.language.tree import Call, Convert, Expression
 from graphml_gpu.language.types import BOOL, ValueType
 
 

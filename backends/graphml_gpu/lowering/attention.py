@@ -13,12 +13,12 @@ from graphml.ir.state_order import state_of
 from graphml_gpu.dispatch import (
     NOTHING,
     Argument,
+    DeviceView,
     Dims,
     Dispatch,
     GpuLowering,
     GpuWorkspace,
     Groups,
-    LoweringContext,
     Scalar,
     rows,
 )
@@ -174,7 +174,7 @@ def _tiled(node: Node) -> bool:
     return tokens > max(sequences, _FEW_TOKENS)
 
 
-def _lower_tiles(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_tiles(node: Node, context: DeviceView) -> list[Dispatch]:
     q, k, v, positions, sequences, table = node.inputs[:6]
     tokens = rows(node.shape[:1])
     buffers: dict[str, Argument] = {
@@ -221,7 +221,7 @@ def decode_turns(sizes: Mapping[str, int]) -> int:
     return scores + 2 * (tile // TEAM) + TEAM + values + 3
 
 
-def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
     if _tiled(node):
         return _lower_tiles(node, context)
     d, d_v = (bounds(cache.shape)[2] for cache in node.inputs[1:3])
@@ -236,7 +236,7 @@ def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
 
 
 def _lower_splits(
-    node: Node, context: LoweringContext, kernel: Kernel, sizes: dict[str, Any], numbers: dict[str, Scalar]
+    node: Node, context: DeviceView, kernel: Kernel, sizes: dict[str, Any], numbers: dict[str, Scalar]
 ) -> list[Dispatch]:
     """A kernel for few tokens, a workgroup a share of the context, and what puts the shares together."""
     q, k, v, positions, sequences, table = node.inputs[:6]

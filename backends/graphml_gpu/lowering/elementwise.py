@@ -8,9 +8,9 @@ from graphml.ir.node import Node
 from graphml.ir.shape import Dim
 from graphml_gpu.dispatch import (
     Argument,
+    DeviceView,
     Dispatch,
     GpuLowering,
-    LoweringContext,
     Scalar,
     along,
     number,
@@ -20,7 +20,7 @@ from graphml_gpu.dispatch import (
 from graphml_gpu.kernels.elementwise.converted import binary_int8, unary_int8
 from graphml_gpu.kernels.elementwise.formulas import BINARY, GLU, UNARY, WITH_NUMBERS
 from graphml_gpu.kernels.elementwise.operations import binary, choose, to_f32, to_i32, unary, with_numbers
-from graphml_gpu.lowering.groups import per_element
+from graphml_gpu.lowering.groups import on_grid, per_element
 
 _NUMBERS = {"scale": ("factor", "offset"), "clamp": ("low", "high"), "softcap": ("factor", "limit")}
 _MOST_GROUPS = 4
@@ -45,12 +45,12 @@ def _sizes(groups: list[tuple[tuple[bool, ...], tuple[Dim, ...]]]) -> dict[str, 
     return {f"size_{i}": rows(groups[i][1]) if i < len(groups) - 1 else 1 for i in range(_MOST_GROUPS - 1)}
 
 
-def _unary(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _unary(node: Node, context: DeviceView) -> list[Dispatch]:
     count, op = rows(node.shape), node.op.name
     return per_element(unary, count, {"FUNCTION": UNARY[op]}, op, x=node.inputs[0], out=node, n=count)
 
 
-def _with_numbers(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _with_numbers(node: Node, context: DeviceView) -> list[Dispatch]:
     count, op = rows(node.shape), node.op.name
     first, second = (number(node, name) for name in _NUMBERS[op])
     constants = {"FUNCTION": WITH_NUMBERS[op]}
@@ -66,7 +66,7 @@ def _refuses_binary(node: Node) -> str | None:
     return None
 
 
-def _binary(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _binary(node: Node, context: DeviceView) -> list[Dispatch]:
     a, b = node.inputs
     count, op, groups = rows(node.shape), node.op.name, stretched(a.shape, b.shape)
     constants = {"FUNCTION": (BINARY | GLU)[op], "KEPT": tuple(kept for (kept,), _ in groups)}
@@ -80,7 +80,7 @@ def _refuses_where(node: Node) -> str | None:
     return None
 
 
-def _where(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _where(node: Node, context: DeviceView) -> list[Dispatch]:
     mask, a, b = node.inputs
     count, op, groups = rows(node.shape), node.op.name, stretched(a.shape, mask.shape, b.shape)
     constants = {"MASK_KEPT": tuple(kept for (kept, _), _ in groups)}
@@ -88,7 +88,7 @@ def _where(node: Node, context: LoweringContext) -> list[Dispatch]:
     return per_element(choose, count, constants, op, mask=mask, a=a, b=b, out=node, n=count, **_sizes(groups))
 
 
-def _cast(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _cast(node: Node, context: DeviceView) -> list[Dispatch]:
     count = rows(node.shape)
     kernel = to_i32 if node.dtype.name == "i32" else to_f32
     return per_element(kernel, count, {}, node.op.name, x=node.inputs[0], out=node, n=count)
@@ -102,21 +102,13 @@ def _refuses_converted(node: Node) -> str | None:
     return None
 
 
-def _converted(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _converted(node: Node, context: DeviceView) -> list[Dispatch]:
     name, quads = node.op.name.removesuffix("_quantize"), width(node) // 4
     count = rows(node.shape[:-1]) * quads
     constants = {"FUNCTION": (UNARY | GLU)[name], "GROUP": _PER_GROUP}
     operands: dict[str, Argument] = dict(zip("ab" if len(node.inputs) > 1 else "x", node.inputs, strict=True))
-    return [
-        Dispatch(
-            binary_int8 if len(node.inputs) > 1 else unary_int8,
-            constants,
-            {**operands, "out": node},
-            {"quads": quads, "count": count},
-            along(count, _PER_GROUP),
-            node.op.name,
-        )
-    ]
+    kernel, grid = binary_int8 if len(node.inputs) > 1 else unary_int8, along(count, _PER_GROUP)
+    return [on_grid(kernel, constants, grid, node.op.name, **operands, out=node, quads=quads, count=count)]
 
 
 CONVERTED = GpuLowering(

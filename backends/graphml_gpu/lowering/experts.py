@@ -8,10 +8,10 @@ from graphml_gpu.dispatch import (
     MOST_GROUPS,
     Argument,
     Count,
+    DeviceView,
     Dispatch,
     GpuLowering,
     GpuWorkspace,
-    LoweringContext,
     Scalar,
     rows,
 )
@@ -59,7 +59,7 @@ def _workspace(node: Node) -> int:
     return 4 * (rows(node.inputs[2].shape).bound + 3 * _most_tiles(node))
 
 
-def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
     weight, x, ids = node.inputs
     experts, n, k = bounds(weight.shape)
     pairs, used = rows(ids.shape), bounds(ids.shape)[1]
@@ -83,7 +83,7 @@ def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
 
 
 def _by_tiles(
-    node: Node, context: LoweringContext, buffers: dict[str, Argument], scalars: dict[str, Scalar]
+    node: Node, context: DeviceView, buffers: dict[str, Argument], scalars: dict[str, Scalar]
 ) -> list[Dispatch]:
     """First which pairs are whose; then the tiles, of which the last may be of nobody."""
     weight, _, ids = node.inputs

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from graphml_gpu.dispatch import Along, Argument, Count, Dispatch, LoweringContext, Scalar, along
+from graphml_gpu.dispatch import Along, Argument, Count, DeviceView, Dispatch, Grid, Scalar, along
 from graphml_gpu.language import Kernel
 from graphml_gpu.tuning import is_processor
 
@@ -31,14 +31,14 @@ WIDEST = 4 * _MOST_QUADS * _LARGEST
 """Elements of a row that registers hold, in workgroups of the usual size."""
 
 
-def in_registers(n: int, context: LoweringContext) -> dict[str, Any]:
+def in_registers(n: int, context: DeviceView) -> dict[str, Any]:
     """The constants GROUP and EACH for a row of n elements in registers."""
     quads, most = -(-n // 4), min(_LARGEST, context.facts.max_group)
     each = -(-quads // most)
     return {"GROUP": min(-(-quads // each // _STEP) * _STEP, most), "EACH": each}
 
 
-def held(n: int, context: LoweringContext) -> dict[str, Any] | None:
+def held(n: int, context: DeviceView) -> dict[str, Any] | None:
     """The same; None where a row is read again instead: of an odd number, a long one, and on processors."""
     if n % 4 or n > WIDEST or is_processor(context.facts):
         return None
@@ -57,7 +57,7 @@ def per_element(
 ) -> list[Dispatch]:  # fmt: skip
     """The dispatch of a kernel with an invocation an element; arguments: its buffers and its scalars."""
     size, grid = for_elements(count)
-    return [Dispatch(kernel, {**size, **constants}, *buffers_and_scalars(arguments), grid, label)]
+    return [on_grid(kernel, {**size, **constants}, grid, label, **arguments)]
 
 
 def per_row(
@@ -65,13 +65,14 @@ def per_row(
     **arguments: Argument | Scalar,
 ) -> list[Dispatch]:  # fmt: skip
     """The dispatch of a kernel with a workgroup a row of so many elements; arguments as of `per_element`."""
-    buffers, scalars = buffers_and_scalars(arguments)
-    return [Dispatch(kernel, {**for_row(width), **constants}, buffers, scalars, along(count), label)]
+    return [on_grid(kernel, {**for_row(width), **constants}, along(count), label, **arguments)]
 
 
-def buffers_and_scalars(
-    arguments: Mapping[str, Argument | Scalar],
-) -> tuple[dict[str, Argument], dict[str, Scalar]]:
-    """Arguments of a kernel apart."""
+def on_grid(
+    kernel: Kernel, constants: Mapping[str, Any], grid: Grid, label: str = "", /,
+    **arguments: Argument | Scalar,
+) -> Dispatch:  # fmt: skip
+    """The dispatch of a kernel on a grid; arguments: its buffers and its scalars."""
     buffers = {name: value for name, value in arguments.items() if isinstance(value, Argument)}
-    return buffers, {name: value for name, value in arguments.items() if not isinstance(value, Argument)}
+    scalars = {name: value for name, value in arguments.items() if not isinstance(value, Argument)}
+    return Dispatch(kernel, constants, buffers, scalars, grid, label)

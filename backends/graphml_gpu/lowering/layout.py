@@ -7,7 +7,7 @@ from math import prod
 
 from graphml.ir.node import Node
 from graphml.ir.op import integer, integers
-from graphml_gpu.dispatch import Dims, Dispatch, GpuLowering, LoweringContext, Scalar, all_of, rows, width
+from graphml_gpu.dispatch import DeviceView, Dims, Dispatch, GpuLowering, Scalar, all_of, rows, width
 from graphml_gpu.kernels.indexing.layout import columns, concat, permute, repeat
 from graphml_gpu.lowering.groups import per_element
 
@@ -20,7 +20,7 @@ def _refuses_permute(node: Node) -> str | None:
     return f"{node.name} has more than 4 dimensions" if len(node.shape) > 4 else _refuses(node)
 
 
-def _lower_permute(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_permute(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     missing = 4 - len(x.shape)  # dimensions of 1 in front
     axes = (*range(missing), *(axis + missing for axis in integers(node.attributes, "axes")))
@@ -34,13 +34,13 @@ def _lower_permute(node: Node, context: LoweringContext) -> list[Dispatch]:
     return per_element(permute, rows(x.shape), x=x, out=node, n=rows(x.shape), **scalars)
 
 
-def _lower_concat(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_concat(node: Node, context: DeviceView) -> list[Dispatch]:
     a, b = node.inputs
     count = rows(node.shape)
     return per_element(concat, count, a=a, b=b, out=node, n=count, n_a=width(a), n_b=width(b))
 
 
-def _lower_columns(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_columns(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     count, start = rows(node.shape), integer(node.attributes, "start")
     return per_element(
@@ -48,7 +48,7 @@ def _lower_columns(node: Node, context: LoweringContext) -> list[Dispatch]:
     )
 
 
-def _lower_repeat(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_repeat(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     count, times = rows(node.shape), integer(node.attributes, "n")
     return per_element(repeat, count, x=x, out=node, n=count, width=width(x), times=times)

@@ -14,10 +14,10 @@ from graphml.ir.shape import bounds
 from graphml_gpu.dispatch import (
     NOTHING,
     Argument,
+    DeviceView,
     Dispatch,
     GpuLowering,
     HostConstant,
-    LoweringContext,
     NodeResult,
     along,
     rows,
@@ -56,14 +56,14 @@ def _refuses_linear(node: Node) -> str | None:
     return _first([not_multiplied(weight, x), *map(not_f32, rest)])
 
 
-def _lower_linear(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_linear(node: Node, context: DeviceView) -> list[Dispatch]:
     weight, x = node.inputs[:2]
     bias: Argument = node.inputs[2] if node.attributes["bias"] else NOTHING
     residual: Argument = node.inputs[-1] if node.attributes["residual"] else NOTHING
     return product(weight, x, node, context, bias, residual)
 
 
-def _lower_mul_mat(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_mul_mat(node: Node, context: DeviceView) -> list[Dispatch]:
     return product(node.inputs[0], node.inputs[1], node, context)
 
 
@@ -79,7 +79,7 @@ def _refuses_linears(node: Node) -> str | None:
     return _first([*(not_multiplied(weight, x) for weight in weights), *map(not_f32, biases)])
 
 
-def _lower_linears(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_linears(node: Node, context: DeviceView) -> list[Dispatch]:
     """Some products a dispatch; one each of many rows, or where weights lie in several buffers."""
     x, weights, biases = _operands(node)
     columns = rows(x.shape[:-1])
@@ -101,7 +101,7 @@ def _lower_linears(node: Node, context: LoweringContext) -> list[Dispatch]:
     return dispatches
 
 
-def _together(node: Node, context: LoweringContext, start: int, count: int) -> Dispatch:
+def _together(node: Node, context: DeviceView, start: int, count: int) -> Dispatch:
     """The products with weights `start` and on: two or more."""
     x, every_weight, every_bias = _operands(node)
     weights, biases = every_weight[start : start + count], every_bias[start : start + count]
@@ -151,7 +151,7 @@ def _refuses_glu(node: Node) -> str | None:
     return _first([*products, *map(not_f32, biases), not_f32(node)])
 
 
-def _lower_glu(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_glu(node: Node, context: DeviceView) -> list[Dispatch]:
     """Both products in one dispatch for few rows; else the gate's first, which the other's goes through."""
     gate, up, x, *biases = node.inputs
     gate_bias, up_bias = biases or (NOTHING, NOTHING)
@@ -193,7 +193,7 @@ def _refuses_conversion(node: Node) -> str | None:
     return readable(node.inputs[0])
 
 
-def _lower_dequantize(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_dequantize(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     count, k = rows(x.shape[:-1]), bounds(x.shape)[-1]
     return [
@@ -211,7 +211,7 @@ def _refuses_quantize(node: Node) -> str | None:
     return not_f32(node.inputs[0]) or (None if node.dtype.name == "q8_1" else f"no kernel makes {node.dtype}")
 
 
-def _lower_quantize(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_quantize(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     groups = bounds(x.shape)[-1] // 32
     count = rows(x.shape[:-1]) * groups

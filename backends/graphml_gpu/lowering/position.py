@@ -11,7 +11,7 @@ from graphml.ir.node import Node
 from graphml.ir.op import Array, integer, number
 from graphml.ir.ops.position import frequencies, magnitude
 from graphml.ir.shape import bounds, max_elements
-from graphml_gpu.dispatch import NOTHING, Dispatch, GpuLowering, HostConstant, LoweringContext, rows, width
+from graphml_gpu.dispatch import NOTHING, DeviceView, Dispatch, GpuLowering, HostConstant, rows, width
 from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
 from graphml_gpu.kernels.positions.position import position_scale, rope_table
 from graphml_gpu.kernels.positions.rope import rope, write_rows
@@ -31,7 +31,7 @@ def turns(angles: Array) -> Array:
     return np.stack([whole, np.floor((fraction - whole) * 65536.0)], -1).astype(np.uint32)
 
 
-def _lower_table(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_table(node: Node, context: DeviceView) -> list[Dispatch]:
     def make(weights: Mapping[str, Array]) -> Array:
         factors = of_weights(node.inputs[1], weights) if len(node.inputs) > 1 else None
         return turns(frequencies(node.attributes, factors))
@@ -43,7 +43,7 @@ def _lower_table(node: Node, context: LoweringContext) -> list[Dispatch]:
     )  # fmt: skip
 
 
-def _lower_scale(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_scale(node: Node, context: DeviceView) -> list[Dispatch]:
     count, attributes = rows(node.shape[:1]), node.attributes
     return per_element(
         position_scale, count, positions=node.inputs[0], out=node, n=count,
@@ -52,7 +52,7 @@ def _lower_scale(node: Node, context: LoweringContext) -> list[Dispatch]:
     )  # fmt: skip
 
 
-def _lower_rope(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_rope(node: Node, context: DeviceView) -> list[Dispatch]:
     x, table = node.inputs
     _, n_head, head_dim = bounds(x.shape)
     pairs = bounds(table.shape)[1]
@@ -73,7 +73,7 @@ def _refuses_write(node: Node) -> str | None:
     return f"{kind} is written {CACHE_TYPES[kind].unit} elements at a time; got {state.type}" if cut else None
 
 
-def _lower_write(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_write(node: Node, context: DeviceView) -> list[Dispatch]:
     state, x, *table, cells = node.inputs
     form, each = CACHE_TYPES[state.dtype.name], max_elements((1, *x.shape[1:]))
     count = rows((x.shape[0], each // form.unit))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphml.ir.node import Node
-from graphml_gpu.dispatch import Dispatch, GpuLowering, LoweringContext, all_of, rows, width
+from graphml_gpu.dispatch import DeviceView, Dispatch, GpuLowering, all_of, rows, width
 from graphml_gpu.kernels.reductions.reduce import cumsum, extreme_rows, mean_rows, softmax, sum_rows
 from graphml_gpu.language import Kernel
 from graphml_gpu.lowering.groups import per_element, per_row
@@ -17,7 +17,7 @@ _KERNELS: dict[str, tuple[Kernel, dict[str, float]]] = {
 }
 
 
-def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     kernel, constants = _KERNELS[node.op.name]
     count, n = rows(x.shape[:-1]), width(x)
@@ -27,7 +27,7 @@ def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
 REDUCE = GpuLowering(tuple(_KERNELS), _lower, refuses=lambda node: all_of(node, "f32"))
 
 
-def _lower_mean_rows(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_mean_rows(node: Node, context: DeviceView) -> list[Dispatch]:
     x, numbers, sequences, _ = node.inputs
     count = rows(node.shape)
     return per_element(

@@ -15,12 +15,12 @@ from graphml.ir.shape import bounds, max_elements
 from graphml_gpu.dispatch import (
     NOTHING,
     Argument,
+    DeviceView,
     Dims,
     Dispatch,
     GpuLowering,
     GpuWorkspace,
     Groups,
-    LoweringContext,
     Scalar,
     rows,
 )
@@ -44,7 +44,7 @@ from graphml_gpu.lowering.groups import for_elements
 
 
 def _sizes(
-    node: Node, context: LoweringContext
+    node: Node, context: DeviceView
 ) -> tuple[tuple[ValueType, ValueType], dict[str, Any], dict[str, Scalar]]:
     """How caches are bound, and constants and numbers that both kinds have."""
     elements, sizes = form(node)
@@ -60,7 +60,7 @@ def _sizes(
     return elements, constants, scalars
 
 
-def _relative(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _relative(node: Node, context: DeviceView) -> list[Dispatch]:
     q, k, v, positions, sequences, table, bias, *lengths = node.inputs
     elements, constants, scalars = _sizes(node, context)
     n_buckets, most = bounds(bias.shape)[0], integer(node.attributes, "max_distance")
@@ -96,7 +96,7 @@ def _heads(constants: dict[str, Any], n_list: int) -> int:
     return max(heads for heads in range(1, most + 1) if sharing % heads == 0)
 
 
-def _selected(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _selected(node: Node, context: DeviceView) -> list[Dispatch]:
     q, k, v, positions, sequences, table, selected, *sinks = node.inputs
     elements, constants, scalars = _sizes(node, context)
     _, n_list, n = bounds(selected.shape)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphml.ir.node import Node
 from graphml.ir.shape import bounds, max_elements
-from graphml_gpu.dispatch import Count, Dispatch, Joint, LoweringContext, rows, width
+from graphml_gpu.dispatch import Count, DeviceView, Dispatch, Joint, rows, width
 from graphml_gpu.kernels.attention.cache_elements import CACHE_TYPES
 from graphml_gpu.kernels.positions.rope_writes import rope_writes
 from graphml_gpu.lowering.groups import per_element
@@ -14,7 +14,7 @@ from graphml_gpu.lowering.groups import per_element
 _OPS = ("rope", "rope_set_rows", "set_rows")
 
 
-def _lower(nodes: Sequence[Node], context: LoweringContext) -> list[Dispatch] | None:
+def _lower(nodes: Sequence[Node], context: DeviceView) -> list[Dispatch] | None:
     """`rope`, `rope_set_rows` and `set_rows`, one of each, of the same positions and cells."""
     if sorted(node.op.name for node in nodes) != sorted(_OPS):
         return None

@@ -6,9 +6,9 @@ from graphml.ir.node import Node
 from graphml.ir.op import integer, text
 from graphml_gpu.dispatch import (
     NOTHING,
+    DeviceView,
     Dispatch,
     GpuLowering,
-    LoweringContext,
     NodeResult,
     all_of,
     number,
@@ -27,7 +27,7 @@ def _refuses_routing(node: Node) -> str | None:
     return f"experts are chosen among {_MOST_EXPERTS} at most; got {n}" if n > _MOST_EXPERTS else None
 
 
-def _lower_routing(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_routing(node: Node, context: DeviceView) -> list[Dispatch]:
     x = node.inputs[0]
     count, bias = rows(x.shape[:-1]), bool(node.attributes["bias"])
     k = integer(node.attributes, "k")
@@ -42,7 +42,7 @@ def _lower_routing(node: Node, context: LoweringContext) -> list[Dispatch]:
     )  # fmt: skip
 
 
-def _lower_weights(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_weights(node: Node, context: DeviceView) -> list[Dispatch]:
     x, ids = node.inputs
     count, low, high = rows(x.shape[:-1]), number(node, "low"), number(node, "high")
     return per_element(
@@ -51,7 +51,7 @@ def _lower_weights(node: Node, context: LoweringContext) -> list[Dispatch]:
     )  # fmt: skip
 
 
-def _lower_combine(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_combine(node: Node, context: DeviceView) -> list[Dispatch]:
     y, weights = node.inputs
     count, used = rows(node.shape), width(weights)
     return per_element(

@@ -6,12 +6,12 @@ from graphml.ir.node import Node
 from graphml.ir.shape import max_elements
 from graphml_gpu.dispatch import (
     Argument,
+    DeviceView,
     Dims,
     Dispatch,
     GpuLowering,
     GpuWorkspace,
     Groups,
-    LoweringContext,
     Scalar,
     all_of,
     along,
@@ -19,7 +19,7 @@ from graphml_gpu.dispatch import (
     width,
 )
 from graphml_gpu.kernels.sampling.sample_token import row_sums, sample_row, sample_token
-from graphml_gpu.lowering.groups import for_row
+from graphml_gpu.lowering.groups import for_row, on_grid
 
 _BLOCK = 4096
 """Elements of a row that a workgroup takes, where rows are long; a multiple in the longest."""
@@ -39,16 +39,13 @@ def _blocks(node: Node) -> int:
     return -(-width(node.inputs[0]) // _size(node))
 
 
-def _lower_of_row(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_of_row(node: Node, context: DeviceView) -> list[Dispatch]:
     row, top_logits, settings = node.inputs
     count, blocks, group = rows(row.shape[:1]), _blocks(node), _group(node)
     sizes = {"SIZE": _size(node), "GROUP": group}
     buffers: dict[str, Argument] = {
-        "row": row,
-        "top_logits": top_logits,
-        "settings": settings,
-        "sums": GpuWorkspace(node),
-    }
+        "row": row, "top_logits": top_logits, "settings": settings, "sums": GpuWorkspace(node)
+    }  # fmt: skip
     scalars: dict[str, Scalar] = {"n": width(row), "k": width(top_logits)}
     more: dict[str, Scalar] = {"rows": count, "blocks": blocks, "width": group}
 
@@ -61,18 +58,15 @@ def _lower_of_row(node: Node, context: LoweringContext) -> list[Dispatch]:
     ]
 
 
-def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
     ids, top_logits, of_row, settings = node.inputs
     count = rows(node.shape)
-    buffers: dict[str, Argument] = {
-        "ids": ids,
-        "top_logits": top_logits,
-        "of_row": of_row,
-        "settings": settings,
-        "out": node,
-    }
-    scalars: dict[str, Scalar] = {"rows": count, "k": width(ids)}
-    return [Dispatch(sample_token, {"GROUP": _GROUP}, buffers, scalars, along(count, _GROUP))]
+    return [
+        on_grid(
+            sample_token, {"GROUP": _GROUP}, along(count, _GROUP), ids=ids, top_logits=top_logits,
+            of_row=of_row, settings=settings, out=node, rows=count, k=width(ids),
+        )
+    ]  # fmt: skip
 
 
 SAMPLE_ROW = GpuLowering(

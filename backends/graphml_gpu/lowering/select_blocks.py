@@ -9,12 +9,12 @@ from graphml_gpu.dispatch import (
     MOST_GROUPS,
     NOTHING,
     Argument,
+    DeviceView,
     Dims,
     Dispatch,
     GpuLowering,
     GpuWorkspace,
     Groups,
-    LoweringContext,
     Scalar,
     rows,
 )
@@ -50,13 +50,13 @@ def _workspace(node: Node) -> int:
     return 3 * _key_bytes(node)
 
 
-def _lower(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower(node: Node, context: DeviceView) -> list[Dispatch]:
     """Chunk by chunk; those beyond the tokens of a step are left out."""
     begins = range(0, bounds(node.shape)[0], _tokens_of_chunk(node))
     return [dispatch for begin in begins for dispatch in _chunk(node, begin, context)]
 
 
-def _chunk(node: Node, begin: int, context: LoweringContext) -> list[Dispatch]:
+def _chunk(node: Node, begin: int, context: DeviceView) -> list[Dispatch]:
     q, k, positions, sequences, table, *weights = node.inputs
     _, n_head, d = bounds(q.shape)
     _, lists, n = bounds(node.shape)

@@ -8,11 +8,11 @@ from graphml_gpu.dispatch import (
     MOST_TURNS,
     NOTHING,
     Argument,
+    DeviceView,
     Dims,
     Dispatch,
     GpuLowering,
     Groups,
-    LoweringContext,
     Scalar,
     all_of,
     rows,
@@ -23,7 +23,7 @@ from graphml_gpu.kernels.recurrent.ssm import itself, ssm_conv, ssm_scan
 from graphml_gpu.lowering.groups import for_elements, per_element
 
 
-def _conv(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _conv(node: Node, context: DeviceView) -> list[Dispatch]:
     state, x, weight, sequences, positions = node.inputs[:5]
     bias = node.inputs[5] if len(node.inputs) > 5 else None
     activation = node.op.name.removeprefix("ssm_conv").removeprefix("_")
@@ -36,7 +36,7 @@ def _conv(node: Node, context: LoweringContext) -> list[Dispatch]:
     )  # fmt: skip
 
 
-def _scan(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _scan(node: Node, context: DeviceView) -> list[Dispatch]:
     state, x, dt, a, b, c, d, sequences, positions = node.inputs
     n_head, d_state, head_dim = bounds(state.shape)[1:]
     constants, grid = for_elements(rows(x.shape[1:]))

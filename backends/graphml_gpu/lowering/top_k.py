@@ -7,12 +7,12 @@ from graphml.ir.op import integer
 from graphml.ir.shape import max_elements
 from graphml_gpu.dispatch import (
     MOST_TURNS,
+    DeviceView,
     Dims,
     Dispatch,
     GpuLowering,
     GpuWorkspace,
     Groups,
-    LoweringContext,
     Scalar,
     all_of,
     along,
@@ -83,7 +83,7 @@ def _lower_long(node: Node, columns: int) -> list[Dispatch]:
     ]
 
 
-def _lower_top_k(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_top_k(node: Node, context: DeviceView) -> list[Dispatch]:
     columns = _columns(node)
     if columns:
         return _lower_long(node, columns)
@@ -105,20 +105,20 @@ def _lower_top_k(node: Node, context: LoweringContext) -> list[Dispatch]:
     ]
 
 
-def _lower_top_k_groups(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_top_k_groups(node: Node, context: DeviceView) -> list[Dispatch]:
     x, n_group = node.inputs[0], integer(node.attributes, "n_group")
     count, used = rows(x.shape[:-1]), integer(node.attributes, "n_group_used")
     constants = {"N_GROUP": n_group, "SIZE": width(x) // n_group}
     return per_row(top_k_groups, count, width(x), constants, x=x, out=node, rows=count, used=used)
 
 
-def _lower_gather(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_gather(node: Node, context: DeviceView) -> list[Dispatch]:
     x, ids = node.inputs
     count = rows(node.shape)
     return per_element(gather, count, x=x, ids=ids, out=node, n=count, k=width(node), width=width(x))
 
 
-def _lower_column_numbers(node: Node, context: LoweringContext) -> list[Dispatch]:
+def _lower_column_numbers(node: Node, context: DeviceView) -> list[Dispatch]:
     count, each = rows(node.shape), integer(node.attributes, "each")
     return per_element(column_numbers, count, out=node, n=count, width=width(node), each=each)
 

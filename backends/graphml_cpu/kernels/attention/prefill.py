@@ -39,16 +39,7 @@ from graphml_cpu.kernels.attention.query_tiles import (
 from graphml_cpu.kernels.attention.tiles import make_local_memory
 from graphml_cpu.kernels.share import Number, share
 from graphml_cpu.layouts import PREFILL_BLOCK, PREFILL_TILES, prefill_tile_bytes, prefill_values
-from graphml_cpu.simd import (
-    F32,
-    WIDTH,
-    f32,
-    load_i32,
-    load_i64,
-    store,
-    store_i64,
-    zero,
-)
+from graphml_cpu.simd import F32, WIDTH, f32, load_i32, load_i64, store, store_i64, zero
 
 _SHARES = 4  # of the work, for each thread, at least
 SEEN_BYTES = 5 * 8

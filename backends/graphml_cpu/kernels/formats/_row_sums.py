@@ -14,15 +14,7 @@ from graphml_cpu import packed
 from graphml_cpu.frontend import inline
 from graphml_cpu.kernels.formats._groups import I8x64, U8x64
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import (
-    constant_lanes,
-    dot4,
-    load,
-    shuffle_by,
-    shuffle_pair_by,
-    vector,
-    zero,
-)
+from graphml_cpu.simd import constant_lanes, dot4, load, shuffle_by, shuffle_pair_by, vector, zero
 
 I32x16 = vector("i32", 16)
 

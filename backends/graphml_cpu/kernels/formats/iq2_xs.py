@@ -16,16 +16,7 @@ from graphml_cpu.kernels.formats._groups import CpuFormatReader, take
 from graphml_cpu.kernels.formats._signs import even_signs, negate_where
 from graphml_cpu.kernels.formats._unpack import F32x8, U8x8, U8x32, block_decoder, floats, pair_of, rows_of_8
 from graphml_cpu.kernels.share import Number, Vector
-from graphml_cpu.simd import (
-    constant_table,
-    convert,
-    f32,
-    load,
-    load_f16,
-    load_u8,
-    load_u16,
-    vector,
-)
+from graphml_cpu.simd import constant_table, convert, f32, load, load_f16, load_u8, load_u16, vector
 
 _codes = constant_table(iq2_xs_codebook().tobytes())
 

@@ -18,12 +18,7 @@ from graphml_cpu.frontend import inline, types
 from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.formats import make_decode
 from graphml_cpu.kernels.products.float_terms import TERMS
-from graphml_cpu.kernels.products.register_tiles import (
-    VECTOR_BYTES,
-    make_zeros,
-    store_tuple,
-    transpose,
-)
+from graphml_cpu.kernels.products.register_tiles import VECTOR_BYTES, make_zeros, store_tuple, transpose
 from graphml_cpu.layouts import CHUNK_ELEMENTS, RECORD_BYTES
 from graphml_cpu.simd import F32, I32, WIDTH, build, store
 from graphml_cpu.simd.bfloats import emit_dot2

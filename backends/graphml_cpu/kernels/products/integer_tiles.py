@@ -28,16 +28,7 @@ from graphml_cpu.kernels.products.register_tiles import (
     make_zeros,
     store_tuple,
 )
-from graphml_cpu.simd import (
-    F32,
-    I32,
-    U8,
-    WIDTH,
-    build,
-    load,
-    prefetch_near,
-    prefetch_write,
-)
+from graphml_cpu.simd import F32, I32, U8, WIDTH, build, load, prefetch_near, prefetch_write
 from graphml_cpu.simd.bytes import emit_dot4, emit_dot4_signed, emit_fours
 from graphml_cpu.simd.types import splat_value
 

@@ -21,17 +21,7 @@ from graphml_cpu.kernels.products.integer_groups import I32x16, make_operand
 from graphml_cpu.kernels.products.integer_panels import ROW_GROUP_BYTES
 from graphml_cpu.kernels.products.interleaved_tokens import SCALE, SEEDS, token_bytes
 from graphml_cpu.kernels.share import Vector
-from graphml_cpu.simd import (
-    bitcast,
-    fma,
-    load,
-    shuffle_by,
-    shuffle_pair_by,
-    store,
-    to_float,
-    vector,
-    zero,
-)
+from graphml_cpu.simd import bitcast, fma, load, shuffle_by, shuffle_pair_by, store, to_float, vector, zero
 
 # Where a row's group has the vector of the four rows: the first two rows' have scales, the others' minima.
 _SCALES = 128

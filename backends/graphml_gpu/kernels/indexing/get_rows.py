@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 from graphml_gpu.kernels.weight_rows import WeightRowFormat, place, row_bytes, unpacked
-from graphml_gpu.language import (
-    Read,
-    Write,
-    f32,
-    group_id,
-    i32,
-    kernel,
-    local_id,
-    num_groups,
-    u32,
-    unroll,
-)
+from graphml_gpu.language import Read, Write, f32, group_id, i32, kernel, local_id, num_groups, u32, unroll
 
 
 @kernel
