@@ -9,10 +9,8 @@ of one call with the usual parameters and with these.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -97,16 +95,12 @@ class CpuTuning:
             # Others might not fit into the kernel's scratch memory, and 4.0 is another kernel than 4.
             if type(value) is not int or value not in known.get(name, ()):
                 raise BackendError(
-                    f"{_file()}: {step.kernel.name} has no {name} of {value!r}; remove the file"
+                    f"{tuning_file.path()}: {step.kernel.name} has no {name} of {value!r}; remove the file"
                 )
         return with_parameters(step, parameters)
 
 
 UNTUNED = CpuTuning({})
-
-
-def _file() -> Path:
-    return tuning_file.path()
 
 
 def _machine() -> dict[str, str]:
@@ -123,38 +117,14 @@ def _key_of(entry: Mapping[str, Any]) -> Key:
 
 
 def load() -> CpuTuning:
-    """What was found on this machine with these kernels; nothing if nothing was.
-
-    Raises `BackendError` for a file that cannot be read. What the entries say is checked when it is used.
-    """
-    path, machine = _file(), _machine()
-    entries: dict[Key, dict[str, int]] = {}
-    for entry in tuning_file.read(path):
-        if any(entry.get(name) != value for name, value in machine.items()):
-            continue
-        try:
-            key, parameters = _key_of(entry), dict(entry["parameters"])
-        except (ValueError, KeyError, TypeError, OverflowError) as error:  # the last for n of 1e999
-            raise tuning_file.damaged(path, error) from None
-        entries[key] = parameters
-    return CpuTuning(entries)
+    """What was found on this machine with these kernels; see `tuning_file.parameters_of`."""
+    return CpuTuning(tuning_file.parameters_of(_machine(), _key_of))
 
 
 def save(results: Mapping[Key, Mapping[str, Any]]) -> None:
-    """Put results into the file, in place of earlier ones for the same machine, kernels and shapes.
-
-    A result has `parameters`, `usual_s` and `tuned_s`. A damaged file is replaced. Raises `BackendError`
-    where the folder cannot be written.
-    """
-    path, machine = _file(), _machine()
-    kept: list[dict[str, Any]] = []
-    with contextlib.suppress(BackendError):
-        for entry in tuning_file.read(path):
-            of_machine = entry.get("cpu") == machine["cpu"] and entry.get("level") == machine["level"]
-            stale = of_machine and entry.get("version") != machine["version"]
-            with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
-                if not stale and not (of_machine and _key_of(entry) in results):
-                    kept.append(entry)
-    for (kernel, n, k, threads), result in results.items():
-        kept.append({**machine, "kernel": kernel, "n": n, "k": k, "threads": threads, **result})
-    tuning_file.write(path, kept)
+    """Put results into the file; see `tuning_file.put`. They have `parameters`, `usual_s` and `tuned_s`."""
+    machine = _machine()
+    version = machine.pop("version")
+    names = ("kernel", "n", "k", "threads")
+    entries = {key: {**dict(zip(names, key, strict=True)), **result} for key, result in results.items()}
+    tuning_file.put(machine, version, _key_of, entries)

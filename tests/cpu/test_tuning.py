@@ -38,7 +38,7 @@ TRIED = {"q4_0": {"tokens": (3,), "parts": (1,)}, "f32": {"tokens": (6,), "colum
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file lies in a folder of the test's own; kernels stay where they are."""
-    monkeypatch.setattr(tuning, "_file", lambda: tmp_path / "tuning.json")
+    monkeypatch.setattr(tuning_file, "path", lambda: tmp_path / "tuning.json")
     monkeypatch.setattr(tuning, "candidates", lambda kernel: TRIED.get(kernel.name.partition("-")[2], {}))
     return tmp_path / "tuning.json"
 

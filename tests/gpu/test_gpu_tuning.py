@@ -17,7 +17,7 @@ from graphml_gpu.plain_driver import FACTS, PlainDriver
 from graphml_gpu.program import GpuProgram
 from graphml_gpu.tuning import GpuTuning, Parameters, Product
 
-from graphml.backend import TunableDevice, no_progress
+from graphml.backend import TunableDevice, no_progress, tuning_file
 from graphml.errors import BackendError, UsageError
 from graphml.ir.dtype import F32
 from graphml.ir.graph import Graph
@@ -35,7 +35,7 @@ GRAPHICS = dataclasses.replace(FACTS, kind="discrete", max_group=64)
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tuning, "path", lambda: tmp_path / "tuning.json")
+    monkeypatch.setattr(tuning_file, "path", lambda: tmp_path / "tuning.json")
     monkeypatch.setattr(tuning, "candidates", lambda facts, product: [USUAL, OTHER])
     return tmp_path / "tuning.json"
 
@@ -177,7 +177,7 @@ def test_processors_may_run_the_kernels_of_graphics_cards(monkeypatch: pytest.Mo
 def test_kernels_of_graphics_cards_are_tuned_for_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "path", lambda: tmp_path / "tuning.json")
+    monkeypatch.setattr(tuning_file, "path", lambda: tmp_path / "tuning.json")
     shape = Product("f32", N, K, ROWS)
     monkeypatch.setenv("GRAPHML_GPU_KERNELS", "graphics")
     tuning.save(FACTS, {shape: {"parameters": OTHER, "usual_s": 2.0, "tuned_s": 1.0}})
