@@ -23,7 +23,7 @@ from graphml_cpu.kernels.products.integer_rows import make_four_rows
 from graphml_cpu.kernels.products.integer_tiles import PANELS, TOKENS, make_panel_products
 from graphml_cpu.kernels.products.interleaved_rows import make_interleaved_products
 from graphml_cpu.kernels.products.interleaved_tokens import listed_address
-from graphml_cpu.kernels.products.register_tiles import make_record_addresses
+from graphml_cpu.kernels.products.register_tiles import make_token_addresses
 from graphml_cpu.kernels.share import share
 from graphml_cpu.kernels.vector_rows import put_zeros
 from graphml_cpu.layouts import PAIR_BYTES
@@ -69,7 +69,9 @@ def _record_offset(records: int, stride: int, y_stride: int, pair: int) -> int:
 def _make_many(reader: CpuFormatReader, one_order: bool) -> Callable[..., Any]:
     """As `_make_one` for many pairs; `begin` is a multiple of _ROWS."""
     places = packed.PLACES if one_order else 1
-    products = make_panel_products(reader, TOKENS, make_record_addresses(TOKENS), _record_offset, places)
+    products = make_panel_products(
+        reader, TOKENS, make_token_addresses(TOKENS, stored=True), _record_offset, places
+    )
 
     @inline
     def many(

@@ -64,8 +64,11 @@ def make_load_tuple(count: int) -> Callable[..., Any]:
     return operation(load_tuple)
 
 
-def make_token_addresses(tokens: int) -> Callable[..., Any]:
-    """An operation `(x, stride, last)` -> addresses of `tokens` rows, none further than `last` behind x."""
+def make_token_addresses(tokens: int, stored: bool = False) -> Callable[..., Any]:
+    """An operation `(x, stride, last)` -> addresses of `tokens` rows, none further than `last` behind x.
+
+    stored: x has the addresses of the rows, `stride` bytes apart.
+    """
 
     def token_addresses(x: Any, stride: Any, last: Any) -> Any:
         def emit(builder: ir.IRBuilder, *args: Any) -> Any:
@@ -73,30 +76,13 @@ def make_token_addresses(tokens: int) -> Callable[..., Any]:
             for token in range(tokens):
                 offset = builder.mul(args[1], build.I64(token))
                 bounded = builder.select(builder.icmp_signed("<", offset, args[2]), offset, args[2])
-                result.append(builder.add(args[0], bounded))
+                at = builder.add(args[0], bounded)
+                result.append(builder.load(build.pointer(builder, at, build.I64), align=8) if stored else at)
             return tuple(result)
 
         return types.UniTuple(types.int64, tokens)(types.int64, types.int64, types.int64), emit
 
     return operation(token_addresses)
-
-
-def make_record_addresses(tokens: int) -> Callable[..., Any]:
-    """As `make_token_addresses`, but x has the addresses of the rows, `stride` bytes apart."""
-
-    def record_addresses(x: Any, stride: Any, last: Any) -> Any:
-        def emit(builder: ir.IRBuilder, *args: Any) -> Any:
-            result = []
-            for token in range(tokens):
-                offset = builder.mul(args[1], build.I64(token))
-                bounded = builder.select(builder.icmp_signed("<", offset, args[2]), offset, args[2])
-                at = builder.add(args[0], bounded)
-                result.append(builder.load(build.pointer(builder, at, build.I64), align=8))
-            return tuple(result)
-
-        return types.UniTuple(types.int64, tokens)(types.int64, types.int64, types.int64), emit
-
-    return operation(record_addresses)
 
 
 def make_zeros(count: int) -> Callable[..., Any]:
