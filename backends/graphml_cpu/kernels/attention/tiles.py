@@ -13,7 +13,6 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from graphml_cpu import target
 from graphml_cpu.frontend import types
 from graphml_cpu.frontend.operation import operation
 from graphml_cpu.kernels.attention.cache_elements import make_elements
@@ -21,7 +20,7 @@ from graphml_cpu.simd import build
 from graphml_cpu.simd.bfloats import emit_dot2
 from graphml_cpu.simd.types import VectorType, splat_value
 
-_at, _load = build.shifted, build.load
+_at, _fma, _load = build.shifted, build.multiply_add, build.load
 
 _I64 = ir.IntType(64)
 _I32 = ir.IntType(32)
@@ -49,12 +48,6 @@ def make_local_memory(n_bytes: int) -> Any:
         return types.int64(), emit
 
     return local_memory
-
-
-def _fma(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-    if target.current().has_fma:
-        return build.overloaded(builder, "fma", [a, b, c])
-    return builder.fadd(builder.fmul(a, b), c)
 
 
 def _multiply_pairs(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
