@@ -38,14 +38,15 @@ _USUAL_ROWS = 1024
 
 
 def _make_one(reader: CpuFormatReader) -> Callable[..., Any]:
-    """An inline function: weight rows begin to end of one matrix times the pairs at `records`, one by one."""
+    """An inline function: weight rows begin to end of one matrix times the pairs at `records`, one by one.
+
+    weights: the matrix's address, its rows, their elements and bytes.
+    """
     four_rows = make_four_rows(reader)
 
     @inline
-    def one(
-        begin: int, end: int, w: int, y: int, n: int, k: int, row_bytes: int, records: int, pairs: int,
-        scratch: int,
-    ) -> None:  # fmt: skip
+    def one(begin: int, end: int, weights: Any, y: int, records: int, pairs: int, scratch: int) -> None:
+        w, _, k, row_bytes = weights
         for record in range(records, records + pairs * PAIR_BYTES, PAIR_BYTES):
             x, to = load_i64(record), y + load_i64(record + 8)
             for index in range(begin, end, 4):
@@ -74,18 +75,8 @@ def _make_many(reader: CpuFormatReader, one_order: bool) -> Callable[..., Any]:
     )
 
     @inline
-    def many(
-        begin: int,
-        end: int,
-        w: int,
-        y: int,
-        n: int,
-        k: int,
-        row_bytes: int,
-        records: int,
-        pairs: int,
-        scratch: int,
-    ) -> None:
+    def many(begin: int, end: int, weights: Any, y: int, records: int, pairs: int, scratch: int) -> None:
+        w, n, k, row_bytes = weights
         for start in range(0, pairs, packed.TOKENS):
             at, taken = records + start * PAIR_BYTES, min(packed.TOKENS, pairs - start)
             for first in range(begin, end, packed.PAIRS * _ROWS):
@@ -105,24 +96,14 @@ def _make_multiply(kind: str, one_token: bool, one_order: bool) -> Callable[...,
     many = _make_many(reader, one_order)
 
     @inline
-    def multiply(
-        begin: int,
-        end: int,
-        w: int,
-        y: int,
-        n: int,
-        k: int,
-        row_bytes: int,
-        records: int,
-        pairs: int,
-        scratch: int,
-    ) -> None:
+    def multiply(begin: int, end: int, weights: Any, y: int, records: int, pairs: int, scratch: int) -> None:
+        w, _, k, row_bytes = weights
         if pairs == 1:
-            one(begin, end, w, y, n, k, row_bytes, records, 1, scratch)
+            one(begin, end, weights, y, records, 1, scratch)
         elif pairs <= few_rows:
             few(begin, end, w, y, 0, 0, k, row_bytes, records, PAIR_BYTES, 0, pairs, scratch)
         else:
-            many(begin, end, w, y, n, k, row_bytes, records, pairs, scratch)
+            many(begin, end, weights, y, records, pairs, scratch)
 
     return multiply
 
@@ -191,7 +172,7 @@ def make_mul_mat_id_packed(kind: str, one_token: bool, one_order: bool = False) 
                 if top < bottom:
                     matrix, at = w + expert * expert_bytes, records + first * PAIR_BYTES
                     top, bottom = top * _ROWS, min(bottom * _ROWS, n)
-                    multiply(top, bottom, matrix, y, n, k, row_bytes, at, last - first, scratch)
+                    multiply(top, bottom, (matrix, n, k, row_bytes), y, at, last - first, scratch)
                 before += blocks * cost
             first = last
         if first < pairs:

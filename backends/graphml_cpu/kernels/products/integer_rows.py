@@ -127,7 +127,7 @@ def _make_some_tokens(reader: CpuFormatReader, tokens: int) -> Callable[..., Any
 
 
 def make_integer_rows(kind: str) -> Callable[..., Any]:
-    """An inline function `multiply(begin, end, w, x, y, residual, bias, k, x_stride, y_stride, rows)`.
+    """An inline function `multiply(begin, end, product)`, see `mul_mat`.
 
     Weight rows begin to end of format `kind` times all `rows` packed rows.
     """
@@ -137,20 +137,8 @@ def make_integer_rows(kind: str) -> Callable[..., Any]:
     block_bytes, block_elements = reader.block_bytes, reader.block_elements
 
     @inline
-    def multiply(
-        begin: int,
-        end: int,
-        w: int,
-        x: int,
-        y: int,
-        residual: int,
-        bias: int,
-        k: int,
-        x_stride: int,
-        y_stride: int,
-        rows: int,
-        scratch: int,
-    ) -> None:
+    def multiply(begin: int, end: int, product: Any) -> None:
+        w, x, y, residual, bias, k, x_stride, y_stride, rows, scratch = product
         row_bytes = k // block_elements * block_bytes
         if rows == 1:
             one(begin, end, w, x, y, residual, bias, k, row_bytes, x_stride, y_stride, scratch)

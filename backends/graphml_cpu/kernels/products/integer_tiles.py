@@ -275,7 +275,7 @@ def _row_by_row(x: int, x_stride: int, y_stride: int, token: int) -> int:
 
 
 def make_integer_tiles(kind: str, tokens: int = TOKENS, one_order: bool = False) -> Callable[..., Any]:
-    """An inline function `multiply(begin, end, w, x, ..., rows, scratch)`.
+    """An inline function `multiply(begin, end, product)`, see `mul_mat`.
 
     Weights of format `kind`, PANELS * W rows at a time, begin to end of these, times all packed rows,
     `tokens` of them (at most `packed.TILE_TOKENS`) in a tile. one_order: that of `integer_rows`, to the bit.
@@ -287,10 +287,8 @@ def make_integer_tiles(kind: str, tokens: int = TOKENS, one_order: bool = False)
     rows_at_once = packed.PAIRS * PANELS * WIDTH
 
     @inline
-    def multiply(
-        begin: int, end: int, w: int, x: int, y: int, residual: int, bias: int, n: int, k: int, x_stride: int,
-        y_stride: int, rows: int, scratch: int,
-    ) -> None:  # fmt: skip
+    def multiply(begin: int, end: int, product: Any) -> None:
+        w, x, y, residual, bias, n, k, x_stride, y_stride, rows, scratch = product
         row_bytes = k // stored_elements * stored_bytes
         for start in range(0, rows, packed.TOKENS):
             taken, at, to = min(packed.TOKENS, rows - start), x + start * x_stride, y + start * y_stride
